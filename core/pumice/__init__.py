@@ -1,0 +1,54 @@
+"""Run GGUF language models on any GPU with a Vulkan driver and on any CPU.
+
+Everything public is here; it is imported on first use, so that ``import pumice`` costs nothing.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice.api import Completion, Model, load, load_tokenizer
+    from pumice.errors import (
+        BackendError,
+        ConfigError,
+        GGUFError,
+        ModelError,
+        PluginError,
+        PumiceError,
+        RequestError,
+        TokenizerError,
+    )
+
+    __version__: str
+
+__all__ = [
+    "BackendError",
+    "Completion",
+    "ConfigError",
+    "GGUFError",
+    "Model",
+    "ModelError",
+    "PluginError",
+    "PumiceError",
+    "RequestError",
+    "TokenizerError",
+    "__version__",
+    "load",
+    "load_tokenizer",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'pumice' has no attribute {name!r}")
+    if name == "__version__":
+        value: Any = importlib.import_module("importlib.metadata").version("pumice")
+    else:
+        home = "pumice.errors" if name.endswith("Error") else "pumice.api"
+        value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,203 @@
+"""The configuration, merged from layers that all have the same keys: each layer overrides those before it.
+
+    registry.yaml in the package < $XDG_CONFIG_HOME/pumice/config.yaml < ./pumice.yaml < $PUMICE_CONFIG
+    < arguments
+
+Maps are merged key by key; every other value, lists included, replaces the one below. The keys are
+described in docs/configuration.md.
+"""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+
+from pumice.errors import ConfigError
+from pumice.suggest import did_you_mean
+
+ARGUMENTS = "arguments"
+
+_WORDS = {
+    "Input should": "should",
+    "an object": "a map",
+    "a valid array": "a list",
+    "a valid integer": "an integer",
+    "a valid ": "a ",
+}
+
+
+class Layer(NamedTuple):
+    """One source of settings: a file's path, or ``arguments``."""
+
+    source: str
+    data: dict[str, Any]
+
+
+class Prefer(BaseModel):
+    """Which plugin a name belongs to when several plugins register it."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    backends: dict[str, str] = {}
+    architectures: dict[str, str] = {}
+    samplers: dict[str, str] = {}
+
+
+class Plugins(BaseModel):
+    """Which plugins are loaded."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bundled: list[str] = []
+    disabled: list[str] = []
+    prefer: Prefer = Prefer()
+
+
+class Config(BaseModel):
+    """The merged settings. A key that is not a field is the section of the backend of that name.
+
+    Sections and ``sampling`` are checked when the plugins are known: see ``pumice.registry.get_registry``.
+    """
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    __pydantic_extra__: dict[str, dict[str, Any]] = Field(init=False)
+
+    backend: str
+    backends: list[str]
+    n_ctx: int = Field(ge=0)
+    n_batch: int = Field(ge=1)
+    n_gpu_layers: int = Field(ge=-1)
+    kv_type: Literal["f32", "f16", "q8_0", "q4_0"]
+    samplers: list[str]
+    sampling: dict[str, Any]
+    plugins: Plugins
+
+    _layers: tuple[Layer, ...] = PrivateAttr(default=())
+
+    @property
+    def sections(self) -> dict[str, dict[str, Any]]:
+        """Backend name -> options, for every backend that the configuration has a section for."""
+        return dict(self.__pydantic_extra__)
+
+    def backend_options(self, name: str) -> dict[str, Any]:
+        """The options in the section named after a backend; empty without one."""
+        return dict(self.sections.get(name, {}))
+
+    def source(self, *key: str) -> str:
+        """Where the value of a key comes from: a file's path, or ``arguments``."""
+        for layer in reversed(self._layers):
+            value: Any = layer.data
+            for part in key:
+                value = value.get(part) if isinstance(value, Mapping) else None
+            if value is not None:
+                return str(layer.source)
+        return ARGUMENTS
+
+    def is_default(self, *key: str) -> bool:
+        """Whether the value of a key is the package's own."""
+        return self.source(*key) == self._layers[0].source
+
+
+def load_config(overrides: Mapping[str, Any] | None = None) -> Config:
+    """Read and merge every layer. ``overrides`` are the arguments: same keys; None means not given.
+
+    Raises ConfigError for a file that cannot be read, an unknown key, or a value of the wrong type.
+    """
+    layers = [_read(path) for path in _files()]
+    layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
+    merged: dict[str, Any] = {}
+    for layer in layers:
+        validate(Config, layer.data, layer.source, partial=True)
+        merged = _merge(merged, layer.data)
+    config: Config = validate(Config, merged, layers[0].source)
+    config._layers = tuple(layers)
+    return config
+
+
+def validate(schema: type[BaseModel], data: Mapping[str, Any], source: str, *, partial: bool = False) -> Any:
+    """``data`` as an instance of ``schema``; if ``partial``, only check the keys that are there.
+
+    Raises ConfigError with the source, the key and what was expected there.
+    """
+    try:
+        # As JSON, a strict check still takes a list for a tuple and a string for an enumeration.
+        return schema.model_validate_json(json.dumps(data, default=str), strict=True)
+    except ValidationError as error:
+        for problem in error.errors(include_url=False):
+            if not (partial and problem["type"] == "missing"):
+                raise ConfigError(f"{source}: {_describe(schema, problem)}") from None
+        return None
+
+
+def _files() -> list[Path]:
+    """The configuration files that exist, lowest layer first."""
+    given = os.environ.get("PUMICE_CONFIG")
+    if given and not Path(given).is_file():
+        raise ConfigError(f"$PUMICE_CONFIG names {given!r}, which is not a file; correct or unset it")
+    optional = [_user_directory() / "pumice" / "config.yaml", Path("pumice.yaml")]
+    return [_package_file(), *(path for path in optional if path.exists()), *([Path(given)] if given else [])]
+
+
+def _package_file() -> Path:
+    """registry.yaml: inside the package when installed, at the root of a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "registry.yaml"
+    return installed if installed.exists() else package.parents[1] / "registry.yaml"
+
+
+def _user_directory() -> Path:
+    """The XDG base directory for configuration; the specification says to ignore a relative one."""
+    directory = Path(os.environ.get("XDG_CONFIG_HOME", ""))
+    return directory if directory.is_absolute() else Path.home() / ".config"
+
+
+def _read(path: Path) -> Layer:
+    """A configuration file as a layer; an empty one has no keys."""
+    try:
+        data = yaml.safe_load(path.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot read it: {error.strerror}") from None
+    except yaml.MarkedYAMLError as error:
+        line = error.problem_mark.line + 1 if error.problem_mark else 1
+        raise ConfigError(f"{path}:{line}: not valid YAML: {error.problem}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(data, dict | None):
+        raise ConfigError(f"{path}: expected `key: value` lines, not a {type(data).__name__}")
+    return Layer(str(path), _without_none(data or {}))
+
+
+def _without_none(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A key without a value is as good as absent, so ``sampling:`` over commented lines is no error."""
+    return {str(key): value for key, value in data.items() if value is not None}
+
+
+def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(below)
+    for key, value in above.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, Mapping) and isinstance(value, Mapping) else value
+    return merged
+
+
+def _describe(schema: type[BaseModel], problem: Any) -> str:
+    """One line for one of pydantic's errors: the key, and the nearest known one or what was expected."""
+    path = [str(part) for part in problem["loc"]]
+    key = ".".join(path)
+    known: dict[str, Any] = dict(schema.model_fields)
+    for part in path[:-1]:
+        inner = known[part].annotation if part in known else None
+        known = dict(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else {}
+    if len(path) == 1 and key not in schema.model_fields and problem["type"] != "extra_forbidden":
+        return f"unknown key {key!r}{did_you_mean(key, known) or ' (the section of a backend is a map)'}"
+    if problem["type"] == "extra_forbidden":
+        hint = did_you_mean(path[-1], known) or f" (known: {', '.join(known)})"
+        return f"unknown key {key!r}{hint}"
+    expected: str = problem["msg"]
+    for pydantic_says, yaml_says in _WORDS.items():
+        expected = expected.replace(pydantic_says, yaml_says)
+    return f"{key}: {expected}, not {problem['input']!r}"
