@@ -1,0 +1,41 @@
+# Each target sets up what it needs: .venv is made on first use, and again when pyproject.toml changes.
+
+VENV := .venv/bin
+STAMP := .venv/.installed
+DEMO_MODEL := $(wildcard ../shared/models/stories260K.gguf)
+MODEL ?= $(DEMO_MODEL)
+PROMPT ?= Once upon a time
+
+.PHONY: demo test lint types format wheel clean
+
+demo:  ## Tell a story with MODEL=path/to/model.gguf
+ifeq ($(strip $(MODEL)),)
+	@echo "make demo needs a model: make demo MODEL=path/to/model.gguf" >&2; exit 2
+else
+	@$(MAKE) --no-print-directory $(STAMP)
+	@$(VENV)/pumice run "$(MODEL)" -p "$(PROMPT)" -n 200 --temp 0
+endif
+
+test: $(STAMP)  ## Run every test
+	$(VENV)/python -m pytest -q
+
+lint: $(STAMP)  ## Check style and formatting
+	$(VENV)/ruff check .
+	$(VENV)/ruff format --check .
+
+types: $(STAMP)  ## Check types
+	$(VENV)/mypy
+
+format: $(STAMP)  ## Fix what lint can fix
+	$(VENV)/ruff check --fix .
+	$(VENV)/ruff format .
+
+wheel: $(STAMP)  ## Build dist/pumice-*.whl
+	$(VENV)/python -m hatchling build -t wheel
+
+clean:  ## Remove what the targets above made
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP): pyproject.toml .ci/setup
+	@./.ci/setup
+	@touch $@
