@@ -1,0 +1,38 @@
+"""Arenas: the few large allocations a loaded model makes. They are counted, to prove that no step makes one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pumice.errors import BackendError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import DTypeLike, NDArray
+
+
+class Arena:
+    """``size`` bytes of host memory, given out as array views by offset."""
+
+    #: Arenas made by this process so far.
+    count = 0
+
+    def __init__(self, size: int, purpose: str) -> None:
+        import numpy as np
+
+        self.size = size
+        try:
+            self._bytes: NDArray[np.uint8] = np.zeros(size, np.uint8)
+        except (MemoryError, ValueError) as error:
+            raise BackendError(
+                f"not enough memory: {purpose} needs {size / 2**20:.0f} MiB; use a smaller n_ctx, n_batch or kv_type"
+            ) from error
+        Arena.count += 1
+
+    def view(self, offset: int, shape: tuple[int, ...], dtype: DTypeLike) -> NDArray[Any]:
+        """An array in place at ``offset``."""
+        import numpy as np
+
+        dtype = np.dtype(dtype)
+        n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        return self._bytes[offset : offset + n_bytes].view(dtype).reshape(shape)

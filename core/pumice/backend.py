@@ -1,0 +1,123 @@
+"""The backend contract: something that compiles a segment of a graph once and runs it many times."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from pumice.graph import MemoryPlan, Node, Segment
+
+    Int32Array = NDArray[np.int32]
+    Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """One line of ``pumice devices``."""
+
+    name: str
+    kind: str  # "cpu" or "gpu"
+    memory_bytes: int
+    details: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The largest step a program must be able to run, and the size of the memory that outlives steps."""
+
+    n_ctx: int  # positions one sequence may have
+    n_batch: int  # tokens in one step
+    n_outputs: int  # rows of logits in one step
+    n_seqs: int  # sequences in one step, and slots of recurrent state
+    block_size: int  # positions in one block of the KV cache
+    n_blocks: Mapping[int, int]  # attention window (0: none) -> blocks in the cache of its layers
+    kv_type: str  # "f32", "f16", "q8_0" or "q4_0"
+
+
+@dataclass
+class Batch:
+    """What one step computes: new tokens of several sequences, each sequence's tokens in a row.
+
+    Position ``p`` of sequence ``s`` is kept in cell ``p % block_size`` of block
+    ``block_tables[window][s, p // block_size]``. Entries that no token of the step can attend to are -1.
+    """
+
+    tokens: Int32Array  # [n_tokens]
+    positions: Int32Array  # [n_tokens]
+    output_ids: Int32Array  # [n_outputs] rows of the batch whose logits are wanted
+    seq_starts: Int32Array  # [n_seqs + 1] first row of each sequence, then n_tokens
+    slots: Int32Array  # [n_seqs] slot of each sequence's recurrent state
+    block_tables: Mapping[int, Int32Array]  # attention window -> [n_seqs, blocks of the longest sequence]
+
+
+class Program(ABC):
+    """A compiled segment. All its memory is allocated when it is made; ``run`` allocates none."""
+
+    @abstractmethod
+    def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
+        """Compute the segment for one batch.
+
+        ``inputs`` and the result map names of the segment's ``inputs`` and ``outputs`` to host arrays of
+        the tensor's dtype and concrete shape. A result is valid until the next ``run``.
+        """
+
+    @property
+    @abstractmethod
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by purpose: ``weights``, ``kv_cache``, ``activations``."""
+
+    def close(self) -> None:
+        """Release memory and devices; the program is not run again."""
+        return
+
+
+@dataclass
+class NoOptions:
+    """For a backend without options."""
+
+
+class Backend(ABC):
+    """A way to compute. One instance serves one loaded model.
+
+    A backend may claim only some operations (``supports``); the rest runs on the next backend in
+    line, so a backend is useful as soon as it has ``linear``.
+    """
+
+    #: True for a GPU: ``n_gpu_layers`` limits the layers it gets.
+    offload: ClassVar[bool] = False
+    #: A dataclass whose fields are the keys of the configuration section named after the backend.
+    Options: ClassVar[type] = NoOptions
+
+    def __init__(self, options: Any = None) -> None:
+        self.options = options if options is not None else self.Options()
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        """None if the backend can run on this machine, else one line: why not, and what to install."""
+        return None
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        """The devices it could run on; called only where ``unavailable`` gives None."""
+        return []
+
+    @abstractmethod
+    def supports(self, node: Node) -> bool:
+        """Whether this backend can run ``node``: look at its ``op``, and at the ``type`` of its weights."""
+
+    @abstractmethod
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        """Make ``segment`` ready to run: upload weights, allocate states and one arena of ``plan.size`` bytes.
+
+        Raises BackendError, for example when memory runs out.
+        """
+
+    def close(self) -> None:
+        """Release what programs share; called after they are closed."""
+        return

@@ -1,0 +1,62 @@
+"""Everything a plugin may import, bundled or not."""
+
+from pumice.architecture import Architecture, HParams, positive
+from pumice.arena import Arena
+from pumice.backend import Backend, Batch, DeviceInfo, Limits, NoOptions, Program
+from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
+from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize, row_bytes
+from pumice.graph import (
+    Graph,
+    GraphBuilder,
+    Input,
+    KVState,
+    MemoryPlan,
+    Node,
+    RecurrentState,
+    Segment,
+    State,
+    Tensor,
+    Weight,
+    concrete,
+)
+from pumice.hookspecs import hookimpl
+from pumice.sampler import Candidates, Sampler, SamplerContext
+
+__all__ = [
+    "Architecture",
+    "Arena",
+    "Backend",
+    "BackendError",
+    "Batch",
+    "Candidates",
+    "DeviceInfo",
+    "GGMLType",
+    "GGUFTensor",
+    "Graph",
+    "GraphBuilder",
+    "HParams",
+    "Input",
+    "KVState",
+    "Limits",
+    "MemoryPlan",
+    "ModelError",
+    "NoOptions",
+    "Node",
+    "PluginError",
+    "Program",
+    "PumiceError",
+    "RecurrentState",
+    "RequestError",
+    "Sampler",
+    "SamplerContext",
+    "Segment",
+    "State",
+    "Tensor",
+    "Weight",
+    "concrete",
+    "dequantize",
+    "hookimpl",
+    "positive",
+    "quantize",
+    "row_bytes",
+]
