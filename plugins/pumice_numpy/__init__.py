@@ -1,0 +1,15 @@
+"""The NumPy backend: every operation in float32, written to be read; the others are tested against it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pumice.plugin import Backend, hookimpl
+from pumice_numpy.backend import NumpyBackend
+
+__all__ = ["NumpyBackend"]
+
+
+@hookimpl
+def pumice_register_backends(register: Callable[[str, type[Backend]], None]) -> None:
+    register("numpy", NumpyBackend)

@@ -1,0 +1,124 @@
+"""The backend and its programs: a loop over the nodes of a segment."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import (
+    Arena,
+    Backend,
+    Batch,
+    DeviceInfo,
+    KVState,
+    Limits,
+    MemoryPlan,
+    Node,
+    Program,
+    RecurrentState,
+    Segment,
+    State,
+    Tensor,
+    Weight,
+    concrete,
+)
+from pumice_numpy.attention import KVCache, attention
+from pumice_numpy.ops import OPS
+from pumice_numpy.recurrent import RECURRENT_OPS
+from pumice_numpy.weights import WeightCache
+
+DTYPES = {"f32": np.float32, "i32": np.int32}
+STATEFUL_OPS: dict[str, Any] = {"attention": attention, **RECURRENT_OPS}
+
+
+@dataclass
+class NumpyOptions:
+    """Configuration section ``numpy``."""
+
+    cache_mib: int = 4096  # memory for weights kept as float32; the rest is decoded again at every use
+
+
+class NumpyBackend(Backend):
+    """Runs every operation on the CPU."""
+
+    Options = NumpyOptions
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.weights = WeightCache(self.options.cache_mib * 2**20)
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        try:
+            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        except (AttributeError, ValueError, OSError):  # not on every system
+            memory = 0
+        details = {"cores": str(os.cpu_count() or 1), "numpy": np.__version__}
+        return [DeviceInfo(platform.processor() or platform.machine(), "cpu", memory, details)]
+
+    def supports(self, node: Node) -> bool:
+        return node.op in OPS or node.op in STATEFUL_OPS
+
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        return NumpyProgram(self.weights, segment, plan, limits)
+
+
+class NumpyProgram(Program):
+    """Computes node after node; every result is written to its planned place in one arena."""
+
+    def __init__(self, weights: WeightCache, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
+        self._weights = weights
+        self._segment = segment
+        self._plan = plan
+        self._arena = Arena(plan.size, "numpy activations")
+        self._states = {state: _make_state(state, limits) for state in segment.states}
+
+    def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+        values: dict[Tensor, NDArray[Any]] = {}
+        for tensor in self._segment.inputs:
+            values[tensor] = self._place(tensor, batch)
+            np.copyto(values[tensor], inputs[tensor.name])
+        for node in self._segment.nodes:
+            values[node.output] = self._place(node.output, batch)
+            if node.op != "reshape":  # a reshape is the same place seen with another shape
+                np.copyto(values[node.output], self._compute(node, values, batch))
+        return {tensor.name: values[tensor] for tensor in self._segment.outputs}
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {
+            "weights": sum(weight.source.nbytes for weight in self._segment.weights),
+            "kv_cache": sum(state.nbytes for state in self._states.values()),
+            "activations": self._plan.size,
+        }
+
+    def _place(self, tensor: Tensor, batch: Batch) -> NDArray[Any]:
+        shape = concrete(tensor.shape, len(batch.tokens), len(batch.output_ids))
+        return self._arena.view(self._plan.offsets[tensor], shape, DTYPES[tensor.dtype])
+
+    def _compute(self, node: Node, values: Mapping[Tensor, NDArray[Any]], batch: Batch) -> NDArray[Any]:
+        operands = [self._operand(tensor, values) for tensor in node.inputs]
+        if node.op in STATEFUL_OPS:
+            return STATEFUL_OPS[node.op](*operands, batch=batch, **node.attrs)
+        return OPS[node.op](*operands, **node.attrs)
+
+    def _operand(self, tensor: Tensor | None, values: Mapping[Tensor, NDArray[Any]]) -> Any:
+        if tensor is None:
+            return None
+        if isinstance(tensor, Weight):
+            return self._weights.get(tensor)
+        return self._states[tensor] if isinstance(tensor, State) else values[tensor]
+
+
+def _make_state(state: State, limits: Limits) -> Any:
+    if isinstance(state, KVState):
+        return KVCache(state, limits)
+    assert isinstance(state, RecurrentState)
+    shape = (limits.n_seqs, *concrete(state.shape, 0, 0))
+    return Arena(int(np.prod(shape)) * 4, f"numpy state {state.name}").view(0, shape, np.float32)

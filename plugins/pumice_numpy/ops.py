@@ -1,0 +1,218 @@
+"""Operations without memory. Each takes and returns float32 arrays; ``pumice.graph.ops`` has the formulas' sources."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32Array = NDArray[np.float32]
+I32Array = NDArray[np.int32]
+
+TILE = 4096  # rows of a weight multiplied at once, so that decoding an encoded weight stays small
+
+# --- rows and matrices
+
+
+def embedding(weight: F32Array, ids: I32Array) -> F32Array:
+    return weight[ids]
+
+
+def get_rows(x: F32Array, ids: I32Array) -> F32Array:
+    return x[ids]
+
+
+def linear(x: F32Array, weight: F32Array, bias: F32Array | None) -> F32Array:
+    tiles = [x @ weight[row : row + TILE].T for row in range(0, weight.shape[0], TILE)]
+    y = np.concatenate(tiles, axis=-1) if len(tiles) > 1 else tiles[0]
+    return y if bias is None else y + bias
+
+
+def batched_linear(x: F32Array, weight: F32Array) -> F32Array:
+    return np.einsum("thk,hmk->thm", x, np.asarray(weight), optimize=True)
+
+
+def mul_mat_id(x: F32Array, weight: F32Array, ids: I32Array) -> F32Array:
+    if x.ndim == 2:  # every expert of a token reads the same input
+        x = np.broadcast_to(x[:, None, :], (*ids.shape, x.shape[-1]))
+    y = np.empty((*ids.shape, weight.shape[1]), np.float32)
+    for expert in np.unique(ids):
+        chosen = ids == expert
+        y[chosen] = x[chosen] @ weight[expert].T
+    return y
+
+
+# --- norms and positions
+
+
+def rms_norm(x: F32Array, weight: F32Array | None, eps: float) -> F32Array:
+    y = x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + np.float32(eps))
+    return y if weight is None else y * weight
+
+
+def layer_norm(x: F32Array, weight: F32Array | None, bias: F32Array | None, eps: float) -> F32Array:
+    centred = x - np.mean(x, axis=-1, keepdims=True)
+    y = centred / np.sqrt(np.mean(centred * centred, axis=-1, keepdims=True) + np.float32(eps))
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def rope(
+    x: F32Array,
+    positions: I32Array,
+    factors: F32Array | None,
+    n_rot: int,
+    neox: bool,
+    attn_factor: float,
+    freq_scale: float,
+    ext_factor: float,
+    **scaling: Any,
+) -> F32Array:
+    angles = positions[:, None] * rope_frequencies(factors, n_rot, freq_scale, ext_factor, **scaling)
+    magnitude = attn_factor * (1 + 0.1 * math.log(1 / freq_scale) if ext_factor else 1)
+    cos = (np.cos(angles) * magnitude).astype(np.float32)[:, None, :]
+    sin = (np.sin(angles) * magnitude).astype(np.float32)[:, None, :]
+    half = n_rot // 2
+    first, second = (slice(0, half), slice(half, n_rot)) if neox else (slice(0, n_rot, 2), slice(1, n_rot, 2))
+    y = x.copy()
+    y[..., first] = x[..., first] * cos - x[..., second] * sin
+    y[..., second] = x[..., first] * sin + x[..., second] * cos
+    return y
+
+
+def rope_frequencies(
+    factors: F32Array | None,
+    n_rot: int,
+    freq_scale: float,
+    ext_factor: float,
+    freq_base: float,
+    beta_fast: float,
+    beta_slow: float,
+    n_ctx_orig: int,
+) -> NDArray[np.float64]:
+    """Radians a position for each pair ``[n_rot / 2]``."""
+    pair = np.arange(n_rot // 2)
+    unscaled = freq_base ** (-2.0 * pair / n_rot)
+    if factors is not None:
+        unscaled = unscaled / factors
+    if not ext_factor:
+        return unscaled * freq_scale
+
+    def pair_turning(rotations: float) -> float:
+        return n_rot * math.log(n_ctx_orig / (rotations * 2 * math.pi)) / (2 * math.log(freq_base))
+
+    low = max(0, math.floor(pair_turning(beta_fast)))
+    high = min(n_rot - 1, math.ceil(pair_turning(beta_slow)))
+    keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * ext_factor
+    return unscaled * (freq_scale * (1 - keep) + keep)
+
+
+# --- element by element
+
+
+def add(x: F32Array, y: F32Array) -> F32Array:
+    return x + y
+
+
+def mul(x: F32Array, y: F32Array) -> F32Array:
+    return x * y
+
+
+def div(x: F32Array, y: F32Array) -> F32Array:
+    return x / y
+
+
+def scale(x: F32Array, factor: float, bias: float) -> F32Array:
+    return x * np.float32(factor) + np.float32(bias)
+
+
+def clamp(x: F32Array, low: float, high: float) -> F32Array:
+    return np.clip(x, np.float32(low), np.float32(high))
+
+
+def sigmoid(x: F32Array) -> F32Array:
+    return 0.5 * (1 + np.tanh(0.5 * x))  # the same function, without overflow
+
+
+def silu(x: F32Array) -> F32Array:
+    return x * sigmoid(x)
+
+
+def gelu(x: F32Array) -> F32Array:
+    return 0.5 * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)))
+
+
+def relu(x: F32Array) -> F32Array:
+    return np.maximum(x, 0)
+
+
+def tanh(x: F32Array) -> F32Array:
+    return np.tanh(x)
+
+
+def softplus(x: F32Array) -> F32Array:
+    return np.logaddexp(x, np.float32(0))
+
+
+def softmax(x: F32Array) -> F32Array:
+    e = np.exp(x - np.max(x, axis=-1, keepdims=True))
+    return e / np.sum(e, axis=-1, keepdims=True)
+
+
+# --- choosing and arranging
+
+
+def top_k(x: F32Array, k: int) -> I32Array:
+    return np.argsort(-x, axis=-1, kind="stable")[..., :k].astype(np.int32)
+
+
+def gather(x: F32Array, ids: I32Array) -> F32Array:
+    return np.take_along_axis(x, ids, axis=-1)
+
+
+def sum_(x: F32Array, axis: int, keepdims: bool) -> F32Array:
+    return np.sum(x, axis=axis, keepdims=keepdims)
+
+
+def slice_(x: F32Array, start: int, stop: int) -> F32Array:
+    return x[..., start:stop]
+
+
+def concat(x: F32Array, y: F32Array) -> F32Array:
+    y = np.broadcast_to(y, (*x.shape[:-1], y.shape[-1]))
+    return np.concatenate([x, y], axis=-1)
+
+
+OPS: dict[str, Any] = {
+    function.__name__.rstrip("_"): function
+    for function in (
+        embedding,
+        get_rows,
+        linear,
+        batched_linear,
+        mul_mat_id,
+        rms_norm,
+        layer_norm,
+        rope,
+        add,
+        mul,
+        div,
+        scale,
+        clamp,
+        sigmoid,
+        silu,
+        gelu,
+        relu,
+        tanh,
+        softplus,
+        softmax,
+        top_k,
+        gather,
+        sum_,
+        slice_,
+        concat,
+    )
+}
+OPS["reshape"] = np.reshape  # claimed here; programs reshape in place

@@ -1,0 +1,46 @@
+"""Weights as float32 arrays: decoded from their blocks when needed, and kept while memory allows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import GGMLType, Weight, concrete, dequantize
+
+F32Array = NDArray[np.float32]
+
+
+class WeightCache:
+    """Decoded weights of one model, at most ``limit`` bytes of them."""
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._kept: dict[str, F32Array] = {}
+
+    def get(self, weight: Weight) -> F32Array | EncodedWeight:
+        """The weight as an array, or where it is too large to keep something that decodes what is indexed."""
+        if weight.type == GGMLType.F32:
+            return weight.dequantize()  # a view of the file
+        if weight.name not in self._kept:
+            size = 4 * int(np.prod(concrete(weight.shape, 0, 0)))
+            if size > self._free:
+                return EncodedWeight(weight)
+            self._kept[weight.name] = weight.dequantize()
+            self._free -= size
+        return self._kept[weight.name]
+
+
+class EncodedWeight:
+    """Stands in for a float32 array and decodes the rows that are asked for."""
+
+    def __init__(self, weight: Weight) -> None:
+        self._weight = weight
+        self.shape = weight.shape
+
+    def __getitem__(self, index: Any) -> F32Array:
+        return dequantize(self._weight.data[index], self._weight.type)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> F32Array:
+        return self._weight.dequantize()
