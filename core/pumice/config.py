@@ -70,6 +70,7 @@ class Config(BaseModel):
     backends: list[str]
     n_ctx: int = Field(ge=0)
     n_batch: int = Field(ge=1)
+    n_parallel: int = Field(ge=1)
     n_gpu_layers: int = Field(ge=-1)
     kv_type: Literal["f32", "f16", "q8_0", "q4_0"]
     samplers: list[str]

@@ -1,0 +1,397 @@
+"""The Python interface: load a model, then generate, stream, or look at logits."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumice.architecture import Architecture, HParams
+from pumice.config import Config, load_config
+from pumice.engine import Engine, FinishReason, Request, Runner, Timings
+from pumice.engine import Sequence as EngineSequence
+from pumice.engine.backends import backend_line
+from pumice.engine.runner import Sizes, make_limits, trace
+from pumice.engine.text import TextStream
+from pumice.errors import ModelError, RequestError, TokenizerError
+from pumice.gguf import GGUFFile
+from pumice.registry import Registry, get_registry
+from pumice.sampler import Chain, SamplerContext
+from pumice.tokenizers import Tokenizer, from_metadata
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Prompt = str | Sequence[int]
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A part of a stream: ``text`` that became certain with ``token``; the last has a ``finish_reason``, no token."""
+
+    text: str
+    token: int | None
+    finish_reason: FinishReason | None = None
+
+
+@dataclass(frozen=True)
+class Completion:
+    """What came after a prompt. ``tokens`` leaves out the end-of-generation token, ``text`` the stop string."""
+
+    text: str
+    tokens: list[int]
+    finish_reason: FinishReason
+    timings: Timings
+
+
+def load(
+    path: str | Path,
+    *,
+    backend: str | None = None,
+    n_ctx: int | None = None,
+    n_gpu_layers: int | None = None,
+    kv_type: str | None = None,
+    n_batch: int | None = None,
+    n_parallel: int | None = None,
+    config: Mapping[str, Any] | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Model:
+    """Load the GGUF file at ``path``. What is not given comes from the configuration.
+
+    Args:
+        backend: a backend's name, or "auto": the first available one.
+        n_ctx: tokens of context, shared by the sequences generated at once; 0: as many as the model was trained for.
+        n_gpu_layers: layers on a GPU backend; -1: all.
+        kv_type: type of the key/value cache: "f32", "f16", "q8_0" or "q4_0".
+        n_batch: most tokens computed in one step.
+        n_parallel: most sequences in one step.
+        config: further settings, keys as in a configuration file.
+        progress: called with steps done and steps in all while the model compiles.
+
+    Raises PumiceError: GGUFError, ModelError, ConfigError or BackendError.
+    """
+    given = {
+        "backend": backend,
+        "n_ctx": n_ctx,
+        "n_gpu_layers": n_gpu_layers,
+        "kv_type": kv_type,
+        "n_batch": n_batch,
+        "n_parallel": n_parallel,
+    }
+    settings = load_config({**(config or {}), **{key: value for key, value in given.items() if value is not None}})
+    return Model(path, settings, progress)
+
+
+def load_tokenizer(path: str | Path) -> Tokenizer:
+    """The tokenizer of a GGUF file; the file needs no weights. Raises GGUFError or TokenizerError."""
+    with GGUFFile.open(path) as file:
+        return from_metadata(file.metadata)
+
+
+def describe_graph(path: str | Path, **arguments: Any) -> str:
+    """The graph of a model as text: what runs where, and the memory plan. Takes the arguments of ``load``."""
+    settings = load_config({key: value for key, value in arguments.items() if value is not None})
+    with GGUFFile.open(path) as file:
+        return _prepare(file, settings, get_registry(settings), None)[1].describe()
+
+
+class Model:
+    """A loaded model. Use as a context manager, or ``close`` it. Several threads may generate at once."""
+
+    def __init__(self, path: str | Path, config: Config, progress: Callable[[int, int], None] | None = None) -> None:
+        started = time.perf_counter()
+        self.config = config
+        self._registry = get_registry(config)
+        self._lock = threading.RLock()
+        self._closed = False
+        self._file = GGUFFile.open(path)
+        try:
+            self.architecture, self._runner = _prepare(self._file, config, self._registry, progress)
+            self._runner.compile()
+        except BaseException:
+            self._file.close()
+            raise
+        self._engine = Engine(self._runner)
+        self.load_seconds = time.perf_counter() - started
+
+    # --- what the model is
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the GGUF file."""
+        return self._file.metadata
+
+    @property
+    def n_ctx(self) -> int:
+        return self._engine.limits.n_ctx
+
+    @property
+    def backends(self) -> list[str]:
+        """Names of the backends that compute it, the one with most operations first."""
+        return self._runner.backends_used
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by purpose: weights, kv_cache, activations."""
+        return self._runner.memory
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Raises TokenizerError if the file describes none that is known."""
+        return from_metadata(self.metadata)
+
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of ``text``.
+
+        ``add_special`` adds the tokens that begin and end a text; ``parse_special`` reads ``<|im_end|>`` and the
+        like as one token.
+        """
+        return self.tokenizer.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.detokenize(ids)
+
+    # --- running it
+
+    def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence."""
+        self._check_ids(ids)
+        if not ids:
+            raise RequestError("logits: no token ids given")
+        with self._lock:
+            return self._engine.logits(ids)
+
+    def generate(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = 128,
+        stop: str | Sequence[str] = (),
+        ignore_eos: bool = False,
+        context_shift: bool = False,
+        **sampling: Any,
+    ) -> Completion:
+        """Complete ``prompt``: text, or token ids taken as they are.
+
+        Args:
+            max_tokens: most tokens to generate; None: until the model ends, or the context is full.
+            stop: strings that end the generation; they are left out.
+            ignore_eos: go on after an end-of-generation token.
+            context_shift: when the context is full, forget its older half and go on.
+            sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ...
+
+        Raises RequestError for a prompt that does not fit or a wrong parameter.
+        """
+        options = {
+            "max_tokens": max_tokens,
+            "ignore_eos": ignore_eos,
+            "context_shift": context_shift,
+            **sampling,
+        }
+        return self.generate_many([prompt], stop=stop, **options)[0]
+
+    def generate_many(
+        self, prompts: Sequence[Prompt], *, stop: str | Sequence[str] = (), **options: Any
+    ) -> list[Completion]:
+        """Complete several prompts in one batch, each as ``generate`` would alone."""
+        streams = [Stream(self, prompt, stop, **options) for prompt in prompts]
+        try:
+            return [stream.completion() for stream in streams]
+        finally:
+            for stream in streams:
+                stream.close()
+
+    def stream(self, prompt: Prompt, *, stop: str | Sequence[str] = (), **options: Any) -> Stream:
+        """As ``generate``, piece by piece as it comes. Closing the stream, or leaving it, cancels the rest."""
+        return Stream(self, prompt, stop, **options)
+
+    # --- measuring it
+
+    def bench_prompt(self, n_tokens: int) -> float:
+        """Seconds to read a prompt of ``n_tokens`` random tokens into an empty cache."""
+        return self._bench(n_tokens, self._engine.limits.n_batch)
+
+    def bench_generation(self, n_tokens: int) -> float:
+        """Seconds to compute ``n_tokens`` random tokens one at a time from an empty cache."""
+        return self._bench(n_tokens, 1)
+
+    def _bench(self, n_tokens: int, n_batch: int) -> float:
+        import numpy as np
+
+        ids = np.random.default_rng(0).integers(0, self.n_vocab, n_tokens).tolist()
+        if n_tokens > self.n_ctx:
+            raise RequestError(f"{n_tokens} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
+        with self._lock:
+            started = time.perf_counter()
+            self._engine.evaluate(ids, n_batch)
+            return time.perf_counter() - started
+
+    # --- ending it
+
+    def close(self) -> None:
+        """Release memory and the file. Streams still open end as cancelled."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._runner.close()
+                self._file.close()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- for streams
+
+    @property
+    def n_vocab(self) -> int:
+        """Entries of a row of logits."""
+        return self._runner.n_vocab
+
+    def _add(
+        self,
+        prompt: Prompt,
+        max_tokens: int | None,
+        ignore_eos: bool,
+        context_shift: bool,
+        sampling: Mapping[str, Any],
+    ) -> EngineSequence:
+        """Queue a request in the engine."""
+        ids = self.tokenize(prompt) if isinstance(prompt, str) else list(prompt)
+        self._check_ids(ids)
+        tokenizer = self._tokenizer_or_none
+        params = {**self.config.sampling, **sampling}
+        context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
+        request = Request(
+            ids,
+            Chain.build(self._registry.samplers, self.config.samplers, params, context),
+            max_tokens if max_tokens is not None else sys.maxsize,
+            tokenizer.eog if tokenizer and not ignore_eos else frozenset(),
+            context_shift,
+            n_keep=1 if tokenizer and ids[:1] == [tokenizer.bos] else 0,
+        )
+        with self._lock:
+            self._check_open()
+            return self._engine.add(request)
+
+    def _step(self, sequence: EngineSequence) -> None:
+        """Compute one batch, unless another thread has brought ``sequence`` forward meanwhile."""
+        n_generated = len(sequence.generated)
+        with self._lock:
+            self._check_open()
+            if len(sequence.generated) == n_generated and not sequence.finish_reason:
+                self._engine.step()
+
+    def _cancel(self, sequence: EngineSequence) -> None:
+        with self._lock:
+            self._engine.cancel(sequence)
+
+    @cached_property
+    def _tokenizer_or_none(self) -> Tokenizer | None:
+        """A model without a known tokenizer still takes and gives token ids."""
+        try:
+            return self.tokenizer
+        except TokenizerError:
+            return None
+
+    def _check_ids(self, ids: Sequence[int]) -> None:
+        for token in ids:
+            if not 0 <= token < self.n_vocab:
+                raise RequestError(f"token id {token} is outside the vocabulary of {self.n_vocab}")
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise RequestError("the model is closed")
+
+
+class Stream(Iterator[Piece]):
+    """The pieces of one generation. After the last, ``completion`` has all of it."""
+
+    def __init__(
+        self,
+        model: Model,
+        prompt: Prompt,
+        stop: str | Sequence[str] = (),
+        *,
+        max_tokens: int | None = 128,
+        ignore_eos: bool = False,
+        context_shift: bool = False,
+        **sampling: Any,
+    ) -> None:
+        self._model = model
+        self._sequence = model._add(prompt, max_tokens, ignore_eos, context_shift, sampling)
+        self._sequence.on_token = self._take
+        self._text = TextStream(model._tokenizer_or_none, [stop] if isinstance(stop, str) else stop)
+        self._pieces: deque[Piece] = deque()
+        self._written: list[str] = []
+        self._finish_reason: FinishReason | None = None
+
+    def __next__(self) -> Piece:
+        if self._finish_reason:
+            raise StopIteration
+        while not self._pieces and not self._sequence.finish_reason:
+            self._model._step(self._sequence)
+        piece = self._pieces.popleft() if self._pieces else self._end()
+        self._written.append(piece.text)
+        return piece
+
+    def completion(self) -> Completion:
+        """Run to the end, and give everything."""
+        for _ in self:
+            pass
+        assert self._finish_reason is not None
+        text = "".join(self._written)
+        return Completion(text, list(self._sequence.generated), self._finish_reason, self.timings)
+
+    @property
+    def timings(self) -> Timings:
+        return self._sequence.timings
+
+    def close(self) -> None:
+        """Cancel what is not generated yet."""
+        self._model._cancel(self._sequence)
+        self._pieces.clear()
+
+    def _take(self, token: int) -> None:
+        """Called by the engine, so that a stop string ends the sequence in the step that completes it."""
+        self._pieces.append(Piece(self._text.push(token), token))
+        if self._text.stopped:
+            self._sequence.finish_reason = "stop"
+
+    def _end(self) -> Piece:
+        self._finish_reason = self._sequence.finish_reason
+        return Piece(self._text.finish(), None, self._finish_reason)
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _prepare(
+    file: GGUFFile, config: Config, registry: Registry, progress: Callable[[int, int], None] | None
+) -> tuple[Architecture, Runner]:
+    """Everything up to compiling."""
+    try:
+        architecture = registry.architecture(file.architecture)(HParams(file.metadata))
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+    sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
+    graph = trace(file, architecture, sizes.n_ctx)
+    runner = Runner(graph, backend_line(registry, config), make_limits(graph, sizes), config.n_gpu_layers, progress)
+    return architecture, runner
+
+
+def _context_length(config: Config, architecture: Architecture) -> int:
+    """What was asked for; the default is no longer than what the model was trained for."""
+    trained = architecture.n_ctx_train
+    return min(config.n_ctx, trained) if config.n_ctx and config.is_default("n_ctx") else config.n_ctx or trained

@@ -1,0 +1,59 @@
+"""Blocks of the KV cache: who holds them, and what full ones contain, so that equal prefixes share them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+
+class BlockPool:
+    """The blocks of all layers with one attention window.
+
+    A block is held by one sequence or more. When the last one lets go of a published block it stays
+    findable by its key until its memory is needed, oldest first.
+    """
+
+    def __init__(self, n_blocks: int) -> None:
+        self._empty = list(range(n_blocks))[::-1]
+        self._holders = [0] * n_blocks
+        self._key_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+        self._idle: OrderedDict[int, None] = OrderedDict()  # published, held by nobody
+
+    @property
+    def available(self) -> int:
+        return len(self._empty) + len(self._idle)
+
+    def take(self) -> int:
+        """A block for new contents. The caller makes sure that one is available."""
+        if not self._empty:
+            block, _ = self._idle.popitem(last=False)
+            del self._block_of[self._key_of.pop(block)]
+            self._empty.append(block)
+        block = self._empty.pop()
+        self._holders[block] = 1
+        return block
+
+    def publish(self, block: int, key: bytes) -> None:
+        """Make a full block findable by what it contains, unless an equal one already is."""
+        if key not in self._block_of and block not in self._key_of:
+            self._block_of[key] = block
+            self._key_of[block] = key
+
+    def knows(self, key: bytes) -> bool:
+        return key in self._block_of
+
+    def share(self, key: bytes) -> int:
+        """Hold the block published under ``key`` too."""
+        block = self._block_of[key]
+        self._idle.pop(block, None)
+        self._holders[block] += 1
+        return block
+
+    def release(self, block: int) -> None:
+        self._holders[block] -= 1
+        if self._holders[block]:
+            return
+        if block in self._key_of:
+            self._idle[block] = None
+        else:
+            self._empty.append(block)

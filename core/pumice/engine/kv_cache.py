@@ -1,0 +1,119 @@
+"""The paged KV cache as the engine sees it: block tables (Kwon et al. 2023, arXiv:2309.06180).
+
+The bytes belong to the backends.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.backend import Limits
+from pumice.engine.blocks import BlockPool
+
+
+class BlockTables:
+    """One sequence's blocks: for each attention window an int32 table, -1 where no block is held."""
+
+    def __init__(self, windows: Sequence[int], n_max: int) -> None:
+        self.tables: dict[int, NDArray[np.int32]] = {w: np.full(n_max, -1, np.int32) for w in windows}
+        self.n_blocks = 0  # entries in use, the -1 of blocks that slid out of a window included
+        self.keys: list[bytes] = []  # of the full blocks
+
+
+class KVCache:
+    """Gives blocks to sequences and takes them back.
+
+    A block that slid out of its layers' window goes back at once, so a sequence holds no more than
+    the window needs. With ``share_prefixes`` a new sequence starts with the blocks of an equal prefix.
+    """
+
+    def __init__(self, limits: Limits, share_prefixes: bool = True) -> None:
+        self._block_size = limits.block_size
+        self._n_max = -(-limits.n_ctx // limits.block_size)
+        self._pools: Mapping[int, BlockPool] = {w: BlockPool(n) for w, n in limits.n_blocks.items()}
+        self._share_prefixes = share_prefixes and bool(self._pools)
+
+    def begin(self, tokens: Sequence[int]) -> tuple[BlockTables, int]:
+        """Tables for a new sequence, and how many of its first tokens they already hold."""
+        tables = BlockTables(list(self._pools), self._n_max)
+        n_shared = self._shared_blocks(tokens, tables) if self._share_prefixes else 0
+        for window, pool in self._pools.items():
+            for index in range(self._oldest_block(window, n_shared * self._block_size), n_shared):
+                tables.tables[window][index] = pool.share(tables.keys[index])
+        del tables.keys[n_shared:]
+        tables.n_blocks = n_shared
+        return tables, n_shared * self._block_size
+
+    def extend(self, tables: BlockTables, n_past: int, n_new: int) -> bool:
+        """Hold blocks for ``n_new`` positions after ``n_past``; False, and no change, if too few are available."""
+        n_blocks = -(-(n_past + n_new) // self._block_size)
+        for window in self._pools:
+            self._slide(tables, window, n_past)
+        missing = n_blocks - tables.n_blocks
+        if any(pool.available < missing for pool in self._pools.values()):
+            return False
+        for window, pool in self._pools.items():
+            for index in range(tables.n_blocks, n_blocks):
+                tables.tables[window][index] = pool.take()
+        tables.n_blocks = max(n_blocks, tables.n_blocks)
+        return True
+
+    def publish(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> None:
+        """Make the blocks that the first ``n_past`` tokens fill available to later equal prefixes."""
+        if not self._share_prefixes:
+            return
+        for index in range(len(tables.keys), n_past // self._block_size):
+            tables.keys.append(self._key(tables.keys, tokens, index))
+            for window, pool in self._pools.items():
+                if tables.tables[window][index] >= 0:
+                    pool.publish(int(tables.tables[window][index]), tables.keys[index])
+
+    def release(self, tables: BlockTables) -> None:
+        """Take back every block."""
+        for window, pool in self._pools.items():
+            for block in reversed(tables.tables[window][: tables.n_blocks].tolist()):
+                if block >= 0:
+                    pool.release(block)
+            tables.tables[window][:] = -1
+        tables.n_blocks = 0
+        tables.keys.clear()
+
+    def batch_tables(self, sequences: Sequence[BlockTables]) -> dict[int, NDArray[np.int32]]:
+        """The tables of several sequences, one a row, as a batch wants them."""
+        width = max(tables.n_blocks for tables in sequences)
+        return {w: np.stack([tables.tables[w][:width] for tables in sequences]) for w in self._pools}
+
+    def _shared_blocks(self, tokens: Sequence[int], tables: BlockTables) -> int:
+        """How many leading blocks can be shared; at least one token is left to compute. Fills in their keys."""
+        for index in range((len(tokens) - 1) // self._block_size):
+            tables.keys.append(self._key(tables.keys, tokens, index))
+        for n_shared in range(len(tables.keys), 0, -1):
+            if all(self._holds(window, tables.keys, n_shared) for window in self._pools):
+                return n_shared
+        return 0
+
+    def _holds(self, window: int, keys: Sequence[bytes], n_shared: int) -> bool:
+        oldest = self._oldest_block(window, n_shared * self._block_size)
+        return all(self._pools[window].knows(key) for key in keys[oldest:n_shared])
+
+    def _slide(self, tables: BlockTables, window: int, n_past: int) -> None:
+        table = tables.tables[window]
+        index = self._oldest_block(window, n_past) - 1
+        while index >= 0 and table[index] >= 0:
+            self._pools[window].release(int(table[index]))
+            table[index] = -1
+            index -= 1
+
+    def _oldest_block(self, window: int, n_past: int) -> int:
+        """The first block that a query at position ``n_past`` or later can attend to."""
+        return max(0, n_past - window + 1) // self._block_size if window else 0
+
+    def _key(self, keys: Sequence[bytes], tokens: Sequence[int], index: int) -> bytes:
+        """A block's contents depend on all tokens before it, so its key continues the key before."""
+        first = index * self._block_size
+        contents = np.asarray(tokens[first : first + self._block_size], np.int32).tobytes()
+        return hashlib.blake2b((keys[index - 1] if index else b"") + contents, digest_size=16).digest()

@@ -1,0 +1,131 @@
+"""A model ready to compute: its graph traced, placed and compiled, one program a segment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.architecture import Architecture
+from pumice.backend import Backend, Batch, Limits, Program
+from pumice.errors import ModelError
+from pumice.gguf import GGUFFile
+from pumice.graph import Graph, GraphBuilder, KVState, RecurrentState, format_graph, place, plan_memory
+
+BLOCK_SIZE = 32  # positions in one block of the KV cache
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the user chooses: see ``Limits``."""
+
+    n_ctx: int
+    n_batch: int
+    n_parallel: int
+    kv_type: str
+
+
+def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> Graph:
+    """Build the model's graph. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
+    try:
+        builder = GraphBuilder(file.tensors, architecture.n_layer, n_ctx)
+        return builder.finish(architecture.build(builder))
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+
+
+def make_limits(graph: Graph, sizes: Sizes) -> Limits:
+    """Size the cache: every layer can hold ``n_ctx`` positions; one with a window only what its window can reach."""
+    whole = -(-sizes.n_ctx // BLOCK_SIZE)
+    n_blocks = {}
+    for window in attention_windows(graph):
+        reach = -(-(window + sizes.n_batch) // BLOCK_SIZE) + 1
+        n_blocks[window] = min(whole, reach * sizes.n_parallel) if window else whole
+    return Limits(
+        n_ctx=sizes.n_ctx,
+        n_batch=sizes.n_batch,
+        n_outputs=max(64, sizes.n_parallel),
+        n_seqs=sizes.n_parallel,
+        block_size=BLOCK_SIZE,
+        n_blocks=n_blocks,
+        kv_type=sizes.kv_type,
+    )
+
+
+def attention_windows(graph: Graph) -> list[int]:
+    """The distinct attention windows of the graph's layers; layers of one window share block tables."""
+    return sorted({state.window for state in graph.states if isinstance(state, KVState)})
+
+
+class Runner:
+    """Runs one model's batches. ``backends`` are in line: each node goes to the first that claims it."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        backends: Sequence[tuple[str, Backend]],
+        limits: Limits,
+        n_gpu_layers: int = -1,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.limits = limits
+        self.recurrent = any(isinstance(state, RecurrentState) for state in graph.states)
+        self.n_vocab = int(graph.output.shape[-1])
+        self._graph = graph
+        self._backends = backends
+        offload = frozenset(name for name, backend in backends if backend.offload)
+        claims = [(name, backend.supports) for name, backend in backends]
+        self._segments = place(graph, claims, n_gpu_layers, offload)
+        self._plans = [plan_memory(s, limits.n_batch, limits.n_outputs) for s in self._segments]
+        self._programs: list[Program] = []
+        self._progress = progress
+
+    def compile(self) -> None:
+        """Hand every segment to its backend. Raises BackendError, for example when memory runs out."""
+        by_name = dict(self._backends)
+        for segment, plan in zip(self._segments, self._plans, strict=True):
+            self._programs.append(by_name[segment.backend].compile(segment, plan, self.limits))
+            if self._progress:
+                self._progress(len(self._programs), len(self._segments))
+
+    def run(self, batch: Batch) -> NDArray[np.float32]:
+        """Logits ``[n_outputs, n_vocab]``, valid until the next run."""
+        values: dict[str, NDArray[Any]] = {
+            "tokens": batch.tokens,
+            "positions": batch.positions,
+            "output_ids": batch.output_ids,
+        }
+        for program in self._programs:
+            values.update(program.run(values, batch))
+        return values[self._graph.output.name]
+
+    @property
+    def backends_used(self) -> list[str]:
+        """Names of the backends that have a segment, the one with most nodes first."""
+        nodes: dict[str, int] = {}
+        for segment in self._segments:
+            nodes[segment.backend] = nodes.get(segment.backend, 0) + len(segment.nodes)
+        return sorted(nodes, key=lambda name: -nodes[name])
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by purpose, over all backends."""
+        total: dict[str, int] = {}
+        for program in self._programs:
+            for purpose, n_bytes in program.memory.items():
+                total[purpose] = total.get(purpose, 0) + n_bytes
+        return total
+
+    def describe(self) -> str:
+        """The placed graph as text."""
+        return format_graph(self._segments, self._plans, self._graph.n_layer)
+
+    def close(self) -> None:
+        for program in self._programs:
+            program.close()
+        for _, backend in self._backends:
+            backend.close()
+        self._programs = []
