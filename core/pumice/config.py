@@ -103,6 +103,19 @@ class Config(BaseModel):
         return self.source(*key) == self._layers[0].source
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML forbids a key that is there twice; PyYAML lets the last one win, which hides mistakes."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if key.value in seen:
+                    raise yaml.MarkedYAMLError(problem=f"key {key.value!r} is there twice", problem_mark=key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
 def load_config(overrides: Mapping[str, Any] | None = None) -> Config:
     """Read and merge every layer. ``overrides`` are the arguments: same keys; None means not given.
 
@@ -159,7 +172,7 @@ def _user_directory() -> Path:
 def _read(path: Path) -> Layer:
     """A configuration file as a layer; an empty one has no keys."""
     try:
-        data = yaml.safe_load(path.read_bytes())
+        data = yaml.load(path.read_bytes(), _Loader)
     except OSError as error:
         raise ConfigError(f"{path}: cannot read it: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:

@@ -1,0 +1,3 @@
+from pumice.cli import main
+
+main()

@@ -1,0 +1,64 @@
+"""``pumice bench``: tokens/s of reading a prompt and of generating, as llama-bench counts them."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from pumice.cli.options import json_option, load_model, load_options, model_argument
+
+
+@click.command("bench")
+@model_argument
+@click.option(
+    "-p", "--n-prompt", type=click.IntRange(min=0), default=512, show_default=True, help="Tokens of the prompt."
+)
+@click.option("-n", "--n-gen", type=click.IntRange(min=0), default=128, show_default=True, help="Tokens to generate.")
+@click.option("-r", "--repetitions", type=click.IntRange(min=1), default=3, show_default=True)
+@json_option
+@load_options
+def command(model: str, n_prompt: int, n_gen: int, repetitions: int, as_json: bool, **options: Any) -> None:
+    """Measure tokens/s of MODEL, a GGUF file.
+
+    Of one prompt from an empty cache (pp), and of one token at a time (tg). Each test runs once to warm up,
+    then as often as --repetitions says. 0 tokens leave a test out.
+    """
+    if options["n_ctx"] is None:
+        options["n_ctx"] = max(n_prompt, n_gen, 1)
+    with load_model(model, options) as loaded:
+        tests = [("pp", n_prompt, loaded.bench_prompt), ("tg", n_gen, loaded.bench_generation)]
+        results = [
+            {
+                "test": f"{name}{n_tokens}",
+                **measure(name, n_tokens, repetitions, seconds),
+                "backend": ",".join(loaded.backends),
+                "model": model,
+            }
+            for name, n_tokens, seconds in tests
+            if n_tokens
+        ]
+    click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
+
+
+def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int], float]) -> dict[str, float]:
+    """Mean and sample standard deviation of tokens/s over the repetitions, after a warm-up that is not counted."""
+    from tqdm import tqdm
+
+    seconds(n_tokens if name == "pp" else 1)
+    runs = tqdm(range(repetitions), desc=f"{name}{n_tokens}", leave=False, disable=None)
+    speeds = [n_tokens / seconds(n_tokens) for _ in runs]
+    stddev = statistics.stdev(speeds) if repetitions > 1 else 0.0
+    return {"tokens_per_second": statistics.fmean(speeds), "stddev": stddev}
+
+
+def format_results(results: list[dict[str, Any]]) -> str:
+    """A line for each test."""
+    lines = [
+        f"{item['test']:<8} {item['tokens_per_second']:10.2f} ± {item['stddev']:.2f} tokens/s on {item['backend']}"
+        for item in results
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,67 @@
+"""``pumice devices``: what each backend can run on here, or why it cannot."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import json_option
+
+if TYPE_CHECKING:
+    from pumice.backend import Backend
+    from pumice.registry import Registry
+
+
+@click.command("devices")
+@json_option
+def command(as_json: bool) -> None:
+    """List what each backend can compute on.
+
+    Or why a backend is not available on this machine, and what to install.
+    """
+    from pumice.config import load_config
+    from pumice.registry import get_registry
+
+    config = load_config()
+    registry = get_registry(config)
+    names = [*config.backends, *(name for name in registry.backends if name not in config.backends)]
+    found = [describe(name, registry) for name in names]
+    click.echo(json.dumps(found, indent=2) if as_json else "\n".join(format_backend(item) for item in found))
+
+
+def describe(name: str, registry: Registry) -> dict[str, Any]:
+    """A backend as JSON can hold it: its devices, or the reason why it is not available."""
+    if name not in registry.backends:
+        return _unavailable(name, "not installed: no plugin that loaded registers it; see `pumice plugins`")
+    try:
+        return _devices(name, registry.backends[name])
+    except Exception as error:  # one broken driver must not hide the others
+        return _unavailable(name, f"{type(error).__name__}: {error}")
+
+
+def _devices(name: str, backend: type[Backend]) -> dict[str, Any]:
+    reason = backend.unavailable()
+    if reason:
+        return _unavailable(name, reason)
+    devices = [
+        {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes, "details": device.details}
+        for device in backend.devices()
+    ]
+    return {"backend": name, "available": True, "reason": None, "devices": devices}
+
+
+def _unavailable(name: str, reason: str) -> dict[str, Any]:
+    return {"backend": name, "available": False, "reason": " ".join(reason.split()), "devices": []}
+
+
+def format_backend(item: dict[str, Any]) -> str:
+    """A backend's line, then a line for each of its devices."""
+    from pumice.cli.info import format_bytes
+
+    lines = [item["backend"] if item["available"] else f"{item['backend']}: {item['reason']}"]
+    for device in item["devices"]:
+        details = "".join(f", {key} {value}" for key, value in device["details"].items())
+        lines.append(f"  {device['name']} ({device['kind']}, {format_bytes(device['memory_bytes'])}{details})")
+    return "\n".join(lines)

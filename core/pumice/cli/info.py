@@ -1,0 +1,93 @@
+"""``pumice info``: what a GGUF file holds."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import backend_option, json_option, model_argument
+
+if TYPE_CHECKING:
+    from pumice.gguf import GGUFFile
+
+
+@click.command("info")
+@model_argument
+@json_option
+@click.option("--graph", is_flag=True, help="Print the graph: operations, placement, memory plan.")
+@backend_option
+def command(model: str, as_json: bool, graph: bool, backend: str | None) -> None:
+    """Say what is in MODEL, a GGUF file.
+
+    Architecture, parameters, size, quantization, context length, tokenizer.
+    """
+    if graph:
+        from pumice.api import describe_graph
+
+        click.echo(describe_graph(model, backend=backend))
+        return
+    from pumice.gguf import GGUFFile
+
+    with GGUFFile.open(model) as file:
+        facts = describe(file)
+    click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else format_facts(facts))
+
+
+def describe(file: GGUFFile) -> dict[str, Any]:
+    """The facts of a file, as JSON can hold them; None for what it does not say."""
+    metadata = file.metadata
+    parameters: Counter[str] = Counter()
+    tensors: Counter[str] = Counter()
+    for tensor in file.tensors.values():
+        parameters[tensor.type.name] += math.prod(tensor.shape)
+        tensors[tensor.type.name] += 1
+    return {
+        "path": str(file.path),
+        "gguf_version": file.version,
+        "architecture": file.architecture,
+        "name": metadata.get("general.name"),
+        "parameters": sum(parameters.values()),
+        "bytes": file.n_bytes,
+        "n_tensors": len(file.tensors),
+        "quantization": {
+            name: {"tensors": tensors[name], "parameters": count} for name, count in parameters.most_common()
+        },
+        "n_layers": metadata.get(f"{file.architecture}.block_count"),
+        "n_embd": metadata.get(f"{file.architecture}.embedding_length"),
+        "n_ctx_train": metadata.get(f"{file.architecture}.context_length"),
+        "tokenizer": metadata.get("tokenizer.ggml.model"),
+        "pre_tokenizer": metadata.get("tokenizer.ggml.pre"),
+        "n_vocab": len(metadata["tokenizer.ggml.tokens"]) if "tokenizer.ggml.tokens" in metadata else None,
+    }
+
+
+def format_facts(facts: dict[str, Any]) -> str:
+    """The facts as lines for people."""
+    mix = ", ".join(
+        f"{name} {100 * part['parameters'] / max(facts['parameters'], 1):.1f}% ({part['tensors']} tensors)"
+        for name, part in facts["quantization"].items()
+    )
+    tokenizer = "/".join(str(facts[key]) for key in ("tokenizer", "pre_tokenizer") if facts[key])
+    lines = {
+        "architecture": facts["architecture"],
+        "name": facts["name"],
+        "parameters": f"{facts['parameters']:,}",
+        "size": f"{format_bytes(facts['bytes'])} in {facts['n_tensors']} tensors, GGUF version {facts['gguf_version']}",
+        "quantization": mix,
+        "layers": facts["n_layers"],
+        "embedding": facts["n_embd"],
+        "context": facts["n_ctx_train"] and f"{facts['n_ctx_train']} tokens in training",
+        "tokenizer": tokenizer and f"{tokenizer}, {facts['n_vocab']} tokens",
+    }
+    return "\n".join(f"{key:<13} {value if value not in (None, '') else '-'}" for key, value in lines.items())
+
+
+def format_bytes(n: int) -> str:
+    """``n`` bytes in the largest binary unit that leaves at least 1."""
+    power = max(min((n.bit_length() - 1) // 10, 4), 0)
+    unit = ["bytes", "KiB", "MiB", "GiB", "TiB"][power]
+    return f"{n / 2 ** (10 * power):.{1 if power else 0}f} {unit}"

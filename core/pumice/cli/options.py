@@ -1,0 +1,78 @@
+"""Arguments and options that several subcommands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from pumice.api import Model
+
+Command = Callable[..., Any]
+
+model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
+json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+backend_option = click.option("--backend", metavar="NAME", help="Backend to compute on, or auto.")
+
+_LOAD_OPTIONS = [
+    backend_option,
+    click.option("-c", "--n-ctx", type=int, help="Tokens of context; 0: as many as the model was trained for."),
+    click.option("-b", "--n-batch", type=int, help="Most tokens computed in one step."),
+    click.option("-ngl", "--n-gpu-layers", type=int, help="Layers on a GPU backend; -1: all."),
+    click.option("--kv-type", metavar="TYPE", help="Type of the key/value cache: f32, f16, q8_0 or q4_0."),
+    click.option(
+        "--set",
+        "config",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=lambda ctx, param, values: parse_settings(values),
+        help="Any key of a configuration file, e.g. --set sampling.typical_p=0.9. Repeatable.",
+    ),
+]
+
+
+def load_options(command: Command) -> Command:
+    """The options that ``load_model`` takes, as keyword arguments of ``pumice.load``."""
+    for option in reversed(_LOAD_OPTIONS):
+        command = option(command)
+    return command
+
+
+def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
+    """``("a.b=1", "c=[x]")`` as ``{"a": {"b": 1}, "c": ["x"]}``: a value is YAML."""
+    import yaml
+
+    settings: dict[str, Any] = {}
+    for item in values:
+        key, equals, text = item.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"expected KEY=VALUE, not {item!r}")
+        try:
+            value = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise click.BadParameter(f"the value of {key!r} is not valid YAML: {text!r}") from None
+        *sections, last = key.split(".")
+        target = settings
+        for section in sections:
+            target = target.setdefault(section, {})
+            if not isinstance(target, dict):
+                raise click.BadParameter(f"{item!r}: {section!r} has a value already")
+        target[last] = value
+    return settings
+
+
+def load_model(path: str, options: dict[str, Any]) -> Model:
+    """Load a model, with a progress bar where standard error is a terminal."""
+    from tqdm import tqdm
+
+    import pumice
+
+    with tqdm(desc="loading", unit="step", leave=False, disable=None) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.total = total
+            bar.update(done - bar.n)
+
+        return pumice.load(path, progress=progress, **options)

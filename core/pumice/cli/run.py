@@ -1,0 +1,96 @@
+"""``pumice run``: continue a prompt; text goes to standard output as it comes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import load_model, load_options, model_argument
+
+if TYPE_CHECKING:
+    from pumice.api import Model, Stream
+
+
+@click.command("run")
+@model_argument
+@click.option("-p", "--prompt", help="Text to continue; - or a pipe: standard input.")
+@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the prompt.")
+@click.option(
+    "-n", "--n-predict", default=128, show_default=True, help="Most tokens to generate; -1: until the model ends."
+)
+@click.option("--temp", "temperature", type=float, help="Temperature; 0: always the likeliest token.")
+@click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0: all.")
+@click.option("--top-p", type=float, help="Keep the likeliest tokens that add up to p.")
+@click.option("--min-p", type=float, help="Keep tokens at least p times as likely as the likeliest.")
+@click.option("--repeat-penalty", type=float, help="Make recent tokens less likely; 1: off.")
+@click.option("--seed", type=int, help="Same seed, same text.")
+@click.option("--stop", multiple=True, metavar="TEXT", help="End at this text, which is left out. Repeatable.")
+@click.option("--ignore-eos", is_flag=True, help="Go on after the model ends its text.")
+@load_options
+def command(
+    model: str,
+    prompt: str | None,
+    file: Path | None,
+    n_predict: int,
+    stop: tuple[str, ...],
+    ignore_eos: bool,
+    **rest: Any,
+) -> None:
+    """Continue a prompt with MODEL, a GGUF file.
+
+    The text goes to standard output as it comes, timings to standard error. Further sampling parameters are
+    set as in a configuration file: --set sampling.typical_p=0.9
+    """
+    text = read_prompt(prompt, file)
+    names = ["temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed"]
+    sampling = {name: value for name in names if (value := rest.pop(name)) is not None}
+    with load_model(model, rest) as loaded:
+        stream = loaded.stream(
+            text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, ignore_eos=ignore_eos, **sampling
+        )
+        try:
+            write(stream)
+        finally:  # also after Ctrl-C
+            click.echo(format_timings(loaded, stream), err=True)
+
+
+def read_prompt(prompt: str | None, file: Path | None) -> str:
+    """The prompt as given, or from a file or standard input; there one newline at the end is not part of it."""
+    if prompt is not None and file is not None:
+        raise click.UsageError("give either --prompt or --file")
+    if prompt not in (None, "-"):
+        return prompt
+    if file is None and prompt is None and sys.stdin.isatty():
+        raise click.UsageError("no prompt: give one with -p TEXT or -f FILE, or pipe it in")
+    data = file.read_bytes() if file else sys.stdin.buffer.read()
+    try:
+        return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except UnicodeDecodeError as error:
+        raise click.ClickException(
+            f"the prompt is not UTF-8: byte {error.start} of {file or 'standard input'}"
+        ) from None
+
+
+def write(stream: Stream) -> None:
+    """Write pieces as they come. A terminal gets a newline at the end, a file the text alone."""
+    output = sys.stdout.buffer
+    try:
+        for piece in stream:
+            output.write(piece.text.encode("utf-8", "replace"))
+            output.flush()
+    finally:
+        if sys.stdout.isatty():
+            click.echo()
+
+
+def format_timings(model: Model, stream: Stream) -> str:
+    """Seconds, tokens and tokens/s of loading, prompt and generation."""
+    timings = stream.timings
+    return (
+        f"load {model.load_seconds:.2f} s on {', '.join(model.backends)} · "
+        f"prompt {timings.prompt_tokens} tokens, {timings.prompt_per_second:.1f} tokens/s · "
+        f"generation {timings.generated_tokens} tokens, {timings.generation_per_second:.1f} tokens/s"
+    )
