@@ -1,0 +1,142 @@
+"""Block tables: what is held, shared, slid out of a window and given back, under any order of events."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from pumice.backend import Limits
+from pumice.engine.kv_cache import KVCache
+
+SIZE = 4
+
+
+def limits(n_blocks, n_ctx=64):
+    return Limits(n_ctx, n_batch=16, n_outputs=1, n_seqs=4, block_size=SIZE, n_blocks=n_blocks, kv_type="f16")
+
+
+def fill(cache, tokens, n_new=None):
+    tables, n_past = cache.begin(tokens)
+    assert cache.extend(tables, n_past, len(tokens) - n_past)
+    cache.publish(tables, tokens, len(tokens))
+    return tables, n_past
+
+
+def test_equal_prefixes_share_blocks_and_leave_a_token_to_compute():
+    cache = KVCache(limits({0: 16}))
+    tokens = list(range(12))
+    first, n_past = fill(cache, tokens)
+    assert n_past == 0
+    second, n_past = fill(cache, tokens)
+    assert n_past == 8  # two blocks of three: the last token must be computed for its logits
+    assert (first.tables[0][:2] == second.tables[0][:2]).all()
+    assert first.tables[0][2] != second.tables[0][2]
+    third, n_past = fill(cache, [*range(4), 99, *range(5, 12)])
+    assert n_past == 4
+    assert first.tables[0][0] == third.tables[0][0]
+
+
+def test_a_prefix_outlives_its_sequence_until_the_memory_is_needed():
+    cache = KVCache(limits({0: 4}))
+    tables, _ = fill(cache, list(range(9)))
+    cache.release(tables)
+    again, n_past = cache.begin(list(range(9)))
+    assert n_past == 8
+    cache.release(again)
+    other, _ = fill(cache, list(range(50, 66)))  # takes all four blocks
+    cache.release(other)
+    assert cache.begin(list(range(9)))[1] == 0
+
+
+def test_a_window_gives_blocks_back_as_they_slide_out():
+    cache = KVCache(limits({0: 16, 6: 3}))
+    tables, _ = cache.begin(list(range(60)))
+    for n_past in range(60):
+        assert cache.extend(tables, n_past, 1), n_past
+        oldest_needed = max(0, n_past - 5)
+        held = tables.tables[6][oldest_needed // SIZE : n_past // SIZE + 1]
+        assert (held >= 0).all()
+        assert (tables.tables[6] >= 0).sum() <= 3
+
+
+def test_a_prefix_is_shared_only_if_its_windows_are_still_there():
+    cache = KVCache(limits({0: 32, 6: 12}))
+    tokens = list(range(40))
+    tables, _ = cache.begin(tokens)
+    for n_past in range(0, 40, SIZE):
+        assert cache.extend(tables, n_past, SIZE)
+        cache.publish(tables, tokens, n_past + SIZE)
+    shared, n_past = cache.begin(tokens)
+    assert n_past == 36
+    assert (shared.tables[6][:7] == -1).all()
+    assert (shared.tables[6][7:9] >= 0).all()
+
+
+def test_refusing_an_extension_changes_nothing():
+    cache = KVCache(limits({0: 4}))
+    tables, _ = cache.begin([1])
+    assert cache.extend(tables, 0, 8)
+    before = tables.tables[0].copy()
+    assert not cache.extend(tables, 8, 16)
+    assert (tables.tables[0] == before).all()
+
+
+class CacheMachine(RuleBasedStateMachine):
+    """Sequences come, grow and go; every block is empty, idle, or held exactly as often as tables name it."""
+
+    def __init__(self):
+        super().__init__()
+        self.cache = KVCache(limits({0: 12, 6: 8}))
+        self.sequences = []
+
+    @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=40))
+    def begin(self, tokens):
+        tables, n_past = self.cache.begin(tokens)
+        assert n_past < len(tokens)
+        assert n_past % SIZE == 0
+        self.sequences.append([tokens, tables, n_past])
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
+    def grow(self, data):
+        sequence = data.draw(st.sampled_from(self.sequences))
+        tokens, tables, n_past = sequence
+        n_new = data.draw(st.integers(0, min(16, len(tokens) - n_past)))
+        if n_new and self.cache.extend(tables, n_past, n_new):
+            sequence[2] += n_new
+            self.cache.publish(tables, tokens, sequence[2])
+
+    @precondition(lambda self: self.sequences)
+    @rule(data=st.data())
+    def release(self, data):
+        sequence = data.draw(st.sampled_from(self.sequences))
+        self.sequences.remove(sequence)
+        self.cache.release(sequence[1])
+
+    @invariant()
+    def blocks_add_up(self):
+        for window, pool in self.cache._pools.items():
+            held = [b for _, tables, _ in self.sequences for b in tables.tables[window].tolist() if b >= 0]
+            assert len(set(held)) + pool.available == len(pool._holders)
+            for block, holders in enumerate(pool._holders):
+                assert holders == held.count(block)
+
+    @invariant()
+    def equal_blocks_hold_equal_prefixes(self):
+        owners = {}
+        for tokens, tables, n_past in self.sequences:
+            for index in range(n_past // SIZE):
+                block = int(tables.tables[0][index])
+                prefix = tokens[: (index + 1) * SIZE]
+                assert owners.setdefault(block, prefix) == prefix
+
+
+CacheMachine.TestCase.settings = settings(max_examples=60, deadline=None, stateful_step_count=30)
+test_any_order_of_events = CacheMachine.TestCase
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_sharing_can_be_turned_off(share):
+    cache = KVCache(limits({0: 16}), share_prefixes=share)
+    fill(cache, list(range(9)))
+    assert cache.begin(list(range(9)))[1] == (8 if share else 0)

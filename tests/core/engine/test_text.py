@@ -1,0 +1,61 @@
+"""Text as it may be shown: stop strings are never shown, not even their beginnings."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumice.engine.text import TextStream
+
+
+class Letters:
+    """Stands in for a tokenizer: token ids are code points."""
+
+    def decoder(self):
+        return self
+
+    def push(self, token):
+        return chr(token)
+
+    def flush(self):
+        return ""
+
+
+def run(text, stop):
+    stream = TextStream(Letters(), stop)
+    pieces = []
+    for letter in text:
+        pieces.append(stream.push(ord(letter)))
+        if stream.stopped:
+            break
+    pieces.append(stream.finish())
+    return pieces, stream.stopped
+
+
+def test_a_stop_string_ends_the_text_before_it():
+    assert run("say hello world", ["lo w"]) == (["s", "a", "y", " ", "h", "e", "", "l", "", "", "", ""], True)
+
+
+def test_what_could_begin_a_stop_string_is_held_back_and_then_shown():
+    pieces, stopped = run("abab!", ["abac"])
+    assert pieces == ["", "", "", "ab", "ab!", ""]
+    assert not stopped
+
+
+@pytest.mark.parametrize("stop", [[], [""]])
+def test_without_stop_strings_everything_is_shown_at_once(stop):
+    assert run("abc", stop)[0] == ["a", "b", "c", ""]
+
+
+@given(text=st.text(alphabet="abc", max_size=40), stop=st.lists(st.text(alphabet="abc", max_size=4), max_size=3))
+def test_the_pieces_are_the_text_up_to_the_first_stop(text, stop):
+    pieces, stopped = run(text, stop)
+    ends = [text.find(s) + len(s) for s in stop if s and s in text]
+    if not ends:
+        assert "".join(pieces) == text
+        assert not stopped
+        return
+    # The first stop string to be complete ends the text; of several complete at once the one that begins first.
+    end = min(ends)
+    begin = min(text[:end].find(s) for s in stop if s and s in text[:end])
+    assert "".join(pieces) == text[:begin]
+    assert stopped

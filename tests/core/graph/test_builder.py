@@ -1,0 +1,78 @@
+"""Tracing: shapes are checked when an operation is added, and messages name the tensor that does not fit."""
+
+import numpy as np
+import pytest
+from graphs import builder
+
+from pumice.errors import ModelError
+from pumice.graph import N_TOKENS
+
+
+@pytest.fixture
+def g(tmp_path):
+    f32 = np.float32
+    weights = {
+        "square": np.ones((8, 8), f32),
+        "wide": np.ones((4, 16), f32),
+        "experts": np.ones((3, 5, 8), f32),
+        "vector": np.ones(8, f32),
+        "short": np.ones(3, f32),
+    }
+    return builder(tmp_path, weights)
+
+
+def test_missing_and_misshapen_weights_are_named(g):
+    with pytest.raises(ModelError, match=r"tensor blk\.7\.x is missing"):
+        g.weight("blk.7.x")
+    with pytest.raises(ModelError, match=r"tensor wide has shape \[4, 16\], the model needs \[16, 4\]"):
+        g.weight("wide", (16, 4))
+    assert g.find_weight("nothing") is None
+    assert g.weight("wide") is g.weight("wide")
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (lambda g, x: g.linear(x, g.weight("wide")), r"wide \[4, 16\] cannot multiply"),
+        (lambda g, x: g.linear(x, g.weight("square"), g.weight("short")), r"short \[3\] does not fit square"),
+        (lambda g, x: g.linear(x, g.weight("experts")), "experts.*two dimensions"),
+        (lambda g, x: g.rms_norm(x, g.weight("short"), 1e-5), r"short \[3\] does not broadcast"),
+        (lambda g, x: g.reshape(x, (N_TOKENS, 3, 3)), r"size of \[n_tokens, 3, 3\]"),
+        (lambda g, x: g.slice(x, 4, 9), "slice: 4:9 is outside"),
+        (lambda g, x: g.top_k(x, 9), "top_k: cannot take 9"),
+        (lambda g, x: g.rope(x.reshape(N_TOKENS, 1, 8), g.positions, n_rot=7, neox=True, freq_base=1e4), "n_rot 7"),
+        (
+            lambda g, x: g.attention(*(t.reshape(N_TOKENS, n, 8 // n) for t, n in ((x, 2), (x, 4), (x, 4))), scale=1.0),
+            "queries .* and keys .* one size",
+        ),
+        (lambda g, x: g.mul_mat_id(x, g.weight("square"), g.top_k(x, 2)), "square.*experts"),
+        (lambda g, x: x + g.weight("short"), "short.*broadcast"),
+    ],
+)
+def test_operands_that_do_not_fit_are_refused_by_name(g, build, message):
+    x = g.embedding(g.weight("square"), g.tokens)
+    with pytest.raises(ModelError, match=message):
+        build(g, x)
+
+
+def test_shapes_follow_the_operations(g):
+    x = g.embedding(g.weight("square"), g.tokens)
+    assert x.shape == (N_TOKENS, 8)
+    assert g.top_k(x, 2).dtype == "i32"
+    assert g.mul_mat_id(x, g.weight("experts"), g.top_k(x, 2)).shape == (N_TOKENS, 2, 5)
+    assert g.sum(g.mul_mat_id(x, g.weight("experts"), g.top_k(x, 2)), -2).shape == (N_TOKENS, 5)
+    assert g.concat(x, x).shape == (N_TOKENS, 16)
+    assert g.get_rows(x, g.output_ids).shape == ("n_outputs", 8)
+
+
+def test_rows_of_a_weight_are_a_view_of_the_file(g):
+    part = g.weight("square").rows(2, 5)
+    assert part.shape == (3, 8)
+    assert part.rows(1, 2).first_row == 3
+    assert np.shares_memory(part.data, g.weight("square").source.data)
+
+
+def test_nodes_that_lead_nowhere_are_dropped(g):
+    x = g.embedding(g.weight("square"), g.tokens)
+    g.silu(x)
+    assert [node.op for node in g.finish(g.relu(x)).nodes] == ["embedding", "relu"]

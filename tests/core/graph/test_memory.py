@@ -1,0 +1,82 @@
+"""The memory plan: values alive at the same time never share bytes, and the arena is no larger than it must be."""
+
+import numpy as np
+from graphs import builder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pumice.graph import Segment, Tensor, place, plan_memory
+
+
+def claim_all(node):
+    return True
+
+
+def chain(tmp_path, length):
+    g = builder(tmp_path, {"w": np.ones((8, 8), np.float32)})
+    x = g.embedding(g.weight("w"), g.tokens)
+    for _ in range(length):
+        x = g.silu(x)
+    (segment,) = place(g.finish(x), [("any", claim_all)])
+    return segment
+
+
+def test_a_chain_needs_room_for_two_values_only(tmp_path):
+    segment = chain(tmp_path, 20)
+    value = 16 * 8 * 4
+    tokens = 256  # 64 bytes, rounded up to the alignment
+    assert plan_memory(segment, 16, 16).size <= 2 * value + tokens
+
+
+def test_a_reshape_shares_the_place_of_its_source(tmp_path):
+    g = builder(tmp_path, {"w": np.ones((8, 8), np.float32)})
+    x = g.silu(g.embedding(g.weight("w"), g.tokens))
+    y = x.reshape("n_tokens", 2, 4)
+    (segment,) = place(g.finish(g.silu(y)), [("any", claim_all)])
+    plan = plan_memory(segment, 16, 16)
+    assert plan.offsets[x] == plan.offsets[y]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), n_nodes=st.integers(1, 40))
+def test_no_two_live_values_overlap(tmp_path_factory, data, n_nodes):
+    segment = random_segment(tmp_path_factory.mktemp("plan"), data, n_nodes)
+    plan = plan_memory(segment, 7, 5)
+    last_use = lifetimes(segment)
+    size = {tensor: 4 * 7 * tensor.shape[1] for tensor in last_use}
+    for time, node in enumerate(segment.nodes):
+        made = {n.output for n in segment.nodes[: time + 1]}
+        live = [t for t in made if last_use[t] >= time]
+        for tensor in live:
+            if tensor is node.output:
+                continue
+            a, b = plan.offsets[tensor], plan.offsets[node.output]
+            assert a + size[tensor] <= b or b + size[node.output] <= a, f"{tensor.name} and {node.output.name} overlap"
+            assert a + size[tensor] <= plan.size
+
+
+def random_segment(folder, data, n_nodes) -> Segment:
+    g = builder(folder, {f"w{width}": np.ones((4, width), np.float32) for width in (4, 64, 256)})
+    values: list[Tensor] = []
+    for _ in range(n_nodes):
+        same = data.draw(st.booleans()) if values else False
+        if same:
+            values.append(g.silu(data.draw(st.sampled_from(values))))
+        else:
+            values.append(g.embedding(g.weight(f"w{data.draw(st.sampled_from((4, 64, 256)))}"), g.tokens))
+        pairs = [(a, b) for a in values for b in values if a.shape == b.shape]
+        x, y = data.draw(st.sampled_from(pairs))
+        values.append(g.add(x, y))
+    (segment,) = place(g.finish(values[-1]), [("any", claim_all)])
+    return segment
+
+
+def lifetimes(segment: Segment) -> dict[Tensor, int]:
+    last = {node.output: time for time, node in enumerate(segment.nodes)}
+    for time, node in enumerate(segment.nodes):
+        for tensor in node.operands():
+            if tensor in last:
+                last[tensor] = max(last[tensor], time)
+    for tensor in segment.outputs:
+        last[tensor] = len(segment.nodes)
+    return last

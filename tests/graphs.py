@@ -1,0 +1,79 @@
+"""Building and running small graphs in tests, on any backend."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from gguf_files import write_gguf
+
+from pumice.backend import Backend, Batch, Limits
+from pumice.gguf import GGUFFile
+from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+
+BLOCK_SIZE = 8
+
+
+@dataclass
+class Case:
+    """A graph of a few operations. ``build`` gets a builder and the activations as tensors; weights come by name."""
+
+    build: Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]
+    activations: Mapping[str, np.ndarray]
+    weights: Mapping[str, np.ndarray]
+
+
+def builder(folder: Path, weights: Mapping[str, np.ndarray], n_layer: int = 1) -> GraphBuilder:
+    """A graph builder over a file with these weights."""
+    path = write_gguf(
+        folder / "weights.gguf", {"general.architecture": "test"}, weights or {"unused": np.ones(1, "f4")}
+    )
+    return GraphBuilder(GGUFFile.open(path).tensors, n_layer, 64)
+
+
+def limits(windows: tuple[int, ...] = (0,), kv_type: str = "f32", n_seqs: int = 4) -> Limits:
+    return Limits(
+        n_ctx=64,
+        n_batch=64,
+        n_outputs=64,
+        n_seqs=n_seqs,
+        block_size=BLOCK_SIZE,
+        n_blocks={window: 8 * n_seqs for window in windows},
+        kv_type=kv_type,
+    )
+
+
+def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[int, ...] = (0,)) -> Batch:
+    """``lengths`` new tokens of sequences that already have ``n_past``; blocks are dealt out in a mixed order."""
+    n_past = n_past or [0] * len(lengths)
+    starts = np.cumsum([0, *lengths]).astype(np.int32)
+    tables = np.array([[s + len(lengths) * b for b in range(8)] for s in range(len(lengths))], np.int32)[:, ::-1]
+    return Batch(
+        tokens=np.arange(starts[-1], dtype=np.int32),
+        positions=np.concatenate([np.arange(p, p + n, dtype=np.int32) for p, n in zip(n_past, lengths, strict=True)]),
+        output_ids=np.arange(starts[-1], dtype=np.int32),
+        seq_starts=starts,
+        slots=np.arange(len(lengths), dtype=np.int32)[::-1].copy(),
+        block_tables={window: tables for window in windows},
+    )
+
+
+class Graphed:
+    """A case compiled for one backend; call it with activations and a batch."""
+
+    def __init__(self, folder: Path, backend: Backend, case: Case, limits: Limits) -> None:
+        g = builder(folder, case.weights)
+        activations = {
+            name: Tensor(name, ("n_tokens", *array.shape[1:]), "i32" if array.dtype == np.int32 else "f32", builder=g)
+            for name, array in case.activations.items()
+        }
+        with g.layer(0):
+            output = case.build(g, activations)
+        graph = g.finish(output)
+        (segment,) = place(graph, [("backend", backend.supports)])
+        self._program = backend.compile(segment, plan_memory(segment, limits.n_batch, limits.n_outputs), limits)
+        self._output = output.name
+
+    def __call__(self, activations: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
+        steps = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids}
+        return self._program.run({**steps, **activations}, batch)[self._output].copy()

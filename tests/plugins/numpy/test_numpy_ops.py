@@ -1,0 +1,239 @@
+"""The executable specification against formulas written another way, in float64, with SciPy or plain loops."""
+
+import math
+
+import numpy as np
+import pytest
+from graphs import Case, Graphed, batch, limits
+from pumice_numpy import NumpyBackend
+from scipy import special
+
+from pumice.gguf import GGMLType, dequantize, quantize
+
+rng = np.random.default_rng(1)
+
+
+def f32(*shape):
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def run(tmp_path, build, weights=None, **activations):
+    n = len(next(iter(activations.values())))
+    case = Case(lambda g, a: build(g, a), activations, weights or {})
+    return Graphed(tmp_path, NumpyBackend(), case, limits())(activations, batch([n]))
+
+
+def check(actual, expected, tolerance=2e-6):
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("op", "formula"),
+    [
+        ("silu", lambda x: x * special.expit(x)),
+        ("sigmoid", special.expit),
+        ("tanh", np.tanh),
+        ("relu", lambda x: np.maximum(x, 0)),
+        ("softplus", lambda x: np.log1p(np.exp(-np.abs(x))) + np.maximum(x, 0)),
+        ("softmax", lambda x: special.softmax(x, axis=-1)),
+        ("gelu", lambda x: x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))),
+    ],
+)
+def test_elementwise(tmp_path, op, formula):
+    x = np.concatenate([f32(3, 6) * 4, [[-80, -20, -1e-3, 0, 20, 80]]]).astype(np.float32)
+    check(run(tmp_path, lambda g, a: getattr(g, op)(a["x"]), x=x), formula(x.astype(np.float64)))
+
+
+def test_arithmetic_broadcasts_over_tokens_and_ones(tmp_path):
+    x, y, w = f32(3, 4, 5), f32(3, 4, 1), f32(5)
+    actual = run(tmp_path, lambda g, a: (a["x"] + g.weight("w")) * a["y"] / a["y"] * 0.5, {"w": w}, x=x, y=y)
+    check(actual, (x + w) * 0.5)
+    check(run(tmp_path, lambda g, a: g.clamp(g.scale(a["x"], 2.0, 1.0), -1, 2), x=x), np.clip(2 * x + 1, -1, 2))
+
+
+def test_linear_with_bias(tmp_path):
+    x, w, b = f32(3, 8), f32(5, 8), f32(5)
+    actual = run(tmp_path, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")), {"w": w, "b": b}, x=x)
+    check(actual, x.astype(np.float64) @ w.T.astype(np.float64) + b)
+
+
+def test_rows_of_a_fused_weight(tmp_path):
+    x, w = f32(3, 8), f32(10, 8)
+    check(run(tmp_path, lambda g, a: g.linear(a["x"], g.weight("w").rows(4, 9)), {"w": w}, x=x), x @ w[4:9].T)
+
+
+def test_a_weight_too_large_to_keep_is_decoded_in_parts(tmp_path):
+    x, w = f32(3, 8), f32(5, 8).astype(np.float16)
+    case = Case(lambda g, a: g.linear(a["x"], g.weight("w")), {"x": x}, {"w": w})
+    backend = NumpyBackend(NumpyBackend.Options(cache_mib=0))
+    check(Graphed(tmp_path, backend, case, limits())({"x": x}, batch([3])), x @ w.T.astype(np.float32))
+
+
+def test_linear_by_head(tmp_path):
+    x, w = f32(3, 2, 8), f32(2, 5, 8)
+    expected = np.stack([x[:, h] @ w[h].T for h in range(2)], axis=1)
+    check(run(tmp_path, lambda g, a: g.batched_linear(a["x"], g.weight("w")), {"w": w}, x=x), expected)
+
+
+def test_experts_with_shared_and_with_own_inputs(tmp_path):
+    w, down = f32(4, 6, 8), f32(4, 5, 6)
+    x = f32(7, 8)
+    ids = np.argsort(rng.random((7, 4)), axis=1)[:, :2].astype(np.int32)
+    hidden = np.stack([[w[e] @ x[t] for e in ids[t]] for t in range(7)])
+    expected = np.stack([[down[e] @ hidden[t, i] for i, e in enumerate(ids[t])] for t in range(7)])
+
+    def build(g, a):
+        return g.mul_mat_id(g.mul_mat_id(a["x"], g.weight("w"), a["ids"]), g.weight("down"), a["ids"])
+
+    check(run(tmp_path, build, {"w": w, "down": down}, x=x, ids=ids), expected, 1e-5)
+
+
+def test_embedding_and_get_rows(tmp_path):
+    w = f32(9, 4)
+    ids = np.array([3, 0, 8, 3], np.int32)
+    check(run(tmp_path, lambda g, a: g.embedding(g.weight("w"), a["ids"]), {"w": w}, ids=ids), w[ids])
+
+
+def test_norms(tmp_path):
+    x, w, b = f32(3, 2, 16) * 3 + 1, f32(16), f32(16)
+    x64 = x.astype(np.float64)
+    rms = x64 / np.sqrt((x64**2).mean(-1, keepdims=True) + 1e-5) * w
+    check(run(tmp_path, lambda g, a: g.rms_norm(a["x"], g.weight("w"), 1e-5), {"w": w}, x=x), rms)
+    layer = (x64 - x64.mean(-1, keepdims=True)) / np.sqrt(x64.var(-1, keepdims=True) + 1e-5) * w + b
+    build = lambda g, a: g.layer_norm(a["x"], g.weight("w"), g.weight("b"), 1e-5)  # noqa: E731
+    check(run(tmp_path, build, {"w": w, "b": b}, x=x), layer)
+
+
+@pytest.mark.parametrize("neox", [True, False])
+def test_rope_turns_pairs_as_complex_numbers(tmp_path, neox):
+    x, factors = f32(5, 2, 12), np.abs(f32(4)) + 0.5
+
+    def build(g, a):
+        kwargs = {"n_rot": 8, "neox": neox, "freq_base": 100.0, "freq_scale": 0.5, "attn_factor": 1.5}
+        return g.rope(a["x"], g.positions, g.weight("factors"), **kwargs)
+
+    pairs = [(i, i + 4) if neox else (2 * i, 2 * i + 1) for i in range(4)]
+    expected = x.copy()
+    for position in range(5):
+        for i, (re, im) in enumerate(pairs):
+            turn = np.exp(1j * position * 0.5 * 100.0 ** (-2 * i / 8) / factors[i]) * 1.5
+            turned = (x[position, :, re] + 1j * x[position, :, im]) * turn
+            expected[position, :, re], expected[position, :, im] = turned.real, turned.imag
+    check(run(tmp_path, build, {"factors": factors}, x=x), expected, 1e-5)
+
+
+def test_top_k_gather_and_sum(tmp_path):
+    x = np.array([[1, 5, 5, -2], [0, -1, -1, 9]], np.float32)
+    assert run(tmp_path, lambda g, a: g.top_k(a["x"], 3), x=x).tolist() == [[1, 2, 0], [3, 0, 1]]
+    check(run(tmp_path, lambda g, a: g.gather(a["x"], g.top_k(a["x"], 2)), x=x), [[5, 5], [9, 0]])
+    check(run(tmp_path, lambda g, a: g.sum(a["x"], -1, keepdims=True), x=x), [[9], [7]])
+
+
+def test_slice_and_concat(tmp_path):
+    x, y = f32(3, 2, 6), f32(3, 1, 4)
+    expected = np.concatenate([x[..., 1:3], np.repeat(y, 2, axis=1)], axis=-1)
+    check(run(tmp_path, lambda g, a: g.concat(g.slice(a["x"], 1, 3), a["y"]), x=x, y=y), expected)
+
+
+def dense_attention(q, k, v, scale, window=0, softcap=0.0, sinks=None):
+    """One sequence, one query and head at a time, in float64."""
+    n, heads, _ = q.shape
+    shared = heads // k.shape[1]
+    y = np.zeros((n, heads, v.shape[-1]))
+    for t in range(n):
+        first = max(0, t - window + 1) if window else 0
+        for h in range(heads):
+            scores = k[first : t + 1, h // shared].astype(np.float64) @ q[t, h] * scale
+            if softcap:
+                scores = softcap * np.tanh(scores / softcap)
+            if sinks is not None:
+                scores = np.append(scores, sinks[h])
+            weights = special.softmax(scores)[: t + 1 - first]
+            y[t, h] = weights @ v[first : t + 1, h // shared]
+    return y
+
+
+def attend_in_parts(tmp_path, q, k, v, parts, kv_type="f32", weights=None, **attrs):
+    """Feed two sequences, the second one with tokens reversed, in parts of the given lengths."""
+    window = attrs.get("window", 0)
+
+    def build(g, a):
+        sinks = g.weight("sinks") if weights else None
+        return g.attention(a["q"], a["k"], a.get("v"), sinks=sinks, **attrs)
+
+    activations = {"q": q, "k": k} | ({} if v is None else {"v": v})
+    graphed = Graphed(
+        tmp_path, NumpyBackend(), Case(build, activations, weights or {}), limits((window,), kv_type, n_seqs=2)
+    )
+    n_past, outputs = 0, ([], [])
+    for n in parts:
+        rows = slice(n_past, n_past + n)
+        both = {name: np.concatenate([x[rows], x[::-1][rows]]) for name, x in activations.items()}
+        y = graphed(both, batch([n, n], [n_past, n_past], (window,)))
+        outputs[0].append(y[:n])
+        outputs[1].append(y[n:])
+        n_past += n
+    return tuple(np.concatenate(o) for o in outputs)
+
+
+@pytest.mark.parametrize("parts", [[20], [1] * 20, [7, 1, 12], [16, 4]])
+@pytest.mark.parametrize("attrs", [{}, {"window": 5}, {"softcap": 2.0}, {"window": 11, "sinks": True}])
+def test_attention_in_any_parts_is_dense_attention(tmp_path, parts, attrs):
+    attrs = {"scale": 0.3, **attrs}
+    weights = {"sinks": f32(4)} if attrs.pop("sinks", False) else None
+    q, k, v = f32(20, 4, 8), f32(20, 2, 8), f32(20, 2, 6)
+    first, second = attend_in_parts(tmp_path, q, k, v, parts, weights=weights, **attrs)
+    sinks = weights["sinks"] if weights else None
+    check(first, dense_attention(q, k, v, sinks=sinks, **attrs), 1e-5)
+    check(second, dense_attention(q[::-1], k[::-1], v[::-1], sinks=sinks, **attrs), 1e-5)
+
+
+def test_attention_with_values_inside_the_keys(tmp_path):
+    q, k = f32(9, 4, 8), f32(9, 1, 8)
+    first, _ = attend_in_parts(tmp_path, q, k, None, [4, 5], scale=0.3, v_dim=6)
+    check(first, dense_attention(q, k, k[..., :6], 0.3), 1e-5)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+def test_attention_reads_back_what_the_cache_type_can_hold(tmp_path, kv_type):
+    type = GGMLType[kv_type.upper()]
+
+    def stored(x):
+        return dequantize(quantize(x.reshape(len(x), -1), type), type).reshape(x.shape)
+
+    q, k, v = f32(20, 4, 32), f32(20, 2, 32), f32(20, 2, 32)
+    first, _ = attend_in_parts(tmp_path, q, k, v, [13, 7], kv_type, scale=0.2)
+    check(first, dense_attention(q, stored(k), stored(v), 0.2), 1e-5)
+
+
+@pytest.mark.parametrize("parts", [[10], [1] * 10, [2, 1, 7]])
+def test_recurrent_operations_in_any_parts(tmp_path, parts):
+    x, dt, b, c = f32(10, 6), np.abs(f32(10, 6)), f32(10, 4), f32(10, 4)
+    weights = {"conv": f32(6, 3), "bias": f32(6), "a": -np.abs(f32(6, 4)), "d": f32(6)}
+
+    def build(g, a):
+        y = g.conv1d(a["x"], g.weight("conv"), g.weight("bias"))
+        return g.ssm_scan(y, a["dt"], g.weight("a"), a["b"], a["c"], g.weight("d"))
+
+    def expected(x, dt, b, c):
+        padded = np.concatenate([np.zeros((2, 6)), x])
+        y = np.stack([(padded[t : t + 3].T * weights["conv"]).sum(1) + weights["bias"] for t in range(10)])
+        h, out = np.zeros((6, 4)), []
+        for t in range(10):
+            h = h * np.exp(dt[t][:, None] * weights["a"]) + np.outer(dt[t] * y[t], b[t])
+            out.append(h @ c[t] + weights["d"] * y[t])
+        return np.stack(out)
+
+    activations = {"x": x, "dt": dt, "b": b, "c": c}
+    graphed = Graphed(tmp_path, NumpyBackend(), Case(build, activations, weights), limits())
+    for _ in range(2):  # a sequence that begins again forgets the one before
+        n_past, first, second = 0, [], []
+        for n in parts:
+            rows = slice(n_past, n_past + n)
+            both = {name: np.concatenate([v[rows], v[::-1][rows]]) for name, v in activations.items()}
+            y = graphed(both, batch([n, n], [n_past, n_past]))
+            first.append(y[:n])
+            second.append(y[n:])
+            n_past += n
+        check(np.concatenate(first), expected(**activations), 1e-5)
+        check(np.concatenate(second), expected(*(v[::-1] for v in activations.values())), 1e-5)
