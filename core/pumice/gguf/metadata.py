@@ -1,0 +1,185 @@
+"""A GGUF file's key-value metadata.
+
+Layout from the GGUF specification (ggml, `docs/gguf.md`): key string, 32-bit value type, value. A string is a
+64-bit length and bytes; an array is a 32-bit element type, a 64-bit length and the elements.
+"""
+
+from array import array
+from collections.abc import Iterator, Mapping
+from mmap import mmap
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+from pumice.gguf.cursor import U64, Cursor
+
+# Bounds on what must be stepped over in Python, far above any real model (a large vocabulary has half a
+# million tokens and merges): a hostile file is rejected at once instead of after minutes and gigabytes.
+MAX_ENTRIES = 1 << 16  # keys; tensors
+MAX_STRINGS = 1 << 22  # in arrays, over the whole file
+MAX_ARRAYS = 1 << 12  # within arrays, over the whole file
+MAX_DEPTH = 4  # arrays within arrays
+MAX_KEY_BYTES = (1 << 16) - 1
+
+MIN_ENTRY_BYTES = 8 + 1 + 4 + 1  # length and bytes of the key, type, value
+
+BOOL, STRING, ARRAY = 7, 8, 9
+# NumPy's name and struct's letter of each number type.
+_NUMBERS = {
+    0: ("uint8", "B"),
+    1: ("int8", "b"),
+    2: ("uint16", "H"),
+    3: ("int16", "h"),
+    4: ("uint32", "I"),
+    5: ("int32", "i"),
+    6: ("float32", "f"),
+    BOOL: ("bool", "?"),
+    10: ("uint64", "Q"),
+    11: ("int64", "q"),
+    12: ("float64", "d"),
+}
+_DTYPES = {code: np.dtype(name).newbyteorder("<") for code, (name, _) in _NUMBERS.items()}
+_LAYOUTS = {code: Struct("<" + letter) for code, (_, letter) in _NUMBERS.items()}
+
+
+class StringArray:
+    """An array of strings that was measured but not yet decoded."""
+
+    def __init__(self, buffer: mmap, start: int, ends: "array[int]") -> None:
+        self.buffer = buffer
+        self.start = start
+        self.ends = ends
+
+    def decode(self) -> list[str]:
+        """All strings. Bytes that are not UTF-8 become lone surrogates: two tokens never become one."""
+        strings, start = [], self.start
+        for end in self.ends:
+            strings.append(self.buffer[start + 8 : end].decode("utf-8", "surrogateescape"))
+            start = end
+        return strings
+
+
+class Metadata(Mapping[str, Any]):
+    """Keys and values in file order.
+
+    Scalars are bool, int, float and str (bytes that are not UTF-8 become U+FFFD). Arrays of numbers are
+    read-only NumPy arrays of the file's type, views of the file where it is aligned. Arrays of strings are
+    `list[str]`, decoded when first asked for; bytes that are not UTF-8 become lone surrogates, so that
+    `.encode("utf-8", "surrogateescape")` gives them back. Arrays of arrays are lists.
+    """
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def __getitem__(self, key: str) -> Any:
+        value = self._values[key]
+        if isinstance(value, StringArray):
+            value = self._values[key] = value.decode()
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def __contains__(self, key: object) -> bool:  # the inherited one would decode the value
+        return key in self._values
+
+    def __repr__(self) -> str:
+        return f"Metadata({len(self)} keys)"
+
+
+def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
+    """Read `n_entries` keys and values. GGUFError if one of them is wrong."""
+    reader = _ValueReader(cursor)
+    values: dict[str, Any] = {}
+    for i in range(n_entries):
+        cursor.field = f"metadata entry {i}"
+        start = cursor.offset
+        key = cursor.name("key", MAX_KEY_BYTES)
+        cursor.field = f"metadata key {_shortened(key)}"
+        if key in values:
+            raise cursor.error("appears twice", start)
+        values[key] = reader.value(cursor.u32("value type"))
+    return Metadata(values)
+
+
+class _ValueReader:
+    """Reads values, counting what they cost over the whole file."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.n_strings = 0
+        self.n_arrays = 0
+
+    def value(self, type: int) -> Any:
+        cursor = self.cursor
+        if type == STRING:
+            return cursor.string("string").decode("utf-8", "replace")
+        if type == ARRAY:
+            return self.array(depth=1)
+        if type not in _LAYOUTS:
+            raise cursor.error(f"unknown value type {type}", cursor.offset - 4)
+        if type == BOOL:
+            return bool(self.numbers(BOOL, 1)[0])
+        return cursor.scalar(_LAYOUTS[type], "value")
+
+    def array(self, depth: int) -> Any:
+        cursor = self.cursor
+        start = cursor.offset
+        type = cursor.u32("array element type")
+        if type in _DTYPES:
+            return self.numbers(type, cursor.count("array length", _DTYPES[type].itemsize))
+        if type == STRING:
+            strings = self.strings(cursor.count("array length", 8))
+            return strings if depth == 1 else strings.decode()
+        if type != ARRAY:
+            raise cursor.error(f"unknown array element type {type}", start)
+        if depth == MAX_DEPTH:
+            raise cursor.error(f"arrays nested more than {MAX_DEPTH} deep", start)
+        n = cursor.count("array length", 12)
+        self.n_arrays += n
+        if self.n_arrays > MAX_ARRAYS:
+            raise cursor.error(f"more than {MAX_ARRAYS} arrays within arrays", start)
+        return [self.array(depth + 1) for _ in range(n)]
+
+    def numbers(self, type: int, n: int) -> np.ndarray[Any, Any]:
+        cursor, dtype = self.cursor, _DTYPES[type]
+        start = cursor.skip(n * dtype.itemsize, "array")
+        if type == BOOL and n:
+            raw = np.frombuffer(cursor.buffer, np.uint8, n, start)
+            if raw.max() > 1:
+                bad = int(np.argmax(raw > 1))
+                raise cursor.error(f"a bool is {raw[bad]}, not 0 or 1", start + bad)
+        numbers = np.frombuffer(cursor.buffer, dtype, n, start)
+        if not numbers.flags.aligned:
+            numbers = numbers.copy()
+            numbers.flags.writeable = False
+        return numbers
+
+    def strings(self, n: int) -> StringArray:
+        """Step from length to length: where one string ends is known only from its own."""
+        cursor = self.cursor
+        self.n_strings += n
+        if self.n_strings > MAX_STRINGS:
+            raise cursor.error(f"more than {MAX_STRINGS} strings in arrays", cursor.offset - 8)
+        unpack, buffer, end = U64.unpack_from, cursor.buffer, cursor.offset
+        last = len(buffer) - 8
+        ends = array("Q")
+        for i in range(n):
+            start = end
+            if start > last:
+                raise cursor.error(f"string {i} of {n} begins after the end of the file", start)
+            end += 8 + unpack(buffer, start)[0]
+            if end > len(buffer):
+                raise cursor.error(f"string {i} of {n} takes {end - start - 8} bytes, past the end of the file", start)
+            ends.append(end)
+        strings = StringArray(buffer, cursor.offset, ends)
+        cursor.offset = end
+        return strings
+
+
+def _shortened(key: str) -> str:
+    return repr(key if len(key) <= 80 else key[:77] + "...")

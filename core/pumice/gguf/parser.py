@@ -1,0 +1,85 @@
+"""One file on disk, from the first byte to the list of its tensors."""
+
+import os
+from dataclasses import dataclass
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from stat import S_ISDIR, S_ISREG
+
+from pumice.errors import GGUFError
+from pumice.gguf.cursor import Cursor
+from pumice.gguf.metadata import MAX_ENTRIES, MIN_ENTRY_BYTES, Metadata, read_metadata
+from pumice.gguf.tensors import MIN_INFO_BYTES, GGUFTensor, read_tensors
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+DEFAULT_ALIGNMENT = 32
+
+
+@dataclass(frozen=True)
+class ParsedFile:
+    """What one file holds, whether it is a whole model or one part of a split one."""
+
+    path: Path
+    version: int
+    alignment: int
+    metadata: Metadata
+    tensors: dict[str, GGUFTensor]
+    n_bytes: int
+
+
+def parse(path: Path) -> ParsedFile:
+    """Map and read the file. GGUFError, naming file, field and offset, for all that is wrong with it."""
+    cursor = Cursor(path, _map(path))
+    version = _read_version(cursor)
+    n_tensors = cursor.count("number of tensors", MIN_INFO_BYTES, MAX_ENTRIES)
+    n_entries = cursor.count("number of metadata entries", MIN_ENTRY_BYTES, MAX_ENTRIES)
+    metadata = read_metadata(cursor, n_entries)
+    alignment = _alignment(cursor, metadata)
+    tensors = read_tensors(cursor, n_tensors, alignment)
+    return ParsedFile(path, version, alignment, metadata, tensors, len(cursor.buffer))
+
+
+def _map(path: Path) -> mmap:
+    """The whole file, read-only."""
+    try:
+        mode = path.stat().st_mode
+        if S_ISDIR(mode):
+            raise GGUFError(f"{path}: is a directory, not a GGUF file")
+        if not S_ISREG(mode):
+            raise GGUFError(f"{path}: is not a regular file")
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:
+                raise GGUFError(f"{path}: is empty, not a GGUF file")
+            return mmap(file.fileno(), 0, access=ACCESS_READ)
+    except FileNotFoundError:
+        raise GGUFError(f"{path}: no such file") from None
+    except OSError as error:
+        raise GGUFError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError as error:  # a path with a null byte
+        raise GGUFError(f"{str(path)!r}: {error}") from None
+
+
+def _read_version(cursor: Cursor) -> int:
+    magic = cursor.buffer[: len(MAGIC)]
+    if magic != MAGIC:
+        raise cursor.error(f"not a GGUF file: begins with {magic!r} instead of {MAGIC!r}")
+    cursor.offset = len(MAGIC)
+    version = cursor.u32("version")
+    if version in VERSIONS:
+        return version
+    if version & 0xFFFF == 0:
+        problem = "the file is big-endian; convert it with gguf-convert-endian from the gguf package"
+    elif version == 1:
+        problem = "version 1 is no longer in use; convert the model again"
+    else:
+        problem = f"unknown version {version}; versions {VERSIONS[0]} to {VERSIONS[-1]} are supported"
+    raise cursor.error(problem, len(MAGIC))
+
+
+def _alignment(cursor: Cursor, metadata: Metadata) -> int:
+    value = metadata.get("general.alignment", DEFAULT_ALIGNMENT)
+    if type(value) is not int or value <= 0 or value & (value - 1):
+        cursor.field = "metadata key 'general.alignment'"
+        raise cursor.error(f"{value!r} is not a power of two")
+    return value

@@ -1,0 +1,69 @@
+"""`GGUFFile`: a model on disk, in one file or several."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from pumice.errors import GGUFError
+from pumice.gguf.metadata import Metadata
+from pumice.gguf.parser import ParsedFile
+from pumice.gguf.split import parse_parts
+from pumice.gguf.tensors import GGUFTensor
+
+
+class GGUFFile:
+    """A GGUF model, mapped into memory; nothing of a tensor is read before its data is used.
+
+    path: the file, the first one of a split model.
+    version: of the format, 2 or 3. alignment: of tensor data in the file, in bytes.
+    metadata: see `Metadata`. tensors: by name, in file order. n_bytes: size on disk of all files.
+    """
+
+    path: Path
+    version: int
+    alignment: int
+    metadata: Mapping[str, Any]
+    tensors: Mapping[str, GGUFTensor]
+    n_bytes: int
+
+    def __init__(self, first: ParsedFile, *rest: ParsedFile) -> None:
+        self.path = first.path
+        self.version = first.version
+        self.alignment = first.alignment
+        self.metadata = first.metadata
+        self.tensors = {name: tensor for part in (first, *rest) for name, tensor in part.tensors.items()}
+        self.n_bytes = sum(part.n_bytes for part in (first, *rest))
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> "GGUFFile":
+        """Open a file; any part of a split model opens the whole.
+
+        GGUFError if it cannot be read, is not valid GGUF (version 2 or 3, little-endian; specification: ggml,
+        `docs/gguf.md`), or parts are missing or disagree. The message names file, field and offset.
+        """
+        return cls(*parse_parts(Path(path)))
+
+    @property
+    def architecture(self) -> str:
+        """The key `general.architecture`. GGUFError if it is missing."""
+        value = self.metadata.get("general.architecture")
+        if not isinstance(value, str):
+            raise GGUFError(f"{self.path}: metadata key 'general.architecture' is missing or not a string")
+        return value
+
+    def close(self) -> None:
+        """Let go of the file. It stays mapped while metadata, tensors or arrays that view it are in use."""
+        self.metadata, self.tensors = Metadata({}), {}
+
+    def __enter__(self) -> "GGUFFile":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"GGUFFile({str(self.path)!r}, {len(self.metadata)} keys, {len(self.tensors)} tensors)"

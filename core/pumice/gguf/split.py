@@ -1,0 +1,69 @@
+"""Models split over several files, `name-00001-of-0000N.gguf`, as llama.cpp's gguf-split writes them.
+
+Every part says which it is (`split.no`, from 0) of how many (`split.count`). The first holds the metadata.
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pumice.errors import GGUFError
+from pumice.gguf.parser import ParsedFile, parse
+
+_NAME = re.compile(r"(?P<prefix>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+
+
+def parse_parts(path: Path) -> list[ParsedFile]:
+    """The file at `path` or, if it is a part of a split model, all parts in order.
+
+    GGUFError if one is missing or they disagree.
+    """
+    file = parse(path)
+    count = _number(file, "split.count", default=1)
+    if count == 1:
+        return [file]
+    paths = _part_paths(file, count)
+    parts = [file if part == path else parse(part) for part in paths]
+    for index, part in enumerate(parts):
+        _expect(part, "split.no", index)
+        _expect(part, "split.count", count)
+    _check_tensors(parts)
+    return parts
+
+
+def _part_paths(file: ParsedFile, count: int) -> list[Path]:
+    """All parts' paths, from the name of one of them."""
+    part = _number(file, "split.no") + 1
+    name = _NAME.fullmatch(file.path.name)
+    if not name or (int(name["part"]), int(name["count"])) != (part, count):
+        raise GGUFError(f"{file.path}: is part {part} of {count}; name it like NAME-{part:05}-of-{count:05}.gguf")
+    paths = [file.path.with_name(f"{name['prefix']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
+    for i, path in enumerate(paths, 1):
+        if not path.is_file():
+            raise GGUFError(f"{path}: no such file; it is part {i} of {count} of {file.path.name}")
+    return paths
+
+
+def _check_tensors(parts: Sequence[ParsedFile]) -> None:
+    owner: dict[str, ParsedFile] = {}
+    for part in parts:
+        for name in part.tensors:
+            if name in owner:
+                raise GGUFError(f"{part.path}: tensor {name!r} is also in {owner[name].path.name}")
+            owner[name] = part
+    if "split.tensors.count" in parts[0].metadata:
+        _expect(parts[0], "split.tensors.count", len(owner), "the parts together have")
+
+
+def _expect(part: ParsedFile, key: str, expected: int, because: str = "its name and the other parts say") -> None:
+    value = _number(part, key)
+    if value != expected:
+        raise GGUFError(f"{part.path}: metadata key {key!r} is {value} but {because} {expected}")
+
+
+def _number(part: ParsedFile, key: str, default: int | None = None) -> int:
+    value: Any = part.metadata.get(key, default)
+    if type(value) is not int or value < 0 or (key == "split.count" and value == 0):
+        raise GGUFError(f"{part.path}: metadata key {key!r} is {'missing' if value is None else repr(value)}")
+    return value

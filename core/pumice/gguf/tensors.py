@@ -1,0 +1,114 @@
+"""The tensors of a GGUF file: what the file says about each, and their data as views of the mapped file."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from math import prod
+from mmap import mmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.gguf.cursor import U64, Cursor
+from pumice.gguf.quants import dequantize
+
+if TYPE_CHECKING:
+    from pumice.gguf.types import GGMLType
+
+MAX_NAME_BYTES = 127  # the specification says 64, some writers allow more
+MAX_DIMS = 4
+MIN_INFO_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length and bytes of the name, number of dimensions, one, type, offset
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class GGUFTensor:
+    """One tensor of a file.
+
+    shape: in NumPy's order, GGUF's reversed: `(rows, columns)` for the matrix W of y = W x. Never empty.
+    offset, nbytes: where the data lies in the file, and its size, in bytes.
+    """
+
+    name: str
+    type: "GGMLType"
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+    _buffer: mmap = field(repr=False)
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The stored bytes, a read-only view of the file: uint8 of shape (*shape[:-1], bytes of a row)."""
+        raw = np.frombuffer(self._buffer, np.uint8, self.nbytes, self.offset)
+        return raw.reshape(*self.shape[:-1], -1)
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """The numbers, float32 of `shape`: for F32 a read-only view of the file, else a new array."""
+        return dequantize(self.data, self.type)
+
+
+def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> dict[str, GGUFTensor]:
+    """Read `n_tensors` descriptions, in file order. GGUFError if one is wrong or its data not in the file."""
+    tensors: dict[str, GGUFTensor] = {}
+    for i in range(n_tensors):
+        cursor.field = f"tensor {i}"
+        start = cursor.offset
+        name = cursor.name("name", MAX_NAME_BYTES)
+        cursor.field = f"tensor {name!r}"
+        if name in tensors:
+            raise cursor.error("appears twice", start)
+        tensors[name] = _read_tensor(cursor, name, alignment)
+
+    data_start = -(-cursor.offset // alignment) * alignment
+    for name, tensor in tensors.items():
+        tensors[name] = replace(tensor, offset=data_start + tensor.offset)
+    _check_layout(cursor, tensors.values())
+    return tensors
+
+
+def _read_tensor(cursor: Cursor, name: str, alignment: int) -> GGUFTensor:
+    """One description; the offset still counts from the start of the data section."""
+    from pumice.gguf.types import GGMLType, block_size, row_bytes
+
+    start = cursor.offset
+    n_dims = cursor.u32("number of dimensions")
+    if not 1 <= n_dims <= MAX_DIMS:
+        raise cursor.error(f"{n_dims} dimensions, not 1 to {MAX_DIMS}", start)
+    start = cursor.offset
+    ne = [int(cursor.scalar(U64, "dimension")) for _ in range(n_dims)]
+    if 0 in ne:
+        raise cursor.error(f"a dimension of {_dims(ne)} is zero", start)
+
+    type_id = cursor.u32("type")
+    try:
+        type = GGMLType(type_id)
+    except ValueError:
+        raise cursor.error(f"unknown tensor type {type_id}", cursor.offset - 4) from None
+    if ne[0] % block_size(type):
+        raise cursor.error(f"a row of {ne[0]} is not a whole number of {type.name} blocks of {block_size(type)}", start)
+    nbytes = row_bytes(type, ne[0]) * prod(ne[1:])
+    if nbytes > len(cursor.buffer):
+        raise cursor.error(f"{_dims(ne)} of {type.name} takes {nbytes} bytes, more than the file", start)
+
+    offset = int(cursor.scalar(U64, "offset"))
+    if offset % alignment:
+        raise cursor.error(f"offset {offset} is not a multiple of the alignment {alignment}", cursor.offset - 8)
+    return GGUFTensor(name, type, tuple(reversed(ne)), offset, nbytes, cursor.buffer)
+
+
+def _check_layout(cursor: Cursor, tensors: Iterable[GGUFTensor]) -> None:
+    """Every tensor lies inside the file and none shares bytes with another."""
+    before: GGUFTensor | None = None
+    for tensor in sorted(tensors, key=lambda tensor: tensor.offset):
+        cursor.field = f"tensor {tensor.name!r}"
+        if tensor.offset + tensor.nbytes > len(cursor.buffer):
+            raise cursor.error(
+                f"its {tensor.nbytes} bytes end after the file's {len(cursor.buffer)}; is the file complete?",
+                tensor.offset,
+            )
+        if before is not None and tensor.offset < before.offset + before.nbytes:
+            raise cursor.error(f"overlaps tensor {before.name!r}", tensor.offset)
+        before = tensor
+
+
+def _dims(ne: Sequence[int]) -> str:
+    return " x ".join(map(str, ne))
