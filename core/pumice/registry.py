@@ -3,7 +3,7 @@
 import dataclasses
 import importlib.metadata
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any
@@ -15,8 +15,8 @@ from pumice import hookspecs
 from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.config import Config, Plugins, validate
-from pumice.errors import BackendError, ConfigError, ModelError, PluginError, PumiceError
-from pumice.sampler import Sampler
+from pumice.errors import BackendError, ConfigError, ModelError, PluginError, RequestError
+from pumice.sampler import Sampler, parameters
 from pumice.suggest import did_you_mean, unknown_name
 
 GROUP = "pumice"
@@ -84,12 +84,8 @@ class Registry:
             version = point.dist.version if point.dist else None
             name = point.name if point.name not in names else f"{distribution}:{point.name}"
             names.add(name)
-            info = PluginInfo(name, distribution, version)
-            if name in settings.disabled:
-                info = dataclasses.replace(info, disabled=True)
-            else:
-                info = self._load(info, point)
-            self.plugins.append(info)
+            info = PluginInfo(name, distribution, version, disabled=name in settings.disabled)
+            self.plugins.append(info if info.disabled else self._load(info, point))
         for name in settings.bundled:
             if name not in names:
                 error = "bundled, but its entry point is not installed; install pumice again"
@@ -126,11 +122,13 @@ class Registry:
         def register(name: str, cls: type) -> None:
             contract = KINDS[kind]
             if not isinstance(name, str) or not name:
-                raise PluginError(f"a name of {kind} must be a string that is not empty, not {name!r}")
+                raise PluginError(f"the name of a plugin's {kind[:-1]} must be a string that is not empty, not {name!r}")
             if not isinstance(cls, type) or not issubclass(cls, contract):
-                raise PluginError(f"{kind} {name!r}: expected a subclass of {contract.__name__}, not {cls!r}")
+                raise PluginError(f"{kind[:-1]} {name!r}: expected a subclass of {contract.__name__}, not {cls!r}")
+            if issubclass(cls, Backend) and not dataclasses.is_dataclass(cls.Options):
+                raise PluginError(f"backend {name!r}: its Options must be a dataclass, not {cls.Options!r}")
             if name in classes:
-                raise PluginError(f"{kind} {name!r} is registered twice")
+                raise PluginError(f"{kind[:-1]} {name!r} is registered twice")
             classes[name] = cls
 
         others = [other for other in self._manager.get_plugins() if other is not plugin]
@@ -148,7 +146,7 @@ class Registry:
             else:
                 plugins = " and ".join(f"{plugin!r}" for plugin in claims)
                 self.conflicts.append(
-                    f"plugins {plugins} both register {kind} {name!r}; choose one in a configuration file, "
+                    f"plugins {plugins} both register the {kind[:-1]} {name!r}; choose one in a configuration file, "
                     f"with plugins.prefer.{kind}.{name}, or name the other in plugins.disabled"
                 )
 
@@ -198,8 +196,9 @@ def _check_sections(config: Config, registry: Registry) -> None:
     absent = {info.name for info in registry.plugins if info.error or info.disabled}
     for name, options in config.sections.items():
         if name in registry.backends:
-            schema = _schema([registry.backends[name].Options])
-            _check_keys(schema, options, config, name)
+            schema = _schema(registry.backends[name].Options)
+            for key, value in options.items():
+                validate(schema, {key: value}, f"{config.source(name, key)}: {name}", partial=True)
         elif name not in absent.union(config.backends):
             hint = did_you_mean(name, [*Config.model_fields, *registry.backends])
             hint = hint or f" (no backend has this name; known: {', '.join(sorted(registry.backends))})"
@@ -213,23 +212,18 @@ def _check_samplers(config: Config, registry: Registry) -> None:
             problem = unknown_name("sampler", name, registry.samplers)
             raise ConfigError(f"{config.source('samplers')}: samplers: {problem}")
     chain = [registry.samplers[name] for name in config.samplers if name in registry.samplers]
-    if config.sampling:
-        _check_keys(_schema(chain), config.sampling, config, "sampling")
-
-
-def _check_keys(schema: type[BaseModel], values: Mapping[str, Any], config: Config, section: str) -> None:
-    for key, value in values.items():
+    for key, value in config.sampling.items():
         try:
-            validate(schema, {key: value}, section, partial=True)
-        except PumiceError as error:
-            raise ConfigError(f"{config.source(section, key)}: {error}") from None
+            parameters.check_known({key} - {"seed"}, chain, registry.samplers)
+            for sampler in chain:
+                parameters.create(sampler, {key: value})
+        except RequestError as error:
+            raise ConfigError(f"{config.source('sampling', key)}: sampling: {error}") from None
 
 
-def _schema(classes: Iterable[type]) -> type[BaseModel]:
-    """The fields of some dataclasses as one pydantic model."""
-    fields: dict[str, Any] = {}
-    for cls in classes:
-        hints = typing.get_type_hints(cls)
-        fields |= {item.name: (hints[item.name], ...) for item in dataclasses.fields(cls) if item.init}
+def _schema(options: type) -> type[BaseModel]:
+    """The fields of a dataclass as a pydantic model."""
+    hints = typing.get_type_hints(options, include_extras=True)
+    fields: dict[str, Any] = {item.name: (hints[item.name], ...) for item in dataclasses.fields(options) if item.init}
     settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
     return create_model("Options", __config__=settings, **fields)

@@ -52,7 +52,7 @@ def explain(error: Exception) -> tuple[str, int]:
 
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "pumice"
-        return f"{error.format_message()} (see `{command} --help`)", error.exit_code
+        return f"{error.format_message().rstrip('.')} (see `{command} --help`)", error.exit_code
     if isinstance(error, click.ClickException):
         return error.format_message(), error.exit_code
     if isinstance(error, PumiceError):

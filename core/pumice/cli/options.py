@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-model_argument = click.argument("model", type=click.Path(exists=True, dir_okay=False))
+model_argument = click.argument("model", type=click.Path())
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 backend_option = click.option("--backend", metavar="NAME", help="Backend to compute on, or auto.")
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("run")
 @model_argument
 @click.option("-p", "--prompt", help="Text to continue; - or a pipe: standard input.")
-@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the prompt.")
+@click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the prompt.")
 @click.option(
     "-n", "--n-predict", default=128, show_default=True, help="Most tokens to generate; -1: until the model ends."
 )
@@ -65,9 +65,11 @@ def read_prompt(prompt: str | None, file: Path | None) -> str:
         return prompt
     if file is None and prompt is None and sys.stdin.isatty():
         raise click.UsageError("no prompt: give one with -p TEXT or -f FILE, or pipe it in")
-    data = file.read_bytes() if file else sys.stdin.buffer.read()
     try:
+        data = file.read_bytes() if file else sys.stdin.buffer.read()
         return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
+    except OSError as error:
+        raise click.ClickException(f"cannot read the prompt: {file}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise click.ClickException(
             f"the prompt is not UTF-8: byte {error.start} of {file or 'standard input'}"

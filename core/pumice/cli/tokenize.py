@@ -12,7 +12,7 @@ from pumice.cli.run import read_prompt
 @click.command("tokenize")
 @model_argument
 @click.option("-p", "--prompt", help="Text to tokenize; - or a pipe: standard input.")
-@click.option("-f", "--file", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="Read the text.")
+@click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the text.")
 @click.option("--no-add-special", is_flag=True, help="Leave out the tokens that begin and end a text.")
 @click.option("--no-parse-special", is_flag=True, help="Take <s> and the like as plain text.")
 @json_option

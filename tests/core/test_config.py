@@ -1,0 +1,136 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pumice.config import load_config
+from pumice.errors import ConfigError
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def write(path: Path, text: str) -> str:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def user_file(home: Path) -> Path:
+    return home.parent / "xdg" / "pumice" / "config.yaml"
+
+
+def test_defaults_are_those_of_registry_yaml():
+    root = Path(__file__).parents[2]
+    defaults = yaml.safe_load((root / "registry.yaml").read_text())
+    assert load_config().model_dump() == defaults
+
+
+def test_bundled_plugins_are_the_entry_points_of_the_distribution():
+    from importlib.metadata import distribution
+
+    points = distribution("pumice").entry_points.select(group="pumice")
+    assert sorted(load_config().plugins.bundled) == sorted(point.name for point in points)
+
+
+def test_each_layer_overrides_those_below(home, monkeypatch):
+    layers = [user_file(home), home / "pumice.yaml", home.parent / "named.yaml"]
+    sources = [write(path, f"n_batch: {10 + number}") for number, path in enumerate(layers)]
+    monkeypatch.setenv("PUMICE_CONFIG", sources[2])
+    assert load_config({"n_batch": 13}).n_batch == 13
+    assert load_config({"n_batch": None}).n_batch == 12
+    layers[2].write_text("")
+    assert load_config().n_batch == 11
+    layers[1].unlink()
+    assert load_config().n_batch == 10
+    assert load_config().source("n_batch") == sources[0]
+    assert not load_config().is_default("n_batch")
+    assert load_config().is_default("n_ctx")
+
+
+def test_maps_are_merged_and_lists_replaced(home):
+    write(user_file(home), "sampling: {top_k: 5, temperature: 0.5}\nbackends: [numpy, cpu]\nmy: {a: 1, b: [1, 2]}")
+    write(home / "pumice.yaml", "sampling: {top_k: 9}\nbackends: [cpu]\nmy: {b: [3]}")
+    config = load_config({"sampling": {"min_p": 0.1}})
+    assert config.sampling == {"top_k": 9, "temperature": 0.5, "min_p": 0.1}
+    assert config.backends == ["cpu"]
+    assert config.backend_options("my") == {"a": 1, "b": [3]}
+    assert config.backend_options("other") == {}
+    assert config.source("my", "a") == str(user_file(home))
+
+
+def test_a_relative_xdg_config_home_is_ignored_as_its_specification_says(home, monkeypatch):
+    write(home / "pumice" / "config.yaml", "n_ctx: 77")
+    monkeypatch.setenv("HOME", str(home.parent / "nobody"))
+    monkeypatch.setenv("XDG_CONFIG_HOME", ".")
+    assert load_config().n_ctx != 77
+    write(home.parent / "nobody" / ".config" / "pumice" / "config.yaml", "n_ctx: 78")
+    assert load_config().n_ctx == 78
+
+
+def test_a_file_of_comments_and_keys_without_values_changes_nothing(home):
+    write(home / "pumice.yaml", "# nothing\nsampling:\n  # temperature: 1\n")
+    assert load_config().model_dump() == load_config().model_dump()
+    assert load_config().sampling == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("bakend: cpu", "unknown key 'bakend'; did you mean 'backend'?"),
+        ("zzz: 1", "unknown key 'zzz' (the section of a backend is a map)"),
+        ("plugins: {dissabled: []}", "unknown key 'plugins.dissabled'; did you mean 'disabled'?"),
+        ("plugins: {prefer: {backend: {}}}", "unknown key 'plugins.prefer.backend'; did you mean 'backends'?"),
+        ("plugins: {zzz: 1}", "unknown key 'plugins.zzz' (known: bundled, disabled, prefer)"),
+        ("n_ctx: many", "n_ctx: should be an integer, not 'many'"),
+        ("n_ctx: yes", "n_ctx: should be an integer, not True"),
+        ("n_ctx: -1", "n_ctx: should be greater than or equal to 0, not -1"),
+        ("n_batch: 0", "n_batch: should be greater than or equal to 1, not 0"),
+        ("kv_type: f64", "kv_type: should be 'f32', 'f16', 'q8_0' or 'q4_0', not 'f64'"),
+        ("backends: numpy", "backends: should be a list, not 'numpy'"),
+        ("samplers: [top_k, 3]", "samplers.1: should be a string, not 3"),
+        ("sampling: 1", "sampling: should be a map, not 1"),
+        ("- a", "expected `key: value` lines, not a list"),
+    ],
+)
+def test_a_wrong_key_or_value_is_named_with_its_file(home, monkeypatch, text, message):
+    path = home.parent / "named.yaml"
+    write(home / "pumice.yaml", "n_ctx: 100")
+    path.write_text(text)
+    monkeypatch.setenv("PUMICE_CONFIG", str(path))
+    with pytest.raises(ConfigError) as caught:
+        load_config()
+    assert str(caught.value) == f"{path}: {message}"
+
+
+def test_a_wrong_argument_is_called_an_argument():
+    with pytest.raises(ConfigError, match=r"^arguments: n_ctx: should be an integer, not '12'$"):
+        load_config({"n_ctx": "12"})
+
+
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("n_ctx: 1\nbackend: [a\n", "pumice.yaml:3: not valid YAML"),
+        ("n_ctx: 1\n\tbackend: a\n", "pumice.yaml:2: not valid YAML"),
+        ("n_ctx: 1\nbackend: a\nn_ctx: 2\n", "pumice.yaml:3: not valid YAML: key 'n_ctx' is there twice"),
+        ("n_ctx: \x01", "pumice.yaml: not valid YAML"),
+    ],
+)
+def test_invalid_yaml_is_reported_with_file_and_line(home, text, where):
+    write(home / "pumice.yaml", text)
+    with pytest.raises(ConfigError) as caught:
+        load_config()
+    assert str(caught.value).startswith(where)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_named_file_that_does_not_exist_is_an_error(monkeypatch):
+    monkeypatch.setenv("PUMICE_CONFIG", "/nowhere/pumice.yaml")
+    with pytest.raises(ConfigError, match=r"\$PUMICE_CONFIG.*'/nowhere/pumice.yaml'"):
+        load_config()
+
+
+def test_a_directory_in_place_of_a_file_is_reported(home):
+    (home / "pumice.yaml").mkdir()
+    with pytest.raises(ConfigError, match=r"^pumice\.yaml: cannot read it"):
+        load_config()

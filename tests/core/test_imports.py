@@ -1,0 +1,53 @@
+"""What is imported when: the start of the command, and of ``import pumice``, must stay instant."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+import pumice
+
+HEAVY = {"numpy", "numba", "kp", "gguf", "pydantic", "tokenizers", "tqdm", "yaml", "pluggy", "scipy"}
+
+
+def modules_after(code: str) -> set[str]:
+    code += "\nimport json, sys; sys.stdout.write('\\n' + json.dumps(sorted(sys.modules)))"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(json.loads(run.stdout.splitlines()[-1]))
+
+
+def test_importing_pumice_imports_nothing_heavy():
+    loaded = modules_after("import pumice; pumice.PumiceError")
+    assert "pumice.errors" in loaded
+    assert not loaded & {*HEAVY, "click", "importlib.metadata"}
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["--version"]])
+def test_help_imports_nothing_heavy(arguments):
+    code = f"""
+import sys
+from pumice.cli import main
+sys.argv = ["pumice", *{arguments}]
+try:
+    main()
+except SystemExit as end:
+    assert not end.code
+"""
+    loaded = modules_after(code)
+    assert "pumice.cli" in loaded
+    assert not loaded & HEAVY
+
+
+def test_everything_public_is_there():
+    assert set(pumice.__all__) <= set(dir(pumice))
+    for name in pumice.__all__:
+        assert getattr(pumice, name) is getattr(pumice, name)
+    with pytest.raises(AttributeError, match="no attribute 'laod'"):
+        _ = pumice.laod
+
+
+def test_every_error_is_a_pumice_error():
+    errors = [getattr(pumice, name) for name in pumice.__all__ if name.endswith("Error")]
+    assert len(errors) == 8
+    assert all(issubclass(error, pumice.PumiceError) for error in errors)

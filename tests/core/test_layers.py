@@ -1,0 +1,84 @@
+"""Imports go one way: a module of the core imports only what is above it, a plugin only ``pumice.plugin``."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+LAYERS = [
+    ["errors", "suggest"],
+    ["gguf"],
+    ["tokenizers"],
+    ["graph"],
+    ["sampler", "backend", "architecture", "hookspecs", "arena"],
+    ["plugin"],
+    ["config"],
+    ["registry"],
+    ["engine"],
+    ["api"],
+    ["__init__"],
+    ["cli"],
+]
+LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and name of each module that a file imports, also inside functions."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: import by full name"
+            # `from pumice import x` may name a module; `import pumice` is the public interface.
+            names = [f"pumice.{alias.name}" for alias in node.names] if node.module == "pumice" else [node.module]
+            yield from ((node.lineno, name) for name in names)
+
+
+def part(name: str) -> str:
+    """``pumice.graph.ops`` -> ``graph``; what is no module of the core is what ``pumice`` itself exports."""
+    piece = name.split(".")[1] if "." in name else "__init__"
+    return piece if piece in LEVEL else "__init__"
+
+
+def core_modules() -> list[Path]:
+    return sorted((ROOT / "core" / "pumice").rglob("*.py"))
+
+
+def test_every_module_of_the_core_has_a_layer():
+    parts = {path.relative_to(ROOT / "core" / "pumice").parts[0].removesuffix(".py") for path in core_modules()}
+    assert parts == set(LEVEL)
+
+
+def test_modules_of_the_core_import_only_layers_above():
+    wrong = []
+    for path in core_modules():
+        own = path.relative_to(ROOT / "core" / "pumice").parts[0].removesuffix(".py")
+        for line, name in imports(path):
+            if name.partition(".")[0] == "pumice" and part(name) != own and LEVEL[part(name)] > LEVEL[own]:
+                wrong.append(f"{path.relative_to(ROOT)}:{line}: {own} imports {name}")
+    assert wrong == []
+
+
+def test_the_core_knows_no_plugin():
+    plugins = {path.name for path in (ROOT / "plugins").iterdir()}
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in core_modules()
+        for line, name in imports(path)
+        if name.partition(".")[0] in plugins
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("plugin", sorted(path.name for path in (ROOT / "plugins").glob("pumice_*")))
+def test_a_plugin_imports_of_pumice_only_the_contract(plugin):
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line}: {name}"
+        for path in sorted((ROOT / "plugins" / plugin).rglob("*.py"))
+        for line, name in imports(path)
+        if name.startswith("pumice") and name.partition(".")[0] != plugin and name != "pumice.plugin"
+    ]
+    assert wrong == []

@@ -1,0 +1,33 @@
+"""Distributions made of two files, as pip leaves them, so that tests meet plugins the way users do."""
+
+from pathlib import Path
+
+
+def install(site: Path, distribution: str, source: str, *, name: str = "", version: str = "1.0") -> None:
+    """Put a module and its metadata in ``site``, a folder on ``sys.path``; ``name`` is the entry point's."""
+    module = distribution.replace("-", "_")
+    (site / f"{module}.py").write_text(source)
+    info = site / f"{module}-{version}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {distribution}\nVersion: {version}\n")
+    (info / "entry_points.txt").write_text(f"[pumice]\n{name or module} = {module}\n")
+
+
+def backend_plugin(name: str, options: str = "") -> str:
+    """Source of a plugin that registers a subclass of the NumPy backend; ``options`` are its dataclass's fields."""
+    return f"""
+from dataclasses import dataclass
+from pumice.plugin import hookimpl
+from pumice_numpy import NumpyBackend
+
+@dataclass
+class Options:
+    {options or "pass"}
+
+class MyBackend(NumpyBackend):
+    Options = Options
+
+@hookimpl
+def pumice_register_backends(register):
+    register({name!r}, MyBackend)
+"""
