@@ -166,6 +166,7 @@ class Model:
         if not ids:
             raise RequestError("logits: no token ids given")
         with self._lock:
+            self._check_open()
             return self._engine.logits(ids)
 
     def generate(
@@ -229,6 +230,7 @@ class Model:
         if n_tokens > self.n_ctx:
             raise RequestError(f"{n_tokens} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
         with self._lock:
+            self._check_open()
             started = time.perf_counter()
             self._engine.evaluate(ids, n_batch)
             return time.perf_counter() - started

@@ -14,7 +14,7 @@ class TextStream:
     """
 
     def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str]) -> None:
-        self._decoder = tokenizer.decoder() if tokenizer else None
+        self._decoder = tokenizer.decoder(continues=True) if tokenizer else None
         self._stop = [text for text in stop if text]
         self._held = ""
         self.stopped = False

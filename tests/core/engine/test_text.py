@@ -10,7 +10,7 @@ from pumice.engine.text import TextStream
 class Letters:
     """Stands in for a tokenizer: token ids are code points."""
 
-    def decoder(self):
+    def decoder(self, continues):
         return self
 
     def push(self, token):

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from graphs import builder
 
+from graphs import builder
 from pumice.errors import ModelError
 from pumice.graph import N_TOKENS
 

@@ -1,10 +1,10 @@
 """The memory plan: values alive at the same time never share bytes, and the arena is no larger than it must be."""
 
 import numpy as np
-from graphs import builder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphs import builder
 from pumice.graph import Segment, Tensor, place, plan_memory
 
 

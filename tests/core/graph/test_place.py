@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from graphs import builder
 
+from graphs import builder
 from pumice.errors import BackendError
 from pumice.graph import place
 
@@ -57,5 +57,5 @@ def test_a_gpu_gets_the_last_layers_and_what_follows_them_counts_as_one(tmp_path
 
 
 def test_an_operation_nobody_claims_is_an_error_that_names_it(tmp_path):
-    with pytest.raises(BackendError, match="operation silu.*tried: a"):
+    with pytest.raises(BackendError, match=r"operation silu.*tried: a"):
         place(layered_graph(tmp_path), [("a", claims("linear", "embedding"))])

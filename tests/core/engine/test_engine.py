@@ -1,0 +1,204 @@
+"""The engine through the Python API, on a small random model: scheduling must never change what a sequence gets."""
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.arena import Arena
+
+PROMPTS = ["a", "the cat sat", "one two three four five six seven", "zzz", "the cat sat on the mat and then some more"]
+EXACT = {"backend": "numpy", "kv_type": "f32"}
+GREEDY = {"temperature": 0.0, "max_tokens": 20}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("engine") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def alone(path):
+    """What each prompt gets alone, without sharing anything."""
+    results = []
+    for prompt in PROMPTS:
+        with pumice.load(path, **EXACT) as model:
+            results.append(model.generate(prompt, **GREEDY).tokens)
+    return results
+
+
+def tokens(completions):
+    return [completion.tokens for completion in completions]
+
+
+@pytest.mark.parametrize("n_batch", [1, 2, 7, 512])
+def test_prompts_read_in_chunks_of_any_size(path, alone, n_batch):
+    with pumice.load(path, n_batch=n_batch, **EXACT) as model:
+        assert [model.generate(prompt, **GREEDY).tokens for prompt in PROMPTS] == alone
+
+
+@pytest.mark.parametrize("n_parallel", [1, 2, 5])
+@pytest.mark.parametrize("n_batch", [3, 64])
+def test_sequences_at_once_get_what_they_get_alone(path, alone, n_parallel, n_batch):
+    with pumice.load(path, n_parallel=n_parallel, n_batch=n_batch, **EXACT) as model:
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
+        assert tokens(model.generate_many(PROMPTS[::-1], **GREEDY)) == alone[::-1]
+
+
+def test_running_out_of_blocks_delays_but_changes_nothing(path, alone):
+    with pumice.load(path, n_ctx=96, n_parallel=5, **EXACT) as model:  # three blocks for five sequences
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
+
+
+def test_an_equal_prefix_is_not_computed_again(path):
+    prompt = list(range(3, 103))
+    with pumice.load(path, **EXACT) as model:
+        first = model.generate(prompt, **GREEDY)
+        again = model.generate(prompt, **GREEDY)
+    assert (first.timings.prompt_cached, again.timings.prompt_cached) == (0, 96)
+    assert first.tokens == again.tokens
+
+
+def test_logits_do_not_depend_on_the_batch_size(path):
+    ids = list(range(3, 80))
+    with pumice.load(path, **EXACT) as model, pumice.load(path, n_batch=5, **EXACT) as small:
+        np.testing.assert_allclose(model.logits(ids), small.logits(ids), rtol=1e-5, atol=1e-5)
+        assert model.logits(ids).shape == (77, model.n_vocab)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+def test_a_smaller_cache_type_changes_logits_a_little(path, kv_type):
+    ids = list(range(3, 60))
+    with pumice.load(path, **EXACT) as exact, pumice.load(path, backend="numpy", kv_type=kv_type) as model:
+        a, b = exact.logits(ids), model.logits(ids)
+    error = ((a - b) ** 2).mean() / (a**2).mean()
+    assert 0 < error < {"f16": 1e-6, "q8_0": 1e-3, "q4_0": 0.1}[kv_type]
+
+
+def test_the_arenas_are_made_at_load_and_never_in_a_step(path):
+    with pumice.load(path, **EXACT) as model:
+        made = Arena.count
+        model.generate_many(PROMPTS, **GREEDY)
+        assert Arena.count == made
+
+
+def test_max_tokens_and_length(path):
+    with pumice.load(path, **EXACT) as model:
+        completion = model.generate("a", max_tokens=3, temperature=0, ignore_eos=True)
+        assert (len(completion.tokens), completion.finish_reason) == (3, "length")
+        assert model.generate("a", max_tokens=0).tokens == []
+
+
+def test_an_end_token_stops_and_is_left_out(path, alone):
+    with pumice.load(path, **EXACT) as model:
+        stopper = alone[1][4]
+        model.tokenizer.eog = frozenset([stopper])
+        completion = model.generate(PROMPTS[1], **GREEDY)
+        assert completion.finish_reason == "stop"
+        assert completion.tokens == alone[1][: alone[1].index(stopper)]
+        assert model.generate(PROMPTS[1], ignore_eos=True, **GREEDY).tokens == alone[1]
+
+
+def test_a_stop_string_ends_the_sequence_at_once_even_among_others(path):
+    with pumice.load(path, **EXACT) as model:
+        whole = model.generate(PROMPTS[2], **GREEDY)
+        stop = whole.text[5:8]
+        cut = model.generate(PROMPTS[2], stop=stop, **GREEDY)
+        assert cut.text == whole.text[: whole.text.index(stop)]
+        assert cut.finish_reason == "stop"
+        among = model.generate_many([PROMPTS[0], PROMPTS[2]], stop=[stop], **GREEDY)[1]
+        assert (among.text, among.tokens) == (cut.text, cut.tokens)
+
+
+def test_a_stream_gives_the_same_text_in_pieces(path):
+    with pumice.load(path, **EXACT) as model:
+        pieces = list(model.stream(PROMPTS[1], **GREEDY))
+        completion = model.generate(PROMPTS[1], **GREEDY)
+    assert "".join(piece.text for piece in pieces) == completion.text
+    assert [piece.token for piece in pieces[:-1]] == completion.tokens
+    assert pieces[-1].finish_reason == completion.finish_reason
+
+
+def test_streams_can_be_read_in_turns_and_closed_at_any_token(path, alone):
+    with pumice.load(path, n_parallel=2, **EXACT) as model:
+        first, second = (model.stream(prompt, **GREEDY) for prompt in PROMPTS[:2])
+        next(first), next(second), next(first)
+        first.close()
+        assert first.completion().finish_reason == "cancelled"
+        assert second.completion().tokens == alone[1]
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone  # nothing leaked
+
+
+def test_a_full_context_finishes_with_its_own_reason(path):
+    with pumice.load(path, n_ctx=64, **EXACT) as model:
+        completion = model.generate("hello", max_tokens=None, temperature=0, ignore_eos=True)
+    assert completion.finish_reason == "context_full"
+    assert len(completion.tokens) == 64 + 1 - completion.timings.prompt_tokens
+
+
+def test_context_shift_goes_on_from_the_newer_half(path):
+    options = {"temperature": 0, "ignore_eos": True}
+    with pumice.load(path, n_ctx=64, **EXACT) as model:
+        shifted = model.generate("hello", max_tokens=70, context_shift=True, **options)
+        assert (len(shifted.tokens), shifted.finish_reason) == (70, "length")
+        context = model.tokenize("hello") + shifted.tokens
+        # At 65 tokens the first is kept and half of the other 64 dropped.
+        again = model.generate([context[0], *context[33:65]], max_tokens=5, **options)
+    assert again.tokens == context[65:70]
+
+
+def test_a_failing_step_gives_everything_back(path, alone, monkeypatch):
+    with pumice.load(path, n_parallel=2, **EXACT) as model:
+        run = model._runner.run
+
+        def interrupted(batch):
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(model._runner, "run", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            model.generate_many(PROMPTS, **GREEDY)
+        monkeypatch.setattr(model._runner, "run", run)
+        assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "message"),
+    [
+        ([], {}, "no tokens"),
+        ([5] * 300, {}, "the prompt has 300 tokens"),
+        ([5, 300], {}, "token id 300 is outside the vocabulary of 300"),
+        ("a", {"top_q": 1}, "top_q"),
+        ("a", {"temperature": "hot"}, "temperature"),
+    ],
+)
+def test_bad_requests_are_refused(path, prompt, options, message):
+    with pumice.load(path, **EXACT) as model:
+        with pytest.raises(pumice.PumiceError, match=message):
+            model.generate(prompt, **options)
+        assert model.generate("a", **GREEDY).tokens  # and do no harm
+
+
+def test_a_closed_model_says_so(path):
+    model = pumice.load(path, **EXACT)
+    stream = model.stream("a", **GREEDY)
+    model.close()
+    model.close()
+    for use in (lambda: next(stream), lambda: model.generate("a"), lambda: model.logits([1])):
+        with pytest.raises(pumice.PumiceError, match="closed"):
+            use()
+
+
+def test_a_model_without_tokenizer_takes_ids(tmp_path):
+    with pumice.load(tiny_llama(tmp_path / "bare.gguf", tokenizer=False), **EXACT) as model:
+        completion = model.generate([1, 2, 3], **GREEDY)
+        assert len(completion.tokens) == 20
+        assert completion.text == ""
+        with pytest.raises(pumice.PumiceError, match="tokenizer"):
+            model.generate("text")
+
+
+def test_a_seed_repeats_and_another_differs(path):
+    options = {"max_tokens": 30, "temperature": 1.5, "top_k": 0, "top_p": 1.0}
+    with pumice.load(path, **EXACT) as model:
+        first, again, other = (model.generate("abc", seed=seed, **options).tokens for seed in (1, 1, 2))
+    assert first == again != other
