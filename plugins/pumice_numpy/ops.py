@@ -109,6 +109,10 @@ def rope_frequencies(
     return unscaled * (freq_scale * (1 - keep) + keep)
 
 
+def position_scale(positions: I32Array, length: int, beta: float) -> F32Array:
+    return (1 + beta * np.log1p(positions // length)).astype(np.float32)
+
+
 # --- element by element
 
 
@@ -196,6 +200,7 @@ OPS: dict[str, Any] = {
         rms_norm,
         layer_norm,
         rope,
+        position_scale,
         add,
         mul,
         div,

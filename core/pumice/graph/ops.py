@@ -35,9 +35,9 @@ class Ops:
     # --- rows and matrices
 
     def embedding(self, weight: Weight, ids: Tensor) -> Tensor:
-        """Rows of ``weight [n, d]`` named by int32 ``ids [t]``: ``[t, d]``."""
-        _need(len(weight.shape) == 2, f"{weight}: an embedding table has two dimensions")
-        return self._node("embedding", (weight, ids), (*ids.shape, weight.shape[1]))
+        """Rows of ``weight [n, d]`` named by int32 ``ids [...]``: ``[..., d]``; of ``weight [n]`` its values: ``[...]``."""
+        _need(len(weight.shape) <= 2, f"{weight}: an embedding table has one or two dimensions")
+        return self._node("embedding", (weight, ids), (*ids.shape, *weight.shape[1:]))
 
     def get_rows(self, x: Tensor, ids: Tensor) -> Tensor:
         """Rows of an activation ``x [t, ...]`` named by int32 ``ids [r]``: ``[r, ...]``."""
@@ -130,6 +130,14 @@ class Ops:
             beta_slow=beta_slow,
             n_ctx_orig=n_ctx_orig,
         )
+
+    def position_scale(self, positions: Tensor, length: int, beta: float) -> Tensor:
+        """``1 + beta * ln(1 + floor(position / length))`` for int32 ``positions [t]``: float32 ``[t]``.
+
+        Multiplies queries, to keep attention sharp over long contexts (Nakanishi 2025, arXiv:2501.19399).
+        """
+        _need(length > 0, f"position_scale: length {length} must be at least 1")
+        return self._node("position_scale", (positions,), positions.shape, length=length, beta=beta)
 
     def attention(
         self,
