@@ -1,0 +1,237 @@
+"""The blocks that models share. Each reads its tensors by name and appends its operations to the graph.
+
+Tensor names are those of the GGUF specification; ``blk`` is the prefix of a layer, ``blk.3.``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pumice.plugin import GraphBuilder, Tensor, Weight
+from pumice_architectures.hyper import Experts, Heads
+from pumice_architectures.rope import Rope
+
+Activation = Callable[[Tensor], Tensor]
+Norm = Callable[[GraphBuilder, Tensor, str], Tensor]
+
+SMALLEST_WEIGHT_SUM = 2.0**-14  # the least normal float16; keeps normalized expert weights finite
+
+
+def width(x: Tensor) -> int:
+    """Values in the last axis."""
+    return int(x.shape[-1])
+
+
+# --- linear maps
+
+
+def linear(g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
+    """``x`` times ``{name}.weight [n_out, k]``; times its ``.scale`` and plus its ``.bias`` if there are any."""
+    weight = g.weight(f"{name}.weight", (n_out, width(x)))
+    return project(g, x, weight, g.find_weight(f"{name}.bias", (n_out,)), find_scale(g, name))
+
+
+def project(g: GraphBuilder, x: Tensor, weight: Weight, bias: Weight | None, scale: Weight | None) -> Tensor:
+    if scale is None:
+        return g.linear(x, weight, bias)
+    y = g.linear(x, weight) * scale
+    return y if bias is None else y + bias
+
+
+def find_scale(g: GraphBuilder, name: str) -> Weight | None:
+    """One number for a whole matrix, as NVFP4 weights need."""
+    return g.find_weight(f"{name}.scale", (1,))
+
+
+def linear_then_scale(g: GraphBuilder, x: Tensor, name: str, n_out: int, scaled: bool) -> Tensor:
+    """As ``linear``, but a scale multiplies the bias too, and only if ``scaled``: what feed-forward blocks do."""
+    y = g.linear(x, g.weight(f"{name}.weight", (n_out, width(x))), g.find_weight(f"{name}.bias", (n_out,)))
+    scale = find_scale(g, name) if scaled else None
+    return y if scale is None else y * scale
+
+
+# --- norms
+
+
+def rms_norm(g: GraphBuilder, x: Tensor, name: str, eps: float) -> Tensor:
+    return g.rms_norm(x, g.weight(f"{name}.weight", (width(x),)), eps)
+
+
+def layer_norm(g: GraphBuilder, x: Tensor, name: str, eps: float) -> Tensor:
+    """The weight has the shape of the last axis or, for norms of queries and keys, of ``[heads, values]``."""
+    return g.layer_norm(x, g.weight(f"{name}.weight"), g.find_weight(f"{name}.bias"), eps)
+
+
+# --- attention
+
+
+def qkv(g: GraphBuilder, x: Tensor, blk: str, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries ``[t, n_head, k_dim]``, keys ``[t, n_head_kv, k_dim]`` and values ``[t, n_head_kv, v_dim]``.
+
+    The file has either one matrix for all three, ``attn_qkv``, or ``attn_q``, ``attn_k`` and ``attn_v``.
+    """
+    shapes = {
+        "attn_q": (heads.n_head, heads.k_dim),
+        "attn_k": (heads.n_head_kv, heads.k_dim),
+        "attn_v": (heads.n_head_kv, heads.v_dim),
+    }
+    fused = g.find_weight(f"{blk}attn_qkv.weight", (sum(n * dim for n, dim in shapes.values()), width(x)))
+    results = []
+    start = 0
+    for name, (n, dim) in shapes.items():
+        if fused is None:
+            y = linear(g, x, blk + name, n * dim)
+        else:
+            y = _fused_part(g, x, blk, fused, name, start, start + n * dim)
+            start += n * dim
+        results.append(y.reshape(x.shape[0], n, dim))
+    return results[0], results[1], results[2]
+
+
+def _fused_part(g: GraphBuilder, x: Tensor, blk: str, fused: Weight, name: str, start: int, stop: int) -> Tensor:
+    bias = g.find_weight(f"{blk}attn_qkv.bias", fused.shape[:1])  # type: ignore[arg-type]
+    part = bias.rows(start, stop) if bias else g.find_weight(f"{blk}{name}.bias", (stop - start,))
+    return project(g, x, fused.rows(start, stop), part, find_scale(g, f"{blk}attn_qkv"))
+
+
+def self_attention(
+    g: GraphBuilder,
+    x: Tensor,
+    blk: str,
+    heads: Heads,
+    rope: Rope | None,
+    *,
+    norm: Norm | None = None,
+    temperature: Tensor | None = None,
+    scale: float = 0.0,
+    window: int = 0,
+    softcap: float = 0.0,
+    sinks: Weight | None = None,
+) -> Tensor:
+    """Queries, keys and values of ``x``, attention, and the output matrix.
+
+    ``norm`` normalizes queries and keys before ``rope`` turns them; ``temperature [t, 1, 1]`` multiplies
+    the queries; a ``scale`` of 0 means ``1 / sqrt(k_dim)``.
+    """
+    q, k, v = qkv(g, x, blk, heads)
+    if norm:
+        q = norm(g, q, blk + "attn_q_norm")
+        k = norm(g, k, blk + "attn_k_norm")
+    if rope:
+        q, k = rope(g, q), rope(g, k)
+    if temperature is not None:
+        q = q * temperature
+    y = g.attention(q, k, v, scale=scale or heads.k_dim**-0.5, window=window, softcap=softcap, sinks=sinks)
+    y = y.reshape(x.shape[0], heads.n_head * heads.v_dim)
+    return linear(g, y, blk + "attn_output", width(x))
+
+
+def temperature(g: GraphBuilder, beta: float, length: int) -> Tensor | None:
+    """``[t, 1, 1]`` factors that sharpen attention far from the start, or None where every one would be 1."""
+    if beta == 0 or g.n_ctx <= length:
+        return None
+    return g.position_scale(g.positions, length, beta).reshape(g.positions.shape[0], 1, 1)
+
+
+# --- feed-forward
+
+
+def feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Activation) -> Tensor:
+    """``down(activation(up(x)))``."""
+    y = activation(linear_then_scale(g, x, f"{blk}ffn_up", n_ff, scaled=False))
+    return linear_then_scale(g, y, f"{blk}ffn_down", width(x), scaled=False)
+
+
+def gated_feed_forward(
+    g: GraphBuilder,
+    x: Tensor,
+    blk: str,
+    n_ff: int,
+    activation: Activation,
+    *,
+    scaled: bool = False,
+    suffix: str = "",
+) -> Tensor:
+    """``down(activation(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202); suffix ``_shexp``: a shared expert."""
+    gate = linear_then_scale(g, x, f"{blk}ffn_gate{suffix}", n_ff, scaled)
+    up = linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff, scaled)
+    return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down{suffix}", width(x), scaled)
+
+
+def mixture_of_experts(
+    g: GraphBuilder,
+    x: Tensor,
+    blk: str,
+    experts: Experts,
+    activation: Callable[[Tensor, Tensor], Tensor] | None = None,
+    *,
+    scaled: bool = False,
+) -> Tensor:
+    """The experts that each token chooses, each a gated feed-forward block, added by weight.
+
+    ``activation`` joins the results of gate and up, by default ``silu(gate) * up``.
+    """
+    ids, weights = choose_experts(g, x, blk, experts)
+    gate, up = _gate_and_up(g, x, blk, ids, experts, scaled)
+    y = activation(gate, up) if activation else g.silu(gate) * up
+    y = _expert_linear(g, y, f"{blk}ffn_down_exps", ids, experts.n_expert, width(x), scaled)
+    return g.sum(y * weights.reshape(x.shape[0], experts.n_expert_used, 1), axis=-2)
+
+
+def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tuple[Tensor, Tensor]:
+    """int32 ids and float32 weights ``[t, n_expert_used]`` of the experts each token is sent to.
+
+    ``exp_probs_b`` changes which experts are chosen, not their weights (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
+    """
+    logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
+    gate = {"softmax": g.softmax, "sigmoid": g.sigmoid}.get(experts.gating)
+    probabilities = gate(logits) if gate else logits
+    bias = g.find_weight(f"{blk}exp_probs_b.bias", (experts.n_expert,))
+    ids = g.top_k(probabilities if bias is None else probabilities + bias, experts.n_expert_used)
+    weights = g.gather(probabilities, ids)
+    if experts.gating == "softmax_of_chosen":
+        weights = g.softmax(weights)
+    if experts.normalize:
+        weights = weights / g.clamp(g.sum(weights, axis=-1, keepdims=True), SMALLEST_WEIGHT_SUM, float("inf"))
+    return ids, weights * experts.scale
+
+
+def _gate_and_up(
+    g: GraphBuilder, x: Tensor, blk: str, ids: Tensor, experts: Experts, scaled: bool
+) -> tuple[Tensor, Tensor]:
+    n_ff = experts.n_ff
+    if g.find_weight(f"{blk}ffn_gate_up_exps.weight"):
+        both = _expert_linear(g, x, f"{blk}ffn_gate_up_exps", ids, experts.n_expert, 2 * n_ff, scaled)
+        return g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
+    gate = _expert_linear(g, x, f"{blk}ffn_gate_exps", ids, experts.n_expert, n_ff, scaled)
+    return gate, _expert_linear(g, x, f"{blk}ffn_up_exps", ids, experts.n_expert, n_ff, scaled)
+
+
+def _expert_linear(
+    g: GraphBuilder, x: Tensor, name: str, ids: Tensor, n_expert: int, n_out: int, scaled: bool
+) -> Tensor:
+    """``x`` times the matrix of each chosen expert, times its scale, plus its bias: ``[t, n_expert_used, n_out]``."""
+    y = g.mul_mat_id(x, g.weight(f"{name}.weight", (n_expert, n_out, width(x))), ids)
+    scale = g.find_weight(f"{name}.scale", (n_expert,)) if scaled else None
+    if scale is not None:
+        y = y * g.embedding(scale, ids).reshape(*ids.shape, 1)
+    bias = g.find_weight(f"{name}.bias", (n_expert, n_out))
+    return y if bias is None else y + g.embedding(bias, ids)
+
+
+# --- the two ends
+
+
+def embedding(g: GraphBuilder, n_embd: int) -> Tensor:
+    """The embeddings of the tokens ``[t, n_embd]``."""
+    return g.embedding(g.weight("token_embd.weight", (_n_vocab(g), n_embd)), g.tokens)
+
+
+def output_head(g: GraphBuilder, x: Tensor) -> Tensor:
+    """Logits ``[n_outputs, n_vocab]``; a file without ``output.weight`` uses the token embeddings again."""
+    name = "output" if g.find_weight("output.weight") else "token_embd"
+    return linear(g, x, name, _n_vocab(g))
+
+
+def _n_vocab(g: GraphBuilder) -> int:
+    return int(g.weight("token_embd.weight").shape[0])

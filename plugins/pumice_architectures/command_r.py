@@ -1,0 +1,23 @@
+"""Command R and R+ (Cohere 2024)."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice_architectures.blocks import gated_feed_forward
+from pumice_architectures.decoder import LayerNormDecoder
+from pumice_architectures.hyper import number
+
+
+class CommandR(LayerNormDecoder):
+    """Attention and feed-forward side by side, norms without bias; R+ normalizes queries and keys."""
+
+    neox = False
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        h = self.norm(g, x, blk + "attn_norm")
+        qk_norm = self.norm if g.find_weight(f"{blk}attn_q_norm.weight") else None
+        attended = self.attention(g, h, blk, i, norm=qk_norm)
+        return x + (attended + gated_feed_forward(g, h, blk, self.n_ff(i), g.silu))
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        return super().head(g, x) * (number(self.hparams, "logit_scale", 0.0) or 1.0)

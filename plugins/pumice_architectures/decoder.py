@@ -1,0 +1,72 @@
+"""What all decoder-only models have in common. A family says what one layer does."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar
+
+from pumice.plugin import Architecture, GraphBuilder, HParams, ModelError, Tensor
+from pumice_architectures import blocks
+from pumice_architectures.hyper import Heads, count, number, read_heads
+from pumice_architectures.rope import Rope, read_rope
+
+
+class Decoder(Architecture):
+    """Embedding, layers, norm, output head. The norm is RMSNorm; see ``LayerNormDecoder``.
+
+    ``layer`` is all that a family must write; it overrides what else it does differently.
+    """
+
+    #: Whether RoPE turns the pairs ``(i, i + n_rot/2)`` of a head, or ``(2i, 2i + 1)``.
+    neox: ClassVar[bool] = True
+    eps_key: ClassVar[str] = "attention.layer_norm_rms_epsilon"
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.eps = number(hparams, self.eps_key)
+        self.n_layer -= hparams.int("nextn_predict_layers", 0)  # layers that only draft tokens come last
+        if self.n_layer < 1:
+            raise ModelError(f"{hparams.architecture}.nextn_predict_layers leaves no layers to run")
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.embed(g)
+        for i in range(self.n_layer):
+            with g.layer(i) as blk:
+                x = self.layer(g, x, blk, i)
+        return self.head(g, x)
+
+    def embed(self, g: GraphBuilder) -> Tensor:
+        return blocks.embedding(g, self.n_embd)
+
+    @abstractmethod
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        """The residual stream ``[t, n_embd]`` after layer ``i``, whose tensors begin with ``blk``."""
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        return blocks.output_head(g, self.norm(g, g.get_rows(x, g.output_ids), "output_norm"))
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.rms_norm(g, x, name, self.eps)
+
+    def heads(self, i: int) -> Heads:
+        return read_heads(self.hparams, self.n_embd, i)
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        """The rotation of layer ``i``; None for a layer without positions."""
+        return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        """Self-attention of a normalized ``x``; options as in ``blocks.self_attention``."""
+        return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **options)
+
+    def n_ff(self, i: int) -> int:
+        return count(self.hparams, "feed_forward_length", i)
+
+
+class LayerNormDecoder(Decoder):
+    """A decoder whose norms are LayerNorm, with or without bias."""
+
+    eps_key = "attention.layer_norm_epsilon"
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return blocks.layer_norm(g, x, name, self.eps)

@@ -1,0 +1,89 @@
+"""Gemma (2024, arXiv:2403.08295), Gemma 2 (2024, arXiv:2408.00118) and Gemma 3 (2025, arXiv:2503.19786).
+
+Their RMSNorm multiplies by ``1 + weight``; GGUF files hold the sum.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice_architectures.blocks import gated_feed_forward
+from pumice_architectures.decoder import Decoder
+from pumice_architectures.hyper import is_sliding, number, sliding_window
+from pumice_architectures.rope import Rope, frequency_base
+
+
+class Gemma(Decoder):
+    def embed(self, g: GraphBuilder) -> Tensor:
+        return super().embed(g) * math.sqrt(self.n_embd)
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
+        return x + gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu)
+
+
+class Gemma2(Gemma):
+    """Norms on both sides of each block, sliding windows on every other layer, soft caps on scores and logits."""
+
+    period = 2
+    default_window = 4096
+    n_layer_27b = 46  # this size alone scales attention by the width of the model, not of its heads
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        h = self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i, **self.attention_options(i))
+        x = x + self.norm(g, h, blk + "post_attention_norm")
+        h = gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu)
+        return x + self.norm(g, h, blk + "post_ffw_norm")
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        logits = super().head(g, x)
+        cap = self.final_softcap()
+        return g.tanh(logits * (1 / cap)) * cap if cap else logits
+
+    def attention_options(self, i: int) -> dict[str, Any]:
+        softcap = number(self.hparams, "attn_logit_softcapping", 50.0)
+        return {"scale": self.attention_scale(i), "window": self.window(i), "softcap": softcap}
+
+    def attention_scale(self, i: int) -> float:
+        heads = self.heads(i)
+        width = self.n_embd // heads.n_head if self.n_layer == self.n_layer_27b else heads.k_dim
+        return width**-0.5
+
+    def window(self, i: int) -> int:
+        """Positions that layer ``i`` attends to; 0 for all."""
+        return sliding_window(self.hparams, self.default_window) if is_sliding(self.hparams, i, self.period) else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope:
+        rope = super().rope(g, i)
+        assert rope is not None
+        if self.window(i):
+            rope = replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
+        return rope
+
+    def final_softcap(self) -> float:
+        return number(self.hparams, "final_logit_softcapping", 30.0)
+
+
+class Gemma3(Gemma2):
+    """Queries and keys are normalized, scores uncapped; sliding layers turn by their own, unscaled frequencies."""
+
+    period = 6
+    default_window = 0
+    n_layer_27b = 62
+
+    def attention_options(self, i: int) -> dict[str, Any]:
+        return {"scale": self.attention_scale(i), "window": self.window(i), "norm": self.norm}
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope:
+        rope = Gemma.rope(self, g, i)
+        assert rope is not None
+        if self.window(i):
+            base = frequency_base(self.hparams, "rope.freq_base_swa")
+            rope = replace(rope, freq_base=base, freq_scale=1.0)
+        return rope
+
+    def final_softcap(self) -> float:
+        return number(self.hparams, "final_logit_softcapping", 0.0)

@@ -1,0 +1,38 @@
+"""gpt-oss (OpenAI 2025, arXiv:2508.10925)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice_architectures.blocks import mixture_of_experts
+from pumice_architectures.decoder import Decoder
+from pumice_architectures.hyper import is_sliding, read_experts, sliding_window
+from pumice_architectures.rope import Rope, frequency_base
+
+
+class GptOss(Decoder):
+    """Attention sinks, every other layer sliding, and experts with biases and a clamped activation."""
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
+        h = self.norm(g, x, blk + "attn_norm")
+        x = x + self.attention(g, h, blk, i, window=self.window(i), sinks=sinks)
+        h = self.norm(g, x, blk + "post_attention_norm")
+        experts = read_experts(self.hparams, i, gating="softmax_of_chosen", normalize=False)
+        return x + mixture_of_experts(g, h, blk, experts, lambda gate, up: clamped_swiglu(g, gate, up))
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=2) else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        if rope and self.window(i):
+            rope = replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
+        return rope
+
+
+def clamped_swiglu(g: GraphBuilder, gate: Tensor, up: Tensor) -> Tensor:
+    """``gate * sigmoid(1.702 gate) * (up + 1)``, with ``gate`` at most 7 and ``up`` between -7 and 7."""
+    gate = g.clamp(gate, -float("inf"), 7.0)
+    return gate * g.sigmoid(gate * 1.702) * g.scale(g.clamp(up, -7.0, 7.0), 1.0, 1.0)

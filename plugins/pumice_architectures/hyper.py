@@ -1,0 +1,105 @@
+"""Hyperparameters that take more than one look: per-layer values, head sizes, sliding windows, experts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pumice.plugin import HParams, ModelError
+
+GATING = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}  # GGUF's expert_gating_func
+
+
+def wrong(hparams: HParams, key: str, problem: str) -> ModelError:
+    return ModelError(f"metadata key {hparams.architecture}.{key} {problem}")
+
+
+def number(hparams: HParams, key: str, default: float | None = None, low: float = 0.0) -> float:
+    """A finite number of at least ``low``; a ModelError if it is missing and there is no default."""
+    value = hparams.float(key) if default is None else hparams.float(key, default)
+    if not math.isfinite(value) or value < low:
+        raise wrong(hparams, key, f"is {value}, it must be a number of at least {low:g}")
+    return value
+
+
+def count(hparams: HParams, key: str, layer: int, default: int | None = None, low: int = 1) -> int:
+    """The integer of one layer, of at least ``low``: GGUF writes one value for all layers or an array."""
+    values = hparams.per_layer(key, layer + 1) if default is None else hparams.per_layer(key, layer + 1, default)
+    value = values[layer]
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise wrong(hparams, key, f"is {value!r} for layer {layer}, expected an integer")
+    if value < low:
+        raise wrong(hparams, key, f"is {value} for layer {layer}, it must be at least {low}")
+    return value
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query heads, the key heads that groups of them share, and the values in a head of each kind."""
+
+    n_head: int
+    n_head_kv: int
+    k_dim: int
+    v_dim: int
+
+
+def read_heads(hparams: HParams, n_embd: int, layer: int) -> Heads:
+    n_head = count(hparams, "attention.head_count", layer)
+    n_head_kv = count(hparams, "attention.head_count_kv", layer, default=n_head)
+    if n_head % n_head_kv:
+        raise wrong(hparams, "attention.head_count", f"is {n_head}, not a multiple of {n_head_kv} key heads")
+    default = n_embd // n_head
+    dims = [hparams.int(f"attention.{kind}_length", default) for kind in ("key", "value")]
+    if min(dims) < 1:
+        raise wrong(hparams, "attention.head_count", f"is {n_head}, but {n_embd} values leave none for each head")
+    return Heads(n_head, n_head_kv, *dims)
+
+
+def is_sliding(hparams: HParams, layer: int, period: int) -> bool:
+    """Whether a layer attends to a window only.
+
+    GGUF has either one value for each layer, or a period: its last layer attends to everything.
+    """
+    key = "attention.sliding_window_pattern"
+    if hasattr(hparams.metadata.get(f"{hparams.architecture}.{key}"), "__len__"):
+        return bool(hparams.per_layer(key, layer + 1)[layer])
+    period = hparams.int(key, period)
+    return period < 1 or layer % period < period - 1
+
+
+def sliding_window(hparams: HParams, default: int = 0) -> int:
+    """Positions a sliding layer attends to; 0 if the model has no such layers."""
+    window = hparams.int("attention.sliding_window", default)
+    if window < 0:
+        raise wrong(hparams, "attention.sliding_window", f"is {window}, it must not be negative")
+    return window
+
+
+@dataclass(frozen=True)
+class Experts:
+    """How many experts of which size, how a token chooses among them and how it mixes their results."""
+
+    n_expert: int
+    n_expert_used: int
+    n_ff: int
+    gating: str = "softmax"
+    normalize: bool = True
+    scale: float = 1.0
+
+
+def n_expert(hparams: HParams) -> int:
+    """Experts in a layer; 0 for a dense model."""
+    return hparams.int("expert_count", 0)
+
+
+def read_experts(hparams: HParams, layer: int, *, gating: str = "softmax", normalize: bool = True) -> Experts:
+    total = n_expert(hparams)
+    used = count(hparams, "expert_used_count", layer)
+    if used > total:
+        raise wrong(hparams, "expert_used_count", f"is {used}, more than the {total} experts there are")
+    if hparams.int("expert_group_count", 0) > 1:
+        raise wrong(hparams, "expert_group_count", "is above 1: choosing experts in groups is not supported")
+    n_ff = count(hparams, "expert_feed_forward_length", layer, default=0, low=0)
+    n_ff = n_ff or count(hparams, "feed_forward_length", layer)
+    scale = number(hparams, "expert_weights_scale", 0.0) or 1.0  # 0: unset
+    return Experts(total, used, n_ff, gating, normalize, scale)

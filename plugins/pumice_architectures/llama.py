@@ -1,0 +1,45 @@
+"""Llama (2023, arXiv:2302.13971) and what shares its graph: Mistral, Mixtral (2024, arXiv:2401.04088), Ministral 3."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice_architectures.blocks import gated_feed_forward, mixture_of_experts, temperature
+from pumice_architectures.decoder import Decoder
+from pumice_architectures.hyper import n_expert, number, read_experts
+from pumice_architectures.rope import Rope, original_context, read_rope
+
+
+class Llama(Decoder):
+    neox = False
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
+        return x + self.feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, i)
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        if n_expert(self.hparams):
+            return mixture_of_experts(g, x, blk, read_experts(self.hparams, i), scaled=True)
+        return gated_feed_forward(g, x, blk, self.n_ff(i), g.silu, scaled=True)
+
+
+class Mistral3(Llama):
+    """Llama with all of YaRN's parameters, and attention that sharpens beyond the original context."""
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        h = self.norm(g, x, blk + "attn_norm")
+        beta = number(self.hparams, "attention.temperature_scale", 0.0)
+        x = x + self.attention(g, h, blk, i, temperature=temperature(g, beta, original_context(self.hparams)))
+        return x + self.feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, i)
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope:
+        return read_rope(
+            self.hparams,
+            g,
+            self.heads(i).k_dim,
+            neox=self.neox,
+            mscale_all_dim=number(self.hparams, "rope.scaling.yarn_log_multiplier", 0.0),
+            betas=(
+                number(self.hparams, "rope.scaling.yarn_beta_fast", 32.0),
+                number(self.hparams, "rope.scaling.yarn_beta_slow", 1.0),
+            ),
+        )

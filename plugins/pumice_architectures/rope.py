@@ -1,0 +1,114 @@
+"""Rotary positions as a GGUF file's metadata asks for them: plain, linear, YaRN, LongRoPE and llama 3's factors.
+
+The keys are those of the GGUF specification, read as llama.cpp reads them: a scaling factor of 0 means none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
+from pumice_architectures.hyper import number, wrong
+
+SCALINGS = ("none", "linear", "yarn", "longrope")
+
+
+@dataclass(frozen=True)
+class Rope:
+    """The arguments of the ``rope`` operation; a call rotates queries or keys ``[t, heads, values]``."""
+
+    n_rot: int
+    neox: bool
+    freq_base: float
+    freq_scale: float
+    ext_factor: float
+    attn_factor: float
+    beta_fast: float
+    beta_slow: float
+    n_ctx_orig: int
+    factors: Weight | None
+
+    def __call__(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        return g.rope(
+            x,
+            g.positions,
+            self.factors,
+            n_rot=self.n_rot,
+            neox=self.neox,
+            freq_base=self.freq_base,
+            freq_scale=self.freq_scale,
+            ext_factor=self.ext_factor,
+            attn_factor=self.attn_factor,
+            beta_fast=self.beta_fast,
+            beta_slow=self.beta_slow,
+            n_ctx_orig=self.n_ctx_orig,
+        )
+
+
+def read_rope(
+    hparams: HParams,
+    g: GraphBuilder,
+    head_dim: int,
+    *,
+    neox: bool,
+    mscale: float = 1.0,
+    mscale_all_dim: float = 0.0,
+    betas: tuple[float, float] = (32.0, 1.0),
+) -> Rope:
+    """The rotation of a model whose heads have ``head_dim`` values.
+
+    ``mscale`` and ``mscale_all_dim`` are YaRN's, ``betas`` its ``beta_fast`` and ``beta_slow``.
+    """
+    scaling = hparams.str("rope.scaling.type", "linear")
+    if scaling not in SCALINGS:
+        raise wrong(hparams, "rope.scaling.type", f"is {scaling!r}, known are {', '.join(SCALINGS)}")
+    factor = number(hparams, "rope.scaling.factor", number(hparams, "rope.scale_linear", 0.0)) or 1.0
+    factor = 1.0 if scaling == "none" else factor
+    n_ctx_orig = original_context(hparams)
+    n_rot = hparams.int("rope.dimension_count", head_dim)
+    attn_factor = _yarn_attn_factor(factor, mscale, mscale_all_dim) if scaling == "yarn" else 1.0
+    return Rope(
+        n_rot=n_rot,
+        neox=neox,
+        freq_base=frequency_base(hparams),
+        freq_scale=1 / factor,
+        ext_factor=1.0 if scaling == "yarn" else 0.0,
+        attn_factor=attn_factor * number(hparams, "rope.scaling.attn_factor", 1.0),
+        beta_fast=betas[0],
+        beta_slow=betas[1],
+        n_ctx_orig=n_ctx_orig,
+        factors=_frequency_factors(g, n_rot, n_ctx_orig),
+    )
+
+
+def original_context(hparams: HParams) -> int:
+    """Context the model had before its positions were scaled."""
+    n_ctx = hparams.int("rope.scaling.original_context_length", 0) or hparams.int("context_length")
+    if n_ctx < 1:
+        raise wrong(hparams, "rope.scaling.original_context_length", f"is {n_ctx}, it must be at least 1")
+    return n_ctx
+
+
+def frequency_base(hparams: HParams, key: str = "rope.freq_base", default: float = 10000.0) -> float:
+    base = number(hparams, key, default)
+    if base <= 1:
+        raise wrong(hparams, key, f"is {base}, it must be above 1")
+    return base
+
+
+def yarn_mscale(factor: float, mscale: float) -> float:
+    """YaRN's magnitude correction (Peng et al. 2023, arXiv:2309.00071, section 3.4, with its later ``mscale``)."""
+    return 1.0 if factor <= 1 else 1 + 0.1 * mscale * math.log(factor)
+
+
+def _yarn_attn_factor(factor: float, mscale: float, mscale_all_dim: float) -> float:
+    """What is left to multiply after the ``rope`` operation's own ``1 + 0.1 ln(factor)``."""
+    return yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all_dim) / (1 + 0.1 * math.log(factor))
+
+
+def _frequency_factors(g: GraphBuilder, n_rot: int, n_ctx_orig: int) -> Weight | None:
+    """Divisors of the frequencies: llama 3's, or LongRoPE's for a context within or beyond the original one."""
+    shape = (n_rot // 2,)
+    longrope = "rope_factors_long" if g.n_ctx > n_ctx_orig else "rope_factors_short"
+    return g.find_weight("rope_freqs.weight", shape) or g.find_weight(f"{longrope}.weight", shape)

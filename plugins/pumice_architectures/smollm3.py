@@ -1,0 +1,21 @@
+"""SmolLM 3 (Hugging Face 2025)."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice_architectures.blocks import gated_feed_forward
+from pumice_architectures.decoder import Decoder
+from pumice_architectures.rope import Rope
+
+NO_ROPE_STEP = 4  # every fourth layer has no positions (Yang et al. 2025, arXiv:2501.18795)
+
+
+class SmolLM3(Decoder):
+    neox = False
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
+        return x + gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.silu)
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        return super().rope(g, i) if (i + 1) % NO_ROPE_STEP else None

@@ -1,0 +1,13 @@
+"""StarCoder 2 (Lozhkov et al. 2024, arXiv:2402.19173)."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice_architectures.blocks import feed_forward
+from pumice_architectures.decoder import LayerNormDecoder
+
+
+class StarCoder2(LayerNormDecoder):
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
+        return x + feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu)
