@@ -1,0 +1,147 @@
+"""What all tokenizers share: special tokens, BOS and EOS, and turning ids back into text."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+from pumice.errors import TokenizerError
+from pumice.tokenizers.incremental import IncrementalDecoder
+from pumice.tokenizers.partition import Partition
+from pumice.tokenizers.special import SpecialTokens
+from pumice.tokenizers.vocabulary import Vocabulary, is_unicode, value
+
+
+class Tokenizer(ABC):
+    """Text to token ids and back, as a GGUF file describes it.
+
+    Attributes:
+        n_vocab: Number of tokens.
+        bos, eos, sep: Ids of the tokens that begin, end and separate texts, or None.
+        eog: Ids of all tokens that end a generation.
+        add_bos, add_eos, add_sep: Whether the model wants them around its input.
+        chat_template: The Jinja template of the file's ``tokenizer.chat_template``, or None.
+    """
+
+    kind: ClassVar[str]
+    """``"spm"``, ``"bpe"`` or ``"wpm"``."""
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        vocabulary: Vocabulary,
+        *,
+        special: SpecialTokens,
+        add_bos: bool,
+        add_eos: bool = False,
+        add_sep: bool = False,
+        space_prefix: bool = False,
+    ) -> None:
+        """The flags are what goes for the tokenizer model if the file does not say.
+
+        ``space_prefix``: the first token of a text opens with a space that is not in the text.
+        """
+        self.vocabulary = vocabulary
+        self.n_vocab = len(vocabulary)
+        self.bos, self.eos, self.sep, self.unk = special.bos, special.eos, special.sep, special.unk
+        self.eog = special.eog
+        self.add_bos: bool = value(metadata, "add_bos_token", bool, add_bos)
+        self.add_eos: bool = value(metadata, "add_eos_token", bool, add_eos)
+        self.add_sep: bool = value(metadata, "add_sep_token", bool, add_sep)
+        if self.add_bos and self.bos is None:
+            raise TokenizerError("the file asks for BOS before a text (add_bos_token) but names no bos_token_id")
+        if self.add_eos and self.eos is None:
+            raise TokenizerError("the file asks for EOS after a text (add_eos_token) but names no eos_token_id")
+        template = metadata.get("tokenizer.chat_template")
+        self.chat_template: str | None = template if isinstance(template, str) else None
+        self._partition = Partition.from_metadata(metadata, vocabulary)
+        self._space_prefix = space_prefix
+        self._special, self._hidden = vocabulary.special, vocabulary.hidden
+        self._pieces: dict[int, bytes] = {}
+
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """The ids of ``text``.
+
+        Args:
+            text: Any text.
+            add_special: Add the tokens the model wants around its input (BOS, EOS; CLS and SEP).
+            parse_special: Read the spelling of a control token (``<|eot_id|>``) as that token. Set it to False for
+                text of unknown origin. User-defined tokens are read in any case.
+
+        Raises:
+            TokenizerError: ``text`` has a lone surrogate.
+        """
+        if not is_unicode(text):
+            raise TokenizerError("the text to tokenize is not valid Unicode: it has a lone surrogate")
+        ids: list[int] = []
+        after_special = True
+        for part in self._partition.split(text, parse_special):
+            if isinstance(part, int):
+                ids.append(part)
+                after_special = True
+            else:
+                ids += self._encode(part, after_special)
+                after_special = False
+        return self._before() + ids + self._after() if add_special else ids
+
+    def detokenize(self, ids: Iterable[int], *, special: bool = False) -> str:
+        """The text of ``ids``; with ``special``, control tokens and the unknown token are spelt out.
+
+        Raises:
+            TokenizerError: An id outside the vocabulary.
+        """
+        decoder = self.decoder(special=special)
+        return "".join(map(decoder.push, ids)) + decoder.flush()
+
+    def decoder(self, *, special: bool = False, continues: bool = False) -> IncrementalDecoder:
+        """A decoder for tokens that come one at a time; its texts, joined, are those of `detokenize`.
+
+        Args:
+            special: Spell control tokens and the unknown token out.
+            continues: The tokens follow others (as a completion its prompt): a space that opens them is text.
+        """
+        return IncrementalDecoder(
+            self._piece if special else self._shown_piece,
+            at_start=self._space_prefix and not continues,
+            starts_text=self._special if self._space_prefix else (),
+        )
+
+    def token_text(self, token: int) -> str:
+        """A token as the vocabulary spells it: ``▁the``, ``Ġthe``, ``<0x0A>``."""
+        if not 0 <= token < self.n_vocab:
+            raise TokenizerError(f"token {token} is outside the vocabulary of {self.n_vocab} tokens")
+        return self.vocabulary.tokens[token]
+
+    def _piece(self, token: int) -> bytes:
+        piece = self._pieces.get(token)
+        if piece is None:
+            piece = self._pieces[token] = self._render(token)
+        return piece
+
+    def _shown_piece(self, token: int) -> bytes:
+        return b"" if token in self._hidden else self._piece(token)
+
+    def _render(self, token: int) -> bytes:
+        text = self.token_text(token)
+        if token in self._special:
+            return text.encode()
+        if token in self.vocabulary.silent:
+            return b""
+        if token in self.vocabulary.byte:
+            return bytes.fromhex(text[3:5])
+        return self._decode(text)
+
+    def _before(self) -> list[int]:
+        """The tokens that the model wants before a text."""
+        return [self.bos] if self.add_bos and self.bos is not None else []
+
+    def _after(self) -> list[int]:
+        """The tokens that the model wants after a text."""
+        return [self.eos] if self.add_eos and self.eos is not None else []
+
+    @abstractmethod
+    def _encode(self, text: str, after_special: bool) -> list[int]:
+        """The ids of a text without special tokens that begins the input or follows a special token, or does not."""
+
+    @abstractmethod
+    def _decode(self, text: str) -> bytes:
+        """The bytes that a normal token stands for."""

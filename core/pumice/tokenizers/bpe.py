@@ -1,0 +1,107 @@
+"""Byte-level BPE (GGUF's tokenizer models "gpt2" and "gemma4"), run by Hugging Face ``tokenizers``.
+
+Sennrich et al., 2015 (https://arxiv.org/abs/1508.07909); bytes as printable characters: Radford et al., "GPT-2", 2019.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import tokenizers
+from tokenizers import models, pre_tokenizers
+
+from pumice.errors import TokenizerError
+from pumice.tokenizers.base import Tokenizer
+from pumice.tokenizers.pre_tokenizers import PreTokenizer, pre_tokenizer
+from pumice.tokenizers.special import SpecialTokens
+from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, strings, value
+
+SPACE = "▁"
+
+
+def _byte_symbols() -> dict[str, int]:
+    """The printable character that spells each byte in GPT-2's vocabulary, and that byte."""
+    printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    symbols = {chr(byte): byte for byte in printable}
+    others = (byte for byte in range(256) if byte not in set(printable))
+    return symbols | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+_BYTE = _byte_symbols()
+
+
+class BPETokenizer(Tokenizer):
+    """Words by the patterns of a pre-tokenizer, then the merges of the file, in their order."""
+
+    kind: ClassVar[str] = "bpe"
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        gemma = metadata["tokenizer.ggml.model"] == "gemma4"
+        row = pre_tokenizer("gemma4" if gemma else value(metadata, "pre", str, "") or "default")
+        vocabulary = Vocabulary.from_metadata(metadata)
+        special = SpecialTokens.from_metadata(
+            metadata,
+            vocabulary,
+            bos=11 if row.has_default_bos and not gemma else None,
+            eos=None if gemma else 11,
+        )
+        super().__init__(metadata, vocabulary, special=special, add_bos=row.add_bos, add_sep=row.add_sep)
+        self.add_bos |= row.force_bos
+        self._row = row
+        # A byte without a token is dropped, but not before merging: its neighbours must not become neighbours.
+        nameless = [symbol for symbol in _BYTE if row.byte_level and symbol not in vocabulary.ids]
+        ids = vocabulary.ids | {symbol: self.n_vocab + i for i, symbol in enumerate(nameless)}
+        self._bpe = _build(ids, _merges(metadata, vocabulary), row)
+        self._drops = bool(nameless)
+
+    def _encode(self, text: str, after_special: bool) -> list[int]:
+        if self._row.byte_level:
+            return self._encode_words(text)
+        text = text.replace(" ", SPACE)
+        if not self._row.newline_tokens:
+            return self._encode_words(text)
+        ids: list[int] = []
+        for run in re.findall(r"\n+|[^\n]+", text):
+            newlines = self.vocabulary.ids.get(run) if run[0] == "\n" else None
+            ids += self._encode_words(run) if newlines is None else [newlines]
+        return ids
+
+    def _encode_words(self, text: str) -> list[int]:
+        try:
+            ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
+        except BaseException as error:
+            if type(error).__name__ != "PanicException":  # of Rust, which no module exports
+                raise
+            raise TokenizerError("the text has a run too long to cut into words (of white space, say)") from None
+        return [token for token in ids if token < self.n_vocab] if self._drops else ids
+
+    def _decode(self, text: str) -> bytes:
+        if not self._row.byte_level:
+            return text.replace(SPACE, " ").encode()
+        try:
+            return bytes([_BYTE[char] for char in text])
+        except KeyError:  # an added token, written as it is
+            return text.encode()
+
+
+def _merges(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> list[tuple[str, str]]:
+    """The pairs that merge, first ones first; each half, and what they make, is a token."""
+    merges = strings(metadata, "merges")
+    if len(set(merges)) < len(merges):
+        merges = list(dict.fromkeys(merges))  # the first of equals counts
+    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    ids = vocabulary.ids
+    for left, right in pairs:
+        if left not in ids or right not in ids or left + right not in ids:
+            raise TokenizerError(f"{PREFIX}merges: {left!r} and {right!r} are not two tokens that make a third one")
+    return pairs
+
+
+def _build(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer) -> tokenizers.Tokenizer:
+    model = models.BPE(ids, merges, ignore_merges=row.ignore_merges, byte_fallback=not row.byte_level)
+    words: list[Any] = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in row.patterns]
+    if row.byte_level:
+        words.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+    tokenizer = tokenizers.Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(words)
+    return tokenizer

@@ -1,0 +1,128 @@
+"""Special tokens: which ids begin, end and separate texts, and which ones end a generation.
+
+A file names some of them by key; others are known by their spelling, because many files leave the key out. The
+spellings, and the exceptions at the end of this module, are those that llama.cpp knows (``llama-vocab.cpp``).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.errors import TokenizerError
+from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, value
+
+# Special tokens known by their spelling where the file does not name them: key -> spellings, the first found wins.
+_SPELLINGS = {
+    "fim_pre": (
+        "<|fim_prefix|>", "<fim-prefix>", "<fim_prefix>", "<｜fim▁begin｜>", "<PRE>", "▁<PRE>", "<|code_prefix|>",
+        "<|prefix|>",
+    ),
+    "fim_suf": (
+        "<|fim_suffix|>", "<fim-suffix>", "<fim_suffix>", "<｜fim▁hole｜>", "<SUF>", "▁<SUF>", "<|code_suffix|>",
+        "<|suffix|>",
+    ),
+    "fim_mid": (
+        "<|fim_middle|>", "<fim-middle>", "<fim_middle>", "<｜fim▁end｜>", "<MID>", "▁<MID>", "<|code_middle|>",
+        "<|middle|>",
+    ),
+    "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
+    "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
+    "fim_sep": ("<|file_sep|>",),
+}  # fmt: skip
+
+_END_OF_GENERATION = (
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
+    "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
+    "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
+)  # fmt: skip
+
+# Marks of the harmony format, shown like any text.
+_SHOWN = ("<|channel|>", "<|message|>", "<|start|>", "<|constrain|>")
+
+_OLD_KEYS = {"fim_pre": "prefix", "fim_suf": "suffix", "fim_mid": "middle"}
+
+
+@dataclass(frozen=True)
+class SpecialTokens:
+    """The ids of the tokens with a meaning of their own; None where the vocabulary has none."""
+
+    bos: int | None
+    eos: int | None
+    unk: int | None
+    sep: int | None
+    eog: frozenset[int]
+    """All tokens that end a generation."""
+
+    @classmethod
+    def from_metadata(
+        cls, metadata: Mapping[str, Any], vocabulary: Vocabulary, **defaults: int | None
+    ) -> "SpecialTokens":
+        """Read the ids; ``defaults`` are those of a tokenizer model for ``bos``, ``eos``, ``unk`` and ``sep``.
+
+        Tokens known by their spelling become control tokens in ``vocabulary``.
+
+        Raises:
+            TokenizerError: An id outside the vocabulary.
+        """
+        keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator"}  # misspelt in the format itself
+        ids = {name: _token_id(metadata, key, vocabulary, defaults.get(name)) for name, key in keys.items()}
+        return cls(**ids, eog=_end_of_generation(metadata, vocabulary, ids["eos"]))
+
+
+def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, default: int | None = None) -> int | None:
+    key += "_token_id"
+    found: int | None = value(metadata, key, int)
+    if found is not None:
+        if not 0 <= found < len(vocabulary):
+            raise TokenizerError(f"{PREFIX}{key} is {found}, outside the vocabulary of {len(vocabulary)} tokens")
+        return found
+    return default if default is not None and default < len(vocabulary) else None
+
+
+def _end_of_generation(metadata: Mapping[str, Any], vocabulary: Vocabulary, eos: int | None) -> frozenset[int]:
+    ids = vocabulary.ids
+    eog = {ids[text] for text in _END_OF_GENERATION if text in ids}
+    vocabulary.control |= eog
+    for name, spellings in _SPELLINGS.items():
+        token = _token_id(metadata, name, vocabulary)
+        if token is None and name in _OLD_KEYS:
+            token = _token_id(metadata, _OLD_KEYS[name], vocabulary)
+        if token is None:
+            token = next((ids[text] for text in spellings if text in ids), None)
+            if token is not None:
+                vocabulary.control.add(token)
+        if token is not None and name in ("fim_pad", "fim_rep", "fim_sep"):
+            eog.add(token)
+    for text in _SHOWN:
+        if text in ids:
+            _retype_as_user_defined(ids[text], vocabulary)
+    for token in (eos, _token_id(metadata, "eot", vocabulary), _token_id(metadata, "eom", vocabulary)):
+        if token is not None:
+            eog.add(token)
+    return frozenset(_without_exceptions(eog, vocabulary))
+
+
+def _without_exceptions(eog: set[int], vocabulary: Vocabulary) -> set[int]:
+    texts = {vocabulary.tokens[token] for token in eog}
+    # With harmony's (gpt-oss) or Solar's marks, <|end|> ends a message, not the generation.
+    calls = bool(texts & {"<|call|>", "<|calls|>"})
+    if calls and texts & {"<|return|>", "<|flush|>"} and "<|end|>" in texts:
+        eog = eog - {vocabulary.ids["<|end|>"]}
+        _retype_as_user_defined(vocabulary.ids["<|end|>"], vocabulary)
+    # Gemma 4 and PLaMo have </s> as a piece of text like any other.
+    if texts & {"<|tool_response>", "<|plamo:eos|>"} and "</s>" in texts:
+        eog = eog - {vocabulary.ids["</s>"]}
+        _retype_as_normal(vocabulary.ids["</s>"], vocabulary)
+    return eog
+
+
+def _retype_as_normal(token: int, vocabulary: Vocabulary) -> None:
+    for kind in (
+        vocabulary.unknown, vocabulary.control, vocabulary.user_defined, vocabulary.byte, vocabulary.silent,
+    ):  # fmt: skip
+        kind.discard(token)
+
+
+def _retype_as_user_defined(token: int, vocabulary: Vocabulary) -> None:
+    _retype_as_normal(token, vocabulary)
+    vocabulary.user_defined.add(token)

@@ -1,0 +1,114 @@
+"""SentencePiece BPE (GGUF's tokenizer model "llama"): neighbours merge where they make a token, best score first.
+
+Kudo and Richardson, "SentencePiece", 2018 (https://arxiv.org/abs/1808.06226); the order of merging is that of
+SentencePiece's ``bpe_model.cc``, which llama.cpp shares: the highest score, and among equals the leftmost.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from heapq import heapify, heappop, heappush
+from itertools import pairwise
+from typing import Any, ClassVar
+
+from pumice.errors import TokenizerError
+from pumice.tokenizers.base import Tokenizer
+from pumice.tokenizers.special import SpecialTokens
+from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, byte_token, numbers, value
+
+SPACE = "▁"
+
+_CACHE_SIZE = 1 << 16
+_CACHED_LENGTH = 32
+
+
+class SPMTokenizer(Tokenizer):
+    """Merges by score over the characters of the text; spaces are written ``▁``."""
+
+    kind: ClassVar[str] = "spm"
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        vocabulary = Vocabulary.from_metadata(metadata)
+        super().__init__(
+            metadata,
+            vocabulary,
+            special=SpecialTokens.from_metadata(metadata, vocabulary, bos=1, eos=2, unk=0),
+            add_bos=True,
+            space_prefix=value(metadata, "add_space_prefix", bool, True),
+        )
+        self._scores = numbers(metadata, "scores", self.n_vocab) or [0.0] * self.n_vocab
+        if any(score != score for score in self._scores):
+            raise TokenizerError(f"{PREFIX}scores has a value that is not a number (NaN)")
+        self._cache: dict[str, list[int]] = {}
+
+    @cached_property
+    def _neighbours(self) -> set[tuple[str, str]]:
+        """The pairs of characters that stand side by side in some token."""
+        joined = "\0".join(self.vocabulary.tokens)
+        return set(pairwise(joined))
+
+    def _encode(self, text: str, after_special: bool) -> list[int]:
+        if after_special and self._space_prefix:
+            text = " " + text
+        ids: list[int] = []
+        for segment in self._segments(text.replace(" ", SPACE)):
+            found = self._cache.get(segment)
+            if found is None:
+                found = self._merge(segment)
+                if len(segment) <= _CACHED_LENGTH and len(self._cache) < _CACHE_SIZE:
+                    self._cache[segment] = found
+            ids += found
+        return ids
+
+    def _segments(self, text: str) -> list[str]:
+        """``text``, cut where no token can span the cut.
+
+        Merging never crosses such a place, so that segments can be merged (and remembered) one by one.
+        """
+        neighbours = self._neighbours
+        cuts = [i for i, pair in enumerate(pairwise(text), 1) if pair not in neighbours]
+        return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+
+    def _merge(self, text: str) -> list[int]:
+        """Merge the characters of ``text`` into tokens, with a heap of the merges that are possible."""
+        ids, scores = self.vocabulary.ids, self._scores
+        symbols: list[str] = list(text)  # a merged symbol stands where its first character was; "" after it
+        end = len(symbols)
+        before = list(range(-1, end - 1))
+        after = list(range(1, end + 1))
+        heap: list[tuple[float, int, int, str]] = []  # (-score, left, right, the token they would make)
+        for left in range(end - 1):
+            merged = symbols[left] + symbols[left + 1]
+            if merged in ids:
+                heap.append((-scores[ids[merged]], left, left + 1, merged))
+        heapify(heap)
+        while heap:
+            _, left, right, merged = heappop(heap)
+            if not symbols[left] or not symbols[right] or len(symbols[left]) + len(symbols[right]) != len(merged):
+                continue  # one of the two has merged with another symbol since
+            symbols[left], symbols[right] = merged, ""
+            following = after[left] = after[right]
+            if following < end:
+                before[following] = left
+                longer = merged + symbols[following]
+                if longer in ids:
+                    heappush(heap, (-scores[ids[longer]], left, following, longer))
+            preceding = before[left]
+            if preceding >= 0:
+                longer = symbols[preceding] + merged
+                if longer in ids:
+                    heappush(heap, (-scores[ids[longer]], preceding, left, longer))
+        return [token for symbol in symbols if symbol for token in self._symbol_ids(symbol)]
+
+    def _symbol_ids(self, symbol: str) -> list[int]:
+        """A symbol's token; for a character that is none, the tokens of its bytes or the unknown token."""
+        ids = self.vocabulary.ids
+        if symbol in ids:
+            return [ids[symbol]]
+        spelt = [ids.get(byte_token(byte)) for byte in symbol.encode()]
+        known = [token for token in spelt if token is not None]
+        if len(known) == len(spelt):
+            return known
+        return [] if self.unk is None else [self.unk]
+
+    def _decode(self, text: str) -> bytes:
+        return text.replace(SPACE, " ").encode()

@@ -1,0 +1,133 @@
+"""The vocabulary of a GGUF file: its tokens, their kinds and scores, checked before use.
+
+The keys are those of the GGUF specification, section "Tokenizer"
+(https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pumice.errors import TokenizerError
+
+PREFIX = "tokenizer.ggml."
+
+# Values of tokenizer.ggml.token_type.
+NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6
+
+
+@dataclass
+class Vocabulary:
+    """Tokens by id, ids by token, and the ids of each kind but normal ones.
+
+    A token may be both control and user-defined: control wins where they differ.
+    """
+
+    tokens: list[str]
+    ids: dict[str, int]
+    unknown: set[int] = field(default_factory=set)
+    control: set[int] = field(default_factory=set)
+    user_defined: set[int] = field(default_factory=set)
+    byte: set[int] = field(default_factory=set)
+    silent: set[int] = field(default_factory=set)
+    """Unused tokens, and those of no known kind: they have no text."""
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any]) -> "Vocabulary":
+        """Read ``tokenizer.ggml.tokens`` and ``tokenizer.ggml.token_type`` (absent: all normal)."""
+        tokens = strings(metadata, "tokens")
+        if not tokens:
+            raise TokenizerError(f"{PREFIX}tokens is empty: the file has no vocabulary")
+        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+        ids = {text: i for i, text in enumerate(tokens)}
+        if len(ids) != len(tokens):
+            first = next(i for i, text in enumerate(tokens) if ids[text] != i)
+            raise TokenizerError(f"{PREFIX}tokens: {tokens[first]!r} is both token {first} and {ids[tokens[first]]}")
+        vocabulary = cls(tokens, ids)
+        kinds = numbers(metadata, "token_type", len(tokens))
+        if kinds is not None:
+            sets = {
+                UNKNOWN: vocabulary.unknown,
+                CONTROL: vocabulary.control,
+                USER_DEFINED: vocabulary.user_defined,
+                BYTE: vocabulary.byte,
+            }
+            for i, kind in enumerate(kinds):
+                if kind != NORMAL:
+                    sets.get(kind, vocabulary.silent).add(i)
+            for i in vocabulary.byte:
+                if not re.fullmatch("<0x[0-9A-Fa-f]{2}>", tokens[i]):
+                    raise TokenizerError(f"{PREFIX}tokens: byte token {i} is {tokens[i]!r}, not of the form <0xNN>")
+        return vocabulary
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def hidden(self) -> set[int]:
+        """Tokens whose text is not part of the text they stand in: control tokens and the unknown token."""
+        return self.control | self.unknown
+
+    @property
+    def special(self) -> set[int]:
+        """Tokens found in text before it is tokenized, as they are spelt."""
+        return self.hidden | self.user_defined
+
+
+def byte_token(byte: int) -> str:
+    """The spelling of the token for one byte."""
+    return f"<0x{byte:02X}>"
+
+
+def value(metadata: Mapping[str, Any], key: str, kind: type, default: Any = None) -> Any:
+    """The value of ``tokenizer.ggml.<key>``, which must be of type ``kind``, or ``default``."""
+    found = metadata.get(PREFIX + key)
+    if found is None:
+        return default
+    if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        raise TokenizerError(f"{PREFIX}{key} is of type {type(found).__name__}, not {kind.__name__}")
+    return found
+
+
+def strings(metadata: Mapping[str, Any], key: str) -> list[str]:
+    """The list of strings ``tokenizer.ggml.<key>``."""
+    found = metadata.get(PREFIX + key)
+    if found is None:
+        raise TokenizerError(f"{PREFIX}{key} is missing: the file does not describe its tokenizer fully")
+    if not isinstance(found, Sequence) or set(map(type, found)) - {str}:
+        raise TokenizerError(f"{PREFIX}{key} is not an array of strings")
+    return check_unicode(list(found), PREFIX + key)
+
+
+def numbers(metadata: Mapping[str, Any], key: str, n: int) -> list[Any] | None:
+    """The ``n`` numbers ``tokenizer.ggml.<key>``, or None where the file has none."""
+    found = metadata.get(PREFIX + key)
+    if found is None:
+        return None
+    try:
+        values = found.tolist() if hasattr(found, "tolist") else list(found)
+    except TypeError:
+        values = [None]
+    if not isinstance(values, list) or set(map(type, values)) - {int, float}:
+        raise TokenizerError(f"{PREFIX}{key} is not an array of numbers")
+    if len(values) != n:
+        raise TokenizerError(f"{PREFIX}{key} has {len(values)} values for {n} tokens")
+    return values
+
+
+def check_unicode(texts: list[str], where: str) -> list[str]:
+    """``texts``, if all of them can be written as UTF-8 (a lone surrogate cannot)."""
+    if not is_unicode("".join(texts)):
+        bad = next(i for i, text in enumerate(texts) if not is_unicode(text))
+        raise TokenizerError(f"{where}: text {bad} ({texts[bad]!a}) is not valid Unicode")
+    return texts
+
+
+def is_unicode(text: str) -> bool:
+    """Whether ``text`` has no lone surrogate."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,117 @@
+"""WordPiece (GGUF's tokenizer model "bert"): each word is cut into the longest tokens, from left to right.
+
+Devlin et al., "BERT", 2018 (https://arxiv.org/abs/1810.04805). GGUF writes the token that opens a word with ``▁``
+before it, and those that go on without BERT's ``##``.
+"""
+
+import unicodedata
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pumice.errors import TokenizerError
+from pumice.tokenizers.base import Tokenizer
+from pumice.tokenizers.special import SpecialTokens
+from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, value
+
+_WORD_START = "▁"
+
+_CACHE_SIZE = 1 << 16
+
+# Ideographs, which are words by themselves; kana and Hangul are not. From BERT's tokenization.py.
+_IDEOGRAPHS = (
+    (0x4E00, 0x9FFF),
+    (0x3400, 0x4DBF),
+    (0x20000, 0x2A6DF),
+    (0x2A700, 0x2B73F),
+    (0x2B740, 0x2B81F),
+    (0x2B920, 0x2CEAF),
+    (0xF900, 0xFAFF),
+    (0x2F800, 0x2FA1F),
+)
+
+
+class WPMTokenizer(Tokenizer):
+    """Words by white space and punctuation, then the longest match first; a word that does not match is unknown."""
+
+    kind: ClassVar[str] = "wpm"
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        vocabulary = Vocabulary.from_metadata(metadata)
+        cls = value(metadata, "cls_token_id", int, 101)
+        special = SpecialTokens.from_metadata(metadata, vocabulary, bos=cls, sep=102, unk=100)
+        super().__init__(metadata, vocabulary, special=special, add_bos=True, add_sep=True, space_prefix=True)
+        for name, token in {"bos": self.bos, "seperator": self.sep, "unknown": self.unk}.items():
+            if token is None:
+                raise TokenizerError(f"{PREFIX}{name}_token_id is missing: WordPiece needs it")
+        lowercase = value(metadata, "normalizer.lowercase", bool, True)
+        strip_accents = value(metadata, "normalizer.strip_accents", bool, lowercase)
+        self._normalized = _Normalization(lowercase, strip_accents)
+        self._longest = max(map(len, vocabulary.tokens))
+        self._words: dict[str, list[int]] = {}
+
+    def _encode(self, text: str, after_special: bool) -> list[int]:
+        ids: list[int] = []
+        for word in text.translate(self._normalized).split():
+            found = self._words.get(word)
+            if found is None:
+                found = self._word_ids(_WORD_START + word)
+                if len(self._words) < _CACHE_SIZE:
+                    self._words[word] = found
+            ids += found
+        return ids
+
+    def _word_ids(self, word: str) -> list[int]:
+        ids: list[int] = []
+        start = 0
+        while start < len(word):
+            ends = range(min(len(word), start + self._longest), start, -1)
+            end = next((end for end in ends if word[start:end] in self.vocabulary.ids), None)
+            if end is None:
+                return [] if self.unk is None else [self.unk]
+            ids.append(self.vocabulary.ids[word[start:end]])
+            start = end
+        return ids
+
+    def _before(self) -> list[int]:
+        return [] if self.bos is None else [self.bos]
+
+    def _after(self) -> list[int]:
+        return [] if self.sep is None else [self.sep]
+
+    def _decode(self, text: str) -> bytes:
+        text = text.replace(_WORD_START, " ")
+        return (text[1:] if text in (" .", " ,", " ?", " !") else text).encode()
+
+
+class _Normalization(dict[int, str]):
+    """A table for ``str.translate``, filled as characters come: words end up apart from each other by spaces.
+
+    Without accents, a character is the first of its canonical decomposition (NFD), as in llama.cpp.
+    """
+
+    def __init__(self, lowercase: bool, strip_accents: bool) -> None:
+        self._lowercase = lowercase
+        self._strip_accents = strip_accents
+
+    def __missing__(self, codepoint: int) -> str:
+        self[codepoint] = normalized = self._normalize(chr(codepoint))
+        return normalized
+
+    def _normalize(self, char: str) -> str:
+        if self._strip_accents:
+            char = unicodedata.normalize("NFD", char)[0]
+        category = unicodedata.category(char)
+        if char.isspace() and not "\x1c" <= char <= "\x1f":
+            return " "
+        if char == "\ufffd" or category in ("Cc", "Cf", "Co"):
+            return ""
+        if self._strip_accents and category.startswith("M"):
+            return ""
+        alone = category.startswith("P") or (char.isascii() and category.startswith("S")) or _is_ideograph(char)
+        if self._lowercase:
+            char = char.lower()[0]
+        return f" {char} " if alone else char
+
+
+def _is_ideograph(char: str) -> bool:
+    return any(first <= ord(char) <= last for first, last in _IDEOGRAPHS)
