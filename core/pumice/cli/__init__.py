@@ -35,7 +35,7 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `pumice run ... | head` ends as quietly as cat does
     try:
-        status = cli.main(sys.argv[1:] or ["--help"], standalone_mode=False)
+        status = cli.main(sys.argv[1:] or ["--help"], "pumice", standalone_mode=False)
     except click.Abort:
         status = INTERRUPTED
     except Exception as error:

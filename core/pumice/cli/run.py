@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -51,10 +52,10 @@ def command(
         stream = loaded.stream(
             text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, ignore_eos=ignore_eos, **sampling
         )
-        try:
-            write(stream)
-        finally:  # also after Ctrl-C
-            click.echo(format_timings(loaded, stream), err=True)
+        completed = write(stream)
+        click.echo(format_timings(loaded, stream), err=True)
+    if not completed:
+        raise click.Abort
 
 
 def read_prompt(prompt: str | None, file: Path | None) -> str:
@@ -76,16 +77,21 @@ def read_prompt(prompt: str | None, file: Path | None) -> str:
         ) from None
 
 
-def write(stream: Stream) -> None:
-    """Write pieces as they come. A terminal gets a newline at the end, a file the text alone."""
+def write(stream: Stream) -> bool:
+    """Write pieces as they come, and say whether it was all of them: Ctrl-C ends the text early.
+
+    A terminal gets a newline at the end, a file the text alone.
+    """
     output = sys.stdout.buffer
-    try:
+    completed = False
+    with contextlib.suppress(KeyboardInterrupt):
         for piece in stream:
             output.write(piece.text.encode("utf-8", "replace"))
             output.flush()
-    finally:
-        if sys.stdout.isatty():
-            click.echo()
+        completed = True
+    if sys.stdout.isatty():
+        click.echo()
+    return completed
 
 
 def format_timings(model: Model, stream: Stream) -> str:

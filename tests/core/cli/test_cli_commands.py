@@ -1,0 +1,158 @@
+import json
+import statistics
+
+import gguf
+import pytest
+
+from installed_plugins import backend_plugin, install
+from pumice.cli import COMMANDS
+from pumice.cli.bench import measure
+from pumice.cli.info import format_bytes
+from pumice.cli.options import parse_settings
+
+
+def test_help_lists_every_command(run):
+    done = run()
+    assert done.returncode == 0
+    assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
+    assert "...\n  " not in done.stdout.partition("Commands:")[2], "the first line of a command's help is cut"
+    for name in COMMANDS:
+        assert run(name, "-h").returncode == 0
+
+
+def test_version_is_that_of_the_distribution(run):
+    import pumice
+
+    assert run("--version").stdout == f"pumice {pumice.__version__}\n"
+
+
+def test_info_agrees_with_the_gguf_package(run, model):
+    facts = json.loads(run("info", model, "--json").stdout)
+    reader = gguf.GGUFReader(model)
+    assert facts["architecture"] == "llama"
+    assert facts["parameters"] == sum(int(tensor.n_elements) for tensor in reader.tensors)
+    assert facts["n_tensors"] == len(reader.tensors)
+    assert facts["quantization"] == {"F32": {"tensors": len(reader.tensors), "parameters": facts["parameters"]}}
+    assert (facts["n_layers"], facts["n_embd"], facts["n_ctx_train"]) == (2, 64, 256)
+    assert (facts["tokenizer"], facts["n_vocab"], facts["name"]) == ("llama", 300, None)
+    text = run("info", model).stdout
+    assert f"{facts['parameters']:,}" in text
+    assert "F32 100.0%" in text
+
+
+def test_info_of_a_vocabulary_without_weights(run, shared):
+    facts = json.loads(run("info", str(shared / "vocabs" / "ggml-vocab-gpt-2.gguf"), "--json").stdout)
+    assert (facts["n_tensors"], facts["parameters"], facts["n_vocab"]) == (0, 0, 50257)
+    assert "gpt2/gpt-2, 50257 tokens" in run("info", str(shared / "vocabs" / "ggml-vocab-gpt-2.gguf")).stdout
+
+
+def test_info_prints_the_graph(run, model):
+    done = run("info", model, "--graph", "--backend", "numpy")
+    assert "on numpy" in done.stdout
+    assert "blk.1.attn_q.weight" in done.stdout
+
+
+def test_tokenize_gives_ids(run, model):
+    done = run("tokenize", model, "-p", "é", "--json")
+    import pumice
+
+    assert json.loads(done.stdout) == pumice.load_tokenizer(model).tokenize("é")
+    with_special = json.loads(run("tokenize", model, "-p", "<s>", "--json").stdout)
+    assert json.loads(run("tokenize", model, "-p", "<s>", "--json", "--no-add-special").stdout) == with_special[1:]
+    plain = json.loads(run("tokenize", model, "-p", "<s>", "--json", "--no-parse-special").stdout)
+    assert len(plain) > len(with_special)
+    assert run("tokenize", model, input="é\n").stdout.splitlines()[0].split() == ["1", "'<s>'"]
+
+
+def test_plugins_are_listed_with_their_errors(run, site):
+    install(site, "my-plugin", backend_plugin("mine"), name="mine", version="2.5")
+    install(site, "failing", "import no_such_module")
+    done = run("plugins", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    plugins = {info["name"]: info for info in json.loads(done.stdout)}
+    assert plugins["numpy"]["registered"] == {"backends": ["numpy"]}
+    assert plugins["mine"] == {
+        "name": "mine",
+        "distribution": "my-plugin",
+        "version": "2.5",
+        "hooks": ["pumice_register_backends"],
+        "registered": {"backends": ["mine"]},
+        "error": None,
+        "disabled": False,
+    }
+    assert plugins["failing"]["error"] == "ModuleNotFoundError: No module named 'no_such_module'"
+    text = run("plugins").stdout
+    assert "mine (my-plugin 2.5)\n  hooks: pumice_register_backends\n  backends: mine\n" in text
+    assert "failing (failing 1.0)\n  not loaded: ModuleNotFoundError" in text
+
+
+def test_plugins_lists_all_even_if_two_claim_one_name(run, site):
+    install(site, "first", backend_plugin("mine"))
+    install(site, "second", backend_plugin("mine"))
+    done = run("plugins", "--json")
+    assert {"first", "second"} <= {info["name"] for info in json.loads(done.stdout)}
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: plugins 'first' and 'second' both register the backend 'mine'")
+
+
+def test_devices_says_why_a_backend_is_not_available(run, site, home):
+    unavailable = "\n    @classmethod\n    def unavailable(cls): "
+    for name, body in [("lacking", "return 'no driver; install one'"), ("broken", "1 / 0")]:
+        source = backend_plugin(name).replace("    Options = Options\n", f"    Options = Options{unavailable}{body}\n")
+        install(site, name, source)
+    (home / "pumice.yaml").write_text("backends: [absent, numpy]")
+    devices = {item["backend"]: item for item in json.loads(run("devices", "--json").stdout)}
+    assert devices["numpy"]["available"]
+    assert devices["numpy"]["devices"][0]["kind"] == "cpu"
+    assert devices["numpy"]["devices"][0]["memory_bytes"] > 2**20
+    reasons = {name: devices[name]["reason"] for name in ("lacking", "broken", "absent")}
+    assert reasons["lacking"] == "no driver; install one"
+    assert reasons["broken"] == "ZeroDivisionError: division by zero"
+    assert reasons["absent"].startswith("not installed")
+    assert "lacking: no driver; install one\n" in run("devices").stdout
+
+
+def test_bench_measures_both_tests(run, model):
+    done = run("bench", model, "-p", "8", "-n", "4", "-r", "2", "--json")
+    assert done.stderr == ""
+    results = json.loads(done.stdout)
+    assert [item["test"] for item in results] == ["pp8", "tg4"]
+    for item in results:
+        assert set(item) == {"test", "tokens_per_second", "stddev", "backend", "model"}
+        assert item["tokens_per_second"] > 1
+        assert (item["backend"], item["model"]) == ("numpy", model)
+    assert run("bench", model, "-p", "0", "-n", "4", "-r", "1").stdout.startswith("tg4 ")
+
+
+def test_bench_counts_after_a_warm_up():
+    asked, seconds = [], iter([100.0, 1.0, 2.0, 4.0])
+
+    def fake(n_tokens: int) -> float:
+        asked.append(n_tokens)
+        return next(seconds)
+
+    speeds = [8.0, 4.0, 2.0]
+    expected = {"tokens_per_second": statistics.mean(speeds), "stddev": statistics.stdev(speeds)}
+    assert measure("pp", 8, 3, fake) == pytest.approx(expected)
+    assert asked == [8] * 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings"),
+    [
+        (["a=1"], {"a": 1}),
+        (["a.b=x", "a.c=[1, y]"], {"a": {"b": "x", "c": [1, "y"]}}),
+        (["a=b=c"], {"a": "b=c"}),
+        (["a="], {"a": None}),
+    ],
+)
+def test_settings_are_dotted_keys_with_yaml_values(arguments, settings):
+    assert parse_settings(tuple(arguments)) == settings
+
+
+@pytest.mark.parametrize(
+    ("n", "text"),
+    [(0, "0 bytes"), (1023, "1023 bytes"), (1024, "1.0 KiB"), (3 * 2**29, "1.5 GiB"), (2**52, "4096.0 TiB")],
+)
+def test_bytes_are_written_in_binary_units(n, text):
+    assert format_bytes(n) == text

@@ -1,0 +1,158 @@
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import pumice
+
+ENDLESS = ["-c", "20000", "-n", "15000", "--ignore-eos", "--temp", "1.5"]
+
+
+def test_the_story_is_that_of_llama_cpp(run, shared):
+    model = str(shared / "models" / "stories260K.gguf")
+    expected = json.loads((shared / "models" / "stories260K.expected.json").read_text())[0]
+    done = run("run", model, "-p", expected["prompt"], "-n", "200", "--temp", "0", "--kv-type", "f32")
+    assert done.returncode == 0
+    assert done.stdout == expected["text"]
+
+
+def test_text_goes_to_stdout_and_timings_to_stderr(run, model):
+    done = run("run", model, "-p", "ab", "-n", "6", "--temp", "0")
+    with pumice.load(model) as loaded:
+        assert done.stdout == loaded.generate("ab", max_tokens=6, temperature=0).text
+        n_prompt = len(loaded.tokenize("ab"))
+    assert re.fullmatch(
+        rf"load [\d.]+ s on numpy · prompt {n_prompt} tokens, [\d.]+ tokens/s · generation 6 tokens, [\d.]+ tokens/s\n",
+        done.stderr,
+    )
+
+
+def test_the_prompt_comes_from_an_argument_a_pipe_or_a_file(run, model, home):
+    (home / "prompt.txt").write_bytes("añb\r\n".encode())
+    options = ["-n", "4", "--temp", "0"]
+    given = run("run", model, "-p", "añb", *options).stdout
+    assert given
+    assert run("run", model, *options, input="añb\n").stdout == given
+    assert run("run", model, "-p", "-", *options, input="añb").stdout == given
+    assert run("run", model, "-f", "prompt.txt", *options).stdout == given
+    assert run("run", model, "-p", "xyz", *options).stdout != given
+
+
+@pytest.mark.parametrize(
+    ("options", "parameters"),
+    [
+        (["--temp", "2", "--seed", "5"], {"temperature": 2.0, "seed": 5}),
+        (["--seed", "5", "--top-k", "2"], {"seed": 5, "top_k": 2}),
+        (["--seed", "5", "--top-p", "0.2", "--temp", "3"], {"seed": 5, "top_p": 0.2, "temperature": 3.0}),
+        (["--seed", "5", "--min-p", "0.9", "--temp", "3"], {"seed": 5, "min_p": 0.9, "temperature": 3.0}),
+        (["--temp", "0", "--repeat-penalty", "9"], {"temperature": 0.0, "repeat_penalty": 9.0}),
+        (["--temp", "0", "--set", "sampling.repeat_penalty=9"], {"temperature": 0.0, "repeat_penalty": 9.0}),
+    ],
+)
+def test_options_are_the_parameters_of_generate(run, model, options, parameters):
+    with pumice.load(model) as loaded:
+        expected = loaded.generate("ab", max_tokens=20, **parameters).text
+    assert run("run", model, "-p", "ab", "-n", "20", *options).stdout == expected
+
+
+def test_stop_ends_the_text_before_it(run, model):
+    text = run("run", model, "-p", "ab", "-n", "30", "--temp", "0").stdout
+    stop = text[5:7]
+    assert run("run", model, "-p", "ab", "-n", "30", "--temp", "0", "--stop", stop).stdout == text[: text.index(stop)]
+
+
+def test_settings_of_a_configuration_file_apply(run, model, home):
+    greedy = run("run", model, "-p", "ab", "-n", "20", "--temp", "0").stdout
+    (home / "pumice.yaml").write_text("sampling: {temperature: 0}")
+    assert run("run", model, "-p", "ab", "-n", "20").stdout == greedy
+    assert run("run", model, "-p", "ab", "-n", "20", "--temp", "5", "--seed", "1").stdout != greedy
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "error"),
+    [
+        (["run"], 2, r"error: Missing argument 'MODEL' \(see `pumice run --help`\)"),
+        (["run", "MODEL", "--tempp", "1"], 2, r"error: No such option.*--temp.*\(see `pumice run --help`\)"),
+        (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either --prompt or --file .*"),
+        (["run", "MODEL", "-p", "a", "--set", "n_ctx"], 2, r"error: .*expected KEY=VALUE, not 'n_ctx' .*"),
+        (["run", "MODEL", "-p", "a", "--set", "a=["], 2, r"error: .*the value of 'a' is not valid YAML.*"),
+        (["rnu"], 2, r"error: No such command 'rnu'.* \(see `pumice --help`\)"),
+        (["run", "nowhere.gguf", "-p", "a"], 1, r"error: .*nowhere.gguf.*"),
+        (["run", "MODEL", "-f", "nowhere.txt"], 1, r"error: cannot read the prompt: nowhere.txt: .*"),
+        (
+            ["run", "MODEL", "-p", "a", "--backend", "nunpy"],
+            1,
+            r"error: unknown backend 'nunpy'; did you mean 'numpy'.*",
+        ),
+        (["run", "MODEL", "-p", "a", "--kv-type", "f8"], 1, r"error: arguments: kv_type: should be 'f32', .*"),
+        (
+            ["run", "MODEL", "-p", "a", "--set", "bakend=x"],
+            1,
+            r"error: arguments: unknown key 'bakend'; did you mean .*",
+        ),
+        (["run", "MODEL", "-p", "a", "--top-p", "7"], 1, r"error: top_p must be .*"),
+        (["run", __file__, "-p", "a"], 1, r"error: .*test_cli_run.py.*"),
+    ],
+)
+def test_every_failure_is_one_line_on_stderr(run, model, arguments, status, error):
+    done = run(*(model if argument == "MODEL" else argument for argument in arguments))
+    assert done.stdout == ""
+    assert re.fullmatch(error + "\n", done.stderr)
+    assert done.returncode == status
+
+
+def test_a_prompt_that_is_not_utf8_is_reported(run, model):
+    done = run("run", model, input=b"ab\xff")
+    assert (done.returncode, done.stderr) == (1, "error: the prompt is not UTF-8: byte 2 of standard input\n")
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        ("KeyError('x')", "error: internal error: KeyError: 'x'; set PUMICE_DEBUG=1 for the traceback\n"),
+        ("MemoryError()", "error: out of memory; try a smaller model, --n-ctx or --n-batch\n"),
+    ],
+)
+def test_an_unexpected_exception_is_one_line_unless_debugging(home, monkeypatch, raised, error):
+    code = f"""
+import sys
+import pumice.cli.run
+
+def read_prompt(*arguments):
+    raise {raised}
+
+pumice.cli.run.read_prompt = read_prompt
+sys.argv = ["pumice", "run", "model.gguf"]
+pumice.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (1, error)
+    monkeypatch.setenv("PUMICE_DEBUG", "1")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Traceback" in done.stderr
+
+
+@pytest.fixture
+def endless(home, model):
+    """A generation that would take long; it has written its first character."""
+    command = [sys.executable, "-m", "pumice.cli", "run", model, "-p", "ab", *ENDLESS]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
+        assert process.stdout.read(1)
+        yield process
+        process.kill()
+
+
+def test_interrupting_ends_with_timings_and_status_130(endless):
+    endless.send_signal(signal.SIGINT)
+    _, stderr = endless.communicate(timeout=20)
+    assert endless.returncode == 130
+    assert re.fullmatch(r"load .* generation \d+ tokens, [\d.]+ tokens/s\n", stderr.decode())
+
+
+def test_a_closed_pipe_ends_it_quietly(endless):
+    endless.stdout.close()
+    assert endless.stderr.read() == b""
+    assert endless.wait(timeout=20) == -signal.SIGPIPE
