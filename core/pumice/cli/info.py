@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import backend_option, json_option, model_argument
+from pumice.cli.options import json_option, load_options, model_argument
 
 if TYPE_CHECKING:
     from pumice.gguf import GGUFFile
@@ -19,16 +19,17 @@ if TYPE_CHECKING:
 @model_argument
 @json_option
 @click.option("--graph", is_flag=True, help="Print the graph: operations, placement, memory plan.")
-@backend_option
-def command(model: str, as_json: bool, graph: bool, backend: str | None) -> None:
+@load_options
+def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **options: Any) -> None:
     """Say what is in MODEL, a GGUF file.
 
-    Architecture, parameters, size, quantization, context length, tokenizer.
+    Architecture, parameters, size, quantization, context length, tokenizer. The options on how to load it
+    change what --graph prints.
     """
     if graph:
         from pumice.api import describe_graph
 
-        click.echo(describe_graph(model, backend=backend))
+        click.echo(describe_graph(model, **config, **options))
         return
     from pumice.gguf import GGUFFile
 

@@ -14,10 +14,9 @@ Command = Callable[..., Any]
 
 model_argument = click.argument("model", type=click.Path())
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
-backend_option = click.option("--backend", metavar="NAME", help="Backend to compute on, or auto.")
 
 _LOAD_OPTIONS = [
-    backend_option,
+    click.option("--backend", metavar="NAME", help="Backend to compute on, or auto."),
     click.option("-c", "--n-ctx", type=int, help="Tokens of context; 0: as many as the model was trained for."),
     click.option("-b", "--n-batch", type=int, help="Most tokens computed in one step."),
     click.option("-ngl", "--n-gpu-layers", type=int, help="Layers on a GPU backend; -1: all."),

@@ -1,0 +1,58 @@
+"""A backend that multiplies matrices, and leaves the rest to the next backend in line."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin import Arena, Backend, Batch, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment, concrete
+
+
+@dataclass
+class LinearOptions:
+    """The section ``example`` of a configuration file."""
+
+    max_rows: int = 0  # matrices with more rows are left to the next backend; 0: none is
+
+
+class LinearBackend(Backend):
+    Options = LinearOptions
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        return [DeviceInfo("example device", "cpu", memory_bytes=0)]
+
+    def supports(self, node: Node) -> bool:
+        if node.op != "linear":
+            return False
+        rows = node.inputs[1].shape[0]
+        return self.options.max_rows == 0 or rows <= self.options.max_rows
+
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        return LinearProgram(segment, plan)
+
+
+class LinearProgram(Program):
+    def __init__(self, segment: Segment, plan: MemoryPlan) -> None:
+        self.segment = segment
+        self.plan = plan
+        self.arena = Arena(plan.size, "example activations")
+        self.weights = {weight: weight.dequantize() for weight in segment.weights}  # float32
+
+    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+        values = {tensor: inputs[tensor.name] for tensor in self.segment.inputs}
+        for node in self.segment.nodes:
+            x, weight, bias = node.inputs
+            shape = concrete(node.output.shape, len(batch.tokens), len(batch.output_ids))
+            y = self.arena.view(self.plan.offsets[node.output], shape, np.float32)
+            np.matmul(values[x], self.weights[weight].T, out=y)
+            if bias is not None:
+                y += self.weights[bias]
+            values[node.output] = y
+        return {tensor.name: values[tensor] for tensor in self.segment.outputs}
+
+    @property
+    def memory(self) -> dict[str, int]:
+        weights = sum(array.nbytes for array in self.weights.values())
+        return {"weights": weights, "kv_cache": 0, "activations": self.plan.size}

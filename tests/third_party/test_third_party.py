@@ -1,0 +1,137 @@
+"""A plugin that somebody else could have written, installed by pip beside Pumice's wheel in a clean environment."""
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = Path(__file__).parent / "pumice-example"
+PROMPT = "ab"
+N_TOKENS = 24
+
+CONFIG = """
+backend: example
+example: {max_rows: 200}
+samplers: [no_repeat, temperature, greedy, dist]
+sampling: {temperature: 0, no_repeat: 3}
+plugins: {prefer: {architectures: {stone: example}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment with both wheels; the libraries they need are those of this one."""
+    directory = tmp_path_factory.mktemp("clean")
+    for source in (ROOT, EXAMPLE):
+        build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
+        subprocess.run(build, cwd=source, check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory / "venv")], check=True)
+    interpreter = directory / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    install = [sys.executable, "-m", "pip", "--python", str(interpreter), "install", "--no-index", "--no-deps"]
+    subprocess.run([*install, *map(str, directory.glob("*.whl"))], check=True, capture_output=True)
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    purelib = Path(subprocess.check_output([interpreter, "-c", ask], text=True).strip())
+    (purelib / "dependencies.pth").write_text(sysconfig.get_path("purelib"))
+    return interpreter
+
+
+@pytest.fixture
+def run(python, tmp_path, monkeypatch):
+    """Run ``pumice`` of the clean environment in an empty directory."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "xdg"))
+    for name in ("PUMICE_CONFIG", "PYTHONPATH"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
+        command = [python, "-m", "pumice.cli", *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_llama(tmp_path_factory.mktemp("model") / "llama.gguf", n_vocab=300)
+
+
+@pytest.fixture(scope="module")
+def stone(llama: Path) -> Path:
+    """The same model under the name of the plugin's architecture, which is as long."""
+    path = llama.with_name("stone.gguf")
+    name = b"general.architecture" + (8).to_bytes(4, "little") + (5).to_bytes(8, "little")
+    path.write_bytes(llama.read_bytes().replace(name + b"llama", name + b"stone").replace(b"llama.", b"stone."))
+    return path
+
+
+def expected_text(llama: Path, no_repeat: int) -> str:
+    """The greedy text of the bundled architecture and backend, the last tokens forbidden."""
+    with pumice.load(llama, backend="numpy") as model:
+        prompt = model.tokenize(PROMPT)
+        ids = list(prompt)
+        for _ in range(N_TOKENS):
+            logits = model.logits(ids)[-1]
+            logits[ids[len(ids) - no_repeat :]] = -np.inf  # nothing where no_repeat is 0
+            ids.append(int(logits.argmax()))
+        return model.detokenize(ids[len(prompt) :])
+
+
+def test_the_plugin_is_listed_with_what_it_registers(run, python):
+    done = run("plugins", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    plugins = {info["name"]: info for info in json.loads(done.stdout)}
+    assert [name for name, info in plugins.items() if info["error"]] == []
+    assert {"numpy", "architectures", "samplers", "example"} == set(plugins)
+    assert plugins["example"]["distribution"] == "pumice-example"
+    assert plugins["example"]["version"] == "1.2.3"
+    assert plugins["example"]["registered"] == {
+        "backends": ["example"],
+        "architectures": ["stone"],
+        "samplers": ["no_repeat"],
+    }
+    where = subprocess.check_output([python, "-c", "import pumice; print(pumice.__file__)"], text=True)
+    assert Path(where).is_relative_to(python.parents[1]), "the wheel, not the checkout"
+
+
+def test_a_configuration_file_selects_all_it_adds(run, llama, stone, tmp_path):
+    (tmp_path / "pumice.yaml").write_text(CONFIG)
+    done = run("run", str(stone), "-p", PROMPT, "-n", str(N_TOKENS))
+    assert done.stderr.startswith("load "), done.stderr
+    assert "example" in done.stderr.partition(" · ")[0]
+    assert done.stdout == expected_text(llama, no_repeat=3)
+
+
+def test_without_configuration_its_architecture_runs_on_the_bundled_backend(run, llama, stone):
+    done = run("run", str(stone), "-p", PROMPT, "-n", str(N_TOKENS), "--temp", "0")
+    assert done.stdout == expected_text(llama, no_repeat=0)
+    assert "example" not in done.stderr
+
+
+def test_a_configuration_file_can_switch_it_off(run, stone, tmp_path):
+    (tmp_path / "pumice.yaml").write_text("plugins: {disabled: [example]}")
+    done = run("run", str(stone), "-p", PROMPT)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {stone}: unknown architecture 'stone'")
+
+
+def test_its_option_moves_matrices_to_the_next_backend(run, stone):
+    few = run("info", str(stone), "--graph", "--backend", "example", "--set", "example.max_rows=64").stdout
+    every = run("info", str(stone), "--graph", "--backend", "example").stdout
+    assert "segment 0 on numpy" in every  # the embedding
+    assert every.count(" on example") > few.count(" on example") > 0
+
+
+def test_its_options_are_checked(run, stone, tmp_path):
+    (tmp_path / "pumice.yaml").write_text("example: {max_row: 3}")
+    error = "error: pumice.yaml: example: unknown key 'max_row'; did you mean 'max_rows'?\n"
+    assert run("run", str(stone), "-p", PROMPT).stderr == error
+    (tmp_path / "pumice.yaml").write_text("sampling: {no_repeat: 3}")
+    assert "no_repeat is a parameter of 'no_repeat'" in run("run", str(stone), "-p", PROMPT).stderr
