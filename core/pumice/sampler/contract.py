@@ -1,0 +1,82 @@
+"""What a sampler is, and what it is told about the sequence it works for."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from pumice.errors import RequestError
+from pumice.sampler.candidates import Candidates
+
+if TYPE_CHECKING:
+    from pumice.tokenizers import Tokenizer
+
+
+@dataclass(frozen=True)
+class SamplerContext:
+    """What the samplers of one sequence share.
+
+    Attributes:
+        n_vocab: number of logits at each step.
+        seed: of ``rng``, 0 or more; -1 draws a fresh one, and this attribute then holds it.
+        tokenizer: of the model, or None if there is none.
+        rng: the source of all randomness. It is shared, so no two samplers draw the same numbers.
+    """
+
+    n_vocab: int
+    seed: int = -1
+    tokenizer: Tokenizer | None = None
+    rng: np.random.Generator = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int) or self.seed < -1:
+            raise RequestError(f"seed must be an integer, 0 or more, or -1 for a fresh one, not {self.seed!r}")
+        if self.seed == -1:
+            object.__setattr__(self, "seed", secrets.randbits(32))
+        object.__setattr__(self, "rng", np.random.Generator(np.random.PCG64(self.seed)))
+
+
+class Sampler(ABC):
+    """One step of the chain that turns logits into a token.
+
+    A subclass is a dataclass whose fields are its parameters: users set them by name, as arguments of
+    ``generate`` or under ``sampling`` in a configuration file. Samplers that declare the same name get the
+    same value. Types and ranges are checked before ``__init__``; state of a sequence is made in ``start``::
+
+        @dataclass
+        class TopK(Sampler):
+            top_k: Annotated[int, Ge(0)] = 40       # ranges as the annotated_types package writes them
+    """
+
+    selects: ClassVar[bool] = False
+    """It chooses the token. The first such sampler that is not neutral ends the chain."""
+
+    truncates: ClassVar[bool] = False
+    """It only drops unlikely candidates."""
+
+    keeps_best: ClassVar[bool] = False
+    """The candidate with the highest logit stays the one with the highest logit."""
+
+    @property
+    def is_neutral(self) -> bool:
+        """Whether these parameters switch the sampler off: the chain then leaves it out."""
+        return False
+
+    def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
+        """For one that selects: which of the samplers before it matter. The chain leaves out the others."""
+        return before
+
+    def start(self, context: SamplerContext) -> None:  # noqa: B027 - most samplers have no state
+        """Begin a sequence. The tokens of the prompt follow, through ``accept``."""
+
+    @abstractmethod
+    def apply(self, candidates: Candidates) -> None:
+        """Change the candidates in place, and leave at least one."""
+
+    def accept(self, token: int) -> None:  # noqa: B027 - most samplers have no history
+        """Take note of the next token of the sequence, from the prompt or chosen."""

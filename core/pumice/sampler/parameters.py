@@ -1,0 +1,96 @@
+"""Samplers from flat keyword arguments: which sampler takes which, and whether the values are right."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Iterable, Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pumice.errors import RequestError
+from pumice.sampler.contract import Sampler
+from pumice.suggest import did_you_mean
+
+if TYPE_CHECKING:
+    from pydantic import BaseModel
+
+_NOUNS = {
+    "integer": "an integer",
+    "number": "a number",
+    "boolean": "true or false",
+    "string": "a string",
+    "array": "a list",
+    "object": "a map",
+}
+_BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
+
+
+def names(cls: type[Sampler]) -> list[str]:
+    """The parameters that a sampler class declares."""
+    return [item.name for item in dataclasses.fields(cls) if item.init] if dataclasses.is_dataclass(cls) else []
+
+
+def create(cls: type[Sampler], params: Mapping[str, Any]) -> Sampler:
+    """A sampler with those of ``params`` that it declares. Raises RequestError naming a wrong one."""
+    from pydantic import ValidationError
+
+    given = {name: plain(params[name]) for name in names(cls) if name in params}
+    schema = _schema(cls)
+    try:
+        schema.model_validate(given)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise RequestError(_describe(schema, given, problem)) from None
+    for name, value in given.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise RequestError(f"{name} must be a finite number, not {value}")
+    return cls(**given)
+
+
+def check_known(params: Iterable[str], chain: Iterable[type[Sampler]], others: Mapping[str, type[Sampler]]) -> None:
+    """Raise RequestError for a parameter that no sampler of the chain declares.
+
+    ``others``: all samplers there are, by name, so that the message can name the one to add.
+    """
+    known = {name for cls in chain for name in names(cls)}
+    for param in params:
+        if param in known:
+            continue
+        owners = [name for name, cls in others.items() if param in names(cls)]
+        if owners:
+            raise RequestError(f"{param} is a parameter of {owners[0]!r}, which is not in the list of samplers; add it")
+        hint = did_you_mean(param, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
+        raise RequestError(f"unknown sampling parameter {param!r}{hint}")
+
+
+@cache
+def _schema(cls: type[Sampler]) -> type[BaseModel]:
+    from pydantic import ConfigDict, create_model
+
+    hints = typing.get_type_hints(cls, include_extras=True)
+    fields: dict[str, Any] = {name: (hints[name], None) for name in names(cls)}
+    settings = ConfigDict(strict=True, arbitrary_types_allowed=True, protected_namespaces=())
+    schema: type[BaseModel] = create_model(cls.__name__, __config__=settings, **fields)
+    return schema
+
+
+def plain(value: Any) -> Any:
+    """A NumPy scalar as the Python number; anything else as it is."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _describe(schema: type[BaseModel], given: Mapping[str, Any], problem: Any) -> str:
+    """One line for one of pydantic's errors: the parameter, what it may be, and what it was."""
+    name, *inside = problem["loc"]
+    described = schema.model_json_schema()["properties"][name]
+    noun = _NOUNS.get(described.get("type"))
+    if inside or noun is None:
+        where = "".join(f"[{part!r}]" for part in inside if part != "[key]")
+        return f"{name}{where} {problem['msg'].replace('Input should', 'must', 1)}, not {problem['input']!r}"
+    bounds = [f"{words} {described[key]:g}" for key, words in _BOUNDS.items() if key in described]
+    expected = noun + (f", {' and '.join(bounds)}" if bounds else "")
+    return f"{name} must be {expected}, not {given[name]!r}"
