@@ -1,0 +1,208 @@
+"""The chain: which samplers it runs, which parameters they get, and what it refuses. No bundled sampler is used."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any
+
+import numpy as np
+import pytest
+from annotated_types import Ge, Interval
+
+from pumice.errors import BackendError, PluginError, RequestError
+from pumice.sampler import Candidates, Chain, Sampler, SamplerContext
+
+
+@dataclass
+class Shift(Sampler):
+    """Move every logit one token up, ``shift`` times."""
+
+    shift: Annotated[int, Interval(ge=0, le=9)] = 0
+    scale: Annotated[float, Ge(0)] = 1.0
+    words: list[str] = field(default_factory=list)
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.shift == 0
+
+    def start(self, context: SamplerContext) -> None:
+        self.seen: list[int] = []
+
+    def accept(self, token: int) -> None:
+        self.seen.append(token)
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.logits = np.roll(candidates.logits, self.shift)
+
+
+@dataclass
+class Best(Sampler):
+    selects = True
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.select(int(candidates.logits.argmax()))
+
+
+@dataclass
+class Any_(Sampler):
+    """At random, whatever the logits, if switched on; only what was not truncated before matters."""
+
+    selects = True
+    wild: bool = False
+
+    @property
+    def is_neutral(self) -> bool:
+        return not self.wild
+
+    def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
+        return [s for s in before if not s.truncates]
+
+    def start(self, context: SamplerContext) -> None:
+        self.rng = context.rng
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.select(int(self.rng.integers(len(candidates))))
+
+
+@dataclass
+class Nothing(Sampler):
+    truncates = True
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.keep(np.zeros(len(candidates), bool))
+
+
+class Silent(Sampler):
+    """No dataclass, so no parameters; it claims to select and does not."""
+
+    selects = True
+
+    def apply(self, candidates: Candidates) -> None:
+        pass
+
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "shift": Shift,
+    "best": Best,
+    "any": Any_,
+    "nothing": Nothing,
+    "silent": Silent,
+}
+LOGITS = np.array([0, 5, 1, 2], np.float32)
+
+
+def build(order: Sequence[str] = ("shift", "any", "best"), **params: Any) -> Chain:
+    return Chain.build(SAMPLERS, order, params, SamplerContext(len(LOGITS), seed=3))
+
+
+def kinds(chain: Chain) -> list[type]:
+    return [type(sampler) for sampler in chain.samplers]
+
+
+def test_neutral_samplers_are_left_out() -> None:
+    assert kinds(build()) == [Best]
+    assert kinds(build(shift=2)) == [Shift, Best]
+
+
+def test_parameters_reach_the_sampler_that_declares_them() -> None:
+    chain = build(shift=2, scale=1, words=["a"], seed=None)
+    assert chain.samplers[0] == Shift(shift=2, scale=1, words=["a"])
+    assert chain.sample(LOGITS) == 3
+
+
+def test_the_first_active_selecting_sampler_ends_the_chain() -> None:
+    assert kinds(build(wild=True)) == [Any_]
+    assert kinds(build(["shift", "any"])) == [Any_], "the last one stands in when none is active"
+    assert kinds(build(["nothing", "any", "best"], wild=True)) == [Any_], "it says what before it is relevant"
+    assert kinds(build(["nothing", "any", "best"])) == [Nothing, Best]
+
+
+def test_logits_are_not_changed() -> None:
+    logits = LOGITS.copy()
+    logits.flags.writeable = False
+    build(shift=1).sample(logits)
+
+
+def test_accept_reaches_samplers_with_a_history() -> None:
+    chain = build(shift=1)
+    for token in (3, 1):
+        chain.accept(token)
+    assert chain.samplers[0].seen == [3, 1]  # type: ignore[attr-defined]
+
+
+def test_one_seed_gives_one_sequence_of_tokens() -> None:
+    def tokens(**params: Any) -> list[int]:
+        chain = build(wild=True, **params)
+        return [chain.sample(LOGITS) for _ in range(40)]
+
+    assert tokens(seed=7) == tokens(seed=7) == tokens(seed=np.int64(7))
+    assert tokens(seed=7) != tokens(seed=8)
+    assert tokens() == tokens(seed=3), "without one, the context's"
+
+
+def test_a_fresh_seed_can_be_used_again() -> None:
+    first, second = build(wild=True, seed=-1), build(wild=True, seed=-1)
+    assert first.seed != second.seed
+    again = build(wild=True, seed=first.seed)
+    assert [first.sample(LOGITS) for _ in range(40)] == [again.sample(LOGITS) for _ in range(40)]
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"shift": 10}, "shift must be an integer, at least 0 and at most 9, not 10"),
+        ({"shift": 1.5}, "shift must be an integer, at least 0 and at most 9, not 1.5"),
+        ({"shift": True}, "shift must be an integer, at least 0 and at most 9, not True"),
+        ({"scale": -1}, "scale must be a number, at least 0, not -1"),
+        ({"scale": "1"}, "scale must be a number, at least 0, not '1'"),
+        ({"scale": float("nan")}, "scale must be a number, at least 0, not nan"),
+        ({"scale": float("inf")}, "scale must be a finite number, not inf"),
+        ({"wild": 1}, "wild must be true or false, not 1"),
+        ({"words": "ab"}, "words must be a list, not 'ab'"),
+        ({"words": ["a", 2]}, "words[1] must be a valid string, not 2"),
+        ({"seed": -2}, "seed must be an integer, 0 or more, or -1 for a fresh one, not -2"),
+        ({"seed": "x"}, "seed must be an integer, 0 or more, or -1 for a fresh one, not 'x'"),
+        ({"shfit": 1}, "unknown sampling parameter 'shfit'; did you mean 'shift'?"),
+        ({"zzz": 1}, "unknown sampling parameter 'zzz' (known: scale, shift, wild, words)"),
+    ],
+)
+def test_wrong_parameters(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError) as error:
+        build(**params)
+    assert str(error.value) == message
+
+
+def test_a_parameter_of_a_sampler_that_is_not_in_the_order() -> None:
+    with pytest.raises(RequestError, match="wild is a parameter of 'any', which is not in the list"):
+        build(["best"], wild=True)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [(["shfit", "best"], "did you mean 'shift'"), (["shift"], "none that selects"), ([], "none that selects")],
+)
+def test_wrong_orders(order: list[str], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        build(order)
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        (np.array([0, np.nan, 1, 2]), "contain NaN"),
+        (np.array([np.inf, np.nan, 1, 2]), "contain NaN"),
+        (np.array([0, np.inf, 1, 2]), "contain infinity"),
+        (np.full(4, -np.inf), "are all -inf"),
+        (np.zeros(3), r"expected logits of shape \(4,\), not \(3,\)"),
+        (np.zeros((1, 4)), r"not \(1, 4\)"),
+    ],
+)
+def test_logits_that_cannot_be_sampled(logits: np.ndarray, message: str) -> None:
+    with pytest.raises(BackendError, match=message):
+        build().sample(logits.astype(np.float32))
+
+
+def test_a_sampler_that_breaks_the_contract_is_named() -> None:
+    with pytest.raises(PluginError, match="Nothing left no candidates"):
+        build(["nothing", "best"]).sample(LOGITS)
+    with pytest.raises(PluginError, match="Silent selected no token"):
+        build(["silent"]).sample(LOGITS)
