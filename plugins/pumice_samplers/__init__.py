@@ -1,0 +1,35 @@
+"""The bundled samplers. Definitions, parameter names and defaults are those of llama.cpp."""
+
+from collections.abc import Callable
+
+from pumice.plugin import Sampler, hookimpl
+from pumice_samplers.bias import LogitBias
+from pumice_samplers.dry import Dry
+from pumice_samplers.mirostat import Mirostat
+from pumice_samplers.penalties import Penalties
+from pumice_samplers.select import Dist, Greedy
+from pumice_samplers.temperature import Temperature
+from pumice_samplers.truncation import MinP, TopK, TopNSigma, TopP, TypicalP, Xtc
+
+SAMPLERS: dict[str, type[Sampler]] = {
+    "logit_bias": LogitBias,
+    "penalties": Penalties,
+    "dry": Dry,
+    "top_n_sigma": TopNSigma,
+    "top_k": TopK,
+    "typical_p": TypicalP,
+    "top_p": TopP,
+    "min_p": MinP,
+    "xtc": Xtc,
+    "temperature": Temperature,
+    "greedy": Greedy,
+    "mirostat": Mirostat,
+    "dist": Dist,
+}
+"""By name, in the order of the default chain."""
+
+
+@hookimpl
+def pumice_register_samplers(register: Callable[[str, type[Sampler]], None]) -> None:
+    for name, sampler in SAMPLERS.items():
+        register(name, sampler)

@@ -1,0 +1,45 @@
+"""Making chosen tokens more or less likely."""
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from pumice.plugin import Candidates, RequestError, Sampler, SamplerContext
+
+
+@dataclass
+class LogitBias(Sampler):
+    """Add to the logits of single tokens.
+
+    Attributes:
+        logit_bias: token id -> what to add; -inf: the token is never chosen.
+        ignore_eos: never choose a token that ends the generation.
+    """
+
+    logit_bias: dict[int, float] = field(default_factory=dict)
+    ignore_eos: bool = False
+
+    @property
+    def is_neutral(self) -> bool:
+        return not self.logit_bias and not self.ignore_eos
+
+    def start(self, context: SamplerContext) -> None:
+        bias = dict(self.logit_bias)
+        for token, value in bias.items():
+            if not 0 <= token < context.n_vocab:
+                raise RequestError(f"logit_bias: token {token} is not in the vocabulary (0 to {context.n_vocab - 1})")
+            if math.isnan(value) or value == math.inf:
+                raise RequestError(f"logit_bias[{token}] must be a finite number or -inf, not {value}")
+        if self.ignore_eos:
+            if context.tokenizer is None:
+                raise RequestError("ignore_eos needs a tokenizer, and this model has none; use logit_bias instead")
+            bias |= dict.fromkeys(context.tokenizer.eog, -math.inf)
+        self._tokens = np.array(list(bias), np.int64)
+        self._values = np.array(list(bias.values()), np.float32)
+
+    def apply(self, candidates: Candidates) -> None:
+        at = candidates.positions(self._tokens)
+        here = at >= 0
+        candidates.logits[at[here]] += self._values[here]
+        candidates.sorted = False

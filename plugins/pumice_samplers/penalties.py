@@ -1,0 +1,54 @@
+"""Penalties on tokens that occurred lately."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge, Gt
+
+from pumice.plugin import Candidates, Sampler, SamplerContext
+from pumice_samplers.history import History
+
+
+@dataclass
+class Penalties(Sampler):
+    """Repetition penalty (Keskar et al. 2019, arXiv:1909.05858), frequency and presence penalty (OpenAI API).
+
+    A token that occurred ``count`` times in the last ``repeat_last_n`` tokens, prompt included, gets
+
+        logit / repeat_penalty if logit > 0 else logit * repeat_penalty
+        - count * frequency_penalty - presence_penalty
+
+    The paper only divides, which would make a token with a negative logit likelier.
+
+    Attributes:
+        repeat_penalty: above 1 against repetition, below 1 for it; 1: off.
+        repeat_last_n: tokens to look back; 0: no penalty.
+        frequency_penalty: subtracted for each occurrence; 0: off.
+        presence_penalty: subtracted once; 0: off.
+    """
+
+    repeat_penalty: Annotated[float, Gt(0)] = 1.0
+    repeat_last_n: Annotated[int, Ge(0)] = 64
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+
+    @property
+    def is_neutral(self) -> bool:
+        penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty)
+        return self.repeat_last_n == 0 or penalties == (1.0, 0.0, 0.0)
+
+    def start(self, context: SamplerContext) -> None:
+        self._history = History()
+
+    def accept(self, token: int) -> None:
+        self._history.append(token)
+
+    def apply(self, candidates: Candidates) -> None:
+        tokens, counts = np.unique(self._history.last(self.repeat_last_n), return_counts=True)
+        at = candidates.positions(tokens)
+        at, counts = at[at >= 0], counts[at >= 0].astype(np.float32)
+        logits = candidates.logits[at]
+        logits = np.where(logits > 0, logits / self.repeat_penalty, logits * self.repeat_penalty)
+        candidates.logits[at] = logits - counts * self.frequency_penalty - self.presence_penalty
+        candidates.sorted = False

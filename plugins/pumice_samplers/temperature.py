@@ -1,0 +1,50 @@
+"""Temperature, fixed or following the entropy."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+from annotated_types import Ge
+
+from pumice.plugin import Candidates, Sampler
+
+TOO_COLD = 1e-30
+"""Below it, logits divided by the temperature leave the range of float32: only the best can be chosen."""
+
+
+@dataclass
+class Temperature(Sampler):
+    """Divide the logits by ``temperature``; 0 or less: only the highest logit stays.
+
+    If ``dynatemp_range`` is above 0, the temperature follows the normalized entropy H of the n candidates,
+    H = -sum(p log p) / log n, as in https://github.com/ggml-org/llama.cpp/issues/3483:
+
+        low + (high - low) * H ** dynatemp_exponent     low, high = temperature -+ dynatemp_range, low >= 0
+    """
+
+    keeps_best = True
+    temperature: float = 0.8
+    dynatemp_range: Annotated[float, Ge(0)] = 0.0
+    dynatemp_exponent: Annotated[float, Ge(0)] = 1.0
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.temperature == 1 and self.dynatemp_range == 0
+
+    def apply(self, candidates: Candidates) -> None:
+        if len(candidates) == 1:
+            return
+        temperature = self._dynamic(candidates) if self.dynatemp_range > 0 else self.temperature
+        if temperature < TOO_COLD:
+            candidates.keep_top(1)
+        else:
+            candidates.logits /= np.float32(temperature)
+
+    def _dynamic(self, candidates: Candidates) -> float:
+        low = max(0.0, self.temperature - self.dynatemp_range)
+        high = self.temperature + self.dynatemp_range
+        p = candidates.probabilities()
+        p = p[p > 0]
+        entropy = -float(np.dot(p, np.log(p))) / math.log(len(candidates))
+        return low + (high - low) * max(entropy, 0.0) ** self.dynatemp_exponent

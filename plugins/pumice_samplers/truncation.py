@@ -1,0 +1,183 @@
+"""Dropping candidates. Each sampler says which stay; the probabilities are those of the candidates it is given."""
+
+import math
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+from annotated_types import Ge, Interval
+from numpy.typing import NDArray
+
+from pumice.plugin import Candidates, Sampler, SamplerContext
+
+Probability = Annotated[float, Interval(ge=0, le=1)]
+
+
+@dataclass
+class TopK(Sampler):
+    """The ``top_k`` most probable (Fan et al. 2018, arXiv:1805.04833); 0 or -1: all."""
+
+    truncates = True
+    keeps_best = True
+    top_k: Annotated[int, Ge(-1)] = 40
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.top_k <= 0
+
+    def apply(self, candidates: Candidates) -> None:
+        if self.top_k < len(candidates):
+            candidates.keep_top(self.top_k)
+
+
+@dataclass
+class TopP(Sampler):
+    """Nucleus sampling (Holtzman et al. 2019, arXiv:1904.09751): the fewest most probable that reach ``top_p``.
+
+    At least ``min_keep`` stay; ``top_p`` 1: all.
+    """
+
+    truncates = True
+    keeps_best = True
+    top_p: Probability = 0.95
+    min_keep: Annotated[int, Ge(0)] = 0
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.top_p >= 1
+
+    def apply(self, candidates: Candidates) -> None:
+        best = _fewest(candidates, candidates.probabilities(), self.top_p, self.min_keep, "left")
+        candidates.keep(best)
+        candidates.sorted = True
+
+
+@dataclass
+class MinP(Sampler):
+    """Those with at least ``min_p`` times the highest probability (Nguyen et al. 2024, arXiv:2407.01082).
+
+    At least ``min_keep`` stay; ``min_p`` 0: all.
+    """
+
+    truncates = True
+    keeps_best = True
+    min_p: Probability = 0.05
+    min_keep: Annotated[int, Ge(0)] = 0
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.min_p <= 0
+
+    def apply(self, candidates: Candidates) -> None:
+        keep = candidates.logits >= np.float32(candidates.peak() + math.log(self.min_p))
+        if np.count_nonzero(keep) < self.min_keep:
+            candidates.keep_top(self.min_keep)
+        else:
+            candidates.keep(keep)
+
+
+@dataclass
+class TopNSigma(Sampler):
+    """Top-nσ: those within n standard deviations of the highest logit (Tang et al. 2024, arXiv:2411.07641).
+
+    The others stay as candidates whose logit is -inf, as in llama.cpp: dynamic temperature counts them.
+    0 or less: all.
+    """
+
+    truncates = True
+    keeps_best = True
+    top_n_sigma: float = -1.0
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.top_n_sigma <= 0
+
+    def apply(self, candidates: Candidates) -> None:
+        logits = candidates.logits
+        finite = logits[logits > -math.inf]
+        lowest = candidates.peak() - self.top_n_sigma * float(finite.std())
+        logits[logits < np.float32(lowest)] = -math.inf
+
+
+@dataclass
+class TypicalP(Sampler):
+    """Locally typical sampling (Meister et al. 2022, arXiv:2202.00666).
+
+    The fewest that together exceed ``typical_p``, taking first those whose surprise, -log(p), is closest to
+    the entropy. At least ``min_keep`` stay; ``typical_p`` 1: all.
+    """
+
+    truncates = True
+    typical_p: Probability = 1.0
+    min_keep: Annotated[int, Ge(0)] = 0
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.typical_p >= 1
+
+    def apply(self, candidates: Candidates) -> None:
+        weights = candidates.weights()
+        total = weights.sum()
+        probabilities = weights / total
+        surprise = candidates.peak() + np.log(total) - candidates.logits
+        entropy = np.dot(probabilities, np.where(probabilities > 0, surprise, 0))
+        typical = Candidates(-np.abs(surprise - entropy))
+        candidates.keep(_fewest(typical, probabilities, self.typical_p, self.min_keep, "right"))
+
+
+@dataclass
+class Xtc(Sampler):
+    """Exclude top choices: of those with at least ``xtc_threshold``, only the least probable stays.
+
+    By p-e-w, https://github.com/oobabooga/text-generation-webui/pull/6335. It happens with
+    ``xtc_probability`` at each step, and only if ``min_keep`` candidates remain.
+    """
+
+    truncates = True
+    xtc_probability: Probability = 0.0
+    xtc_threshold: Probability = 0.1
+    min_keep: Annotated[int, Ge(0)] = 0
+
+    @property
+    def is_neutral(self) -> bool:
+        return self.xtc_probability <= 0 or self.xtc_threshold > 0.5
+
+    def start(self, context: SamplerContext) -> None:
+        self._rng = context.rng
+
+    def apply(self, candidates: Candidates) -> None:
+        if len(candidates) < 2 or self._rng.random() > self.xtc_probability:
+            return
+        likely = np.flatnonzero(candidates.probabilities() >= self.xtc_threshold)
+        if len(likely) < 2 or len(candidates) - len(likely) + 1 < self.min_keep:
+            return
+        keep = np.ones(len(candidates), bool)
+        keep[likely] = False
+        keep[likely[_last_lowest(candidates.logits[likely])]] = True
+        candidates.keep(keep)
+
+
+def _last_lowest(values: NDArray[np.float32]) -> int:
+    """The index that would come last if the values were sorted from high to low."""
+    return len(values) - 1 - int(values[::-1].argmin())
+
+
+def _fewest(
+    ranking: Candidates,
+    probabilities: NDArray[np.float32],
+    mass: float,
+    min_keep: int,
+    side: Literal["left", "right"],
+) -> NDArray[np.intp]:
+    """The first indices of a ranking that together reach ``mass`` (side "left") or exceed it ("right").
+
+    Few tokens usually hold most of the probability: rank some, and more only while they do not suffice.
+    """
+    k = max(256, min_keep)
+    while True:
+        best = ranking.top(k)
+        sums = np.cumsum(probabilities[best], dtype=np.float64)
+        n = int(np.searchsorted(sums, mass, side=side)) + 1
+        if n <= k or k >= len(ranking):
+            return best[: max(n, min_keep)]
+        k *= 4
