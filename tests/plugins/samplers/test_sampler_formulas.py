@@ -1,0 +1,246 @@
+"""Each sampler against its definition, written here in float64 over sorted lists; and what holds for all."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.special
+import scipy.stats
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from pumice.errors import RequestError
+from pumice.sampler import Chain, SamplerContext
+from pumice_samplers import SAMPLERS
+
+OFF = {"temperature": 1.0, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+LARGE = np.random.default_rng(0).normal(0, 3, 20_000).astype(np.float32)
+SMALL = np.random.default_rng(1).normal(0, 2, 50).astype(np.float32)
+
+
+def build(n_vocab: int, history: list[int] | None = None, tokenizer: Any = None, **params: Any) -> Chain:
+    context = SamplerContext(n_vocab, seed=1, tokenizer=tokenizer)
+    chain = Chain.build(SAMPLERS, list(SAMPLERS), OFF | params, context)
+    for token in history or []:
+        chain.accept(token)
+    return chain
+
+
+def probabilities(logits: np.ndarray, **params: Any) -> np.ndarray:
+    """float64 [n_vocab]: what the default chain leaves to choose from."""
+    candidates = build(len(logits), **params).apply(logits)
+    result = np.zeros(len(logits))
+    result[candidates.ids] = candidates.probabilities()
+    return result
+
+
+def expected(logits: np.ndarray, kept: Any) -> np.ndarray:
+    masked = np.full(len(logits), -np.inf)
+    masked[kept] = logits.astype(np.float64)[kept]
+    return scipy.special.softmax(masked)
+
+
+def check(logits: np.ndarray, kept: Any, **params: Any) -> None:
+    np.testing.assert_allclose(probabilities(logits, **params), expected(logits, kept), rtol=1e-4, atol=1e-9)
+
+
+def ranked(logits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    order = np.argsort(-logits, kind="stable")
+    return order, scipy.special.softmax(logits.astype(np.float64))[order]
+
+
+@pytest.mark.parametrize("logits", [SMALL, LARGE], ids=["small", "large"])
+class TestTruncation:
+    @pytest.mark.parametrize("k", [1, 40, 3000, 10**9])
+    def test_top_k(self, logits: np.ndarray, k: int) -> None:
+        check(logits, np.argsort(-logits, kind="stable")[:k], top_k=k)
+
+    @pytest.mark.parametrize(("p", "min_keep"), [(0.0, 0), (0.4, 0), (0.4, 30), (0.95, 0), (0.999, 0), (0.4, 10**6)])
+    def test_top_p(self, logits: np.ndarray, p: float, min_keep: int) -> None:
+        order, mass = ranked(logits)
+        n = next((i + 1 for i, total in enumerate(np.cumsum(mass)) if total >= p), len(order))
+        check(logits, order[: max(n, min_keep)], top_p=p, min_keep=min_keep)
+
+    @pytest.mark.parametrize(("p", "min_keep"), [(0.02, 0), (0.5, 0), (1.0, 0), (0.5, 25)])
+    def test_min_p(self, logits: np.ndarray, p: float, min_keep: int) -> None:
+        order, mass = ranked(logits)
+        n = int((mass >= p * mass[0] * (1 - 1e-6)).sum())
+        check(logits, order[: max(n, min_keep)], min_p=p, min_keep=min_keep)
+
+    @pytest.mark.parametrize("n", [0.3, 1.0, 3.0])
+    def test_top_n_sigma(self, logits: np.ndarray, n: float) -> None:
+        exact = logits.astype(np.float64)
+        check(logits, exact >= exact.max() - n * exact.std(), top_n_sigma=n)
+
+    @pytest.mark.parametrize(("p", "min_keep"), [(0.0, 0), (0.2, 0), (0.2, 20), (0.9, 0)])
+    def test_typical_p(self, logits: np.ndarray, p: float, min_keep: int) -> None:
+        q = scipy.special.softmax(logits.astype(np.float64))
+        order = np.argsort(np.abs(-np.log(q) - scipy.stats.entropy(q)))
+        n = next((i + 1 for i, total in enumerate(np.cumsum(q[order])) if total > p), len(order))
+        check(logits, order[: max(n, min_keep)], typical_p=p, min_keep=min_keep)
+
+    @pytest.mark.parametrize("threshold", [0.0, 0.004, 0.05, 0.3])
+    def test_xtc(self, logits: np.ndarray, threshold: float) -> None:
+        order, mass = ranked(logits)
+        n = max(int((mass >= threshold).sum()), 1)
+        check(logits, order[n - 1 :], xtc_probability=1.0, xtc_threshold=threshold)
+
+
+def test_xtc_leaves_min_keep_or_does_nothing() -> None:
+    logits = np.array([2, 2, 2, 0], np.float32)
+    check(logits, [2, 3], xtc_probability=1.0, min_keep=2)
+    check(logits, [0, 1, 2, 3], xtc_probability=1.0, min_keep=3)
+
+
+def test_xtc_happens_with_its_probability() -> None:
+    chain = build(3, xtc_probability=0.3, xtc_threshold=0.2)
+    logits = np.array([1.0, 0.9, -1.0], np.float32)
+    hits = sum(len(chain.apply(logits)) < 3 for _ in range(2000))
+    assert scipy.stats.binomtest(hits, 2000, 0.3).pvalue > 0.01
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.7])
+def test_temperature(temperature: float) -> None:
+    exact = scipy.special.softmax(SMALL.astype(np.float64) / temperature)
+    np.testing.assert_allclose(probabilities(SMALL, temperature=temperature), exact, rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize(("temperature", "spread", "exponent"), [(1.0, 0.5, 1.0), (0.3, 0.7, 2.0), (0.0, 2.0, 0.5)])
+def test_dynamic_temperature(temperature: float, spread: float, exponent: float) -> None:
+    exact = SMALL.astype(np.float64)
+    entropy = scipy.stats.entropy(scipy.special.softmax(exact)) / math.log(len(exact))
+    low, high = max(0, temperature - spread), temperature + spread
+    result = probabilities(SMALL, temperature=temperature, dynatemp_range=spread, dynatemp_exponent=exponent)
+    heat = low + (high - low) * entropy**exponent
+    np.testing.assert_allclose(result, scipy.special.softmax(exact / heat), rtol=1e-4, atol=1e-9)
+
+
+@pytest.mark.parametrize("cold", [0.0, -1.0, 1e-30, 1e-300, 1e-6])
+def test_no_temperature_is_greedy(cold: float) -> None:
+    assert build(len(LARGE), temperature=cold).sample(LARGE) == LARGE.argmax()
+
+
+def test_penalties() -> None:
+    history = [9, 1, 1, 1, 2, 3, 3]
+    logits = np.array([1.0, 2.0, -2.0, 0.0, 0.5, 0, 0, 0, 0, 1.0], np.float32)
+    exact = logits.astype(np.float64)
+    for token, count in {1: 3, 2: 1, 3: 2}.items():  # 9 is too long ago
+        exact[token] = exact[token] / 1.5 if exact[token] > 0 else exact[token] * 1.5
+        exact[token] -= count * 0.25 + 0.125
+    params = {"repeat_penalty": 1.5, "frequency_penalty": 0.25, "presence_penalty": 0.125, "repeat_last_n": 6}
+    result = probabilities(logits, history=history, **params)
+    np.testing.assert_allclose(result, scipy.special.softmax(exact), rtol=1e-5)
+
+
+def test_penalties_after_a_filter() -> None:
+    context = SamplerContext(len(LARGE), seed=1)
+    params = {"top_k": 3, "presence_penalty": 50.0}
+    chain = Chain.build(SAMPLERS, ["top_k", "penalties", "greedy"], params, context)
+    first, second = np.argsort(-LARGE)[:2]
+    assert chain.sample(LARGE) == first
+    chain.accept(int(first))
+    chain.accept(int(np.argmin(LARGE)))
+    assert chain.sample(LARGE) == second
+
+
+def test_logit_bias() -> None:
+    logits = np.zeros(6, np.float32)
+    exact = np.array([0, 1.5, 0, -np.inf, 0, -2])
+    result = probabilities(logits, logit_bias={1: 1.5, 3: -math.inf, 5: -2})
+    np.testing.assert_allclose(result, scipy.special.softmax(exact), rtol=1e-6)
+
+
+def test_ignore_eos() -> None:
+    class Tokenizer:
+        eog = frozenset({0, 2})
+
+    logits = np.array([9, 1, 8, 2], np.float32)
+    assert build(4, tokenizer=Tokenizer(), ignore_eos=True, temperature=0.0).sample(logits) == 3
+    with pytest.raises(RequestError, match="ignore_eos needs a tokenizer"):
+        build(4, ignore_eos=True)
+
+
+@pytest.mark.parametrize(
+    ("bias", "message"),
+    [
+        ({50: 1.0}, r"token 50 is not in the vocabulary \(0 to 49\)"),
+        ({-1: 1.0}, "token -1"),
+        ({3: math.nan}, r"logit_bias\[3\] must be a finite number or -inf, not nan"),
+        ({3: math.inf}, "not inf"),
+    ],
+)
+def test_wrong_bias(bias: dict[int, float], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        build(50, logit_bias=bias)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_all_tokens_forbidden(temperature: float) -> None:
+    chain = build(3, logit_bias=dict.fromkeys(range(3), -math.inf), temperature=temperature)
+    with pytest.raises(RequestError, match="no token to choose"):
+        chain.sample(np.zeros(3, np.float32))
+
+
+@pytest.mark.parametrize("params", [{}, {"temperature": 0.0}, {"mirostat": 1}, {"mirostat": 2}, {"top_p": 0.5}])
+def test_a_vocabulary_of_one(params: dict[str, Any]) -> None:
+    assert build(1, **params).sample(np.array([-7], np.float32)) == 0
+
+
+def test_chains_that_parameters_choose() -> None:
+    def kinds(**params: Any) -> list[str]:
+        chain = Chain.build(SAMPLERS, list(SAMPLERS), params, SamplerContext(50))
+        return [type(sampler).__name__ for sampler in chain.samplers]
+
+    assert kinds() == ["TopK", "TopP", "MinP", "Temperature", "Dist"]
+    assert kinds(**OFF) == ["Dist"]
+    assert kinds(temperature=0) == ["Greedy"]
+    assert kinds(temperature=0, xtc_probability=0.5) == ["TopK", "TopP", "MinP", "Xtc", "Greedy"]
+    assert kinds(mirostat=2, repeat_penalty=1.1) == ["Penalties", "Temperature", "Mirostat"]
+    assert kinds(mirostat=2, temperature=0) == ["Greedy"]
+
+
+NEUTRAL_OR_NOT: dict[str, st.SearchStrategy[Any]] = {
+    "repeat_penalty": st.floats(0.5, 2),
+    "frequency_penalty": st.floats(-2, 2),
+    "dry_multiplier": st.floats(0, 2),
+    "dry_base": st.floats(1, 4),
+    "dry_allowed_length": st.integers(0, 3),
+    "dry_penalty_last_n": st.integers(0, 99),
+    "top_n_sigma": st.floats(-1, 4),
+    "top_k": st.integers(-1, 400),
+    "typical_p": st.floats(0, 1),
+    "top_p": st.floats(0, 1),
+    "min_p": st.floats(0, 1),
+    "min_keep": st.integers(0, 5),
+    "xtc_probability": st.floats(0, 1),
+    "xtc_threshold": st.floats(0, 1),
+    "temperature": st.floats(-1, 5),
+    "dynatemp_range": st.floats(0, 2),
+    "mirostat": st.integers(0, 2),
+    "mirostat_tau": st.floats(0, 10),
+}
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    logits=arrays(np.float32, st.integers(1, 60), elements=st.floats(-60, 60, width=32) | st.just(-math.inf)),
+    params=st.fixed_dictionaries({}, optional=NEUTRAL_OR_NOT),
+    history=st.lists(st.integers(0, 7), max_size=30),
+)
+def test_whatever_the_parameters_something_is_left(
+    logits: np.ndarray, params: dict[str, Any], history: list[int]
+) -> None:
+    logits[0] = 1.0
+    chain = build(len(logits), **params)
+    for token in history:
+        chain.accept(token % len(logits))
+    for _ in range(3):
+        candidates = chain.apply(logits)
+        assert len(set(candidates.ids.tolist())) == len(candidates) > 0
+        assert candidates.probabilities().sum() == pytest.approx(1, abs=1e-5)
+        assert not candidates.sorted or (np.diff(candidates.logits[np.isfinite(candidates.logits)]) <= 0).all()
+        assert candidates.selected in candidates.ids
+        assert logits[candidates.selected] > -math.inf
+        chain.accept(candidates.selected)
