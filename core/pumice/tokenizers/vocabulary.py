@@ -95,7 +95,7 @@ def strings(metadata: Mapping[str, Any], key: str) -> list[str]:
     found = metadata.get(PREFIX + key)
     if found is None:
         raise TokenizerError(f"{PREFIX}{key} is missing: the file does not describe its tokenizer fully")
-    if not isinstance(found, Sequence) or set(map(type, found)) - {str}:
+    if not isinstance(found, Sequence) or isinstance(found, str) or set(map(type, found)) - {str}:
         raise TokenizerError(f"{PREFIX}{key} is not an array of strings")
     return check_unicode(list(found), PREFIX + key)
 

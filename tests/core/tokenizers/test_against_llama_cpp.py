@@ -1,0 +1,38 @@
+"""Small vocabularies, one for each way of tokenizing, give the ids and texts that llama.cpp gives."""
+
+import pytest
+
+from tokenizer_fixtures import NAMES, fixture, small
+
+WORDPIECE_PUNCTUATION = ("▁.", "▁,", "▁?", "▁!")  # loses its space here; llama.cpp takes it away afterwards
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_ids(name: str) -> None:
+    tokenizer = small(name)
+    for text, (parsed, added) in fixture(name)["cases"]:
+        assert tokenizer.tokenize(text, add_special=False, parse_special=True) == parsed, text
+        assert tokenizer.tokenize(text, add_special=True, parse_special=False) == added, text
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_special_ids_and_flags(name: str) -> None:
+    tokenizer, info = small(name), fixture(name)["info"]
+    assert (-1 if tokenizer.bos is None else tokenizer.bos) == info["bos"]
+    assert (-1 if tokenizer.eos is None else tokenizer.eos) == info["eos"]
+    flags = (tokenizer.add_bos, tokenizer.add_eos, tokenizer.add_sep)
+    assert flags == (info["add_bos"], info["add_eos"], info["add_sep"])
+    assert sorted(tokenizer.eog) == info["eog"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_each_token_prints(name: str) -> None:
+    """In the middle of a text, where no space is taken away."""
+    tokenizer = small(name)
+    for token, shown, with_special in fixture(name)["info"]["pieces"]:
+        if tokenizer.token_text(token) in WORDPIECE_PUNCTUATION:
+            continue
+        for special, expected in ((False, shown), (True, with_special)):
+            decoder = tokenizer.decoder(special=special, continues=True)
+            text = decoder.push(token) + decoder.flush()
+            assert text == expected.encode("latin-1").decode(errors="replace")

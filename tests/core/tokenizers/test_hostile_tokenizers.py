@@ -1,0 +1,90 @@
+"""Metadata that does not describe a tokenizer gives one clear line."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pumice.errors import TokenizerError
+from pumice.tokenizers import from_metadata
+from tokenizer_fixtures import metadata, small
+
+BPE_MERGES = metadata("bpe")["tokenizer.ggml.merges"]
+SPM_TOKENS = metadata("spm")["tokenizer.ggml.tokens"]
+SPM_TYPES = metadata("spm")["tokenizer.ggml.token_type"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("spm", {"tokens": None}, "tokens is missing"),
+        ("spm", {"tokens": []}, "tokens is empty"),
+        ("spm", {"tokens": "abc"}, "tokens is not an array of strings"),
+        ("spm", {"tokens": [1, 2]}, "tokens is not an array of strings"),
+        ("spm", {"tokens": [*SPM_TOKENS[:-1], "\ud800"]}, r"'\\ud800'\) is not valid Unicode"),
+        ("spm", {"tokens": [*SPM_TOKENS[:-1], "<s>"]}, f"'<s>' is both token 1 and {len(SPM_TOKENS) - 1}"),
+        ("spm", {"tokens": SPM_TOKENS[:-1]}, "token_type has 483 values for 482 tokens"),
+        ("spm", {"token_type": [1, 2]}, "token_type has 2 values for 483 tokens"),
+        ("spm", {"token_type": ["a"] * 483}, "token_type is not an array of numbers"),
+        ("spm", {"token_type": 7}, "token_type is not an array of numbers"),
+        ("spm", {"token_type": [6, *SPM_TYPES[1:]]}, "byte token 0 is '<unk>', not of the form <0xNN>"),
+        ("spm", {"scores": [0.0]}, "scores has 1 values for 483 tokens"),
+        ("spm", {"scores": np.zeros((483, 2))}, "scores is not an array of numbers"),
+        ("spm", {"scores": [float("nan")] * 483}, "scores has a value that is not a number"),
+        ("spm", {"bos_token_id": 483}, "bos_token_id is 483, outside the vocabulary of 483 tokens"),
+        ("spm", {"eos_token_id": -1}, "eos_token_id is -1, outside"),
+        ("spm", {"eot_token_id": 2**32 - 1}, "eot_token_id is 4294967295, outside"),
+        ("spm", {"bos_token_id": "1"}, "bos_token_id is of type str, not int"),
+        ("spm", {"bos_token_id": True}, "bos_token_id is of type bool, not int"),
+        ("spm", {"add_bos_token": 1}, "add_bos_token is of type int, not bool"),
+        ("spm", {"model": ["llama"]}, "model is of type list, not str"),
+        ("bpe", {"merges": None}, "merges is missing"),
+        ("bpe", {"merges": [*BPE_MERGES, "a xyz"]}, "'a' and 'xyz' are not two tokens that make a third"),
+        ("bpe", {"merges": [*BPE_MERGES, "< >"]}, "'<' and '>' are not two tokens"),
+        ("bpe", {"merges": [*BPE_MERGES, "a"]}, "'a' and '' are not two tokens"),
+        ("bpe", {"pre": 3}, "pre is of type int, not str"),
+        ("bpe", {"bos_token_id": None, "pre": "glm4", "add_bos_token": True}, "names no bos_token_id"),
+        ("gemma4", {"eos_token_id": None, "add_eos_token": True}, "names no eos_token_id"),
+        ("wpm", {"unknown_token_id": None}, "unknown_token_id is missing"),
+        ("wpm", {"seperator_token_id": None}, "seperator_token_id is missing"),
+    ],
+)
+def test_inconsistent_metadata(name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(TokenizerError, match=message) as error:
+        from_metadata(metadata(name, **changes))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("t5", r"'t5' \(SentencePiece unigram\) is not supported \(known: llama .*give it token ids"),
+        ("rwkv", r"'rwkv' \(RWKV's greedy trie\) is not supported"),
+        ("xyz", r"'xyz' is not supported \(known"),
+        ("no_vocab", "the file has no tokenizer"),
+        (None, "the file has no tokenizer"),
+    ],
+)
+def test_tokenizer_models_without_an_implementation(model: str | None, message: str) -> None:
+    with pytest.raises(TokenizerError, match=message):
+        from_metadata(metadata("spm", model=model))
+
+
+@pytest.mark.parametrize("name", ["spm", "bpe", "wpm"])
+def test_text_with_a_lone_surrogate(name: str) -> None:
+    with pytest.raises(TokenizerError, match="lone surrogate"):
+        small(name).tokenize("a\ud800b")
+
+
+def test_a_run_that_the_patterns_cannot_cut() -> None:
+    with pytest.raises(TokenizerError, match="a run too long to cut into words"):
+        small("bpe").tokenize(" " * 11_000_000)
+
+
+def test_arrays_of_numpy_and_missing_types() -> None:
+    types = np.array(SPM_TYPES, dtype=np.int32)
+    scores = np.array(metadata("spm")["tokenizer.ggml.scores"], dtype=np.float32)
+    tokenizer = from_metadata(metadata("spm", token_type=types, scores=scores))
+    assert tokenizer.tokenize("Hello world") == small("spm").tokenize("Hello world")
+    untyped = from_metadata(metadata("bpe", token_type=None))
+    assert untyped.tokenize("<tool>", add_special=False) != small("bpe").tokenize("<tool>", add_special=False)

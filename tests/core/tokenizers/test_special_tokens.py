@@ -1,0 +1,103 @@
+"""Special tokens: where they are found in text, which strip white space, which end a generation."""
+
+from typing import Any
+
+import pytest
+
+from pumice.tokenizers import from_metadata
+from pumice.tokenizers.partition import Partition
+from tokenizer_fixtures import metadata, small
+
+
+def spell(name: str, text: str, **options: bool) -> list[str]:
+    tokenizer = small(name)
+    return [tokenizer.token_text(token) for token in tokenizer.tokenize(text, **options)]
+
+
+def with_tokens(name: str, tokens: dict[str, int], **changes: Any) -> Any:
+    """A vocabulary with more tokens (text: type)."""
+    base = metadata(name)
+    changes["tokens"] = base["tokenizer.ggml.tokens"] + list(tokens)
+    changes["token_type"] = base["tokenizer.ggml.token_type"] + list(tokens.values())
+    if "tokenizer.ggml.scores" in base:
+        changes["scores"] = base["tokenizer.ggml.scores"] + [0.0] * len(tokens)
+    return from_metadata(metadata(name, **changes))
+
+
+def test_control_tokens_are_text_unless_parsed() -> None:
+    assert spell("bpe", "<s></s>", add_special=False) == ["<s>", "</s>"]
+    assert "<s>" not in spell("bpe", "<s></s>", add_special=False, parse_special=False)
+
+
+def test_user_defined_tokens_are_always_found() -> None:
+    assert spell("bpe", "<tool>", add_special=False, parse_special=False) == ["<tool>"]
+
+
+def test_the_longer_token_is_found_first() -> None:
+    partition = Partition([("bcd", 2), ("ab", 1)], frozenset())
+    assert partition.split("abcd", True) == ["a", 2]
+    assert partition.split("xabbcdab", True) == ["x", 1, 2, 1]
+
+
+def test_stripping() -> None:
+    partition = Partition([("<m>", 1)], frozenset(), lstrip={1}, rstrip={1})
+    assert partition.split(" a \n<m> \t<m>  b ", True) == [" a", 1, 1, "b "]
+    assert Partition([("<m>", 1)], frozenset(), rstrip={1}).split(" <m> ", True) == [" ", 1]
+    assert Partition([("<m>", 1)], frozenset(), lstrip={1}).split("\u3000<m>", True) == ["\u3000", 1]
+
+
+def test_phi3_tokens_swallow_the_space_after_them() -> None:
+    tokenizer = small("spm-phi3")
+    assert tokenizer.tokenize("<tool>  x") == tokenizer.tokenize("<tool>x")
+    assert tokenizer.tokenize("<s>  x") != tokenizer.tokenize("<s>x")
+
+
+@pytest.mark.parametrize("name", ["spm", "bpe"])
+def test_end_of_turn_texts_are_control_tokens_and_end_a_generation(name: str) -> None:
+    tokenizer = with_tokens(name, {"<end_of_turn>": 1, "<|other|>": 3})
+    ids = tokenizer.tokenize("<end_of_turn>", add_special=False)
+    assert len(ids) == 1
+    assert ids[0] in tokenizer.eog
+    assert tokenizer.detokenize(ids) == ""
+    assert tokenizer.tokenize("<|other|>", add_special=False)[0] not in tokenizer.eog
+
+
+def test_named_tokens_end_a_generation_whatever_their_text() -> None:
+    tokenizer = from_metadata(metadata("bpe", eos_token_id=5, eot_token_id=6, eom_token_id=7))
+    assert {5, 6, 7} <= tokenizer.eog
+
+
+def test_harmony_messages_end_without_ending_the_generation() -> None:
+    harmony = {"<|end|>": 3, "<|return|>": 3, "<|call|>": 3}
+    tokenizer = with_tokens("bpe", harmony)
+    ends = {tokenizer.token_text(token) for token in tokenizer.eog}
+    assert {"<|return|>", "<|call|>"} <= ends
+    assert "<|end|>" not in ends
+    assert tokenizer.detokenize(tokenizer.tokenize("<|channel|>x<|end|>")) == "<|channel|>x<|end|>"
+    assert "<|end|>" in {t.token_text(i) for t in [with_tokens("bpe", {"<|end|>": 3})] for i in t.eog}
+
+
+def test_an_ordinary_end_of_sentence() -> None:
+    tokenizer = with_tokens("bpe", {"<|tool_response>": 3}, eos_token_id=10)
+    assert "</s>" not in {tokenizer.token_text(token) for token in tokenizer.eog}
+    assert tokenizer.detokenize([tokenizer.vocabulary.ids["</s>"]]) == "</s>"
+
+
+def test_what_is_added_around_a_text() -> None:
+    bare = from_metadata(metadata("bpe", add_bos_token=False, add_eos_token=True))
+    assert bare.tokenize("x")[-1] == bare.eos
+    assert bare.tokenize("x")[0] != bare.bos
+    wpm = small("wpm")
+    assert wpm.tokenize("") == [wpm.bos, wpm.sep]
+    assert wpm.tokenize("", add_special=False) == []
+
+
+def test_default_ids() -> None:
+    spm = from_metadata(metadata("spm", bos_token_id=None, eos_token_id=None, unknown_token_id=None))
+    assert (spm.bos, spm.eos, spm.unk) == (1, 2, 0)
+    bpe = from_metadata(metadata("bpe", bos_token_id=None, eos_token_id=None))
+    assert (bpe.bos, bpe.eos, bpe.unk) == (11, 11, None)
+    glm = from_metadata(metadata("bpe", bos_token_id=None, pre="glm4"))
+    assert (glm.bos, glm.add_bos) == (None, False)
+    gemma = from_metadata(metadata("gemma4", eos_token_id=None))
+    assert gemma.eos is None

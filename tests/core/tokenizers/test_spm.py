@@ -1,0 +1,78 @@
+"""SentencePiece merging: the order of merges, long texts, bytes and unknown characters."""
+
+import time
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pumice.tokenizers import from_metadata
+from tokenizer_fixtures import metadata, small
+
+
+def merged_by_definition(text: str, scores: dict[str, float]) -> list[str]:
+    """Always the best pair of neighbours, and among equals the leftmost."""
+    symbols = list(text)
+    while True:
+        pairs = [(scores[a + b], -i) for i, (a, b) in enumerate(pairwise(symbols)) if a + b in scores]
+        if not pairs:
+            return symbols
+        left = -max(pairs)[1]
+        symbols[left : left + 2] = [symbols[left] + symbols[left + 1]]
+
+
+@st.composite
+def vocabularies(draw: st.DrawFn) -> dict[str, float]:
+    tokens = draw(st.sets(st.text("ab▁", min_size=2, max_size=5), max_size=15))
+    return {token: draw(st.integers(-3, 0)) for token in sorted(tokens)} | dict.fromkeys("abc▁", -9)
+
+
+@given(vocabularies(), st.lists(st.text("aabbc ", max_size=40), min_size=1, max_size=3))
+def test_merges_as_defined(scores: dict[str, float], texts: list[str]) -> None:
+    tokens = ["<unk>", "<s>", "</s>", *scores]
+    tokenizer = from_metadata(
+        {
+            "tokenizer.ggml.model": "llama",
+            "tokenizer.ggml.tokens": tokens,
+            "tokenizer.ggml.scores": [0.0, 0.0, 0.0, *map(float, scores.values())],
+            "tokenizer.ggml.token_type": [2, 3, 3, *[1] * len(scores)],
+            "tokenizer.ggml.add_space_prefix": False,
+        }
+    )
+    for text in texts:
+        found = [tokenizer.token_text(token) for token in tokenizer.tokenize(text, add_special=False)]
+        assert found == merged_by_definition(text.replace(" ", "▁"), scores)
+
+
+def test_a_space_opens_every_text_that_follows_a_special_token() -> None:
+    tokenizer = small("spm")
+    hello = tokenizer.tokenize("Hello", add_special=False)
+    with_space = tokenizer.tokenize("Hello</s>Hello")
+    assert with_space == [1, *hello, 2, *hello]
+    without = small("spm-no-prefix")
+    assert without.tokenize(" Hello", add_special=False) == hello
+
+
+def test_a_character_without_a_token_is_its_bytes() -> None:
+    tokenizer = small("spm-no-prefix")
+    ids = tokenizer.tokenize("\U0001f999", add_special=False)
+    assert [tokenizer.token_text(token) for token in ids] == ["<0xF0>", "<0x9F>", "<0xA6>", "<0x99>"]
+
+
+def test_or_the_unknown_token_if_there_are_no_bytes() -> None:
+    base = metadata("spm-no-prefix")
+    kept = [i for i, kind in enumerate(base["tokenizer.ggml.token_type"]) if kind != 6]
+    columns = {key: [base[f"tokenizer.ggml.{key}"][i] for i in kept] for key in ("tokens", "token_type", "scores")}
+    tokenizer = from_metadata(metadata("spm-no-prefix", **columns))
+    assert tokenizer.tokenize("\U0001f999\U0001f999", add_special=False) == [0, 0]
+
+
+def test_long_texts_take_time_in_proportion() -> None:
+    """The worst case, one run that merges everywhere: not the square of its length."""
+    tokenizer = small("spm")
+    seconds = []
+    for n in (10_000, 80_000):
+        start = time.perf_counter()
+        tokenizer.tokenize("  " * (n // 2))
+        seconds.append(time.perf_counter() - start)
+    assert seconds[1] < 30 * seconds[0] + 0.1  # 8 times in proportion, 64 times for the square

@@ -1,0 +1,27 @@
+"""The small vocabularies of tests/fixtures/tokenizers, made by tests/make_fixtures/make_tokenizers.py."""
+
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from pumice.tokenizers import Tokenizer, from_metadata
+
+FOLDER = Path(__file__).parent / "fixtures" / "tokenizers"
+NAMES = ("spm", "spm-phi3", "spm-no-prefix", "bpe", "bpe-gaps", "gemma4", "wpm", "wpm-cased")
+
+
+@cache
+def fixture(name: str) -> dict[str, Any]:
+    return json.loads((FOLDER / f"{name}.json").read_text())
+
+
+def metadata(name: str, **changes: Any) -> dict[str, Any]:
+    """The metadata of a vocabulary; ``changes`` are keys under ``tokenizer.ggml.`` (None: left out)."""
+    changed = fixture(name)["metadata"] | {f"tokenizer.ggml.{key}": value for key, value in changes.items()}
+    return {key: value for key, value in changed.items() if value is not None}
+
+
+@cache
+def small(name: str) -> Tokenizer:
+    return from_metadata(fixture(name)["metadata"])
