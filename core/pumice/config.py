@@ -7,7 +7,6 @@ Maps are merged key by key; every other value, lists included, replaces the one 
 described in docs/configuration.md.
 """
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +24,7 @@ _WORDS = {
     "Input should": "should",
     "an object": "a map",
     "a valid array": "a list",
+    "a valid dictionary": "a map",
     "a valid integer": "an integer",
     "a valid ": "a ",
 }
@@ -132,14 +132,16 @@ def load_config(overrides: Mapping[str, Any] | None = None) -> Config:
     return config
 
 
-def validate(schema: type[BaseModel], data: Mapping[str, Any], source: str, *, partial: bool = False) -> Any:
+def validate(schema: type[BaseModel], data: Mapping[str, Any] | str, source: str, *, partial: bool = False) -> Any:
     """``data`` as an instance of ``schema``; if ``partial``, only check the keys that are there.
 
+    As JSON text, ``data`` may have a list for a tuple and a string for an enumeration, as files have.
     Raises ConfigError with the source, the key and what was expected there.
     """
     try:
-        # As JSON, a strict check still takes a list for a tuple and a string for an enumeration.
-        return schema.model_validate_json(json.dumps(data, default=str), strict=True)
+        if isinstance(data, str):
+            return schema.model_validate_json(data, strict=True)
+        return schema.model_validate(data, strict=True)
     except ValidationError as error:
         for problem in error.errors(include_url=False):
             if not (partial and problem["type"] == "missing"):

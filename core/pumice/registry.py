@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib.metadata
+import json
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -122,7 +123,9 @@ class Registry:
         def register(name: str, cls: type) -> None:
             contract = KINDS[kind]
             if not isinstance(name, str) or not name:
-                raise PluginError(f"the name of a plugin's {kind[:-1]} must be a string that is not empty, not {name!r}")
+                raise PluginError(
+                    f"the name of a plugin's {kind[:-1]} must be a string that is not empty, not {name!r}"
+                )
             if not isinstance(cls, type) or not issubclass(cls, contract):
                 raise PluginError(f"{kind[:-1]} {name!r}: expected a subclass of {contract.__name__}, not {cls!r}")
             if issubclass(cls, Backend) and not dataclasses.is_dataclass(cls.Options):
@@ -198,7 +201,9 @@ def _check_sections(config: Config, registry: Registry) -> None:
         if name in registry.backends:
             schema = _schema(registry.backends[name].Options)
             for key, value in options.items():
-                validate(schema, {key: value}, f"{config.source(name, key)}: {name}", partial=True)
+                validate(
+                    schema, json.dumps({key: value}, default=str), f"{config.source(name, key)}: {name}", partial=True
+                )
         elif name not in absent.union(config.backends):
             hint = did_you_mean(name, [*Config.model_fields, *registry.backends])
             hint = hint or f" (no backend has this name; known: {', '.join(sorted(registry.backends))})"

@@ -1,3 +1,4 @@
+import math
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,13 @@ def test_maps_are_merged_and_lists_replaced(home):
     assert config.backend_options("my") == {"a": 1, "b": [3]}
     assert config.backend_options("other") == {}
     assert config.source("my", "a") == str(user_file(home))
+
+
+def test_free_values_keep_their_type(home):
+    write(home / "pumice.yaml", "sampling: {logit_bias: {5: -.inf, 7: 1}, dry_sequence_breakers: [a]}\nmy: {a: [1]}")
+    config = load_config()
+    assert config.sampling == {"logit_bias": {5: -math.inf, 7: 1}, "dry_sequence_breakers": ["a"]}
+    assert config.backend_options("my") == {"a": [1]}
 
 
 def test_a_relative_xdg_config_home_is_ignored_as_its_specification_says(home, monkeypatch):
