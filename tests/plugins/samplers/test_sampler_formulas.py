@@ -88,6 +88,13 @@ class TestTruncation:
         check(logits, order[n - 1 :], xtc_probability=1.0, xtc_threshold=threshold)
 
 
+def test_a_sum_that_hits_p_exactly() -> None:
+    """Top-p stops when it reaches p; typical, when it exceeds it."""
+    equal = np.zeros(4, np.float32)
+    check(equal, [0, 1], top_p=0.5)
+    check(equal, [0, 1, 2], typical_p=0.5)
+
+
 def test_xtc_leaves_min_keep_or_does_nothing() -> None:
     logits = np.array([2, 2, 2, 0], np.float32)
     check(logits, [2, 3], xtc_probability=1.0, min_keep=2)
