@@ -1,0 +1,57 @@
+"""The handbook says what the code does."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pumice.config import Config
+from pumice_samplers import SAMPLERS
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "tests" / "third_party" / "pumice-example"
+
+
+def read(name: str) -> str:
+    return (ROOT / "docs" / name).read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [*sorted(EXAMPLE.rglob("*.py")), EXAMPLE / "pyproject.toml"], ids=lambda path: path.name
+)
+def test_the_tutorial_shows_the_plugin_that_is_tested(path):
+    language = "python" if path.suffix == ".py" else "toml"
+    assert f"`{path.relative_to(EXAMPLE)}`:\n\n```{language}\n{path.read_text()}```\n" in read("plugins.md")
+
+
+def test_every_key_is_described_with_its_default():
+    rows = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", read("configuration.md"), re.MULTILINE))
+    defaults = yaml.safe_load((ROOT / "registry.yaml").read_text())
+    for key in Config.model_fields:
+        if rows[key] != "see below":
+            assert yaml.safe_load(rows[key].strip("`")) == defaults[key]
+
+
+def test_every_sampler_is_described_with_its_parameters_in_the_default_order():
+    rows = re.findall(r"^\| `(\w+)` \| (.*?) \|", read("configuration.md").partition("## Sampling")[2], re.MULTILINE)
+    assert [name for name, _ in rows][: len(SAMPLERS)] == list(SAMPLERS)
+    assert list(SAMPLERS) == yaml.safe_load((ROOT / "registry.yaml").read_text())["samplers"]
+    for name, described in rows[: len(SAMPLERS)]:
+        fields = {field.name: field for field in dataclasses.fields(SAMPLERS[name])}
+        shown = [yaml.safe_load(part) for part in re.findall(r"`(.*?)`", described)]
+        assert [next(iter(item)) if isinstance(item, dict) else item for item in shown] == list(fields)
+        for item in shown:
+            for parameter, default in item.items() if isinstance(item, dict) else []:
+                field = fields[parameter]
+                factory = field.default_factory
+                assert default == (field.default if factory is dataclasses.MISSING else factory())
+
+
+@pytest.mark.parametrize(
+    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+)
+def test_links_lead_somewhere(path):
+    links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text())
+    assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
