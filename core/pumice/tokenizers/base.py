@@ -73,14 +73,8 @@ class Tokenizer(ABC):
         if not is_unicode(text):
             raise TokenizerError("the text to tokenize is not valid Unicode: it has a lone surrogate")
         ids: list[int] = []
-        after_special = True
         for part in self._partition.split(text, parse_special):
-            if isinstance(part, int):
-                ids.append(part)
-                after_special = True
-            else:
-                ids += self._encode(part, after_special)
-                after_special = False
+            ids += [part] if isinstance(part, int) else self._encode(part)
         return self._before() + ids + self._after() if add_special else ids
 
     def detokenize(self, ids: Iterable[int], *, special: bool = False) -> str:
@@ -139,8 +133,8 @@ class Tokenizer(ABC):
         return [self.eos] if self.add_eos and self.eos is not None else []
 
     @abstractmethod
-    def _encode(self, text: str, after_special: bool) -> list[int]:
-        """The ids of a text without special tokens that begins the input or follows a special token, or does not."""
+    def _encode(self, text: str) -> list[int]:
+        """The ids of a text between special tokens."""
 
     @abstractmethod
     def _decode(self, text: str) -> bytes:

@@ -54,7 +54,7 @@ class BPETokenizer(Tokenizer):
         self._bpe = _build(ids, _merges(metadata, vocabulary), row)
         self._drops = bool(nameless)
 
-    def _encode(self, text: str, after_special: bool) -> list[int]:
+    def _encode(self, text: str) -> list[int]:
         if self._row.byte_level:
             return self._encode_words(text)
         text = text.replace(" ", SPACE)

@@ -46,8 +46,8 @@ class SPMTokenizer(Tokenizer):
         joined = "\0".join(self.vocabulary.tokens)
         return set(pairwise(joined))
 
-    def _encode(self, text: str, after_special: bool) -> list[int]:
-        if after_special and self._space_prefix:
+    def _encode(self, text: str) -> list[int]:
+        if self._space_prefix:
             text = " " + text
         ids: list[int] = []
         for segment in self._segments(text.replace(" ", SPACE)):

@@ -49,7 +49,7 @@ class WPMTokenizer(Tokenizer):
         self._longest = max(map(len, vocabulary.tokens))
         self._words: dict[str, list[int]] = {}
 
-    def _encode(self, text: str, after_special: bool) -> list[int]:
+    def _encode(self, text: str) -> list[int]:
         ids: list[int] = []
         for word in text.translate(self._normalized).split():
             found = self._words.get(word)

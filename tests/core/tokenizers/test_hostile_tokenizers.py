@@ -7,7 +7,7 @@ import pytest
 
 from pumice.errors import TokenizerError
 from pumice.tokenizers import from_metadata
-from tokenizer_fixtures import metadata, small
+from tokenizer_fixtures import fixture, metadata, small
 
 BPE_MERGES = metadata("bpe")["tokenizer.ggml.merges"]
 SPM_TOKENS = metadata("spm")["tokenizer.ggml.tokens"]
@@ -79,6 +79,17 @@ def test_text_with_a_lone_surrogate(name: str) -> None:
 def test_a_run_that_the_patterns_cannot_cut() -> None:
     with pytest.raises(TokenizerError, match="a run too long to cut into words"):
         small("bpe").tokenize(" " * 11_000_000)
+
+
+def test_the_first_of_equal_merges_counts() -> None:
+    tokenizer = from_metadata(metadata("bpe", merges=[*BPE_MERGES, *BPE_MERGES[:50]]))
+    for text, (parsed, _) in fixture("bpe")["cases"]:
+        assert tokenizer.tokenize(text, add_special=False) == parsed
+
+
+def test_an_empty_token_gets_a_name() -> None:
+    tokenizer = from_metadata(metadata("spm", tokens=[*SPM_TOKENS[:-1], ""]))
+    assert tokenizer.token_text(482) == "[EMPTY_482]"
 
 
 def test_arrays_of_numpy_and_missing_types() -> None:

@@ -39,6 +39,23 @@ def test_the_longer_token_is_found_first() -> None:
     assert partition.split("xabbcdab", True) == ["x", 1, 2, 1]
 
 
+def test_a_token_that_begins_with_another_is_found_first() -> None:
+    tokenizer = with_tokens("bpe", {"<x": 4, "<x>": 4})
+    assert tokenizer.detokenize(tokenizer.tokenize("<x>", add_special=False)[:1]) == "<x>"
+
+
+def test_a_user_defined_token_that_ends_a_generation_is_a_control_token() -> None:
+    tokenizer = with_tokens("bpe", {"<end_of_turn>": 4})
+    assert len(tokenizer.tokenize("<end_of_turn>", add_special=False)) == 1
+    assert len(tokenizer.tokenize("<end_of_turn>", add_special=False, parse_special=False)) > 1
+
+
+@pytest.mark.parametrize(("name", "text"), [("spm", "x▁y"), ("bpe", "xĠy")])
+def test_special_tokens_are_written_as_they_are_spelt(name: str, text: str) -> None:
+    tokenizer = with_tokens(name, {text: 4})
+    assert tokenizer.detokenize([tokenizer.n_vocab - 1]) == text
+
+
 def test_stripping() -> None:
     partition = Partition([("<m>", 1)], frozenset(), lstrip={1}, rstrip={1})
     assert partition.split(" a \n<m> \t<m>  b ", True) == [" a", 1, 1, "b "]
