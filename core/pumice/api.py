@@ -215,25 +215,24 @@ class Model:
 
     # --- measuring it
 
-    def bench_prompt(self, n_tokens: int) -> float:
-        """Seconds to read a prompt of ``n_tokens`` random tokens into an empty cache."""
-        return self._bench(n_tokens, self._engine.limits.n_batch)
+    def bench_prompt(self, n_tokens: int, depth: int = 0) -> float:
+        """Seconds to read a prompt of ``n_tokens`` random tokens after ``depth`` others, which are not timed."""
+        return self._bench(n_tokens, self._engine.limits.n_batch, depth)
 
-    def bench_generation(self, n_tokens: int) -> float:
-        """Seconds to compute ``n_tokens`` random tokens one at a time from an empty cache."""
-        return self._bench(n_tokens, 1)
+    def bench_generation(self, n_tokens: int, depth: int = 0) -> float:
+        """Seconds to compute ``n_tokens`` random tokens one at a time after ``depth`` others, which are not timed."""
+        return self._bench(n_tokens, 1, depth)
 
-    def _bench(self, n_tokens: int, n_batch: int) -> float:
+    def _bench(self, n_tokens: int, n_batch: int, depth: int) -> float:
         import numpy as np
 
-        ids = np.random.default_rng(0).integers(0, self.n_vocab, n_tokens).tolist()
-        if n_tokens > self.n_ctx:
-            raise RequestError(f"{n_tokens} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
+        total = depth + n_tokens
+        if total > self.n_ctx:
+            raise RequestError(f"{total} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
+        ids = np.random.default_rng(0).integers(0, self.n_vocab, total).tolist()
         with self._lock:
             self._check_open()
-            started = time.perf_counter()
-            self._engine.evaluate(ids, n_batch)
-            return time.perf_counter() - started
+            return self._engine.measure(ids, n_batch, depth)
 
     # --- ending it
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import click
@@ -18,23 +19,28 @@ from pumice.cli.options import json_option, load_model, load_options, model_argu
     "-p", "--n-prompt", type=click.IntRange(min=0), default=512, show_default=True, help="Tokens of the prompt."
 )
 @click.option("-n", "--n-gen", type=click.IntRange(min=0), default=128, show_default=True, help="Tokens to generate.")
+@click.option(
+    "-d", "--n-depth", type=click.IntRange(min=0), default=0, show_default=True, help="Tokens in the cache before."
+)
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), default=3, show_default=True)
 @json_option
 @load_options
-def command(model: str, n_prompt: int, n_gen: int, repetitions: int, as_json: bool, **options: Any) -> None:
+def command(
+    model: str, n_prompt: int, n_gen: int, n_depth: int, repetitions: int, as_json: bool, **options: Any
+) -> None:
     """Measure tokens/s of MODEL, a GGUF file.
 
-    Of one prompt from an empty cache (pp), and of one token at a time (tg). Each test runs once to warm up,
-    then as often as --repetitions says. 0 tokens leave a test out.
+    Of one prompt (pp), and of one token at a time (tg), after the tokens of --n-depth, which are computed first and
+    not timed. Each test runs once to warm up, then as often as --repetitions says. 0 tokens leave a test out.
     """
     if options["n_ctx"] is None:
-        options["n_ctx"] = max(n_prompt, n_gen, 1)
+        options["n_ctx"] = n_depth + max(n_prompt, n_gen, 1)
     with load_model(model, options) as loaded:
         tests = [("pp", n_prompt, loaded.bench_prompt), ("tg", n_gen, loaded.bench_generation)]
         results = [
             {
-                "test": f"{name}{n_tokens}",
-                **measure(name, n_tokens, repetitions, seconds),
+                "test": f"{name}{n_tokens} @ d{n_depth}" if n_depth else f"{name}{n_tokens}",
+                **measure(name, n_tokens, repetitions, partial(seconds, depth=n_depth)),
                 "backend": ",".join(loaded.backends),
                 "model": model,
             }
@@ -58,7 +64,7 @@ def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int],
 def format_results(results: list[dict[str, Any]]) -> str:
     """A line for each test."""
     lines = [
-        f"{item['test']:<8} {item['tokens_per_second']:10.2f} ± {item['stddev']:.2f} tokens/s on {item['backend']}"
+        f"{item['test']:<14} {item['tokens_per_second']:10.2f} ± {item['stddev']:.2f} tokens/s on {item['backend']}"
         for item in results
     ]
     return "\n".join(lines)

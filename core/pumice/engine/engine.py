@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Sequence as Tokens
 
@@ -97,15 +98,22 @@ class Engine:
             self._cache.release(tables)
         return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
-    def evaluate(self, tokens: Tokens[int], n_batch: int) -> None:
-        """Compute a fresh sequence ``n_batch`` tokens at a time, with logits of each step's last: for measuring."""
+    def measure(self, tokens: Tokens[int], n_batch: int, depth: int) -> float:
+        """Seconds to compute a fresh sequence's tokens after the first ``depth``, ``n_batch`` tokens a step."""
         tables, _ = self._cache.begin([])
         try:
-            for first in range(0, len(tokens), n_batch):
-                part = tokens[first : first + n_batch]
-                self._forward(tables, part, first, outputs=[len(part) - 1])
+            self._evaluate(tables, tokens[:depth], 0, self.limits.n_batch)
+            started = time.perf_counter()
+            self._evaluate(tables, tokens, depth, n_batch)
+            return time.perf_counter() - started
         finally:
             self._cache.release(tables)
+
+    def _evaluate(self, tables: BlockTables, tokens: Tokens[int], n_past: int, n_batch: int) -> None:
+        """Compute ``tokens[n_past:]`` of a lone sequence, with the logits of each step's last token."""
+        for first in range(n_past, len(tokens), n_batch):
+            part = tokens[first : first + n_batch]
+            self._forward(tables, part, first, outputs=[len(part) - 1])
 
     def _forward(
         self, tables: BlockTables, tokens: Tokens[int], n_past: int, outputs: Tokens[int]

@@ -122,6 +122,7 @@ def test_bench_measures_both_tests(run, model):
         assert item["tokens_per_second"] > 1
         assert (item["backend"], item["model"]) == ("numpy", model)
     assert run("bench", model, "-p", "0", "-n", "4", "-r", "1").stdout.startswith("tg4 ")
+    assert run("bench", model, "-p", "0", "-n", "4", "-r", "1", "-d", "9").stdout.startswith("tg4 @ d9 ")
 
 
 def test_bench_counts_after_a_warm_up():

@@ -178,6 +178,18 @@ def test_bad_requests_are_refused(path, prompt, options, message):
         assert model.generate("a", **GREEDY).tokens  # and do no harm
 
 
+def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch):
+    steps = []
+    with pumice.load(path, n_batch=4, n_ctx=64, **EXACT) as model:
+        run = model._runner.run
+        monkeypatch.setattr(model._runner, "run", lambda batch: steps.append(len(batch.tokens)) or run(batch))
+        assert model.bench_generation(3, depth=6) > 0
+        assert model.bench_prompt(6, depth=2) > 0
+        with pytest.raises(pumice.PumiceError, match="65 tokens do not fit"):
+            model.bench_generation(1, depth=64)
+    assert steps == [4, 2, 1, 1, 1, 2, 4, 2]
+
+
 def test_a_closed_model_says_so(path):
     model = pumice.load(path, **EXACT)
     stream = model.stream("a", **GREEDY)
