@@ -16,6 +16,8 @@ Norm = Callable[[GraphBuilder, Tensor, str], Tensor]
 
 SMALLEST_WEIGHT_SUM = 2.0**-14  # the least normal float16; keeps normalized expert weights finite
 
+HUGE = 1e30
+
 
 def width(x: Tensor) -> int:
     """Values in the last axis."""
@@ -187,13 +189,27 @@ def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tu
     gate = {"softmax": g.softmax, "sigmoid": g.sigmoid}.get(experts.gating)
     probabilities = gate(logits) if gate else logits
     bias = g.find_weight(f"{blk}exp_probs_b.bias", (experts.n_expert,))
-    ids = g.top_k(probabilities if bias is None else probabilities + bias, experts.n_expert_used)
+    preference = probabilities if bias is None else probabilities + bias
+    if experts.n_group > 1:
+        preference = _keep_best_groups(g, preference, experts)
+    ids = g.top_k(preference, experts.n_expert_used)
     weights = g.gather(probabilities, ids)
     if experts.gating == "softmax_of_chosen":
         weights = g.softmax(weights)
     if experts.normalize:
         weights = weights / g.clamp(g.sum(weights, axis=-1, keepdims=True), SMALLEST_WEIGHT_SUM, float("inf"))
     return ids, weights * experts.scale
+
+
+def _keep_best_groups(g: GraphBuilder, preference: Tensor, experts: Experts) -> Tensor:
+    """Puts experts out of reach whose group is not among the best by the sum of its two best experts."""
+    tokens, n_group = preference.shape[0], experts.n_group
+    grouped = preference.reshape(tokens, n_group, experts.n_expert // n_group)
+    scores = g.sum(g.gather(grouped, g.top_k(grouped, 2)), axis=-1)
+    best = g.gather(scores, g.top_k(scores, experts.n_group_used))
+    worst_kept = g.slice(best, experts.n_group_used - 1, experts.n_group_used)
+    penalty = g.clamp((scores + worst_kept * -1.0) * HUGE, -HUGE, 0.0)  # 0 where the group is kept
+    return (grouped + penalty.reshape(tokens, n_group, 1)).reshape(tokens, experts.n_expert)
 
 
 def _gate_and_up(
@@ -229,8 +245,9 @@ def embedding(g: GraphBuilder, n_embd: int) -> Tensor:
 
 def output_head(g: GraphBuilder, x: Tensor) -> Tensor:
     """Logits ``[n_outputs, n_vocab]``; a file without ``output.weight`` uses the token embeddings again."""
-    name = "output" if g.find_weight("output.weight") else "token_embd"
-    return linear(g, x, name, _n_vocab(g))
+    shape = (_n_vocab(g), width(x))
+    weight = g.find_weight("output.weight", shape) or g.weight("token_embd.weight", shape)
+    return project(g, x, weight, g.find_weight("output.bias", shape[:1]), find_scale(g, "output"))
 
 
 def _n_vocab(g: GraphBuilder) -> int:

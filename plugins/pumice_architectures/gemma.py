@@ -56,12 +56,12 @@ class Gemma2(Gemma):
         """Positions that layer ``i`` attends to; 0 for all."""
         return sliding_window(self.hparams, self.default_window) if is_sliding(self.hparams, i, self.period) else 0
 
-    def rope(self, g: GraphBuilder, i: int) -> Rope:
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
-        assert rope is not None
-        if self.window(i):
-            rope = replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
-        return rope
+        return self.sliding_rope(rope) if rope and self.window(i) else rope
+
+    def sliding_rope(self, rope: Rope) -> Rope:
+        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
 
     def final_softcap(self) -> float:
         return number(self.hparams, "final_logit_softcapping", 30.0)
@@ -77,13 +77,8 @@ class Gemma3(Gemma2):
     def attention_options(self, i: int) -> dict[str, Any]:
         return {"scale": self.attention_scale(i), "window": self.window(i), "norm": self.norm}
 
-    def rope(self, g: GraphBuilder, i: int) -> Rope:
-        rope = Gemma.rope(self, g, i)
-        assert rope is not None
-        if self.window(i):
-            base = frequency_base(self.hparams, "rope.freq_base_swa")
-            rope = replace(rope, freq_base=base, freq_scale=1.0)
-        return rope
+    def sliding_rope(self, rope: Rope) -> Rope:
+        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
 
     def final_softcap(self) -> float:
         return number(self.hparams, "final_logit_softcapping", 0.0)

@@ -70,8 +70,8 @@ def is_sliding(hparams: HParams, layer: int, period: int) -> bool:
 def sliding_window(hparams: HParams, default: int = 0) -> int:
     """Positions a sliding layer attends to; 0 if the model has no such layers."""
     window = hparams.int("attention.sliding_window", default)
-    if window < 0:
-        raise wrong(hparams, "attention.sliding_window", f"is {window}, it must not be negative")
+    if not 0 <= window < 2**31:
+        raise wrong(hparams, "attention.sliding_window", f"is {window}, it must be at least 0 and below 2^31")
     return window
 
 
@@ -85,6 +85,8 @@ class Experts:
     gating: str = "softmax"
     normalize: bool = True
     scale: float = 1.0
+    n_group: int = 1  # experts are chosen from the best n_group_used of these
+    n_group_used: int = 1
 
 
 def n_expert(hparams: HParams) -> int:
@@ -97,9 +99,13 @@ def read_experts(hparams: HParams, layer: int, *, gating: str = "softmax", norma
     used = count(hparams, "expert_used_count", layer)
     if used > total:
         raise wrong(hparams, "expert_used_count", f"is {used}, more than the {total} experts there are")
-    if hparams.int("expert_group_count", 0) > 1:
-        raise wrong(hparams, "expert_group_count", "is above 1: choosing experts in groups is not supported")
+    n_group = hparams.int("expert_group_count", 0) or 1
+    n_group_used = hparams.int("expert_group_used_count", 0) or 1
+    if n_group < 1 or total % n_group:
+        raise wrong(hparams, "expert_group_count", f"is {n_group}, which does not divide {total} experts")
+    if not 1 <= n_group_used <= n_group:
+        raise wrong(hparams, "expert_group_used_count", f"is {n_group_used} of {n_group} groups")
     n_ff = count(hparams, "expert_feed_forward_length", layer, default=0, low=0)
     n_ff = n_ff or count(hparams, "feed_forward_length", layer)
     scale = number(hparams, "expert_weights_scale", 0.0) or 1.0  # 0: unset
-    return Experts(total, used, n_ff, gating, normalize, scale)
+    return Experts(total, used, n_ff, gating, normalize, scale, n_group, n_group_used)

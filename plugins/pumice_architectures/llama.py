@@ -39,7 +39,7 @@ class Mistral3(Llama):
             neox=self.neox,
             mscale_all_dim=number(self.hparams, "rope.scaling.yarn_log_multiplier", 0.0),
             betas=(
-                number(self.hparams, "rope.scaling.yarn_beta_fast", 32.0),
-                number(self.hparams, "rope.scaling.yarn_beta_slow", 1.0),
+                number(self.hparams, "rope.scaling.yarn_beta_fast", 32.0, low=1e-3),
+                number(self.hparams, "rope.scaling.yarn_beta_slow", 1.0, low=1e-3),
             ),
         )

@@ -12,6 +12,7 @@ from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 from pumice_architectures.hyper import number, wrong
 
 SCALINGS = ("none", "linear", "yarn", "longrope")
+SMALLEST_FACTOR = 0.001  # well below any in use, and far from where YaRN's logarithms break down
 
 
 @dataclass(frozen=True)
@@ -63,8 +64,7 @@ def read_rope(
     scaling = hparams.str("rope.scaling.type", "linear")
     if scaling not in SCALINGS:
         raise wrong(hparams, "rope.scaling.type", f"is {scaling!r}, known are {', '.join(SCALINGS)}")
-    factor = number(hparams, "rope.scaling.factor", number(hparams, "rope.scale_linear", 0.0)) or 1.0
-    factor = 1.0 if scaling == "none" else factor
+    factor = 1.0 if scaling == "none" else scaling_factor(hparams)
     n_ctx_orig = original_context(hparams)
     n_rot = hparams.int("rope.dimension_count", head_dim)
     attn_factor = _yarn_attn_factor(factor, mscale, mscale_all_dim) if scaling == "yarn" else 1.0
@@ -80,6 +80,15 @@ def read_rope(
         n_ctx_orig=n_ctx_orig,
         factors=_frequency_factors(g, n_rot, n_ctx_orig),
     )
+
+
+def scaling_factor(hparams: HParams) -> float:
+    """How many times longer the context is to be; ``rope.scale_linear`` is the key of old files."""
+    key = "rope.scaling.factor"
+    factor = number(hparams, key, number(hparams, "rope.scale_linear", 0.0)) or 1.0
+    if factor < SMALLEST_FACTOR:
+        raise wrong(hparams, key, f"is {factor:g}, it must be 0 or at least {SMALLEST_FACTOR}")
+    return factor
 
 
 def original_context(hparams: HParams) -> int:

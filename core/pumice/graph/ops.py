@@ -241,7 +241,7 @@ class Ops:
         return self._node("top_k", (x,), (*x.shape[:-1], k), "i32", k=k)
 
     def gather(self, x: Tensor, ids: Tensor) -> Tensor:
-        """``x [t, n]`` at int32 ``ids [t, k]`` of each row: ``[t, k]``."""
+        """``x [..., n]`` at int32 ``ids [..., k]`` of each row: ``[..., k]``."""
         return self._node("gather", (x, ids), ids.shape)
 
     def sum(self, x: Tensor, axis: int, keepdims: bool = False) -> Tensor:
