@@ -1,0 +1,182 @@
+"""What a wrong file leads to: a ModelError that names what is wrong, never another exception, never a long wait."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from pumice.gguf import GGUFFile
+from pumice.graph import Graph, GraphBuilder
+from pumice.plugin import GGUFTensor, HParams, ModelError
+from pumice_architectures import ARCHITECTURES
+from tiny_models import N_CTX
+from tiny_zoo import DEEP, FAMILIES, ZOO
+
+SHALLOW = [name for name in FAMILIES if name not in DEEP]
+HOSTILE = [0, 1, 3, 7, 2**31 - 1, 2**32 - 1, 2**63, -1, 0.0, -1.0, 1e-30, float("nan"), float("inf"), True, "text", []]
+
+
+@dataclasses.dataclass
+class File:
+    """What an architecture sees of a file, and free to be changed."""
+
+    metadata: dict[str, Any]
+    tensors: Mapping[str, GGUFTensor]
+
+    def key(self, name: str) -> str:
+        return f"{self.metadata['general.architecture']}.{name}"
+
+    def build(self, **changes: Any) -> Graph:
+        """Trace with metadata changed: ``None`` removes a key, ``__`` in a name stands for a point."""
+        metadata = self.metadata | {self.key(name.replace("__", ".")): value for name, value in changes.items()}
+        hparams = HParams({key: value for key, value in metadata.items() if value is not None})
+        architecture = ARCHITECTURES[hparams.architecture](hparams)
+        g = GraphBuilder(self.tensors, architecture.n_layer, N_CTX)
+        return g.finish(architecture.build(g))
+
+    def refusal(self, **changes: Any) -> str:
+        """The ModelError's message, empty if there is none; any other exception is the test's failure."""
+        try:
+            self.build(**changes)
+        except ModelError as error:
+            return str(error)
+        return ""
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("models")
+    opened: dict[str, File] = {}
+
+    def get(name: str) -> File:
+        if name not in opened:
+            file = GGUFFile.open(ZOO[name]().write(folder / f"{name}.gguf"))
+            opened[name] = File(dict(file.metadata), file.tensors)
+        return dataclasses.replace(opened[name])
+
+    return get
+
+
+@pytest.mark.parametrize("name", SHALLOW)
+def test_missing_tensor_is_named(files: Any, name: str) -> None:
+    """Unless it is one that models may lack, or that has an alternative."""
+    file = files(name)
+    tensors = file.tensors
+    n_missed = 0
+    for tensor in tensors:
+        file.tensors = {key: value for key, value in tensors.items() if key != tensor}
+        wanted = tensor.replace("ffn_gate_up_exps", "ffn_gate_exps").replace("attn_qkv", "attn_q")
+        refusal = file.refusal()
+        assert f"tensor {wanted} is missing" in refusal or (not refusal and may_be_absent(tensor))
+        n_missed += bool(refusal)
+    assert n_missed > 5
+
+
+def may_be_absent(tensor: str) -> bool:
+    optional = ("output.weight", "_norm_2.weight", ".scale", "rope_factors_long.weight", "rope_factors_short.weight")
+    of_some = ("rope_freqs.weight", "attn_q_norm.weight", "blk.0.ffn_norm.weight", "blk.1.ffn_norm.weight")
+    return tensor.endswith((".bias", *optional)) or tensor.endswith(of_some)
+
+
+@pytest.mark.parametrize("axis", [0, -1])
+@pytest.mark.parametrize("name", [name for name in SHALLOW if not name.startswith("phi3")])
+def test_misshapen_tensor_is_named(files: Any, name: str, axis: int) -> None:
+    file = files(name)
+    tensors = file.tensors
+    for tensor in tensors.values():
+        if (tensor.name, axis) == ("token_embd.weight", 0):
+            continue  # more tokens are another valid model
+        shape = list(tensor.shape)
+        shape[axis] += 1
+        file.tensors = tensors | {tensor.name: dataclasses.replace(tensor, shape=tuple(shape))}
+        with pytest.raises(ModelError, match=tensor.name.replace(".", r"\.")):
+            file.build()
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["block_count", "embedding_length", "context_length", "attention.head_count", "attention.layer_norm_rms_epsilon"],
+)
+def test_missing_and_negative_hyperparameters_are_named(files: Any, key: str) -> None:
+    file = files("llama-bias")
+    name = key.replace(".", "__")
+    with pytest.raises(ModelError, match=f"llama.{key} is missing"):
+        file.build(**{name: None})
+    with pytest.raises(ModelError, match=rf"llama.{key} is -?\d+.*, it must be"):
+        file.build(**{name: -1 if name != "attention__layer_norm_rms_epsilon" else -1.0})
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("llama-bias", {"attention__head_count": 0}, "head_count is 0"),
+        ("llama-bias", {"attention__head_count": 3}, "not a multiple of 2 key heads"),
+        ("llama-bias", {"attention__head_count_kv": [2]}, "at least 2 values"),
+        ("llama-bias", {"attention__head_count_kv": [2, "x"]}, "'x' for layer 1"),
+        ("llama-bias", {"attention__head_count": 128, "attention__key_length": None}, "leave none for each head"),
+        ("llama-bias", {"attention__head_count": 2**31}, "attn_q.weight has shape"),
+        ("llama-bias", {"rope__dimension_count": 7}, "n_rot 7 must be even"),
+        ("llama-bias", {"rope__dimension_count": 18}, "n_rot 18 must be even, at most 16"),
+        ("rope-yarn", {"rope__scaling__factor": 1e-30}, "1e-30, it must be 0 or at least"),
+        ("rope-yarn-betas", {"rope__scaling__yarn_beta_fast": 0.0}, "beta_fast is 0.0"),
+        ("gemma2", {"attention__sliding_window": 2**32 - 1}, "sliding_window is 4294967295"),
+        ("llama-bias", {"embedding_length": "wide"}, "'wide', expected an integer"),
+        ("llama-bias", {"rope__scaling__type": "cubic"}, "'cubic', known are"),
+        ("llama-bias", {"rope__freq_base": float("nan")}, "freq_base is nan"),
+        ("llama-moe", {"expert_used_count": 5}, "5, more than the 4 experts"),
+        ("llama-moe", {"expert_used_count": 0}, "expert_used_count is 0"),
+        ("llama-moe", {"expert_count": 8}, "ffn_gate_inp.weight has shape"),
+        ("deepseek2-v3", {"expert_group_count": 5}, "5, which does not divide 12 experts"),
+        ("deepseek2-v3", {"expert_group_used_count": 5}, "5 of 4 groups"),
+        ("deepseek2-v3", {"expert_group_count": 12}, "cannot take 2 of"),
+        ("deepseek2", {"expert_gating_func": 9}, "9, known are"),
+        ("gptneox", {"use_parallel_residual": None}, "use_parallel_residual is missing"),
+        ("gpt2", {"context_length": 128}, "position_embd.weight has shape"),
+        ("granite", {"logit_scale": 0.0}, "logit_scale is 0"),
+        ("mamba", {"ssm__state_size": 0}, "state_size is 0"),
+    ],
+)
+def test_impossible_hyperparameters(files: Any, name: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        files(name).build(**changes)
+
+
+def test_more_context_than_learned_positions(files: Any) -> None:
+    file = files("gpt2")
+    hparams = HParams(file.metadata)
+    with pytest.raises(ModelError, match=f"use n_ctx={N_CTX} or less"):
+        ARCHITECTURES["gpt2"](hparams).build(GraphBuilder(file.tensors, 2, N_CTX + 1))
+
+
+@pytest.mark.parametrize("name", SHALLOW)
+def test_any_block_count_stops_at_the_first_missing_layer(files: Any, name: str) -> None:
+    file = files(name)
+    n_layer = 1 + max(int(tensor.split(".")[1]) for tensor in file.tensors if tensor.startswith("blk."))
+    started = time.perf_counter()
+    with pytest.raises(ModelError, match=rf"blk\.{n_layer}\.|at least \d+ values"):
+        file.build(block_count=2**32, nextn_predict_layers=0)
+    assert time.perf_counter() - started < 1
+
+
+@pytest.mark.parametrize(
+    "name", ["llama-moe", "gemma3", "gpt-oss-yarn", "deepseek2-v3", "mamba", "granitemoe", "olmo3"]
+)
+def test_every_hostile_value_of_every_key(files: Any, name: str) -> None:
+    """The model is traced or refused; nothing else happens, and it happens at once."""
+    file = files(name)
+    started = time.perf_counter()
+    keys = [key.split(".", 1)[1] for key in file.metadata if key.startswith(file.key(""))]
+    for key in [
+        *keys,
+        "rope.scaling.factor",
+        "rope.scaling.type",
+        "rope.freq_base",
+        "attention.sliding_window_pattern",
+    ]:
+        for value in HOSTILE:
+            assert "\n" not in file.refusal(**{key: value})
+    assert time.perf_counter() - started < 10

@@ -1,0 +1,133 @@
+"""The bundled architectures against llama.cpp, and against themselves where scheduling must not matter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pumice
+from gguf_files import write_gguf
+from pumice_architectures import ARCHITECTURES
+from tiny_models import IDS, N_CTX, TinyModel, llama, weights
+from tiny_zoo import DEEP, FAMILIES, ROPES, ZOO
+
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
+SHARED_MODELS = [
+    "command-r-dense",
+    "deepseek2-moe",
+    "exaone4-dense",
+    "falcon-dense",
+    "gemma-dense",
+    "gemma2-dense",
+    "gemma3-dense",
+    "gpt-oss-moe",
+    "gpt2-dense",
+    "gptneox-dense",
+    "granite-dense",
+    "llama-dense",
+    "llama-moe",
+    "mamba-dense",
+    "mistral3-dense",
+    "olmo2-dense",
+    "phi2-dense",
+    "phi3-dense",
+    "qwen2-dense",
+    "qwen3-dense",
+    "qwen3moe-moe",
+    "smollm3-dense",
+    "stablelm-dense",
+    "starcoder2-dense",
+]
+SHARED_IDS = [(7 * i + 3) % 128 for i in range(24)]
+
+# llama.cpp looks GELU up in a table of float16 numbers. Its rounding grows through the 46 layers of one model.
+LIMITS = {"gemma2-27b": 1e-5}
+
+
+def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
+    with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch) as model:
+        return model.logits(ids)
+
+
+def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Mean squared error, normalized by the mean square of what is expected."""
+    assert actual.shape == expected.shape
+    return float(np.mean((actual - expected) ** 2) / np.mean(expected**2))
+
+
+@pytest.fixture(scope="module")
+def tiny_logits() -> Any:
+    with np.load(FIXTURE) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("name", SHARED_MODELS)
+def test_llama_cpp_test_models(shared: Path, name: str) -> None:
+    with np.load(shared / "archs" / "expected_logits.npz") as expected:
+        assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-6
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_tiny_models(tmp_path: Path, tiny_logits: Any, name: str) -> None:
+    path = ZOO[name]().write(tmp_path / "model.gguf")
+    assert error(logits(path, IDS), tiny_logits[name]) < LIMITS.get(name, 1e-6)
+
+
+def test_every_architecture_has_tiny_models() -> None:
+    assert {make().architecture for make in ZOO.values()} == set(ARCHITECTURES)
+
+
+def test_every_scaling_shows(tiny_logits: Any) -> None:
+    """Logits that no scaling changed would prove nothing."""
+    for name in ROPES:
+        alike = error(tiny_logits[name], tiny_logits["rope-plain"])
+        assert (alike == 0) == (name in ("rope-plain", "rope-none"))
+        assert alike == 0 or alike > 1e-3
+
+
+@pytest.mark.parametrize("name", ["rope-yarn-temperature", *(name for name in FAMILIES if name not in DEEP)])
+def test_batching_does_not_change_logits(tmp_path: Path, name: str) -> None:
+    """Not for deep models: their random layers make 1e-4 of one last bit of the embeddings."""
+    path = ZOO[name]().write(tmp_path / "model.gguf")
+    at_once = logits(path, IDS)
+    largest = max(1.0, float(np.abs(at_once).max()))
+    for n_batch in (1, 5, 17):
+        assert np.abs(logits(path, IDS, n_batch) - at_once).max() < 1e-5 * largest
+
+
+def test_layers_of_different_sizes(tmp_path: Path) -> None:
+    """Fewer key heads are the same as repeated ones, a smaller feed-forward block the same as one with zeros."""
+    model = llama(n_layer=2)
+    head_dim, n_head, n_ff = 16, 4, 96
+    tensors = {name: weights(name, shape) for name, shape in model.shapes.items()}
+    for name in ("blk.1.attn_k.weight", "blk.1.attn_v.weight"):
+        tensors[name] = tensors[name][:head_dim]
+    for name in ("blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"):
+        tensors[name] = tensors[name][: n_ff // 2]
+    tensors["blk.1.ffn_down.weight"] = tensors["blk.1.ffn_down.weight"][:, : n_ff // 2]
+    varied = _write(
+        model, tensors, tmp_path / "varied.gguf", {"head_count_kv": [2, 1], "feed_forward_length": [n_ff, n_ff // 2]}
+    )
+
+    for name in ("blk.1.attn_k.weight", "blk.1.attn_v.weight"):
+        tensors[name] = np.tile(tensors[name], (n_head, 1))
+    for name in ("blk.0.attn_k.weight", "blk.0.attn_v.weight"):
+        tensors[name] = np.repeat(tensors[name].reshape(2, head_dim, -1), 2, axis=0).reshape(n_head * head_dim, -1)
+    for name in ("blk.1.ffn_gate.weight", "blk.1.ffn_up.weight"):
+        tensors[name] = np.pad(tensors[name], ((0, n_ff // 2), (0, 0)))
+    tensors["blk.1.ffn_down.weight"] = np.pad(tensors["blk.1.ffn_down.weight"], ((0, 0), (0, n_ff // 2)))
+    uniform = _write(model, tensors, tmp_path / "uniform.gguf", {"head_count_kv": n_head, "feed_forward_length": n_ff})
+
+    assert error(logits(varied, IDS), logits(uniform, IDS)) < 1e-10
+
+
+def _write(model: TinyModel, tensors: dict[str, Any], path: Path, changes: dict[str, Any]) -> Path:
+    metadata = {f"llama.{key}": value for key, value in model.metadata.items()}
+    metadata["llama.attention.head_count_kv"] = changes["head_count_kv"]
+    metadata["llama.feed_forward_length"] = changes["feed_forward_length"]
+    metadata |= {"general.architecture": "llama", "tokenizer.ggml.model": "no_vocab"}
+    return write_gguf(path, metadata, tensors)
