@@ -5,7 +5,9 @@ To add one, add a row (or a name to a row): ``names`` are the values of the GGUF
 that the ones before it left: a match is a piece, and so is the text between two matches. The syntax is
 Oniguruma's, as in Hugging Face ``tokenizers``, which runs them.
 
-A case-insensitive ``(?i:'s)`` of a model is spelt ``'[sS]`` here, because Unicode folds ``ſ`` to ``s``.
+A case-insensitive ``(?i:'s)`` of a model is spelt ``'[sS]`` here, because Unicode folds ``ſ`` to ``s``. Where llama.cpp
+only approximates a pattern (its regular expressions know no capitals, and no white space but one, beyond ASCII), the
+model's own stands here: the o200k family (gpt-4o, tekken, kimi-k2, …), and deepseek-llm and -coder.
 """
 
 from collections.abc import Mapping

@@ -76,7 +76,7 @@ def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, def
         if not 0 <= found < len(vocabulary):
             raise TokenizerError(f"{PREFIX}{key} is {found}, outside the vocabulary of {len(vocabulary)} tokens")
         return found
-    return default if default is not None and default < len(vocabulary) else None
+    return default if default is not None and 0 <= default < len(vocabulary) else None
 
 
 def _end_of_generation(metadata: Mapping[str, Any], vocabulary: Vocabulary, eos: int | None) -> frozenset[int]:
