@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from gguf_files import write_gguf
 
+from gguf_files import write_gguf
 from pumice.backend import Backend, Batch, Limits
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder, Tensor, place, plan_memory
@@ -38,7 +38,7 @@ def limits(windows: tuple[int, ...] = (0,), kv_type: str = "f32", n_seqs: int = 
         n_outputs=64,
         n_seqs=n_seqs,
         block_size=BLOCK_SIZE,
-        n_blocks={window: 8 * n_seqs for window in windows},
+        n_blocks=dict.fromkeys(windows, 8 * n_seqs),
         kv_type=kv_type,
     )
 
@@ -54,7 +54,7 @@ def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[in
         output_ids=np.arange(starts[-1], dtype=np.int32),
         seq_starts=starts,
         slots=np.arange(len(lengths), dtype=np.int32)[::-1].copy(),
-        block_tables={window: tables for window in windows},
+        block_tables=dict.fromkeys(windows, tables),
     )
 
 

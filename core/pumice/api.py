@@ -175,7 +175,6 @@ class Model:
         *,
         max_tokens: int | None = 128,
         stop: str | Sequence[str] = (),
-        ignore_eos: bool = False,
         context_shift: bool = False,
         **sampling: Any,
     ) -> Completion:
@@ -184,15 +183,14 @@ class Model:
         Args:
             max_tokens: most tokens to generate; None: until the model ends, or the context is full.
             stop: strings that end the generation; they are left out.
-            ignore_eos: go on after an end-of-generation token.
             context_shift: when the context is full, forget its older half and go on.
-            sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ...
+            sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
+                ignore_eos, ...
 
         Raises RequestError for a prompt that does not fit or a wrong parameter.
         """
         options = {
             "max_tokens": max_tokens,
-            "ignore_eos": ignore_eos,
             "context_shift": context_shift,
             **sampling,
         }
@@ -261,7 +259,6 @@ class Model:
         self,
         prompt: Prompt,
         max_tokens: int | None,
-        ignore_eos: bool,
         context_shift: bool,
         sampling: Mapping[str, Any],
     ) -> EngineSequence:
@@ -275,7 +272,7 @@ class Model:
             ids,
             Chain.build(self._registry.samplers, self.config.samplers, params, context),
             max_tokens if max_tokens is not None else sys.maxsize,
-            tokenizer.eog if tokenizer and not ignore_eos else frozenset(),
+            tokenizer.eog if tokenizer else frozenset(),
             context_shift,
             n_keep=1 if tokenizer and ids[:1] == [tokenizer.bos] else 0,
         )
@@ -323,12 +320,11 @@ class Stream(Iterator[Piece]):
         stop: str | Sequence[str] = (),
         *,
         max_tokens: int | None = 128,
-        ignore_eos: bool = False,
         context_shift: bool = False,
         **sampling: Any,
     ) -> None:
         self._model = model
-        self._sequence = model._add(prompt, max_tokens, ignore_eos, context_shift, sampling)
+        self._sequence = model._add(prompt, max_tokens, context_shift, sampling)
         self._sequence.on_token = self._take
         self._text = TextStream(model._tokenizer_or_none, [stop] if isinstance(stop, str) else stop)
         self._pieces: deque[Piece] = deque()

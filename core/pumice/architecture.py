@@ -55,6 +55,8 @@ class HParams:
         value = self._get(key, default)
         if isinstance(value, (bool, int, float)):
             return [value] * n_layer
+        if isinstance(value, builtins.str):
+            raise self._wrong(key, value, "a value for each layer")
         values = value.tolist() if hasattr(value, "tolist") else list(value)
         if len(values) < n_layer:
             raise self._wrong(key, f"{len(values)} values", f"at least {n_layer} values, one a layer")

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 import pytest
-from graphs import Case, Graphed, batch, limits
-from pumice_numpy import NumpyBackend
 from scipy import special
 
+from graphs import Case, Graphed, batch, limits
 from pumice.gguf import GGMLType, dequantize, quantize
+from pumice_numpy import NumpyBackend
 
 rng = np.random.default_rng(1)
 
