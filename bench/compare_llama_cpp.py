@@ -1,0 +1,336 @@
+"""Pumice and llama.cpp side by side: tokens/s, time to the first token, peak memory.
+
+    python bench/compare_llama_cpp.py model.gguf [more.gguf ...] [--load] [--json results.json]
+
+Each engine has its own process with the model loaded once. They take turns, so that both see the same machine;
+the one that waits does not compute. Each row is written when it is measured: the median of the repetitions, the
+lowest and the highest, and the ratio of the medians.
+
+llama.cpp is used through llama-cpp-python's C interface with llama-bench's settings: every core, 16-bit cache, flash
+attention and mmap as it chooses, random tokens. Pumice gets the same context, batch and cache type.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+ENGINES = ("pumice", "llama.cpp")
+SETTLE_SECONDS = 0.3
+"""Between turns. Longer than threads of either engine wait actively for more work."""
+BUSY_WHEN_IDLE = 0.05
+"""Cores that a waiting engine may use before its rival's numbers are in doubt."""
+
+
+class BenchError(Exception):
+    """Says in one line what is wrong, and what to do."""
+
+
+@dataclass(frozen=True)
+class Test:
+    """A speed to measure: ``kind`` pp or tg, of ``n_tokens`` after ``depth`` others."""
+
+    kind: str
+    n_tokens: int
+    depth: int = 0
+
+    @classmethod
+    def parse(cls, text: str) -> "Test":
+        match = re.fullmatch(r"(pp|tg)([1-9]\d*)(?:@d?(\d+))?", text)
+        if not match:
+            raise argparse.ArgumentTypeError(f"{text!r} is no test; they look like pp512, tg64 and tg64@2048")
+        return cls(match[1], int(match[2]), int(match[3] or 0))
+
+    def __str__(self) -> str:
+        return f"{self.kind}{self.n_tokens}" + (f" @ d{self.depth}" if self.depth else "")
+
+
+@dataclass(frozen=True)
+class Row:
+    """All repetitions of one measurement, by engine."""
+
+    model: str
+    name: str
+    unit: str
+    samples: dict[str, list[float]]
+
+    @property
+    def ratio(self) -> float | None:
+        """Median of Pumice over median of llama.cpp."""
+        if not all(self.samples.get(engine) for engine in ENGINES):
+            return None
+        ours, theirs = (statistics.median(self.samples[engine]) for engine in ENGINES)
+        return ours / theirs
+
+    def markdown(self) -> str:
+        ratio = "-" if self.ratio is None else f"{self.ratio:.2f}"
+        spreads = [spread(self.samples.get(engine, [])) for engine in ENGINES]
+        return markdown_row([self.model, f"{self.name}, {self.unit}", *spreads, ratio])
+
+    def as_dict(self) -> dict[str, Any]:
+        medians = {engine: statistics.median(values) for engine, values in self.samples.items() if values}
+        return {**asdict(self), "medians": medians, "ratio": self.ratio}
+
+
+def spread(values: list[float]) -> str:
+    """Median, lowest and highest."""
+    if not values:
+        return "-"
+    digits = max(0, 3 - len(str(int(max(values)))))
+    middle, low, high = (f"{value:.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
+    return f"{middle} ({low} to {high})"
+
+
+def markdown_row(cells: list[str]) -> str:
+    return "| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(cells, (24, 30, 24, 24, 6), strict=True)) + " |"
+
+
+@dataclass
+class Engine:
+    """An engine's process, from its start until ``close``."""
+
+    name: str
+    python: str
+    settings: dict[str, Any]
+    about: str = ""
+    load_seconds: float = 0.0
+    peak_bytes: int | None = None
+    _idle_cpu_seconds: float = 0.0
+    _idle_seconds: float = 0.0
+    _idle_since: float = 0.0
+
+    def __post_init__(self) -> None:
+        script = Path(__file__).with_name("engine_process.py")
+        try:
+            self._process = subprocess.Popen(
+                [self.python, str(script), self.name, json.dumps(self.settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        except OSError as error:
+            raise BenchError(f"cannot run {self.python}: {error.strerror}; correct --python") from None
+        try:
+            loaded = self._reply()
+        except BaseException:
+            self.close()
+            raise
+        self.about, self.load_seconds = loaded["about"], loaded["load_seconds"]
+        self._idle_since = time.perf_counter()
+
+    def ask(self, test: str, settle_seconds: float = 0.0, **arguments: int) -> float:
+        """Seconds that a test took; the answer comes ``settle_seconds`` after its end."""
+        assert self._process.stdin
+        self._idle_seconds += time.perf_counter() - self._idle_since
+        request = {"test": test, "settle_seconds": settle_seconds, **arguments}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        reply = self._reply()
+        self._idle_cpu_seconds += reply["idle_cpu_seconds"]
+        self.peak_bytes = reply["peak_bytes"]
+        self._idle_since = time.perf_counter()
+        return float(reply["seconds"])
+
+    @property
+    def busy_when_idle(self) -> float:
+        """Cores in use while nothing was asked."""
+        return self._idle_cpu_seconds / self._idle_seconds if self._idle_seconds else 0.0
+
+    def close(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            raise BenchError(f"{self.name}: its process ended with status {self._process.wait()}")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise BenchError(f"{self.name}: {reply['error']}")
+        return reply
+
+
+class Comparison:
+    """Measures models, one after the other, with the engines that were asked for."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._engines: list[str] = [arguments.only] if arguments.only else list(ENGINES)
+        self._pythons = {"pumice": sys.executable, "llama.cpp": arguments.python}
+        self._tests: list[Test] = arguments.tests
+        self._repetitions: int = arguments.repetitions
+        self._measure_load: bool = arguments.load
+        self._settings = {
+            "backend": arguments.backend,
+            "n_gpu_layers": arguments.n_gpu_layers,
+            "n_threads": arguments.threads,
+            "n_batch": 512,
+            "n_ctx": max([test.depth + test.n_tokens for test in self._tests], default=512),
+        }
+        self.about: dict[str, str] = {}
+
+    def rows(self, model: Path) -> Iterator[Row]:
+        if self._tests:
+            yield from self._speeds(model)
+        if self._measure_load:
+            yield from self._loads(model)
+
+    def _start(self, name: str, model: Path) -> Engine:
+        engine = Engine(name, self._pythons[name], {**self._settings, "path": str(model)})
+        self.about[name] = engine.about
+        return engine
+
+    def _speeds(self, model: Path) -> Iterator[Row]:
+        engines: list[Engine] = []
+        try:
+            for name in self._engines:
+                engines.append(self._start(name, model))
+            for test in self._tests:
+                yield Row(model.stem, str(test), "tokens/s", self._alternate(engines, test))
+            peaks = {engine.name: mebibytes([engine.peak_bytes]) for engine in engines}
+            yield Row(model.stem, "peak memory in the tests", "MiB", peaks)
+            if len(engines) > 1:
+                warn_of_busy_waiting(engines)
+        finally:
+            for engine in engines:
+                engine.close()
+
+    def _alternate(self, engines: list[Engine], test: Test) -> dict[str, list[float]]:
+        """Tokens/s of each repetition, by engine, after a warm-up as llama-bench does it."""
+        for engine in engines:
+            engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens if test.kind == "pp" else 1, depth=0)
+        speeds: dict[str, list[float]] = {engine.name: [] for engine in engines}
+        for turn in self._turns(str(test)):
+            for engine in engines[::turn]:
+                seconds = engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens, depth=test.depth)
+                speeds[engine.name].append(test.n_tokens / seconds)
+        return speeds
+
+    def _turns(self, description: str) -> Iterator[int]:
+        """1 and -1 in turn, the step through the engines: who comes first in one repetition is second in the next."""
+        for repetition in tqdm(range(self._repetitions), desc=description, leave=False, disable=None):
+            yield -1 if repetition % 2 else 1
+
+    def _loads(self, model: Path) -> Iterator[Row]:
+        """Each repetition in a fresh process; one before them brings file and compiled kernels into the caches."""
+        from_start: dict[str, list[float]] = {name: [] for name in self._engines}
+        from_load: dict[str, list[float]] = {name: [] for name in self._engines}
+        peaks: dict[str, list[float]] = {name: [] for name in self._engines}
+        for name in self._engines:
+            self._first_token(name, model)
+        for turn in self._turns("first token"):
+            for name in self._engines[::turn]:
+                seconds, load_seconds, peak_bytes = self._first_token(name, model)
+                from_start[name].append(seconds)
+                from_load[name].append(load_seconds)
+                peaks[name] += mebibytes([peak_bytes])
+        yield Row(model.stem, "first token from start", "s", from_start)
+        yield Row(model.stem, "load and first token", "s", from_load)
+        yield Row(model.stem, "peak memory at that token", "MiB", peaks)
+
+    def _first_token(self, name: str, model: Path) -> tuple[float, float, int | None]:
+        """Seconds from the process's start, seconds without starting Python and importing, and peak memory."""
+        started = time.perf_counter()
+        engine = self._start(name, model)
+        try:
+            first_token_seconds = engine.ask("first_token")
+            seconds = time.perf_counter() - started
+            return seconds, engine.load_seconds + first_token_seconds, engine.peak_bytes
+        finally:
+            engine.close()
+
+
+def warn_of_busy_waiting(engines: list[Engine]) -> None:
+    for engine in engines:
+        if engine.busy_when_idle > BUSY_WHEN_IDLE:
+            print(
+                f"warning: {engine.name} kept {engine.busy_when_idle:.2f} cores busy while it waited: "
+                "the other's numbers are too low",
+                file=sys.stderr,
+            )
+
+
+def mebibytes(sizes: list[int | None]) -> list[float]:
+    return [size / 2**20 for size in sizes if size is not None]
+
+
+def available_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """The processor's name as Linux knows it, elsewhere its family."""
+    try:
+        match = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        match = None
+    return match[1] if match else platform.processor() or platform.machine()
+
+
+def parse_arguments() -> argparse.Namespace:
+    def positive(text: str) -> int:
+        if int(text) < 1:
+            raise ValueError
+        return int(text)
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="+", type=Path, metavar="MODEL", help="GGUF files")
+    parser.add_argument(
+        "--tests",
+        type=lambda text: [Test.parse(item) for item in text.split(",") if item],
+        default="pp128,pp512,tg64,tg64@2048",
+        help="pp: tokens of a prompt; tg: tokens generated; @: after that many others (default: %(default)s)",
+    )
+    parser.add_argument("-r", "--repetitions", type=positive, default=5, help="default: %(default)s")
+    parser.add_argument("--load", action="store_true", help="also time to first token and memory, in new processes")
+    parser.add_argument("--backend", help="Pumice's backend; default: its configuration's")
+    parser.add_argument("-ngl", "--n-gpu-layers", type=int, default=-1, help="layers on a GPU, of both; -1: all")
+    parser.add_argument("-t", "--threads", type=positive, default=available_cores(), help="default: %(default)s")
+    parser.add_argument("--python", default=sys.executable, help="the Python that has llama_cpp; default: this one")
+    parser.add_argument("--only", choices=ENGINES, help="measure one engine alone")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured, each repetition too")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments = parse_arguments()
+    comparison = Comparison(arguments)
+    rows: list[Row] = []
+    try:
+        for model in arguments.models:
+            if not model.is_file():
+                raise BenchError(f"{model}: no such file")
+            for row in comparison.rows(model):
+                if not rows:
+                    print(f"{'; '.join(comparison.about.values())}; {arguments.threads} threads of {cpu_name()}\n")
+                    print(markdown_row(["model", "measured: median (range)", *ENGINES, "ratio"]))
+                    print("| --- | --- | --- | --- | --- |")
+                rows.append(row)
+                print(row.markdown(), flush=True)
+    except BenchError as error:
+        sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+    finally:
+        if arguments.json and rows:
+            results = {
+                "engines": comparison.about,
+                "cpu": cpu_name(),
+                "threads": arguments.threads,
+                "results": [row.as_dict() for row in rows],
+            }
+            arguments.json.write_text(json.dumps(results, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
