@@ -35,7 +35,7 @@ class Ops:
     # --- rows and matrices
 
     def embedding(self, weight: Weight, ids: Tensor) -> Tensor:
-        """Rows of ``weight [n, d]`` named by int32 ``ids [...]``: ``[..., d]``; of ``weight [n]`` its values: ``[...]``."""
+        """Rows of ``weight [n, d]`` named by int32 ``ids [...]``: ``[..., d]``; of ``weight [n]`` values: ``[...]``."""
         _need(len(weight.shape) <= 2, f"{weight}: an embedding table has one or two dimensions")
         return self._node("embedding", (weight, ids), (*ids.shape, *weight.shape[1:]))
 

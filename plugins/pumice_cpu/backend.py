@@ -1,0 +1,122 @@
+"""The backend and its programs: a segment is a table of kernels that all threads run in one call."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Arena, Backend, Batch, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment, concrete
+from pumice_cpu.isa import current
+from pumice_cpu.packed import Packed
+from pumice_cpu.runtime import ThreadPool
+
+DTYPES = {"f32": np.float32, "i32": np.int32}
+
+
+@dataclass
+class CpuOptions:
+    """Configuration section ``cpu``."""
+
+    threads: int = 0  # 0: as many as there are cores for this process
+
+
+class CpuBackend(Backend):
+    """Runs on the processor's vector units, quantized weights as they are."""
+
+    Options = CpuOptions
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._pool: ThreadPool | None = None
+        self._packed: dict[str, Packed] = {}
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        details = {"cores": str(_cores()), "instructions": current().name}
+        return [DeviceInfo("processor", "cpu", 0, details)]
+
+    def supports(self, node: Node) -> bool:
+        from pumice_cpu.lower import RULES
+
+        rule = RULES.get(node.op)
+        return rule is not None and rule.claims(node)
+
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        if self._pool is None:
+            self._pool = ThreadPool(self.options.threads or _cores())
+        return CpuProgram(self._pool, self._packed, segment, plan, limits)
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.close()
+
+
+class CpuProgram(Program):
+    """Three tables over the same memory: for one token, for several with at most one output row, and with more."""
+
+    def __init__(
+        self, pool: ThreadPool, packed: dict[str, Packed], segment: Segment, plan: MemoryPlan, limits: Limits
+    ) -> None:
+        from pumice_cpu.lower import RULES
+        from pumice_cpu.lower.rule import STEP_SIZE, Lowering
+
+        self._pool = pool
+        self._segment = segment
+        self._plan = plan
+        self._arena = Arena(plan.size, "cpu activations")
+        self._step = np.zeros(STEP_SIZE, np.int64)
+        shared: dict[str, Any] = {"states": {}, "scratch": {}, "packed": packed}
+        self._lowered: dict[tuple[bool, bool], Lowering] = {}
+        for one_token, one_output in ((True, True), (False, True), (False, False)):
+            at = Lowering(
+                pool,
+                pool.new_table(),
+                limits,
+                plan,
+                self._arena,
+                self._step,
+                one_token=one_token,
+                one_output=one_output,
+                **shared,
+            )
+            for node in segment.nodes:
+                RULES[node.op].lower(at, node)
+            self._lowered[one_token, one_output] = at
+        self._packed_bytes = sum(packed[w.name].nbytes for w in segment.weights if w.name in packed)
+        self._state_bytes = sum(state.nbytes for state in shared["states"].values())
+
+    def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+        from pumice_cpu.lower.rule import describe_step
+
+        n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
+        for tensor in self._segment.inputs:
+            shape = concrete(tensor.shape, n_tokens, n_outputs)
+            view = self._arena.view(self._plan.offsets[tensor], shape, DTYPES[tensor.dtype])
+            np.copyto(view, inputs[tensor.name])
+        describe_step(self._step, batch)
+        at = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
+        for step in at.before:
+            step(inputs)
+        self._pool.run(at.table)
+        return {
+            tensor.name: self._arena.view(
+                self._plan.offsets[tensor], concrete(tensor.shape, n_tokens, n_outputs), DTYPES[tensor.dtype]
+            )
+            for tensor in self._segment.outputs
+        }
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {"weights": self._packed_bytes, "kv_cache": self._state_bytes, "activations": self._plan.size}
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

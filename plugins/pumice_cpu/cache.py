@@ -1,0 +1,105 @@
+"""Compiled kernels on disk. A process that finds its kernels there never imports Numba.
+
+A file's name is a digest of everything its code depends on: this package's sources, the versions of
+Numba and llvmlite, the instruction set and the kernel's name. So an upgrade, or another machine on a
+shared home, uses other files. Files are written whole or not at all, and checked when read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from pumice_cpu.isa import current
+
+_DIGEST_BYTES = 16
+
+
+class Entry(NamedTuple):
+    """A compiled kernel: its parameters in order, and its object file."""
+
+    parameters: list[str]
+    code: bytes
+
+
+def load(name: str) -> Entry | None:
+    """The kernel, or None if it is not there or not whole."""
+    for folder in _folders():
+        try:
+            content = (folder / _file_name(name)).read_bytes()
+        except OSError:
+            continue
+        digest, rest = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        if _digest(rest) == digest:
+            header, _, code = rest.partition(b"\n")
+            return Entry(json.loads(header), code)
+    return None
+
+
+def save(name: str, entry: Entry) -> None:
+    """Keep a kernel in the first folder that can be written; without one it is compiled again next time."""
+    rest = json.dumps(entry.parameters).encode() + b"\n" + entry.code
+    for folder in _folders():
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
+                file.write(_digest(rest) + rest)
+            os.replace(file.name, folder / _file_name(name))
+            return
+        except OSError:
+            continue
+
+
+@functools.cache
+def _folders() -> list[Path]:
+    """``$PUMICE_CACHE`` alone, or the user's cache folder, then one of their own among temporary files."""
+    given = os.environ.get("PUMICE_CACHE")
+    if given:
+        return [Path(given)]
+    folders = []
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    if sys.platform == "win32":
+        base = os.environ.get("LOCALAPPDATA", "")
+    with contextlib.suppress(RuntimeError):  # no home
+        folders.append((Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "pumice" / "kernels")
+    if hasattr(os, "getuid"):
+        temporary = Path(tempfile.gettempdir()) / f"pumice-kernels-{os.getuid()}"
+        if _is_private(temporary):
+            folders.append(temporary)
+    return folders
+
+
+def _is_private(folder: Path) -> bool:
+    """Code is run from here, so nobody else may write to it."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    return status.st_uid == os.getuid() and not folder.is_symlink() and not status.st_mode & 0o022
+
+
+def _file_name(name: str) -> str:
+    digest = hashlib.blake2b(f"{_versions()} {current().name} {name}".encode(), digest_size=_DIGEST_BYTES)
+    return f"{digest.hexdigest()}.kernel"
+
+
+@functools.cache
+def _versions() -> str:
+    sources = hashlib.blake2b(digest_size=_DIGEST_BYTES)
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
+        sources.update(path.read_bytes())
+    packages = [importlib.metadata.version(package) for package in ("numba", "llvmlite")]
+    return " ".join([sources.hexdigest(), *packages, sys.platform])
+
+
+def _digest(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()

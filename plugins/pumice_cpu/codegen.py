@@ -1,0 +1,135 @@
+"""From a Python function to machine code for one instruction set.
+
+Numba turns the function into LLVM's language; LLVM, told to use exactly the chosen instruction set,
+turns that into an object file.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from pumice_cpu.isa import Isa, current, machine_has
+
+#: What every kernel is called with, besides the parameters that its entry loads from its row of arguments.
+CALL = ("thread", "n_threads")
+
+
+def parameters(function: Callable[..., Any]) -> list[str]:
+    return list(inspect.signature(function).parameters)
+
+
+def compile_kernel(function: Callable[..., Any], symbol: str) -> bytes:
+    """An object file that exports ``void symbol(i64 arguments, i64 thread, i64 n_threads)``.
+
+    ``function`` takes ``thread``, ``n_threads`` and then its own parameters, which the entry loads, int64
+    after int64, from the address ``arguments``.
+    """
+    return _machine().emit_object(_optimized(_kernel_source(function, symbol)))
+
+
+def compile_function(function: Callable[..., Any], symbol: str) -> bytes:
+    """An object file that exports ``void symbol(i64, ...)``, for calls from Python."""
+    return _machine().emit_object(_optimized(_function_source(function, symbol)))
+
+
+def kernel_assembly(function: Callable[..., Any]) -> str:
+    """A kernel as readable assembly, also for a processor that is not this machine's."""
+    return _machine().emit_assembly(_optimized(_kernel_source(function, "kernel")))
+
+
+@functools.cache
+def target_machine(isa: Isa) -> Any:
+    """LLVM's description of a processor that has ``isa`` and nothing more."""
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    triple = llvm.get_process_triple()
+    if isa.triple and not triple.startswith(isa.triple):
+        triple = f"{isa.triple}-unknown-linux-gnu"
+    target = llvm.Target.from_triple(triple)
+    return target.create_target_machine(
+        cpu=isa.cpu, features=isa.features, opt=3, reloc="pic", codemodel="default", jit=machine_has(isa)
+    )
+
+
+def _machine() -> Any:
+    return target_machine(current())
+
+
+def _kernel_source(function: Callable[..., Any], symbol: str) -> str:
+    names = parameters(function)
+    assert tuple(names[:2]) == CALL, f"{function.__name__} must begin with the parameters thread, n_threads"
+    loads, values = [], ["i64 %thread", "i64 %n_threads"]
+    for i in range(len(names) - 2):
+        loads.append(f"  %p{i} = getelementptr i64, ptr %row, i64 {i}\n  %a{i} = load i64, ptr %p{i}\n")
+        values.append(f"i64 %a{i}")
+    head = f"define void @{symbol}(i64 %arguments, i64 %thread, i64 %n_threads) {{\n"
+    return _with_entry(function, head + "  %row = inttoptr i64 %arguments to ptr\n" + "".join(loads), values)
+
+
+def _function_source(function: Callable[..., Any], symbol: str) -> str:
+    values = [f"i64 %a{i}" for i in range(len(parameters(function)))]
+    return _with_entry(function, f"define void @{symbol}({', '.join(values)}) {{\n", values)
+
+
+def _with_entry(function: Callable[..., Any], head: str, values: Sequence[str]) -> str:
+    """LLVM source of the function, and of an entry that calls it as Numba wants and drops its status."""
+    source, name = _numba_source(function)
+    call = f"  %status = call i32 @{name}(ptr %result, ptr %error, {', '.join(values)})\n  ret void\n}}\n"
+    entry = head + "  %result = alloca ptr\n  %error = alloca ptr\n" + call
+    lines = source.splitlines()
+    for i, line in enumerate(lines):
+        if line.startswith("define") and f"@{name}(" in line and not line.startswith("define internal"):
+            lines[i] = "define internal" + line[len("define") :]
+    return "\n".join(lines) + "\n" + entry
+
+
+def _numba_source(function: Callable[..., Any]) -> tuple[str, str]:
+    """What Numba makes of the function in LLVM's language, and the function's name there."""
+    from numba import types
+    from numba.core import compiler, registry
+    from numba.core.compiler_lock import global_compiler_lock
+
+    flags = compiler.Flags()
+    flags.no_compile = True
+    flags.no_cpython_wrapper = True
+    flags.no_cfunc_wrapper = True
+    flags.error_model = "numpy"
+    target = registry.cpu_target
+    target.typing_context.refresh()
+    target.target_context.refresh()
+    with global_compiler_lock:
+        result = compiler.compile_extra(
+            target.typing_context,
+            target.target_context,
+            function,
+            (types.int64,) * len(parameters(function)),
+            types.void,
+            flags,
+            {},
+        )
+    source = result.library.get_llvm_str()
+    outside = re.findall(r"^declare .*@(_ZN\S+?)\(", source, re.MULTILINE)
+    if outside:  # a Python function that Numba compiles apart, such as min(): nothing would link it
+        raise TypeError(f"kernel {function.__name__} calls what is not inlined: {', '.join(outside)}")
+    return source, result.fndesc.llvm_func_name
+
+
+def _optimized(source: str) -> Any:
+    import llvmlite.binding as llvm
+
+    machine = _machine()
+    module = llvm.parse_assembly(source)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
+    llvm.set_option("pumice", "-unroll-threshold=4000")  # loops over registers must be unrolled whole
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_unrolling = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module

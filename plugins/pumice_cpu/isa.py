@@ -1,0 +1,63 @@
+"""Instruction sets: which one this machine has, and how LLVM is told to use it.
+
+Kernels are written for vectors of 64 bytes; LLVM splits them where registers are shorter. Only the few
+operations in ``simd/dot.py`` are written for each set. Code for a set uses nothing beyond it, so compiled
+code can be shared by all machines that have the set.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+
+from pumice.plugin import BackendError
+
+ENVIRONMENT = "PUMICE_SIMD"
+
+
+@dataclass(frozen=True)
+class Isa:
+    """An instruction set. ``needs`` are LLVM's names of the features a processor must have."""
+
+    name: str
+    triple: str  # of the processor; the system's own is kept where it is the same
+    cpu: str
+    features: str
+    needs: tuple[str, ...]
+    tokens: int  # tokens multiplied at once by a matrix: as many accumulators as stay in registers
+
+
+_X86_512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+fma,+f16c,-prefer-256-bit"
+_512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
+
+#: Best first.
+ISAS = (
+    Isa("avx512vnni", "x86_64", "x86-64-v4", _X86_512 + ",+avx512vnni", (*_512, "avx512vnni"), 8),
+    Isa("avx512", "x86_64", "x86-64-v4", _X86_512, _512, 8),
+    Isa("avxvnni", "x86_64", "x86-64-v3", "+avxvnni", ("avx2", "fma", "f16c", "avxvnni"), 4),
+    Isa("avx2", "x86_64", "x86-64-v3", "", ("avx2", "fma", "f16c"), 4),
+    Isa("neon", "aarch64", "generic", "+neon,+dotprod", ("neon", "dotprod"), 4),
+    Isa("plain", "", "", "", (), 2),
+)
+
+
+def machine_has(isa: Isa) -> bool:
+    """Whether this processor can run code for ``isa``."""
+    import llvmlite.binding as llvm
+
+    features = llvm.get_host_cpu_features()
+    right_processor = llvm.get_process_triple().startswith(isa.triple)
+    return right_processor and all(features.get(feature) for feature in isa.needs)
+
+
+@functools.cache
+def current() -> Isa:
+    """The set that ``$PUMICE_SIMD`` names, or the best this machine has. One for the whole process."""
+    wanted = os.environ.get(ENVIRONMENT)
+    if not wanted:
+        return next(isa for isa in ISAS if machine_has(isa))
+    for isa in ISAS:
+        if isa.name == wanted:
+            return isa
+    raise BackendError(f"${ENVIRONMENT} is {wanted!r}; known are {', '.join(isa.name for isa in ISAS)}")

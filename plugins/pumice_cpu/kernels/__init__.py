@@ -1,0 +1,1 @@
+"""What the CPU computes with: functions that Numba compiles."""

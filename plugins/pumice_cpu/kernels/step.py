@@ -1,0 +1,91 @@
+"""The loop over a table of operations that every thread runs, and what the threads agree by."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+
+from pumice_cpu.simd import get_i64, put_i64
+from pumice_cpu.simd.define import operation
+from pumice_cpu.simd.types import I64
+
+# Fields of the shared int64 block, 64 bytes apart so that each has its own cache line.
+LINE = 64
+GO = 0 * LINE  # number of the latest step that was started
+ARRIVED = 1 * LINE  # threads waiting at the barrier
+ROUND = 2 * LINE  # barriers passed
+TICKETS = 4 * LINE  # two counters that share out parts of operations, used in turn
+TABLE = 6 * LINE  # what the step runs: address of the table, number of operations, number of threads
+
+SPINS = 200_000  # looks at GO before a worker asks to sleep: about a millisecond
+
+
+@operation(types.int64, types.int64, types.int64)
+def atomic_add(builder: Any, pointer: Any, value: Any) -> Any:
+    return builder.atomic_rmw("add", builder.inttoptr(pointer, I64.as_pointer()), value, "seq_cst")
+
+
+@operation(types.int64, types.int64)
+def atomic_get(builder: Any, pointer: Any) -> Any:
+    return builder.load_atomic(builder.inttoptr(pointer, I64.as_pointer()), "seq_cst", 8)
+
+
+@operation(types.void, types.int64, types.int64)
+def atomic_put(builder: Any, pointer: Any, value: Any) -> Any:
+    builder.store_atomic(value, builder.inttoptr(pointer, I64.as_pointer()), "seq_cst", 8)
+
+
+@operation(types.void, types.int64, types.int64, types.int64, types.int64)
+def invoke(builder: Any, address: Any, arguments: Any, thread: Any, n_threads: Any) -> Any:
+    """Call the kernel at an address."""
+    kernel = ir.FunctionType(ir.VoidType(), [I64, I64, I64])
+    builder.call(builder.inttoptr(address, kernel.as_pointer()), [arguments, thread, n_threads])
+
+
+@operation(types.void, types.int64)
+def give_way(builder: Any, function: Any) -> Any:
+    """Call the system's function that lets other threads run, if there is one (0: none)."""
+    yield_type = ir.FunctionType(ir.IntType(32), [])
+    with builder.if_then(builder.icmp_signed("!=", function, I64(0))):
+        builder.call(builder.inttoptr(function, yield_type.as_pointer()), [])
+
+
+def start(shared):
+    """Begin a step: whoever sees it begun sees what it is to run."""
+    put_i64(shared + TICKETS, 0)
+    put_i64(shared + TICKETS + 8, 0)
+    atomic_add(shared + GO, 1)
+
+
+def run(shared, thread, yield_function):
+    """One thread's part of a step: every operation, with a barrier after each."""
+    table = get_i64(shared + TABLE)
+    n_operations = get_i64(shared + TABLE + 8)
+    n_threads = get_i64(shared + TABLE + 16)
+    for i in range(n_operations):
+        if thread == 0:  # the counter of the next operation; that of the one before is no longer used
+            put_i64(shared + TICKETS + 8 * ((i + 1) & 1), 0)
+        invoke(get_i64(table + 16 * i), get_i64(table + 16 * i + 8), thread, n_threads)
+        if n_threads > 1:
+            round = atomic_get(shared + ROUND)
+            if atomic_add(shared + ARRIVED, 1) == n_threads - 1:
+                atomic_put(shared + ARRIVED, 0)
+                atomic_add(shared + ROUND, 1)
+            else:
+                spins = 0
+                while atomic_get(shared + ROUND) == round:
+                    spins += 1
+                    if spins > 2000:  # more threads than cores
+                        give_way(yield_function)
+
+
+def wait(shared, seen, result, yield_function):
+    """Spin until a step after ``seen`` starts. ``result`` gets the latest step; ``seen`` if it is time to sleep."""
+    for spin in range(SPINS):
+        if atomic_get(shared + GO) != seen:
+            break
+        if spin > 2000:
+            give_way(yield_function)
+    put_i64(result, atomic_get(shared + GO))

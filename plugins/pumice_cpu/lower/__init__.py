@@ -1,0 +1,12 @@
+"""From graph nodes to kernels: one function an operation, found by the operation's name.
+
+A rule has ``claims(node)``, which says whether it can run a node, and ``lower(at, node)``, which adds the
+kernels to the operation table.
+"""
+
+from pumice_cpu.lower.elementwise import RULES as ELEMENTWISE
+from pumice_cpu.lower.embedding import RULES as EMBEDDING
+from pumice_cpu.lower.linear import RULES as LINEAR
+from pumice_cpu.lower.rule import Rule
+
+RULES: dict[str, Rule] = {**ELEMENTWISE, **EMBEDDING, **LINEAR}

@@ -1,0 +1,117 @@
+"""What a lowering rule is, and what it works with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Arena, Batch, Limits, MemoryPlan, Node, Tensor, Weight, concrete
+from pumice_cpu.kernel import kernel
+from pumice_cpu.packed import Packed, pack
+from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
+
+# Places in the block of numbers that change from step to step, in int64.
+N_TOKENS, N_OUTPUTS, N_SEQS = range(3)
+POSITIONS, SEQ_STARTS, SLOTS, BLOCK_TABLES = range(8, 12)  # addresses of the batch's arrays
+N_OUTPUTS_SYMBOL = "n_outputs"
+STEP_SIZE = 64  # from BLOCK_TABLES on: of each window, in rising order, its table's address and width
+
+
+#: Something done in Python before a table runs, with the segment's inputs by name.
+HostStep = Callable[[Mapping[str, NDArray[Any]]], None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How nodes of one operation become kernels."""
+
+    lower: Callable[[Lowering, Node], None]
+    claims: Callable[[Node], bool] = lambda node: True
+
+
+@dataclass
+class Lowering:
+    """The compiling of one segment: where everything lies, and the table that grows."""
+
+    pool: ThreadPool
+    table: OperationTable
+    limits: Limits
+    plan: MemoryPlan
+    arena: Arena
+    step: NDArray[np.int64]  # numbers that change from step to step
+    packed: dict[str, Packed]  # weights packed before, by name; shared by all segments
+    keep: list[Any] = field(default_factory=list)  # memory whose addresses are in the table
+    states: dict[Tensor, Any] = field(default_factory=dict)
+    one_token: bool = False  # this table is for steps of one token
+    one_output: bool = False  # of at most one output row
+    before: list[HostStep] = field(default_factory=list)
+    quantized: Tensor | None = None  # the activation whose int8 codes are in scratch memory
+    scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+
+    def add(self, name: str, **arguments: int) -> None:
+        """Append the kernel of this name to the table."""
+        self.table.add(kernel(name), **arguments)
+
+    def address(self, tensor: Tensor) -> int:
+        """Where a value of the plan, or a float32 weight that is read as it is, lies."""
+        if isinstance(tensor, Weight):
+            return self.hold(np.ascontiguousarray(tensor.dequantize(), np.float32))
+        return int(self.arena.view(self.plan.offsets[tensor], (0,), np.uint8).ctypes.data)
+
+    def view(self, tensor: Tensor, n_rows: int) -> NDArray[Any]:
+        """The first rows of a value of the plan, as float32."""
+        shape = (n_rows, *concrete(tensor.shape[1:], 0, 0))
+        return self.arena.view(self.plan.offsets[tensor], shape, np.float32)
+
+    def is_single(self, tensor: Tensor) -> bool:
+        """Whether a value has at most one row in the steps that this table is for."""
+        return self.one_output if tensor.shape[0] == N_OUTPUTS_SYMBOL else self.one_token
+
+    def count(self, tensor: Tensor) -> int:
+        """Address of the number of rows that a value has in this step."""
+        place = N_OUTPUTS if tensor.shape[0] == N_OUTPUTS_SYMBOL else N_TOKENS
+        return self.of_step(place)
+
+    def of_step(self, place: int) -> int:
+        """Address of one of the numbers that change from step to step."""
+        return int(self.step.ctypes.data) + 8 * place
+
+    def hold(self, array: NDArray[Any]) -> int:
+        """Keep an array for as long as the program lives; its address."""
+        self.keep.append(array)
+        return int(array.ctypes.data)
+
+    def scratch_memory(self, name: str, size: int) -> int:
+        """Address of memory that operations use one after the other. Larger each time it does not suffice."""
+        if name not in self.scratch or len(self.scratch[name]) < size:
+            self.scratch[name] = aligned_zeros(size)
+        return self.hold(self.scratch[name])
+
+    def pack(self, weight: Weight) -> Packed:
+        if weight.name not in self.packed:
+            self.packed[weight.name] = pack(self.pool, weight)
+        return self.packed[weight.name]
+
+
+def row_width(tensor: Tensor) -> int:
+    """Values in one row: of one token, or one output."""
+    width = 1
+    for dim in tensor.shape[1:]:
+        assert isinstance(dim, int)
+        width *= dim
+    return width
+
+
+def describe_step(step: NDArray[np.int64], batch: Batch) -> None:
+    """Write what changes from step to step where the kernels look for it. The batch must live until the step ends."""
+    step[N_TOKENS], step[N_OUTPUTS], step[N_SEQS] = len(batch.tokens), len(batch.output_ids), len(batch.slots)
+    step[POSITIONS] = batch.positions.ctypes.data
+    step[SEQ_STARTS] = batch.seq_starts.ctypes.data
+    step[SLOTS] = batch.slots.ctypes.data
+    for i, window in enumerate(sorted(batch.block_tables)):
+        table = batch.block_tables[window]
+        step[BLOCK_TABLES + 2 * i : BLOCK_TABLES + 2 * i + 2] = table.ctypes.data, table.shape[1]

@@ -1,0 +1,73 @@
+"""Weights packed into tiles for the kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import GGMLType, Weight, concrete
+from pumice_cpu.formats import COLUMNS, FORMATS, ROWS, Format
+from pumice_cpu.kernel import kernel
+from pumice_cpu.runtime import ThreadPool, aligned_zeros
+
+UNIT = 256  # as in kernels/pack.py
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A quantized matrix in tiles, or several of one shape in a row: those of experts."""
+
+    format: Format
+    n_rows: int
+    n_columns: int
+    codes: NDArray[np.uint8]
+    scales: NDArray[np.uint8]
+    table: NDArray[np.uint8]
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks of 32 columns in a tile."""
+        return self.n_columns // COLUMNS
+
+    @property
+    def scale_stride(self) -> int:
+        """Bytes of a tile's scales."""
+        return self.n_columns // self.format.scale_columns * self.format.scale_bytes
+
+    @property
+    def nbytes(self) -> int:
+        return self.codes.nbytes + self.scales.nbytes
+
+
+def can_pack(type: GGMLType, n_columns: int) -> bool:
+    return type in FORMATS and n_columns % FORMATS[type].scale_columns == 0
+
+
+def pack(pool: ThreadPool, weight: Weight) -> Packed:
+    """Pack a matrix ``[rows, columns]``, or ``[experts, rows, columns]`` as the matrices one below the other."""
+    format = FORMATS[weight.type]
+    *experts, n_rows, n_columns = concrete(weight.shape, 0, 0)
+    n_tiles, n_units = -(-n_rows // ROWS), n_columns // format.scale_columns
+    n_matrices = int(np.prod(experts)) if experts else 1
+    codes = aligned_zeros(n_matrices * n_tiles * (n_columns // COLUMNS) * format.code_bytes)
+    scales = aligned_zeros(n_matrices * n_tiles * n_units * format.scale_bytes)
+    data = weight.data.reshape(n_matrices, n_rows, -1)
+    scratch = aligned_zeros(pool.n_threads * ROWS * UNIT)
+    table = pool.new_table()
+    for i in range(n_matrices):
+        table.add(
+            kernel(f"pack.pack:{format.name}"),
+            source=data[i].ctypes.data,
+            row_bytes=data.shape[2],
+            block_bytes=data.shape[2] // n_units,
+            codes=codes[i * len(codes) // n_matrices :].ctypes.data,
+            scales=scales[i * len(scales) // n_matrices :].ctypes.data,
+            scratch=scratch.ctypes.data,
+            n_rows=n_rows,
+            n_units=n_units,
+        )
+    pool.run(table)
+    values = np.array(format.table or [0] * 16, np.int8).view(np.uint8)
+    return Packed(format, n_rows, n_columns, codes, scales, np.tile(values, 4))

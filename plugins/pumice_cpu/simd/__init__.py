@@ -1,0 +1,7 @@
+"""Vectors for kernels: 64 bytes wide, the same operations on every instruction set."""
+
+from pumice_cpu.simd import registers as _registers  # indexing of registers
+from pumice_cpu.simd.arithmetic import *
+from pumice_cpu.simd.dot import *
+from pumice_cpu.simd.memory import *
+from pumice_cpu.simd.types import *

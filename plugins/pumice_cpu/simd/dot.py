@@ -1,0 +1,130 @@
+"""The two operations that every instruction set has its own instructions for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+
+from pumice_cpu.isa import current
+from pumice_cpu.simd.define import call, constant, operation, pick, splat
+from pumice_cpu.simd.types import I8, I16, I32, i32x16, u8x64
+
+B16, B32, B64 = (ir.VectorType(I8, lanes) for lanes in (16, 32, 64))
+S16, S32 = ir.VectorType(I16, 16), ir.VectorType(I16, 32)
+D4, D8, D16 = (ir.VectorType(I32, lanes) for lanes in (4, 8, 16))
+
+#: What ``dot_signed`` adds to every weight: subtract ``SIGNED_OFFSET`` times the sum of ``x``.
+SIGNED_OFFSET = 128 if current().name in ("avx512vnni", "avxvnni") else 0
+
+
+@operation(i32x16, i32x16, u8x64, types.int32)
+def dot(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    """Add to each lane the products of its four ``weights``, 0 to 127, with the four int8 packed in ``x``."""
+    return _dot_unsigned(builder, total, weights, builder.bitcast(splat(builder, x, D16), B64))
+
+
+@operation(i32x16, i32x16, u8x64, types.int32)
+def dot_signed(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    """As ``dot``, with int8 weights of the whole range, to each of which ``SIGNED_OFFSET`` is added."""
+    spread = builder.bitcast(splat(builder, x, D16), B64)
+    name = current().name
+    if SIGNED_OFFSET:
+        return _dot_unsigned(builder, total, builder.xor(weights, constant(B64, 128)), spread)
+    if name in ("avx512", "avx2"):  # the sign of a weight moves to x; -128 * -128 does not occur, x is at least -127
+        negative = builder.icmp_signed("<", weights, constant(B64, 0))
+        zero = constant(B64, 0)
+        magnitude = builder.select(negative, builder.sub(zero, weights), weights)
+        moved = builder.select(negative, builder.sub(zero, spread), spread)
+        return _dot_unsigned(builder, total, magnitude, moved)
+    return _dot_unsigned(builder, total, weights, spread)
+
+
+def _dot_unsigned(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    return _DOT[current().name](builder, total, weights, x)
+
+
+def _vnni_512(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    return call(builder, "llvm.x86.avx512.vpdpbusd.512", D16, total, weights, x)
+
+
+def _vnni_256(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    parts = [
+        call(builder, "llvm.x86.avx512.vpdpbusd.256", D8, *(_part(builder, v, i, 2) for v in (total, weights, x)))
+        for i in range(2)
+    ]
+    return _join(builder, parts)
+
+
+def _madd_512(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    pairs = call(builder, "llvm.x86.avx512.pmaddubs.w.512", S32, weights, x)
+    return builder.add(total, call(builder, "llvm.x86.avx512.pmaddw.d.512", D16, pairs, constant(S32, 1)))
+
+
+def _madd_256(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    parts = []
+    for i in range(2):
+        pairs = call(builder, "llvm.x86.avx2.pmadd.ub.sw", S16, _part(builder, weights, i, 2), _part(builder, x, i, 2))
+        parts.append(call(builder, "llvm.x86.avx2.pmadd.wd", D8, pairs, constant(S16, 1)))
+    return builder.add(total, _join(builder, parts))
+
+
+def _sdot(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    name = "llvm.aarch64.neon.sdot.v4i32.v16i8"
+    parts = [call(builder, name, D4, *(_part(builder, v, i, 4) for v in (total, weights, x))) for i in range(4)]
+    pairs = [_join(builder, parts[:2]), _join(builder, parts[2:])]
+    return _join(builder, pairs)
+
+
+def _plain(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    wide = ir.VectorType(I32, 64)
+    products = builder.mul(builder.sext(weights, wide), builder.sext(x, wide))
+    for first in range(4):
+        total = builder.add(total, pick(builder, products, products, list(range(first, 64, 4))))
+    return total
+
+
+_DOT = {
+    "avx512vnni": _vnni_512,
+    "avx512": _madd_512,
+    "avxvnni": _vnni_256,
+    "avx2": _madd_256,
+    "neon": _sdot,
+    "plain": _plain,
+}
+
+
+@operation(u8x64, u8x64, u8x64)
+def lookup(builder: Any, table: Any, index: Any) -> Any:
+    """Bytes of a table of 16, repeated four times in ``table``, at ``index`` 0 to 15."""
+    name = current().name
+    if name.startswith("avx512"):
+        return call(builder, "llvm.x86.avx512.pshuf.b.512", B64, table, index)
+    if name.startswith("avx"):
+        parts = [
+            call(builder, "llvm.x86.avx2.pshuf.b", B32, _part(builder, table, i, 2), _part(builder, index, i, 2))
+            for i in range(2)
+        ]
+        return _join(builder, parts)
+    if name == "neon":
+        parts = [
+            call(builder, "llvm.aarch64.neon.tbl1.v16i8", B16, _part(builder, table, i, 4), _part(builder, index, i, 4))
+            for i in range(4)
+        ]
+        return _join(builder, [_join(builder, parts[:2]), _join(builder, parts[2:])])
+    result = constant(B64, 0)
+    for i in range(16):
+        value = splat(builder, builder.extract_element(table, I32(i)), B64)
+        result = builder.select(builder.icmp_unsigned("==", index, constant(B64, i)), value, result)
+    return result
+
+
+def _part(builder: Any, vector: Any, index: int, parts: int) -> Any:
+    width = vector.type.count // parts
+    return pick(builder, vector, vector, list(range(index * width, (index + 1) * width)))
+
+
+def _join(builder: Any, parts: list[Any]) -> Any:
+    low, high = parts
+    return pick(builder, low, high, list(range(2 * low.type.count)))

@@ -1,0 +1,162 @@
+"""Loads and stores at addresses (int64), with conversion to and from the types that vectors compute in.
+
+None of them needs alignment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import llvmlite.ir as ir
+from numba import types
+
+from pumice_cpu.simd.define import operation
+from pumice_cpu.simd.types import F16, F32, I8, I16, I32, I64, f32x16, i32x16, u8x64
+
+address = types.int64
+
+
+def _load(builder: Any, pointer: Any, llvm: Any) -> Any:
+    value = builder.load(builder.inttoptr(pointer, llvm.as_pointer()))
+    value.align = 1
+    return value
+
+
+def _store(builder: Any, pointer: Any, value: Any) -> None:
+    builder.store(value, builder.inttoptr(pointer, value.type.as_pointer())).align = 1
+
+
+# --- one value
+
+
+@operation(types.float32, address)
+def get_f32(builder: Any, pointer: Any) -> Any:
+    return _load(builder, pointer, F32)
+
+
+@operation(types.float32, address)
+def get_f16(builder: Any, pointer: Any) -> Any:
+    return builder.fpext(_load(builder, pointer, F16), F32)
+
+
+@operation(types.int32, address)
+def get_i32(builder: Any, pointer: Any) -> Any:
+    return _load(builder, pointer, I32)
+
+
+@operation(types.int64, address)
+def get_i64(builder: Any, pointer: Any) -> Any:
+    return _load(builder, pointer, I64)
+
+
+@operation(types.int32, address)
+def get_i8(builder: Any, pointer: Any) -> Any:
+    return builder.sext(_load(builder, pointer, I8), I32)
+
+
+@operation(types.int32, address)
+def get_u8(builder: Any, pointer: Any) -> Any:
+    return builder.zext(_load(builder, pointer, I8), I32)
+
+
+@operation(types.int32, address)
+def get_u16(builder: Any, pointer: Any) -> Any:
+    return builder.zext(_load(builder, pointer, I16), I32)
+
+
+@operation(types.void, address, types.float32)
+def put_f32(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
+
+
+@operation(types.void, address, types.float32)
+def put_f16(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, builder.fptrunc(value, F16))
+
+
+@operation(types.void, address, types.int32)
+def put_i32(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
+
+
+@operation(types.void, address, types.int64)
+def put_i64(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
+
+
+@operation(types.void, address, types.int32)
+def put_u8(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, builder.trunc(value, I8))
+
+
+@operation(types.void, address, types.int32)
+def put_u16(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, builder.trunc(value, I16))
+
+
+# --- sixteen values
+
+
+@operation(f32x16, address)
+def load_f32(builder: Any, pointer: Any) -> Any:
+    return _load(builder, pointer, f32x16.llvm)
+
+
+@operation(f32x16, address)
+def load_f16(builder: Any, pointer: Any) -> Any:
+    return builder.fpext(_load(builder, pointer, ir.VectorType(F16, 16)), f32x16.llvm)
+
+
+@operation(f32x16, address)
+def load_bf16(builder: Any, pointer: Any) -> Any:
+    wide = builder.zext(_load(builder, pointer, ir.VectorType(I16, 16)), i32x16.llvm)
+    return builder.bitcast(builder.shl(wide, ir.Constant(i32x16.llvm, [16] * 16)), f32x16.llvm)
+
+
+@operation(i32x16, address)
+def load_i32(builder: Any, pointer: Any) -> Any:
+    return _load(builder, pointer, i32x16.llvm)
+
+
+@operation(i32x16, address)
+def load_i8(builder: Any, pointer: Any) -> Any:
+    return builder.sext(_load(builder, pointer, ir.VectorType(I8, 16)), i32x16.llvm)
+
+
+@operation(i32x16, address)
+def load_u8(builder: Any, pointer: Any) -> Any:
+    return builder.zext(_load(builder, pointer, ir.VectorType(I8, 16)), i32x16.llvm)
+
+
+@operation(types.void, address, f32x16)
+def store_f32(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
+
+
+@operation(types.void, address, f32x16)
+def store_f16(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, builder.fptrunc(value, ir.VectorType(F16, 16)))
+
+
+@operation(types.void, address, i32x16)
+def store_i32(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
+
+
+@operation(types.void, address, i32x16)
+def store_i8(builder: Any, pointer: Any, value: Any) -> Any:
+    """The low byte of each lane."""
+    _store(builder, pointer, builder.trunc(value, ir.VectorType(I8, 16)))
+
+
+# --- sixty-four bytes
+
+
+@operation(u8x64, address)
+def load_bytes(builder: Any, pointer: Any) -> Any:
+    return _load(builder, pointer, u8x64.llvm)
+
+
+@operation(types.void, address, u8x64)
+def store_bytes(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
