@@ -1,0 +1,1 @@
+"""Tools of the project itself, run from the repository root; none is installed."""
