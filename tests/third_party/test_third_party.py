@@ -89,7 +89,7 @@ def test_the_plugin_is_listed_with_what_it_registers(run, python):
     assert (done.returncode, done.stderr) == (0, "")
     plugins = {info["name"]: info for info in json.loads(done.stdout)}
     assert [name for name, info in plugins.items() if info["error"]] == []
-    assert {"numpy", "architectures", "samplers", "example"} == set(plugins)
+    assert {"numpy", "architectures", "samplers", "example"} <= set(plugins)
     assert plugins["example"]["distribution"] == "pumice-example"
     assert plugins["example"]["version"] == "1.2.3"
     assert plugins["example"]["registered"] == {

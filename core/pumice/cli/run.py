@@ -48,10 +48,10 @@ def command(
     text = read_prompt(prompt, file)
     names = ["temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed"]
     sampling = {name: value for name in names if (value := rest.pop(name)) is not None}
+    if ignore_eos:
+        sampling["ignore_eos"] = True
     with load_model(model, rest) as loaded:
-        stream = loaded.stream(
-            text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, ignore_eos=ignore_eos, **sampling
-        )
+        stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **sampling)
         completed = write(stream)
         click.echo(format_timings(loaded, stream), err=True)
     if not completed:

@@ -113,7 +113,7 @@ def test_devices_says_why_a_backend_is_not_available(run, site, home):
 
 
 def test_bench_measures_both_tests(run, model):
-    done = run("bench", model, "-p", "8", "-n", "4", "-r", "2", "--json")
+    done = run("bench", model, "-p", "8", "-n", "4", "-r", "2", "--json", "--backend", "numpy")
     assert done.stderr == ""
     results = json.loads(done.stdout)
     assert [item["test"] for item in results] == ["pp8", "tg4"]

@@ -20,8 +20,8 @@ def test_the_story_is_that_of_llama_cpp(run, shared):
 
 
 def test_text_goes_to_stdout_and_timings_to_stderr(run, model):
-    done = run("run", model, "-p", "ab", "-n", "6", "--temp", "0")
-    with pumice.load(model) as loaded:
+    done = run("run", model, "-p", "ab", "-n", "6", "--temp", "0", "--backend", "numpy")
+    with pumice.load(model, backend="numpy") as loaded:
         assert done.stdout == loaded.generate("ab", max_tokens=6, temperature=0).text
         n_prompt = len(loaded.tokenize("ab"))
     assert re.fullmatch(
