@@ -5,6 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from pumice_cpu.kernels.step import atomic_add
+from pumice_cpu.simd import load_f32, load_first_f32, store_f32, store_first_f32
 
 inline = njit(inline="always")
 
@@ -19,3 +20,18 @@ def part_start(count, thread, n_threads):
 def next_part(ticket):
     """The next part of an operation that no thread has taken yet, counted from 0."""
     return atomic_add(ticket, 1)
+
+
+@inline
+def load_up_to(place, left):
+    """Sixteen float32, or the ``left`` that there are and zeros."""
+    return load_f32(place) if left >= 16 else load_first_f32(place, left)
+
+
+@inline
+def store_up_to(place, value, left):
+    """Store what ``load_up_to`` would load."""
+    if left >= 16:
+        store_f32(place, value)
+    else:
+        store_first_f32(place, value, left)

@@ -7,6 +7,10 @@ kernels to the operation table.
 from pumice_cpu.lower.elementwise import RULES as ELEMENTWISE
 from pumice_cpu.lower.embedding import RULES as EMBEDDING
 from pumice_cpu.lower.linear import RULES as LINEAR
+from pumice_cpu.lower.norms import RULES as NORMS
+from pumice_cpu.lower.recurrent import RULES as RECURRENT
+from pumice_cpu.lower.rope import RULES as ROPE
+from pumice_cpu.lower.rows import RULES as ROWS
 from pumice_cpu.lower.rule import Rule
 
-RULES: dict[str, Rule] = {**ELEMENTWISE, **EMBEDDING, **LINEAR}
+RULES: dict[str, Rule] = {**ELEMENTWISE, **EMBEDDING, **LINEAR, **NORMS, **RECURRENT, **ROPE, **ROWS}

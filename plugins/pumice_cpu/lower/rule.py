@@ -51,6 +51,7 @@ class Lowering:
     before: list[HostStep] = field(default_factory=list)
     quantized: Tensor | None = None  # the activation whose int8 codes are in scratch memory
     scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+    computed: set[str] = field(default_factory=set)  # names of scratch memory already filled, to be used again
 
     def add(self, name: str, **arguments: int) -> None:
         """Append the kernel of this name to the table."""
@@ -60,7 +61,7 @@ class Lowering:
         """Where a value of the plan, or a float32 weight that is read as it is, lies."""
         if isinstance(tensor, Weight):
             return self.hold(np.ascontiguousarray(tensor.dequantize(), np.float32))
-        return int(self.arena.view(self.plan.offsets[tensor], (0,), np.uint8).ctypes.data)
+        return int(self.arena.view(0, (1,), np.uint8).ctypes.data) + self.plan.offsets[tensor]
 
     def view(self, tensor: Tensor, n_rows: int) -> NDArray[Any]:
         """The first rows of a value of the plan, as float32."""

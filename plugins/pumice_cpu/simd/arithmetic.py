@@ -40,6 +40,12 @@ def round_to_i32(builder: Any, value: Any) -> Any:
     return builder.fptosi(call(builder, "llvm.rint.v16f32", f32x16.llvm, value), i32x16.llvm)
 
 
+@operation(i32x16, f32x16)
+def truncate_to_i32(builder: Any, value: Any) -> Any:
+    """The integers towards zero."""
+    return builder.fptosi(value, i32x16.llvm)
+
+
 @operation(f32x16, i32x16)
 def as_f32(builder: Any, bits: Any) -> Any:
     """The same bits as float32."""
@@ -180,9 +186,44 @@ def between(builder: Any, a: Any, first: Any, end: Any, other: Any) -> Any:
     return builder.select(builder.and_(low, high), a, other)
 
 
+@operation(f32x16, f32x16, f32x16, f32x16)
+def where_negative(builder: Any, sign: Any, a: Any, b: Any) -> Any:
+    """Lanes of ``a`` where those of ``sign`` are below zero, of ``b`` elsewhere."""
+    return builder.select(builder.fcmp_ordered("<", sign, constant(f32x16.llvm, 0.0)), a, b)
+
+
 @operation(types.float32, f32x16, types.int64)
 def lane(builder: Any, a: Any, index: Any) -> Any:
     return builder.extract_element(a, index)
+
+
+@operation(f32x16, f32x16)
+def swap_pairs(builder: Any, a: Any) -> Any:
+    """Each even lane and the one after it change places."""
+    return pick(builder, a, a, [i ^ 1 for i in range(16)])
+
+
+@operation(f32x16, f32x16)
+def spread_pairs(builder: Any, a: Any) -> Any:
+    """Each of the first eight lanes twice."""
+    return pick(builder, a, a, [i // 2 for i in range(16)])
+
+
+@operation(f32x16, f32x16)
+def negate_even(builder: Any, a: Any) -> Any:
+    return builder.fmul(a, ir.Constant(f32x16.llvm, [-1.0, 1.0] * 8))
+
+
+@operation(f32x16, f32x16, f32x16)
+def interleave_low(builder: Any, a: Any, b: Any) -> Any:
+    """The first eight lanes of each: one of ``a``, one of ``b``, and so on."""
+    return pick(builder, a, b, [i // 2 + 16 * (i % 2) for i in range(16)])
+
+
+@operation(f32x16, f32x16, f32x16)
+def interleave_high(builder: Any, a: Any, b: Any) -> Any:
+    """As ``interleave_low``, of the last eight lanes."""
+    return pick(builder, a, b, [8 + i // 2 + 16 * (i % 2) for i in range(16)])
 
 
 # --- bytes

@@ -10,8 +10,8 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
-from pumice_cpu.simd.define import operation
-from pumice_cpu.simd.types import F16, F32, I8, I16, I32, I64, f32x16, i32x16, u8x64
+from pumice_cpu.simd.define import call, constant, operation, splat
+from pumice_cpu.simd.types import F16, F32, F64, I8, I16, I32, I64, f32x16, i32x16, u8x64
 
 address = types.int64
 
@@ -32,6 +32,11 @@ def _store(builder: Any, pointer: Any, value: Any) -> None:
 @operation(types.float32, address)
 def get_f32(builder: Any, pointer: Any) -> Any:
     return _load(builder, pointer, F32)
+
+
+@operation(types.float64, address)
+def get_f64(builder: Any, pointer: Any) -> Any:
+    return _load(builder, pointer, F64)
 
 
 @operation(types.float32, address)
@@ -147,6 +152,30 @@ def store_i32(builder: Any, pointer: Any, value: Any) -> Any:
 def store_i8(builder: Any, pointer: Any, value: Any) -> Any:
     """The low byte of each lane."""
     _store(builder, pointer, builder.trunc(value, ir.VectorType(I8, 16)))
+
+
+# --- the first few of sixteen values
+
+
+@operation(f32x16, address, types.int64)
+def load_first_f32(builder: Any, pointer: Any, count: Any) -> Any:
+    """``count`` values, then zeros; memory beyond is not touched."""
+    vector = f32x16.llvm
+    values = (builder.inttoptr(pointer, vector.as_pointer()), I32(1), _first(builder, count), constant(vector, 0.0))
+    return call(builder, "llvm.masked.load.v16f32.p0", vector, *values)
+
+
+@operation(types.void, address, f32x16, types.int64)
+def store_first_f32(builder: Any, pointer: Any, value: Any, count: Any) -> Any:
+    """The first ``count`` values; memory beyond is not touched."""
+    place = builder.inttoptr(pointer, f32x16.llvm.as_pointer())
+    call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), value, place, I32(1), _first(builder, count))
+
+
+def _first(builder: Any, count: Any) -> Any:
+    """A mask of the lanes below ``count``."""
+    lanes = ir.Constant(i32x16.llvm, list(range(16)))
+    return builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32), i32x16.llvm))
 
 
 # --- sixty-four bytes

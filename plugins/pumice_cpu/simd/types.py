@@ -10,7 +10,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, register_model
 
 I1, I8, I16, I32, I64 = (ir.IntType(bits) for bits in (1, 8, 16, 32, 64))
-F16, F32 = ir.HalfType(), ir.FloatType()
+F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 
 class Vector(types.Type):

@@ -1,0 +1,95 @@
+"""Normalized rows, and softmax."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to
+from pumice_cpu.simd import (
+    bits_f32,
+    exp,
+    fma,
+    get_i64,
+    keep_first,
+    lane,
+    load_f32,
+    max_lanes,
+    maximum,
+    splat_f32,
+    square_root,
+    sum_lanes,
+)
+
+
+@inline
+def sum_of_squares(x, width):
+    total = splat_f32(np.float32(0))
+    for i in range(0, width, 16):
+        values = load_up_to(x + 4 * i, width - i)
+        total = fma(values, values, total)
+    return sum_lanes(total)
+
+
+@inline
+def inverse_root(sum, width, eps):
+    """``1 / sqrt(sum / width + eps)``, in every lane."""
+    mean = sum / np.float32(width) + eps
+    return splat_f32(np.float32(1)) / square_root(splat_f32(mean))
+
+
+def rms_norm(thread, n_threads, count, x, weight, y, n_rows, n_weights, width, eps):
+    """``n_rows`` rows a token; row ``i`` is multiplied by row ``i % n_weights`` of the weight."""
+    rows = get_i64(count) * n_rows
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        source, result, factors = x + 4 * width * row, y + 4 * width * row, weight + 4 * width * (row % n_weights)
+        factor = inverse_root(sum_of_squares(source, width), width, bits_f32(eps))
+        for i in range(0, width, 16):
+            left = width - i
+            value = load_up_to(source + 4 * i, left) * factor * load_up_to(factors + 4 * i, left)
+            store_up_to(result + 4 * i, value, left)
+
+
+def layer_norm(thread, n_threads, count, x, weight, bias, y, n_rows, n_weights, width, eps):
+    """As ``rms_norm``; ``bias`` has as many rows as the weight."""
+    rows = get_i64(count) * n_rows
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        source, result, which = x + 4 * width * row, y + 4 * width * row, 4 * width * (row % n_weights)
+        total = splat_f32(np.float32(0))
+        for i in range(0, width, 16):
+            total = total + load_up_to(source + 4 * i, width - i)
+        mean = splat_f32(sum_lanes(total) / np.float32(width))
+        total = splat_f32(np.float32(0))
+        for i in range(0, width, 16):
+            left = np.int32(width - i)
+            centred = keep_first(load_up_to(source + 4 * i, width - i) - mean, left)
+            total = fma(centred, centred, total)
+        factor = inverse_root(sum_lanes(total), width, bits_f32(eps))
+        for i in range(0, width, 16):
+            left = width - i
+            value = (load_up_to(source + 4 * i, left) - mean) * factor
+            value = fma(value, load_up_to(weight + which + 4 * i, left), load_up_to(bias + which + 4 * i, left))
+            store_up_to(result + 4 * i, value, left)
+
+
+def softmax(thread, n_threads, count, x, y, n_rows, width):
+    rows = get_i64(count) * n_rows
+    full = width - width % 16
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        source, result = x + 4 * width * row, y + 4 * width * row
+        largest = splat_f32(np.float32(-np.inf))
+        for i in range(0, full, 16):
+            largest = maximum(largest, load_f32(source + 4 * i))
+        top = max_lanes(largest)
+        for i in range(full, width):
+            value = lane(load_up_to(source + 4 * i, 1), 0)
+            top = value if value > top else top
+        total = splat_f32(np.float32(0))
+        for i in range(0, width, 16):
+            remaining = width - i
+            value = exp(load_up_to(source + 4 * i, remaining) - splat_f32(top))
+            total = total + keep_first(value, np.int32(remaining))
+            store_up_to(result + 4 * i, value, remaining)
+        inverse = splat_f32(np.float32(1) / sum_lanes(total))
+        for i in range(0, width, 16):
+            remaining = width - i
+            store_up_to(result + 4 * i, load_up_to(result + 4 * i, remaining) * inverse, remaining)

@@ -1,0 +1,75 @@
+"""Rows copied, chosen and added up."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to
+from pumice_cpu.simd import get_f32, get_i32, get_i64, keep_first, put_f32, put_i32, splat_f32, sum_lanes
+
+
+@inline
+def copy_row(source, result, width):
+    for i in range(0, width, 16):
+        store_up_to(result + 4 * i, load_up_to(source + 4 * i, width - i), width - i)
+
+
+def copy(thread, n_threads, count, x, y, n_rows, repeat, width, x_stride, y_stride):
+    """``n_rows`` rows a token, each row of x ``repeat`` times. Strides are in values."""
+    rows = get_i64(count) * n_rows
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        copy_row(x + 4 * x_stride * (row // repeat), y + 4 * y_stride * row, width)
+
+
+def pick(thread, n_threads, count, x, ids, y, n_ids, width):
+    """Rows of x, of ``width`` values, by the int32 ``ids [count, n_ids]``."""
+    rows = get_i64(count) * n_ids
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        copy_row(x + 4 * width * get_i32(ids + 4 * row), y + 4 * width * row, width)
+
+
+def gather(thread, n_threads, count, x, ids, y, n_rows, n_ids, width):
+    """Values of each row of x, by the ids of the same row."""
+    rows = get_i64(count) * n_rows
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        for i in range(row * n_ids, (row + 1) * n_ids):
+            put_f32(y + 4 * i, get_f32(x + 4 * (width * row + get_i32(ids + 4 * i))))
+
+
+def sum_last(thread, n_threads, count, x, y, n_rows, width):
+    rows = get_i64(count) * n_rows
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        total = splat_f32(np.float32(0))
+        for i in range(0, width, 16):
+            total = total + keep_first(load_up_to(x + 4 * (width * row + i), width - i), np.int32(width - i))
+        put_f32(y + 4 * row, sum_lanes(total))
+
+
+def sum_rows(thread, n_threads, count, x, y, n_rows, n_added, width):
+    """Each row of y is the sum of ``n_added`` rows of x that follow each other."""
+    rows = get_i64(count) * n_rows
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        for i in range(0, width, 16):
+            left, source = width - i, x + 4 * (row * n_added * width + i)
+            total = load_up_to(source, left)
+            for j in range(1, n_added):
+                total = total + load_up_to(source + 4 * width * j, left)
+            store_up_to(y + 4 * (row * width + i), total, left)
+
+
+def top_k(thread, n_threads, count, x, y, n_rows, width, k):
+    """Each next one is the largest that comes after the last chosen: smaller, or equal and further right."""
+    rows = get_i64(count) * n_rows
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        source = x + 4 * width * row
+        last, last_at = np.float32(np.inf), np.int64(-1)
+        for i in range(k):
+            best, best_at = np.float32(-np.inf), np.int64(0)
+            found = False
+            for j in range(width):
+                value = get_f32(source + 4 * j)
+                after = value < last or (value == last and j > last_at)
+                if after and (value > best or not found):
+                    best, best_at, found = value, j, True
+            put_i32(y + 4 * (row * k + i), np.int32(best_at))
+            last, last_at = best, best_at

@@ -1,0 +1,68 @@
+"""Rules for operations with recurrent states."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumice.plugin import Node, RecurrentState, Tensor, Weight, concrete
+from pumice_cpu.lower.rule import N_SEQS, POSITIONS, SEQ_STARTS, SLOTS, Lowering, Rule
+
+
+def _conv1d(at: Lowering, node: Node) -> None:
+    x, weight, bias, state = node.inputs
+    assert isinstance(x, Tensor)
+    assert isinstance(weight, Weight)
+    width, n_taps = concrete(weight.shape, 0, 0)
+    taps = np.ascontiguousarray(weight.dequantize().T)
+    added = bias.dequantize() if isinstance(bias, Weight) else np.zeros(width, np.float32)
+    at.add(
+        "recurrent.conv1d",
+        **_sequences(at),
+        x=at.address(x),
+        weight=at.hold(taps),
+        bias=at.hold(added),
+        state=_state(at, state, (n_taps - 1, width)),
+        y=at.address(node.output),
+        n_taps=n_taps,
+        width=width,
+    )
+
+
+def _ssm_scan(at: Lowering, node: Node) -> None:
+    x, dt, a, b, c, d, state = node.operands()
+    assert isinstance(a, Weight)
+    width, n_state = concrete(a.shape, 0, 0)
+    at.add(
+        "recurrent.ssm_scan",
+        **_sequences(at),
+        x=at.address(x),
+        dt=at.address(dt),
+        a=at.hold(np.ascontiguousarray(a.dequantize().T)),
+        b=at.address(b),
+        c=at.address(c),
+        d=at.address(d),
+        state=_state(at, state, (n_state, width)),
+        y=at.address(node.output),
+        n_state=n_state,
+        width=width,
+    )
+
+
+def _sequences(at: Lowering) -> dict[str, int]:
+    return {
+        "n_seqs": at.of_step(N_SEQS),
+        "seq_starts": at.of_step(SEQ_STARTS),
+        "slots": at.of_step(SLOTS),
+        "positions": at.of_step(POSITIONS),
+    }
+
+
+def _state(at: Lowering, state: Tensor | None, shape: tuple[int, int]) -> int:
+    """Address of a state with its channels last; all tables share it."""
+    assert isinstance(state, RecurrentState)
+    if state not in at.states:
+        at.states[state] = np.zeros((at.limits.n_seqs, *shape), np.float32)
+    return int(at.states[state].ctypes.data)
+
+
+RULES = {"conv1d": Rule(_conv1d), "ssm_scan": Rule(_ssm_scan)}

@@ -1,0 +1,109 @@
+"""Rules for positions. Frequencies are constants; the angles of a step are computed once for all layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Input, Node, Tensor, Weight
+from pumice_cpu.lower.rule import Lowering, Rule
+from pumice_cpu.runtime import float_bits
+
+
+def _claims_rope(node: Node) -> bool:
+    x, _, factors = node.inputs
+    assert x is not None
+    return len(x.shape) == 3 and (factors is None or isinstance(factors, Weight))
+
+
+def _rope(at: Lowering, node: Node) -> None:
+    x, positions, factors = node.inputs
+    assert x is not None
+    assert positions is not None
+    _, n_heads, width = x.shape
+    cosines, sines = _angles(at, positions, factors, node.attrs)
+    at.add(
+        f"rope.rotate:{'neox' if node.attrs['neox'] else 'normal'}",
+        count=at.count(x),
+        x=at.address(x),
+        y=at.address(node.output),
+        cosines=cosines,
+        sines=sines,
+        n_heads=int(n_heads),
+        n_pairs=node.attrs["n_rot"] // 2,
+        width=int(width),
+    )
+
+
+def _angles(at: Lowering, positions: Tensor, factors: Tensor | None, attrs: Mapping[str, Any]) -> tuple[int, int]:
+    """Addresses of cosines and sines ``[n_tokens, n_rot / 2]``; the first node that needs them has them computed."""
+    scaling = {key: value for key, value in attrs.items() if key not in ("neox", "attn_factor")}
+    values = factors.dequantize() if isinstance(factors, Weight) else None
+    frequencies = rope_frequencies(values, **scaling)
+    magnitude = attrs["attn_factor"]
+    if attrs["ext_factor"]:
+        magnitude *= 1 + 0.1 * math.log(1 / attrs["freq_scale"])
+    key = f"angles of {positions.name} {magnitude} {frequencies.tobytes().hex()}"
+    size = 4 * at.limits.n_batch * len(frequencies)
+    cosines, sines = at.scratch_memory(f"cosine {key}", size), at.scratch_memory(f"sine {key}", size)
+    if key not in at.computed:
+        at.computed.add(key)
+        at.add(
+            "rope.angles",
+            count=at.count(positions),
+            positions=at.address(positions),
+            frequencies=at.hold(frequencies),
+            cosines=cosines,
+            sines=sines,
+            n_pairs=len(frequencies),
+            magnitude=float_bits(magnitude),
+        )
+    return cosines, sines
+
+
+def rope_frequencies(
+    factors: NDArray[np.float32] | None,
+    n_rot: int,
+    freq_base: float,
+    freq_scale: float,
+    ext_factor: float,
+    beta_fast: float,
+    beta_slow: float,
+    n_ctx_orig: int,
+) -> NDArray[np.float64]:
+    """Radians a position for each pair ``[n_rot / 2]``; ``Ops.rope`` has the sources."""
+    pair = np.arange(n_rot // 2)
+    unscaled = freq_base ** (-2.0 * pair / n_rot)
+    if factors is not None:
+        unscaled = unscaled / factors
+    if not ext_factor:
+        return unscaled * freq_scale
+
+    def pair_turning(rotations: float) -> float:
+        return n_rot * math.log(n_ctx_orig / (rotations * 2 * math.pi)) / (2 * math.log(freq_base))
+
+    low = max(0, math.floor(pair_turning(beta_fast)))
+    high = min(n_rot - 1, math.ceil(pair_turning(beta_slow)))
+    keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * ext_factor
+    return unscaled * (freq_scale * (1 - keep) + keep)
+
+
+def _position_scale(at: Lowering, node: Node) -> None:
+    (positions,) = node.operands()
+    length, beta, name = node.attrs["length"], node.attrs["beta"], positions.name
+
+    def compute(inputs: Mapping[str, NDArray[Any]]) -> None:
+        values = inputs[name]
+        np.copyto(at.view(node.output, len(values)), 1 + beta * np.log1p(values // length))
+
+    at.before.append(compute)
+
+
+RULES = {
+    "rope": Rule(_rope, _claims_rope),
+    "position_scale": Rule(_position_scale, lambda node: isinstance(node.inputs[0], Input)),
+}
