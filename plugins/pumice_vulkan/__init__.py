@@ -1,0 +1,15 @@
+"""The Vulkan backend: GPUs of any maker, through command buffers that are recorded once and replayed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pumice.plugin import Backend, hookimpl
+from pumice_vulkan.backend import VulkanBackend
+
+__all__ = ["VulkanBackend"]
+
+
+@hookimpl
+def pumice_register_backends(register: Callable[[str, type[Backend]], None]) -> None:
+    register("vulkan", VulkanBackend)

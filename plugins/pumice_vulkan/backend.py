@@ -1,0 +1,74 @@
+"""The backend: which devices it may use."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass, field
+
+from pumice.plugin import Backend, BackendError, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment
+from pumice_vulkan.device import DeviceDescription, list_devices
+
+SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
+"""Set to 1, it allows devices that the processor plays, such as Mesa's lavapipe: for tests."""
+
+
+@dataclass
+class VulkanOptions:
+    """Configuration section ``vulkan``."""
+
+    driver: str = "auto"  # "kompute", "native", or "auto": the first of them that is installed
+    device: int = 0  # as `pumice devices` counts them
+    devices: list[int] = field(default_factory=list)  # several: layers are split over them; overrides `device`
+
+
+class VulkanBackend(Backend):
+    """Runs on a GPU with a Vulkan driver.
+
+    A software device is slower than the CPU backend, so one alone does not make the backend available, neither for
+    ``auto`` nor by name, unless the environment has ``PUMICE_VULKAN_SOFTWARE=1``.
+    """
+
+    offload = True
+    Options = VulkanOptions
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        return _unavailable(os.environ.get(SOFTWARE) == "1")
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        return [_info(device) for device in list_devices()]
+
+    def supports(self, node: Node) -> bool:
+        return False
+
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        raise BackendError("vulkan: no operation is supported")
+
+
+@functools.cache
+def _unavailable(software: bool) -> str | None:
+    """Asked several times for one model, and starting Vulkan takes a while on some machines: the answer is kept."""
+    try:
+        devices = list_devices()
+    except BackendError as error:
+        return str(error)
+    if not devices:
+        return "no Vulkan device was found; install the graphics driver of your GPU"
+    if not software and all(device.software for device in devices):
+        return f"only a software Vulkan device is present ({devices[0].name}); to use it all the same, set {SOFTWARE}=1"
+    return None
+
+
+def _info(device: DeviceDescription) -> DeviceInfo:
+    matrices = sorted({f"{shape.m}x{shape.n}x{shape.k} {shape.a}" for shape in device.cooperative_matrices})
+    details = {
+        "device": str(device.index),
+        "type": device.type,
+        "driver": f"{device.driver} on {device.vulkan_driver}",
+        "vulkan": device.api_version,
+        "subgroup size": str(device.subgroup_size),
+        "cooperative matrices": "; ".join(matrices) or "none",
+    }
+    return DeviceInfo(device.name, "cpu" if device.software else "gpu", device.memory_bytes, details)

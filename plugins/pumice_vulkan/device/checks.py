@@ -1,0 +1,68 @@
+"""What both drivers check before they ask Vulkan, so that a mistake is an error and not a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
+
+from pumice.plugin import BackendError
+from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device
+
+T = TypeVar("T")
+B = TypeVar("B", bound=Buffer)
+
+
+def choose(devices: Sequence[T], index: int) -> T:
+    """The device of an index that a user gave."""
+    if not devices:
+        raise BackendError("no Vulkan device was found; install the graphics driver of your GPU")
+    if not 0 <= index < len(devices):
+        raise BackendError(f"vulkan: no device {index}; there are {len(devices)}, from 0 on: see `pumice devices`")
+    return devices[index]
+
+
+def check_buffer_size(device: Device, n_bytes: int) -> None:
+    if n_bytes <= 0 or n_bytes % 4:
+        raise ValueError(f"a buffer of {n_bytes} bytes: must be a positive multiple of 4")
+    if n_bytes > device.max_buffer_bytes:
+        raise BackendError(
+            f"vulkan: a buffer of {n_bytes} bytes is too large for {device.name}: at most {device.max_buffer_bytes}"
+        )
+    # Drivers for GPUs may spill into slow memory of the host instead of refusing, and Linux overcommits.
+    if device.allocated_bytes + n_bytes > device.memory_bytes:
+        raise BackendError(
+            f"vulkan: out of memory on {device.name}: {n_bytes} bytes more than the {device.allocated_bytes} "
+            f"allocated, of {device.memory_bytes}"
+        )
+
+
+def check_push_bytes(device: Device, push_bytes: int) -> None:
+    if push_bytes < 0 or push_bytes % 4:
+        raise ValueError(f"{push_bytes} bytes of push constants: must be a multiple of 4")
+    if push_bytes > device.push_constant_bytes:
+        raise BackendError(
+            f"vulkan: {push_bytes} bytes of push constants are too many for {device.name}: "
+            f"at most {device.push_constant_bytes}"
+        )
+
+
+def check_dispatch(
+    device: Device, pipeline: ComputePipeline, buffers: Mapping[int, B], push_bytes: int, grid: tuple[int, int, int]
+) -> tuple[B, ...]:
+    """The buffers that the pipeline binds, in order."""
+    if push_bytes != pipeline.push_bytes:
+        raise ValueError(f"{push_bytes} bytes of push constants are set, the pipeline takes {pipeline.push_bytes}")
+    if any(not 1 <= size <= limit for size, limit in zip(grid, device.max_workgroups, strict=True)):
+        raise ValueError(f"a grid of {grid} workgroups: 1 to {device.max_workgroups} are possible")
+    missing = [index for index in range(pipeline.n_buffers) if index not in buffers]
+    if missing:
+        raise ValueError(f"no buffer is set at {missing[0]}; the pipeline takes {pipeline.n_buffers}")
+    return tuple(buffers[index] for index in range(pipeline.n_buffers))
+
+
+def check_copy(source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
+    if n_bytes <= 0 or (n_bytes | source_offset | target_offset) % 4:
+        raise ValueError(f"a copy of {n_bytes} bytes from {source_offset} to {target_offset}: must be whole words")
+    for buffer, offset in ((source, source_offset), (target, target_offset)):
+        if offset < 0 or offset + n_bytes > buffer.n_bytes:
+            raise ValueError(f"a copy of {n_bytes} bytes at {offset}, in a buffer of {buffer.n_bytes}")

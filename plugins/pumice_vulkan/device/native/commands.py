@@ -1,0 +1,187 @@
+"""Command buffers: recorded through plain C calls, committed with one call on a structure made before."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice_vulkan.device.checks import check_copy, check_dispatch
+from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder
+from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
+from pumice_vulkan.device.native.memory import NativeBuffer
+from pumice_vulkan.device.native.pipeline import NativePipeline
+
+if TYPE_CHECKING:
+    from pumice_vulkan.device.native.device import NativeDevice
+
+COMPUTE = vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT
+TRANSFER = vk.VK_PIPELINE_STAGE_TRANSFER_BIT
+HOST = vk.VK_PIPELINE_STAGE_HOST_BIT
+WRITES = {COMPUTE: vk.VK_ACCESS_SHADER_WRITE_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_WRITE_BIT}
+READS = {COMPUTE: vk.VK_ACCESS_SHADER_READ_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_READ_BIT}
+FOREVER = 2**64 - 1
+
+
+def _barrier(writes: int, accesses: int) -> Any:
+    barrier = ffi.new("VkMemoryBarrier *")
+    barrier.sType = vk.VK_STRUCTURE_TYPE_MEMORY_BARRIER
+    barrier.srcAccessMask, barrier.dstAccessMask = writes, accesses
+    return barrier
+
+
+COMPUTE_BARRIER = _barrier(WRITES[COMPUTE], WRITES[COMPUTE] | READS[COMPUTE])
+FULL_BARRIER = _barrier(
+    WRITES[COMPUTE] | WRITES[TRANSFER], WRITES[COMPUTE] | WRITES[TRANSFER] | READS[COMPUTE] | READS[TRANSFER]
+)
+HOST_BARRIER = _barrier(WRITES[COMPUTE] | WRITES[TRANSFER], vk.VK_ACCESS_HOST_READ_BIT)
+
+
+class NativeCommandBuffer(CommandBuffer):
+    """A ``VkCommandBuffer`` with a fence that is reused: making one costs the driver half a millisecond."""
+
+    def __init__(self, device: NativeDevice, n_timestamps: int) -> None:
+        self._device = device
+        self.n_timestamps = n_timestamps
+        self._pending = False
+        allocate = vk.VkCommandBufferAllocateInfo(
+            commandPool=device.command_pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1
+        )
+        with reporting("cannot make a command buffer"):
+            self.handle = vk.vkAllocateCommandBuffers(device.handle, allocate)[0]
+            self._fence = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+            self.queries = self._new_queries() if n_timestamps else None
+        self._handles = ffi.new("VkCommandBuffer[1]", [self.handle])
+        self._fences = ffi.new("VkFence[1]", [self._fence])
+        self._submit = ffi.new("VkSubmitInfo *")
+        self._submit.sType = vk.VK_STRUCTURE_TYPE_SUBMIT_INFO
+        self._submit.commandBufferCount = 1
+        self._submit.pCommandBuffers = self._handles
+        device.opened(self)
+
+    def _new_queries(self) -> Any:
+        create = vk.VkQueryPoolCreateInfo(queryType=vk.VK_QUERY_TYPE_TIMESTAMP, queryCount=self.n_timestamps)
+        return vk.vkCreateQueryPool(self._device.handle, create, None)
+
+    def encoder(self) -> NativeEncoder:
+        return NativeEncoder(self._device, self)
+
+    def commit(self) -> None:
+        self.wait()
+        result = lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence)
+        if result:
+            check(result, "cannot submit commands")
+        self._pending = True
+
+    def wait(self) -> None:
+        if self._pending:
+            device = self._device.handle
+            self._pending = False
+            check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), "waiting for the device")
+            check(lib.vkResetFences(device, 1, self._fences), "waiting for the device")
+
+    def timestamps(self) -> list[float]:
+        count = self.n_timestamps
+        if not count:
+            return []
+        self.wait()
+        ticks = ffi.new("uint64_t[]", count)
+        flags = vk.VK_QUERY_RESULT_64_BIT
+        get = lib.vkGetQueryPoolResults
+        check(get(self._device.handle, self.queries, 0, count, 8 * count, ticks, 8, flags), "reading timestamps")
+        period = self._device.timestamp_period_ns / 1000
+        return [((tick - ticks[0]) & self._device.timestamp_mask) * period for tick in ticks]
+
+    def close(self) -> None:
+        if self._device.closing(self):
+            self.wait()
+            device = self._device.handle
+            lib.vkFreeCommandBuffers(device, self._device.command_pool, 1, self._handles)
+            lib.vkDestroyFence(device, self._fence, ffi.NULL)
+            if self.queries is not None:
+                lib.vkDestroyQueryPool(device, self.queries, ffi.NULL)
+
+
+class NativeEncoder(Encoder):
+    """Binds what changed, when it is needed: sets of descriptors by all buffers at once."""
+
+    def __init__(self, device: NativeDevice, target: NativeCommandBuffer) -> None:
+        self._device = device
+        self._target = target
+        self._commands = target.handle
+        self._pipeline: NativePipeline | None = None
+        self._buffers: dict[int, NativeBuffer] = {}
+        self._push = b""
+        self._bound: tuple[Any, Any, Any] = (None, None, None)  # pipeline, layout with set, layout with push constants
+        self._barrier_wanted = False
+        self._stages = COMPUTE  # those used so far
+        begin = vk.VkCommandBufferBeginInfo()
+        check(lib.vkBeginCommandBuffer(self._commands, ffi.addressof(begin)), "cannot record commands")
+        # Behind what was committed earlier.
+        self._record_barrier(COMPUTE | TRANSFER, COMPUTE | TRANSFER, FULL_BARRIER)
+        if target.queries is not None:
+            lib.vkCmdResetQueryPool(self._commands, target.queries, 0, target.n_timestamps)
+
+    def set_pipeline(self, pipeline: ComputePipeline) -> None:
+        assert isinstance(pipeline, NativePipeline)
+        self._pipeline = pipeline
+
+    def set_buffer(self, index: int, buffer: Buffer) -> None:
+        assert isinstance(buffer, NativeBuffer)
+        self._buffers[index] = buffer
+
+    def set_bytes(self, data: bytes | NDArray[np.uint32]) -> None:
+        self._push = bytes(data)
+
+    def dispatch_threadgroups(self, x: int, y: int = 1, z: int = 1) -> None:
+        pipeline = self._pipeline
+        if pipeline is None:
+            raise ValueError("no pipeline is set")
+        buffers = check_dispatch(self._device, pipeline, self._buffers, len(self._push), (x, y, z))
+        self._settle(COMPUTE)
+        commands, layout = self._commands, pipeline.layout
+        if self._bound[0] is not pipeline:
+            lib.vkCmdBindPipeline(commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle)
+        if self._bound[1] != (layout, buffers) and buffers:
+            sets = ffi.new("VkDescriptorSet[1]", [self._device.descriptors.descriptor_set(buffers)])
+            bind_point = vk.VK_PIPELINE_BIND_POINT_COMPUTE
+            lib.vkCmdBindDescriptorSets(commands, bind_point, layout, 0, 1, sets, 0, ffi.NULL)
+        if self._bound[2] != (layout, self._push) and self._push:
+            stage = vk.VK_SHADER_STAGE_COMPUTE_BIT
+            lib.vkCmdPushConstants(commands, layout, stage, 0, len(self._push), self._push)
+        self._bound = pipeline, (layout, buffers), (layout, self._push)
+        lib.vkCmdDispatch(commands, x, y, z)
+
+    def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
+        assert isinstance(source, NativeBuffer)
+        assert isinstance(target, NativeBuffer)
+        check_copy(source, source_offset, target, target_offset, n_bytes)
+        self._settle(TRANSFER)
+        region = ffi.new("VkBufferCopy *", (source_offset, target_offset, n_bytes))
+        lib.vkCmdCopyBuffer(self._commands, source.handle, target.handle, 1, region)
+
+    def barrier(self) -> None:
+        self._barrier_wanted = True
+
+    def timestamp(self, index: int) -> None:
+        if not 0 <= index < self._target.n_timestamps:
+            raise ValueError(f"timestamp {index}: the command buffer has {self._target.n_timestamps}")
+        stage = vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT
+        lib.vkCmdWriteTimestamp(self._commands, stage, self._target.queries, index)
+
+    def end(self) -> None:
+        self._record_barrier(COMPUTE | TRANSFER, HOST, HOST_BARRIER)
+        check(lib.vkEndCommandBuffer(self._commands), "cannot record commands")
+
+    def _settle(self, stage: int) -> None:
+        """Record the barrier that was asked for, before a command of ``stage``; copies take part from the first on."""
+        self._stages |= stage
+        if self._barrier_wanted:
+            self._barrier_wanted = False
+            barrier = COMPUTE_BARRIER if self._stages == COMPUTE else FULL_BARRIER
+            self._record_barrier(self._stages, self._stages, barrier)
+
+    def _record_barrier(self, before: int, after: int, barrier: Any) -> None:
+        null = ffi.NULL
+        lib.vkCmdPipelineBarrier(self._commands, before, after, 0, 1, barrier, 0, null, 0, null)

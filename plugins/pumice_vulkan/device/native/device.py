@@ -1,0 +1,141 @@
+"""An open device, and the making of what runs on it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pumice.plugin import BackendError
+from pumice_vulkan.device.checks import check_push_bytes, choose
+from pumice_vulkan.device.contract import Device
+from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
+from pumice_vulkan.device.native.commands import NativeCommandBuffer
+from pumice_vulkan.device.native.descriptors import Descriptors
+from pumice_vulkan.device.native.features import chain, new_struct
+from pumice_vulkan.device.native.instance import Instance
+from pumice_vulkan.device.native.memory import NativeBuffer
+from pumice_vulkan.device.native.pipeline import NativePipeline
+from pumice_vulkan.device.spirv import check_shader
+
+PORTABILITY = "VK_KHR_portability_subset"
+MEMORY_BUDGET = "VK_EXT_memory_budget"
+
+
+class NativeDevice(Device):
+    """A ``VkDevice`` with one queue. Closing it closes all buffers, pipelines and command buffers that are open."""
+
+    def __init__(self, index: int) -> None:
+        self._instance = Instance()
+        try:
+            self.physical = choose(self._instance.devices, index)
+            self.description = self.physical.describe(index)
+            family = self._queue_family()
+            with reporting(f"cannot open {self.name}"):
+                self.handle = self._create(family)
+        except BaseException:
+            self._instance.close()
+            raise
+        self.closed = False
+        self.n_allocations = 0
+        self.allocated_bytes = 0
+        self._open: dict[Any, None] = {}  # in the order made
+        self.queue = vk.vkGetDeviceQueue(self.handle, family, 0)
+        pool = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
+        self.command_pool = vk.vkCreateCommandPool(self.handle, pool, None)
+        self.pipeline_cache = vk.vkCreatePipelineCache(self.handle, vk.VkPipelineCacheCreateInfo(), None)
+        self.descriptors = Descriptors(self.handle)
+        self.subgroup_size_request = self._subgroup_size_request()
+
+    def _queue_family(self) -> int:
+        families = vk.vkGetPhysicalDeviceQueueFamilyProperties(self.physical.handle)
+        able = [index for index, family in enumerate(families) if family.queueFlags & vk.VK_QUEUE_COMPUTE_BIT]
+        if not able:
+            raise BackendError(f"vulkan: {self.name} has no queue for computing")
+        self.timestamp_mask = (1 << families[able[0]].timestampValidBits) - 1
+        return able[0]
+
+    def _create(self, family: int) -> Any:
+        features = self.physical.features
+        optional = {PORTABILITY, MEMORY_BUDGET} & self.physical.extensions  # the former must be on where it exists
+        queue = vk.VkDeviceQueueCreateInfo(queueFamilyIndex=family, queueCount=1, pQueuePriorities=[1.0])
+        create = vk.VkDeviceCreateInfo(
+            pNext=features.head,
+            pQueueCreateInfos=[queue],
+            ppEnabledExtensionNames=[*features.extensions, *sorted(optional)],
+        )
+        return vk.vkCreateDevice(self.physical.handle, create, None)
+
+    def _subgroup_size_request(self) -> Any:
+        """What fixes the subgroup size of pipelines on devices with several, such as Intel's; None without need."""
+        sizes = self.physical.sizes
+        fixable = sizes.requiredSubgroupSizeStages & vk.VK_SHADER_STAGE_COMPUTE_BIT
+        if not fixable or "subgroup_size_control" not in self.features:
+            return None
+        if sizes.minSubgroupSize == sizes.maxSubgroupSize:
+            return None
+        request = new_struct("VkPipelineShaderStageRequiredSubgroupSizeCreateInfo")
+        request.requiredSubgroupSize = self.subgroup_size
+        return request
+
+    @property
+    def free_memory_bytes(self) -> int:
+        if MEMORY_BUDGET not in self.physical.extensions:
+            return max(0, self.memory_bytes - self.allocated_bytes)
+        memory = new_struct("VkPhysicalDeviceMemoryProperties2")
+        budget = chain(memory, "VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+        lib.vkGetPhysicalDeviceMemoryProperties2(self.physical.handle, memory)
+        heap = self.physical.main_heap
+        return max(0, budget.heapBudget[heap] - budget.heapUsage[heap])
+
+    def new_buffer(self, n_bytes: int, *, host: bool = False) -> NativeBuffer:
+        return NativeBuffer(self, n_bytes, host)
+
+    def new_pipeline(
+        self,
+        spirv: bytes,
+        n_buffers: int,
+        push_bytes: int,
+        constants: Sequence[int] = (),
+        *,
+        full_subgroups: bool = False,
+    ) -> NativePipeline:
+        check_shader(spirv, self.features)
+        check_push_bytes(self, push_bytes)
+        return NativePipeline(self, spirv, n_buffers, push_bytes, constants, full_subgroups)
+
+    def new_command_buffer(self, timestamps: int = 0) -> NativeCommandBuffer:
+        return NativeCommandBuffer(self, timestamps)
+
+    def opened(self, item: Any) -> None:
+        """Count something that was made, to close it with the device."""
+        self._open[item] = None
+        if isinstance(item, NativeBuffer):
+            self.n_allocations += 1
+            self.allocated_bytes += item.n_bytes
+
+    def closing(self, item: Any) -> bool:
+        """Whether something is still open; from now on it is not."""
+        if item not in self._open:
+            return False
+        del self._open[item]
+        if isinstance(item, NativeBuffer):
+            self.n_allocations -= 1
+            self.allocated_bytes -= item.n_bytes
+        return True
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        self.closed = True
+        lib.vkDeviceWaitIdle(self.handle)
+        for item in reversed(list(self._open)):
+            item.close()
+        self.descriptors.close()
+        lib.vkDestroyPipelineCache(self.handle, self.pipeline_cache, ffi.NULL)
+        lib.vkDestroyCommandPool(self.handle, self.command_pool, ffi.NULL)
+        lib.vkDestroyDevice(self.handle, ffi.NULL)
+        self._instance.close()
+
+
+def open_device(index: int) -> NativeDevice:
+    return NativeDevice(index)

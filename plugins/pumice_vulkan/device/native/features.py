@@ -1,0 +1,151 @@
+"""The optional abilities of a device: what it has, and the structures that turn them on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from pumice_vulkan.device.contract import MatrixShape
+from pumice_vulkan.device.native.api import V1_1, V1_2, V1_3, ffi, lib, vk
+
+
+@dataclass(frozen=True)
+class FeatureStruct:
+    """A feature structure of Vulkan: core since ``version``, before that part of ``extension``."""
+
+    name: str
+    extension: str
+    version: int
+    fields: dict[str, str]  # field -> Pumice's name
+
+
+NEVER = 2**32 - 1  # no version has it in its core
+
+CORE = {"shaderInt16": "int16", "shaderInt64": "int64"}
+
+STRUCTS = [
+    FeatureStruct(
+        "VkPhysicalDevice16BitStorageFeatures",
+        "VK_KHR_16bit_storage",
+        V1_1,
+        {"storageBuffer16BitAccess": "storage16"},
+    ),
+    FeatureStruct(
+        "VkPhysicalDevice8BitStorageFeatures",
+        "VK_KHR_8bit_storage",
+        V1_2,
+        {"storageBuffer8BitAccess": "storage8"},
+    ),
+    FeatureStruct(
+        "VkPhysicalDeviceShaderFloat16Int8Features",
+        "VK_KHR_shader_float16_int8",
+        V1_2,
+        {"shaderFloat16": "float16", "shaderInt8": "int8"},
+    ),
+    FeatureStruct(
+        "VkPhysicalDeviceVulkanMemoryModelFeatures",
+        "VK_KHR_vulkan_memory_model",
+        V1_2,
+        {"vulkanMemoryModel": "vulkan_memory_model", "vulkanMemoryModelDeviceScope": "vulkan_memory_model_device"},
+    ),
+    FeatureStruct(
+        "VkPhysicalDeviceSubgroupSizeControlFeatures",
+        "VK_EXT_subgroup_size_control",
+        V1_3,
+        {"subgroupSizeControl": "subgroup_size_control", "computeFullSubgroups": "full_subgroups"},
+    ),
+    FeatureStruct(
+        "VkPhysicalDeviceShaderIntegerDotProductFeatures",
+        "VK_KHR_shader_integer_dot_product",
+        V1_3,
+        {"shaderIntegerDotProduct": "integer_dot_product"},
+    ),
+    FeatureStruct(
+        "VkPhysicalDeviceCooperativeMatrixFeaturesKHR",
+        "VK_KHR_cooperative_matrix",
+        NEVER,
+        {"cooperativeMatrix": "cooperative_matrix"},
+    ),
+]
+
+SUBGROUP_OPERATIONS = {
+    "vote": vk.VK_SUBGROUP_FEATURE_VOTE_BIT,
+    "arithmetic": vk.VK_SUBGROUP_FEATURE_ARITHMETIC_BIT,
+    "ballot": vk.VK_SUBGROUP_FEATURE_BALLOT_BIT,
+    "shuffle": vk.VK_SUBGROUP_FEATURE_SHUFFLE_BIT,
+    "shuffle_relative": vk.VK_SUBGROUP_FEATURE_SHUFFLE_RELATIVE_BIT,
+    "clustered": vk.VK_SUBGROUP_FEATURE_CLUSTERED_BIT,
+}
+
+COMPONENT_TYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"]
+COMPONENT_TYPES += ["uint8", "uint16", "uint32", "uint64"]
+"""In the order of ``VkComponentTypeKHR``."""
+
+
+class FeatureChain:
+    """The wanted features that a physical device has, as a chain of structures that ``vkCreateDevice`` takes.
+
+    ``names`` are Pumice's names of them, ``extensions`` what must be enabled for them, ``head`` the first structure.
+    """
+
+    def __init__(self, physical: Any, api_version: int, extensions: set[str]) -> None:
+        self.names: set[str] = set()
+        self.head = new_struct("VkPhysicalDeviceFeatures2")
+        items = [item for item in STRUCTS if api_version >= item.version or item.extension in extensions]
+        self.extensions = [item.extension for item in items if api_version < item.version]
+        self._structs = [chain(self.head, item.name) for item in items]
+        lib.vkGetPhysicalDeviceFeatures2(physical, self.head)
+        self._keep(self.head.features, CORE)
+        for item, struct in zip(items, self._structs, strict=True):
+            self._keep(struct[0], item.fields)
+
+    def _keep(self, struct: Any, fields: dict[str, str]) -> None:
+        """Note the wanted features that are there, and clear all others: what is not on costs nothing."""
+        for field, _ in ffi.typeof(struct).fields:
+            if field in fields and getattr(struct, field):
+                self.names.add(fields[field])
+            elif field not in ("sType", "pNext"):
+                setattr(struct, field, 0)
+
+
+def new_struct(name: str) -> Any:
+    """A structure of zeros with its ``sType``."""
+    struct = ffi.new(f"{name} *")
+    struct.sType = getattr(vk, name)().sType
+    return struct
+
+
+def chain(head: Any, name: str) -> Any:
+    """A new structure at the second place of the chain that begins at ``head``; its owner is the caller."""
+    struct = new_struct(name)
+    struct.pNext = head.pNext
+    head.pNext = ffi.cast("void *", struct)
+    return struct
+
+
+def subgroup_features(properties: Any) -> set[str]:
+    """Names of the subgroup operations in a ``VkPhysicalDeviceSubgroupProperties``."""
+    if not properties.supportedStages & vk.VK_SHADER_STAGE_COMPUTE_BIT:
+        return set()
+    return {f"subgroup_{name}" for name, bit in SUBGROUP_OPERATIONS.items() if properties.supportedOperations & bit}
+
+
+def matrix_shapes(instance: Any, physical: Any) -> tuple[MatrixShape, ...]:
+    """The cooperative matrix products of a subgroup: A and B of one type, C and the result of one type."""
+    name = "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
+    function = ffi.cast(f"PFN_{name}", lib.vkGetInstanceProcAddr(instance, name.encode()))
+    count = ffi.new("uint32_t *")
+    function(physical, count, ffi.NULL)
+    found = ffi.new("VkCooperativeMatrixPropertiesKHR[]", count[0])
+    for item in found:
+        item.sType = vk.VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
+    function(physical, count, found)
+    return tuple(
+        MatrixShape(item.MSize, item.NSize, item.KSize, COMPONENT_TYPES[item.AType], COMPONENT_TYPES[item.CType])
+        for item in found
+        if item.scope == vk.VK_SCOPE_SUBGROUP_KHR
+        and item.AType == item.BType
+        and item.CType == item.ResultType
+        and not item.saturatingAccumulation
+        and max(item.AType, item.CType) < len(COMPONENT_TYPES)
+    )

@@ -1,0 +1,63 @@
+"""What can be known of a shader before a driver sees it: drivers may crash on code that they should refuse."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from pumice.plugin import BackendError
+
+MAGIC = 0x07230203
+OP_CAPABILITY, OP_ENTRY_POINT = 17, 15
+GL_COMPUTE = 5
+
+# Capability -> the device's feature it needs (SPIR-V 1.6 specification, 3.31).
+CAPABILITIES = {
+    9: "float16",
+    11: "int64",
+    22: "int16",
+    39: "int8",
+    62: "subgroup_vote",
+    63: "subgroup_arithmetic",
+    64: "subgroup_ballot",
+    65: "subgroup_shuffle",
+    66: "subgroup_shuffle_relative",
+    67: "subgroup_clustered",
+    4433: "storage16",
+    4448: "storage8",
+    5345: "vulkan_memory_model",
+    5346: "vulkan_memory_model_device",
+    6016: "integer_dot_product",
+    6017: "integer_dot_product",
+    6018: "integer_dot_product",
+    6019: "integer_dot_product",
+    6022: "cooperative_matrix",
+}
+
+
+def check_shader(spirv: bytes, features: frozenset[str]) -> None:
+    """Raise BackendError for what is no whole SPIR-V compute shader, or needs a feature the device lacks."""
+    found = False
+    for opcode, operands in _instructions(spirv):
+        if opcode == OP_CAPABILITY:
+            needed = CAPABILITIES.get(operands[0])
+            if needed is not None and needed not in features:
+                raise BackendError(f"vulkan: the shader needs {needed}, which the device does not have")
+        elif opcode == OP_ENTRY_POINT:
+            found = found or operands[0] == GL_COMPUTE
+    if not found:
+        raise BackendError("vulkan: the shader has no compute entry point")
+
+
+def _instructions(spirv: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Opcode and first operand words of each instruction."""
+    if len(spirv) < 20 or len(spirv) % 4 or struct.unpack_from("<I", spirv)[0] != MAGIC:
+        raise BackendError("vulkan: the shader is not SPIR-V")
+    words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
+    at = 5
+    while at < len(words):
+        count, opcode = words[at] >> 16, words[at] & 0xFFFF
+        if not count or at + count > len(words):
+            raise BackendError(f"vulkan: the shader's SPIR-V is broken at word {at}")
+        yield opcode, words[at + 1 : at + min(count, 4)]
+        at += count
