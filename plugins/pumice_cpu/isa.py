@@ -27,6 +27,11 @@ class Isa:
     needs: tuple[str, ...]
     tokens: int  # tokens multiplied at once by a matrix: as many accumulators as stay in registers
 
+    @property
+    def signed_offset(self) -> int:
+        """What products of int8 with int8 add to one of the two, where only unsigned with signed is multiplied."""
+        return 128 if self.name in ("avx512vnni", "avxvnni") else 0
+
 
 _X86_512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+fma,+f16c,-prefer-256-bit"
 _512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")

@@ -20,6 +20,7 @@ from pumice_cpu.simd import (
     get_i64,
     lane,
     load_f32,
+    prefetch,
     put_f32,
     registers_f32,
     registers_u8,
@@ -29,75 +30,106 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
+AHEAD = 4096  # bytes of codes asked for before they are needed: memory is read twice as fast with long requests
+RUN = 1 << 20  # bytes of weights that a thread reads in a row
+CACHED = 1 << 18  # bytes of weights, or of activations, that stay in the second-level cache together
+
+
+@inline
+def tiles_at_once(n_tiles, n_threads, tile_bytes, run):
+    """Tiles a thread takes in a row: long reads are faster, but each thread should come back a few times."""
+    few, many = run // tile_bytes, n_tiles // (4 * n_threads)
+    count = few if few < many else many
+    return count if count > 1 else 1
+
+
+@inline
+def store_tile(result, bias, y, tile, n_rows):
+    """The 16 rows of a tile, fewer in the last, of one token at ``y``. ``bias`` is 0 if there is none."""
+    if bias != 0:
+        result = result + load_f32(bias + 64 * tile)
+    if 16 * tile + 16 <= n_rows:
+        store_f32(y + 64 * tile, result)
+    else:
+        for row in range(n_rows - 16 * tile):
+            put_f32(y + 64 * tile + 4 * row, lane(result, row))
+
+
+def tile_multiplier(format: Any, width: int) -> Any:
+    """A function that adds up one tile times ``width`` rows of activations in the registers ``total``."""
+    read_codes, read_scale, read_minimum = codes_reader(format), scale_reader(format), minimum_reader(format)
+    has_offset = (SIGNED_OFFSET if format.signed else format.offset) != 0
+    halves, has_minimum = format.halves, read_minimum is not None
+    code_bytes, groups = format.code_bytes, 8 // format.halves
+    lines = code_bytes // 64 if width == 1 else 0
+    add_products = dot_signed if format.signed else dot
+    first_sum = 1 if halves == 1 else 2
+
+    @inline
+    def multiply(total, registers, codes, scales, table, x, x_scales, n_blocks):
+        for t in range(width):
+            total[t] = splat_f32(np.float32(0))
+        for block in range(n_blocks):
+            for line in range(lines):
+                prefetch(codes + code_bytes * block + 64 * line + AHEAD)
+            read_codes(registers, codes + code_bytes * block, table)
+            four, factors = x + 32 * width * block, x_scales + 16 * width * block
+            for half in range(halves):
+                scale = read_scale(scales, block, half)
+                if has_minimum:
+                    minimum = read_minimum(scales, block, half)
+                for t in range(width):
+                    x_sum = factors + 4 * width * (first_sum + half) + 4 * t
+                    products = splat_i32(get_i32(x_sum) if has_offset else np.int32(0))
+                    for group in range(groups):
+                        at = groups * half + group
+                        products = add_products(products, registers[at], get_i32(four + 32 * t + 4 * at))
+                    total[t] = fma(to_f32(products), scale * splat_f32(get_f32(factors + 4 * t)), total[t])
+                    if has_minimum:
+                        total[t] = fma(minimum, splat_f32(get_f32(x_sum)), total[t])
+
+    return multiply
+
 
 def matmul(format_name: str, n_tokens: str) -> Any:
     """A kernel that multiplies tiles of a matrix by ``n_tokens`` rows of activations at a time.
 
-    The rows of activations are padded to a multiple of ``n_tokens``; what is computed from the padding is
-    not stored.
+    The rows of activations are in groups of ``n_tokens`` (kernels/quantize.py), the last one padded; what is
+    computed from the padding is not stored.
     """
     format, width = BY_NAME[format_name], int(n_tokens)
-    read_codes, read_scale, read_minimum = codes_reader(format), scale_reader(format), minimum_reader(format)
-    offset = np.int32(SIGNED_OFFSET if format.signed else format.offset)
-    signed, halves, has_minimum = format.signed, format.halves, read_minimum is not None
-    code_bytes, groups = format.code_bytes, 8 // format.halves
-    add_products = dot_signed if signed else dot
-
-    @inline
-    def multiply_tile(total, codes, scales, table, x, x_scales, x_sums, n_blocks, registers):
-        """Add up one tile times ``width`` rows of activations."""
-        for t in range(width):
-            total[t] = splat_f32(np.float32(0))
-        for block in range(n_blocks):
-            read_codes(registers, codes + code_bytes * block, table)
-            for half in range(halves):
-                scale = read_scale(scales, block, half)
-                for t in range(width):
-                    at = t * n_blocks + block
-                    half_sum = get_i32(x_sums + 8 * at + 4 * half)
-                    x_sum = half_sum if halves == 2 else half_sum + get_i32(x_sums + 8 * at + 4)
-                    x_scale = splat_f32(get_f32(x_scales + 4 * at))
-                    products = splat_i32(-offset * x_sum)
-                    for group in range(groups):
-                        four = get_i32(x + 32 * at + 4 * (group + groups * half))
-                        products = add_products(products, registers[group + groups * half], four)
-                    total[t] = fma(to_f32(products), scale * x_scale, total[t])
-                    if has_minimum:
-                        added = splat_f32(np.float32(x_sum)) * x_scale
-                        total[t] = fma(read_minimum(scales, block, half), added, total[t])
+    multiply = tile_multiplier(format, width)
+    code_bytes, run = format.code_bytes, RUN if width == 1 else CACHED
 
     def kernel(
-        thread, n_threads, ticket, count, codes, scales, table, bias, x, x_scales, x_sums, y, n_rows, n_blocks,
-        scale_stride,
+        thread, n_threads, ticket, count, codes, scales, table, bias, x, x_scales, y, n_rows, n_blocks, scale_stride
     ):  # fmt: skip
         total, registers = registers_f32(width), registers_u8(8)
         n_tokens = get_i64(count)
         n_tiles = (n_rows + 15) // 16
-        tile = next_part(ticket)
+        step = tiles_at_once(n_tiles, n_threads, n_blocks * code_bytes, run)
+        token_step = CACHED // (32 * width * n_blocks) * width
+        token_step = token_step if token_step > width else width
+        tile = next_part(ticket) * step
         while tile < n_tiles:
-            for first in range(0, n_tokens, width):
-                multiply_tile(
-                    total,
-                    codes + tile * n_blocks * code_bytes,
-                    scales + tile * scale_stride,
-                    table,
-                    x + first * n_blocks * 32,
-                    x_scales + first * n_blocks * 4,
-                    x_sums + first * n_blocks * 8,
-                    n_blocks,
-                    registers,
-                )
-                for t in range(width):
-                    if first + t < n_tokens:
-                        result = total[t]
-                        if bias != 0:
-                            result = result + load_f32(bias + 64 * tile)
-                        place = y + 4 * ((first + t) * n_rows + 16 * tile)
-                        if 16 * tile + 16 <= n_rows:
-                            store_f32(place, result)
-                        else:
-                            for row in range(n_rows - 16 * tile):
-                                put_f32(place + 4 * row, lane(result, row))
-            tile = next_part(ticket)
+            end = tile + step if tile + step < n_tiles else n_tiles
+            for first_token in range(0, n_tokens, token_step):
+                end_token = first_token + token_step if first_token + token_step < n_tokens else n_tokens
+                for each in range(tile, end):
+                    for first in range(first_token, end_token, width):
+                        multiply(
+                            total,
+                            registers,
+                            codes + each * n_blocks * code_bytes,
+                            scales + each * scale_stride,
+                            table,
+                            x + first * n_blocks * 32,
+                            x_scales + first * n_blocks * 16,
+                            n_blocks,
+                        )
+                        for t in range(width):
+                            if first + t < n_tokens:
+                                store_tile(total[t], bias, y + 4 * (first + t) * n_rows, each, n_rows)
+            tile = next_part(ticket) * step
 
     return kernel

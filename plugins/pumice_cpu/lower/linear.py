@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumice.plugin import Node, Tensor, Weight
-from pumice_cpu.formats import ROWS
+from pumice_cpu.formats import ROWS, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.packed import can_pack
@@ -15,35 +15,36 @@ from pumice_cpu.packed import can_pack
 
 @dataclass(frozen=True)
 class Quantized:
-    """Addresses of an activation's int8 codes, scales and sums."""
+    """Addresses of an activation's int8 codes, and of its scales and sums (kernels/quantize.py)."""
 
     codes: int
     scales: int
-    sums: int
 
 
-def quantized(at: Lowering, x: Tensor) -> Quantized:
-    """The activation ``x`` in int8 blocks. What was quantized last is used again: q, k and v share it.
+def quantized(at: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
+    """The rows of ``x`` in int8 blocks, in groups of ``width``, for weights of this format.
 
-    Rows are padded to what a matrix multiplies at once; the padding is left as it is.
+    What was quantized last is used again: q, k and v share it. The last group is padded to ``width`` rows,
+    which are left as they are.
     """
     n_columns = int(x.shape[-1])
-    n_rows = max(at.limits.n_batch, at.limits.n_outputs) + current().tokens
+    offset = current().signed_offset if format.signed else format.offset
+    n_rows = max(at.limits.n_batch, at.limits.n_outputs) + width
     codes = at.scratch_memory(f"codes {n_columns}", n_rows * n_columns)
-    scales = at.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 8)
-    sums = at.scratch_memory(f"sums {n_columns}", n_rows * n_columns // 4)
-    if at.quantized is not x:
+    scales = at.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 2)
+    if at.quantized != (x, width, offset):
         at.add(
             "quantize.quantize",
             count=at.count(x),
             x=at.address(x),
             codes=codes,
             scales=scales,
-            sums=sums,
             n_blocks=n_columns // 32,
+            width=width,
+            offset=offset,
         )
-        at.quantized = x
-    return Quantized(codes, scales, sums)
+        at.quantized = (x, width, offset)
+    return Quantized(codes, scales)
 
 
 def _claims_linear(node: Node) -> bool:
@@ -55,9 +56,11 @@ def _linear(at: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs
     assert x is not None
     assert isinstance(weight, Weight)
-    packed, q = at.pack(weight), quantized(at, x)
+    packed = at.pack(weight)
+    width = 1 if at.is_single(x) else current().tokens
+    q = quantized(at, x, packed.format, width)
     at.add(
-        f"linear.matmul:{packed.format.name}:{1 if at.is_single(x) else current().tokens}",
+        f"linear.matmul:{packed.format.name}:{width}",
         count=at.count(x),
         codes=packed.codes.ctypes.data,
         scales=packed.scales.ctypes.data,
@@ -65,7 +68,6 @@ def _linear(at: Lowering, node: Node) -> None:
         bias=_padded_bias(at, bias),
         x=q.codes,
         x_scales=q.scales,
-        x_sums=q.sums,
         y=at.address(node.output),
         n_rows=packed.n_rows,
         n_blocks=packed.n_blocks,

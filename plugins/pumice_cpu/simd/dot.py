@@ -16,7 +16,7 @@ S16, S32 = ir.VectorType(I16, 16), ir.VectorType(I16, 32)
 D4, D8, D16 = (ir.VectorType(I32, lanes) for lanes in (4, 8, 16))
 
 #: What ``dot_signed`` adds to every weight: subtract ``SIGNED_OFFSET`` times the sum of ``x``.
-SIGNED_OFFSET = 128 if current().name in ("avx512vnni", "avxvnni") else 0
+SIGNED_OFFSET = current().signed_offset
 
 
 @operation(i32x16, i32x16, u8x64, types.int32)

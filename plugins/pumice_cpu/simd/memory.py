@@ -189,3 +189,10 @@ def load_bytes(builder: Any, pointer: Any) -> Any:
 @operation(types.void, address, u8x64)
 def store_bytes(builder: Any, pointer: Any, value: Any) -> Any:
     _store(builder, pointer, value)
+
+
+@operation(types.void, address)
+def prefetch(builder: Any, pointer: Any) -> Any:
+    """Ask for the cache line at an address, which may lie outside of any memory."""
+    hint = (I32(0), I32(3), I32(1))  # to read, to keep, data
+    call(builder, "llvm.prefetch.p0", ir.VoidType(), builder.inttoptr(pointer, I8.as_pointer()), *hint)

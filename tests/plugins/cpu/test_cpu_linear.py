@@ -1,0 +1,123 @@
+"""Products with matrices of every type, against the decoded weights times what the kernels see of the activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphs import batch, limits
+from pumice.gguf import GGMLType, GGUFTensor, dequantize, row_bytes
+from pumice.gguf.types import block_size
+from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+from pumice_cpu import CpuBackend
+
+rng = np.random.default_rng(11)
+
+#: Where the blocks of a type have float16 scales; the rest of a block may be any bytes.
+FLOAT16 = {
+    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q8_1": (0, 2), "Q1_0": (0,),
+    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,),
+    "IQ1_S": (0,), "IQ2_XXS": (0,), "IQ2_XS": (0,), "IQ2_S": (0,), "IQ3_XXS": (0,), "IQ3_S": (0,), "TQ1_0": (52,),
+    "TQ2_0": (64,),
+}  # fmt: skip
+FLOATS = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
+INTEGERS = {"I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
+PACKED = ("Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4").split()
+
+
+@pytest.fixture(scope="module")
+def cpus() -> Any:
+    """Backends of one thread and of two."""
+    backends = [CpuBackend(CpuBackend.Options(threads=threads)) for threads in (1, 2)]
+    yield backends
+    for backend in backends:
+        backend.close()
+
+
+def random_rows(name: str, n_rows: int, n_columns: int) -> np.ndarray:
+    """Stored rows of a type: uint8 (rows, bytes of a row)."""
+    type = GGMLType[name]
+    if name in FLOATS:
+        return rng.standard_normal((n_rows, n_columns)).astype(FLOATS[name]).view(np.uint8)
+    if name == "BF16":
+        values = rng.standard_normal((n_rows, n_columns)).astype(np.float32)
+        return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+    if name in INTEGERS:
+        return rng.integers(-100, 100, (n_rows, n_columns)).astype(INTEGERS[name]).view(np.uint8)
+
+    n_blocks = n_rows * n_columns // block_size(type)
+    blocks = rng.integers(0, 256, (n_blocks, row_bytes(type, block_size(type))), dtype=np.uint8)
+    for offset in FLOAT16.get(name, ()):
+        blocks[:, offset : offset + 2] = scales(n_blocks, np.float16)
+    if name == "Q8_K":
+        blocks[:, :4] = scales(n_blocks, np.float32)
+    if name == "IQ1_M":  # the float16 is spread over the high nibbles of four int16; its own is the last
+        blocks[:, 55] = blocks[:, 55] & 15 | 0x20
+    if name == "MXFP4":
+        blocks[:, 0] = rng.integers(118, 126, n_blocks)
+    if name == "NVFP4":
+        blocks[:, :4] = rng.integers(0, 0x7F, (n_blocks, 4))
+    return blocks.reshape(n_rows, -1)
+
+
+def scales(n: int, dtype: Any) -> np.ndarray:
+    values = rng.uniform(0.001, 0.02, (n, 1)) * rng.choice([-1, 1], (n, 1))
+    return values.astype(dtype).view(np.uint8)
+
+
+def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | None, x: np.ndarray) -> np.ndarray:
+    """``x @ rows.T + bias`` on a backend."""
+    type = GGMLType[name]
+    shape = (len(rows), x.shape[1])
+    tensors = {"w": GGUFTensor("w", type, shape, 0, rows.nbytes, rows.tobytes())}
+    if bias is not None:
+        tensors["b"] = GGUFTensor("b", GGMLType.F32, bias.shape, 0, bias.nbytes, bias.tobytes())
+    g = GraphBuilder(tensors, 1, 64)
+    with g.layer(0):
+        given = Tensor("x", ("n_tokens", x.shape[1]), builder=g)
+        output = g.linear(given, g.weight("w"), None if bias is None else g.weight("b"))
+    graph = g.finish(output)
+    (segment,) = place(graph, [("cpu", backend.supports)])
+    backend._packed.clear()  # weights are kept by name, and all are called the same here
+    program = backend.compile(segment, plan_memory(segment, 64, 64), limits())
+    return program.run({"x": x}, batch([len(x)]))[output.name].copy()
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """What int8 blocks of 32 keep of activations."""
+    blocks = x.reshape(-1, 32)
+    scale = np.abs(blocks).max(1, keepdims=True) / np.float32(127)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        inverse = np.where(scale > 0, np.float32(1) / scale, np.float32(0))
+    codes = np.rint(blocks * inverse)
+    return (codes.astype(np.float64) * scale).reshape(x.shape)
+
+
+def check(cpus: list[CpuBackend], name: str, n_rows: int, n_columns: int, n_tokens: int, bias: bool = False) -> None:
+    rows = random_rows(name, n_rows, n_columns)
+    b = rng.standard_normal(n_rows).astype(np.float32) if bias else None
+    x = (rng.standard_normal((n_tokens, n_columns)) * rng.uniform(0.1, 3, (n_tokens, 1))).astype(np.float32)
+    x[:, : n_columns // 3] = 0  # blocks without a scale
+    one, two = (linear(backend, name, rows, b, x) for backend in cpus)
+
+    weights = dequantize(rows, GGMLType[name]).astype(np.float64)
+    seen = x.astype(np.float64) if name in (*FLOATS, *INTEGERS, "BF16") else rounded(x)
+    expected = seen @ weights.T + (0 if b is None else b)
+    limit = 1e-5 * np.abs(seen) @ np.abs(weights.T) / np.sqrt(n_columns) + 1e-6
+    assert np.all(np.abs(one - expected) <= limit), np.abs((one - expected) / limit).max()
+    np.testing.assert_array_equal(one, two)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 5, 20])
+@pytest.mark.parametrize("name", PACKED)
+def test_packed(cpus: Any, name: str, n_tokens: int) -> None:
+    columns = int(rng.integers(1, 4)) * max(32, block_size(GGMLType[name]))
+    check(cpus, name, int(rng.integers(1, 100)), columns, n_tokens, bias=n_tokens > 1)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 3, 60])
+def test_a_matrix_of_many_tiles(cpus: Any, n_tokens: int) -> None:
+    """Threads take several tiles at once, and tokens come in more than one part."""
+    check(cpus, "Q4_0", 1000, 8192, n_tokens)
