@@ -204,3 +204,25 @@ def test_recurrent_operations(tmp_path: Path, cpus: Any, parts: list[int], width
             np.testing.assert_allclose(result, expected(both, step), rtol=1e-5, atol=1e-5)
             np.testing.assert_array_equal(result, two(both, step))
             n_past += n
+
+
+FLOATS: dict[str, Any] = {"f32": np.float32, "f16": np.float16}
+
+
+@pytest.mark.parametrize("type", FLOATS)
+@pytest.mark.parametrize("n_tokens", [1, 2, 13])
+def test_float_experts(tmp_path: Path, cpus: Any, type: str, n_tokens: int) -> None:
+    x, ids = f32(n_tokens, 32), rng.permuted(np.tile(np.arange(5, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :3]
+    weights = {"up": f32(5, 48, 32).astype(FLOATS[type]), "down": f32(5, 18, 48).astype(FLOATS[type])}
+    check(tmp_path, cpus, _experts, {"x": x, "ids": np.ascontiguousarray(ids)}, weights)
+
+
+def _experts(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+    return g.mul_mat_id(g.mul_mat_id(a["x"], g.weight("up"), a["ids"]), g.weight("down"), a["ids"])
+
+
+@pytest.mark.parametrize("type", FLOATS)
+@pytest.mark.parametrize("n_tokens", [1, 2, 13])
+def test_float_matrices_by_head(tmp_path: Path, cpus: Any, type: str, n_tokens: int) -> None:
+    weights = {"w": f32(3, 21, 48).astype(FLOATS[type])}
+    check(tmp_path, cpus, lambda g, a: g.batched_linear(a["x"], g.weight("w")), {"x": f32(n_tokens, 3, 48)}, weights)

@@ -1,0 +1,150 @@
+"""One of several matrices for each row: experts, or a matrix for each head.
+
+A pair is a token and one of the matrices it uses. ``group`` puts pairs of the same matrix side by side, so that
+each matrix is read once for all its tokens.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pumice_cpu.formats import BY_NAME
+from pumice_cpu.kernels.common import next_part
+from pumice_cpu.kernels.linear import CACHED, RUN, store_tile, tile_multiplier, tiles_at_once
+from pumice_cpu.simd import (
+    fma,
+    get_i32,
+    get_i64,
+    load_bf16,
+    load_f16,
+    load_f32,
+    put_f32,
+    put_i32,
+    put_i64,
+    registers_f32,
+    registers_u8,
+    splat_f32,
+    sum_lanes,
+)
+
+FLOAT_ROWS = 4  # of a float matrix, multiplied at once
+
+
+def group(thread, n_threads, count, ids, order, matrices, starts, places, totals, n_used, n_matrices, width):
+    """From ``ids [count, n_used]``: pairs in the order of their matrices, each matrix's filled up with -1 to ``width``.
+
+    ``matrices`` gets those that are used, ``starts`` where the pairs of each begin in ``order`` and the end,
+    ``totals`` the number of matrices and the length of the order. ``places`` is scratch memory for all matrices.
+    """
+    if thread != 0:
+        return
+    n_pairs = get_i64(count) * n_used
+    for matrix in range(n_matrices):
+        put_i32(places + 4 * matrix, np.int32(0))
+    for pair in range(n_pairs):
+        place = places + 4 * get_i32(ids + 4 * pair)
+        put_i32(place, np.int32(get_i32(place) + 1))
+    n_groups, end = np.int64(0), np.int64(0)
+    for matrix in range(n_matrices):
+        n = get_i32(places + 4 * matrix)
+        if n > 0:
+            put_i32(matrices + 4 * n_groups, np.int32(matrix))
+            put_i32(starts + 4 * n_groups, np.int32(end))
+            put_i32(places + 4 * matrix, np.int32(end))
+            n_groups += 1
+            end += (n + width - 1) // width * width
+    put_i32(starts + 4 * n_groups, np.int32(end))
+    for i in range(end):
+        put_i32(order + 4 * i, np.int32(-1))
+    for pair in range(n_pairs):
+        place = places + 4 * get_i32(ids + 4 * pair)
+        at = get_i32(place)
+        put_i32(order + 4 * at, np.int32(pair))
+        put_i32(place, np.int32(at + 1))
+    put_i64(totals, n_groups)
+    put_i64(totals + 8, end)
+
+
+def matmul(format_name: str, n_tokens: str) -> Any:
+    """As ``linear.matmul``; what is computed for a pair becomes its row of y."""
+    format, width = BY_NAME[format_name], int(n_tokens)
+    multiply, code_bytes = tile_multiplier(format, width), format.code_bytes
+    run = RUN if width == 1 else CACHED
+
+    def kernel(
+        thread, n_threads, ticket, order, matrices, starts, totals, codes, scales, table, x, x_scales, y, n_rows,
+        n_blocks, scale_stride,
+    ):  # fmt: skip
+        total, registers = registers_f32(width), registers_u8(8)
+        n_tiles = (n_rows + 15) // 16
+        step = tiles_at_once(get_i64(totals) * n_tiles, n_threads, n_blocks * code_bytes, run)
+        steps = (n_tiles + step - 1) // step
+        part = next_part(ticket)
+        while part < get_i64(totals) * steps:
+            which, first_tile = part // steps, part % steps * step
+            end_tile = first_tile + step if first_tile + step < n_tiles else n_tiles
+            matrix = get_i32(matrices + 4 * which)
+            for tile in range(first_tile, end_tile):
+                each = matrix * n_tiles + tile
+                for first in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4), width):
+                    multiply(
+                        total,
+                        registers,
+                        codes + each * n_blocks * code_bytes,
+                        scales + each * scale_stride,
+                        table,
+                        x + first * n_blocks * 32,
+                        x_scales + first * n_blocks * 16,
+                        n_blocks,
+                    )
+                    for t in range(width):
+                        pair = get_i32(order + 4 * (first + t))
+                        if pair >= 0:
+                            store_tile(total[t], 0, y + 4 * pair * n_rows, tile, n_rows)
+            part = next_part(ticket)
+
+    return kernel
+
+
+_LOADS = {"f32": (load_f32, 4), "f16": (load_f16, 2), "bf16": (load_bf16, 2)}
+
+
+def matmul_float(type_name: str, n_tokens: str) -> Any:
+    """Matrices of this type, as they are in the file. Row ``pair // per_row`` of x belongs to a pair."""
+    load, size = _LOADS[type_name]
+    width = int(n_tokens)
+    n_sums = FLOAT_ROWS * width
+
+    def kernel(
+        thread, n_threads, ticket, order, matrices, starts, totals, weights, per_row, x, y, n_rows, n_columns
+    ):  # fmt: skip
+        total, values = registers_f32(n_sums), registers_f32(FLOAT_ROWS)
+        n_tiles = (n_rows + FLOAT_ROWS - 1) // FLOAT_ROWS
+        stride = size * n_columns
+        part = next_part(ticket)
+        while part < get_i64(totals) * n_tiles:
+            which, first_row = part // n_tiles, part % n_tiles * FLOAT_ROWS
+            left = n_rows - first_row
+            matrix = weights + stride * (n_rows * get_i32(matrices + 4 * which) + first_row)
+            for first in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4), width):
+                for i in range(n_sums):
+                    total[i] = splat_f32(np.float32(0))
+                for column in range(0, n_columns, 16):
+                    for row in range(FLOAT_ROWS):
+                        values[row] = load(matrix + stride * (row if row < left else 0) + size * column)
+                    for t in range(width):
+                        pair = get_i32(order + 4 * (first + t))
+                        source = x + 4 * (n_columns * ((pair if pair >= 0 else 0) // per_row) + column)
+                        four = load_f32(source)
+                        for row in range(FLOAT_ROWS):
+                            total[FLOAT_ROWS * t + row] = fma(values[row], four, total[FLOAT_ROWS * t + row])
+                for t in range(width):
+                    pair = get_i32(order + 4 * (first + t))
+                    for row in range(FLOAT_ROWS):
+                        if pair >= 0 and row < left:
+                            put_f32(y + 4 * (n_rows * pair + first_row + row), sum_lanes(total[FLOAT_ROWS * t + row]))
+            part = next_part(ticket)
+
+    return kernel

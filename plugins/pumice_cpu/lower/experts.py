@@ -1,0 +1,146 @@
+"""Rules for products with one of several matrices for each row: experts, or a matrix for each head."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from pumice.plugin import GGMLType, Node, Tensor, Weight, concrete
+from pumice_cpu.isa import current
+from pumice_cpu.lower.linear import quantized_offset
+from pumice_cpu.lower.rule import Lowering, Rule
+from pumice_cpu.packed import can_pack
+
+FLOATS = {GGMLType.F32: "f32", GGMLType.F16: "f16", GGMLType.BF16: "bf16"}
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """Addresses of pairs of a token and a matrix in the order of the matrices (kernels/experts.py)."""
+
+    order: int
+    matrices: int
+    starts: int
+    totals: int
+    n_rows: int  # the order is at most as long
+    name: str
+
+
+def _claims(node: Node) -> bool:
+    x, weight = node.inputs[:2]
+    if x is None or not isinstance(weight, Weight) or len(x.shape) > 3:
+        return False
+    n_columns = int(x.shape[-1])
+    return can_pack(weight.type, n_columns) or (weight.type in FLOATS and n_columns % 16 == 0)
+
+
+def _mul_mat_id(at: Lowering, node: Node) -> None:
+    x, weight, ids = node.operands()
+    assert isinstance(weight, Weight)
+    n_used = int(ids.shape[-1])
+    grouped = _group(at, ids.name, at.address(ids), n_used, int(weight.shape[0]), _width(at, x, weight))
+    _multiply(at, x, weight, grouped, n_used if len(x.shape) == 2 else 1, node.output)
+
+
+def _batched_linear(at: Lowering, node: Node) -> None:
+    """Every token uses every matrix, each with a row of its own."""
+    x, weight = node.operands()
+    assert isinstance(weight, Weight)
+    n_heads = int(weight.shape[0])
+    ids = at.hold(np.tile(np.arange(n_heads, dtype=np.int32), at.limits.n_batch))
+    grouped = _group(at, f"{n_heads} heads", ids, n_heads, n_heads, _width(at, x, weight))
+    _multiply(at, x, weight, grouped, 1, node.output)
+
+
+def _width(at: Lowering, x: Tensor, weight: Weight) -> int:
+    """Pairs of one matrix that are multiplied at once."""
+    if at.is_single(x):
+        return 1
+    return max(1, current().tokens // 2) if weight.type in FLOATS else current().tokens
+
+
+def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, width: int) -> Grouped:
+    """What was grouped by the same ids before is used again: gate, up and down share it."""
+    n_pairs = at.limits.n_batch * n_used
+    n_rows = n_pairs + min(n_pairs, n_matrices) * (width - 1)
+    name = f"order of {name} by {width}"
+    order, matrices, starts, places, totals = (
+        at.scratch_memory(f"{part} {name}", size)
+        for part, size in (
+            ("pairs", 4 * n_rows),
+            ("matrices", 4 * n_matrices),
+            ("starts", 4 * n_matrices + 4),
+            ("places", 4 * n_matrices),
+            ("totals", 16),
+        )
+    )
+    if name not in at.computed:
+        at.computed.add(name)
+        at.add(
+            "experts.group",
+            count=at.of_step(0),
+            ids=ids,
+            order=order,
+            matrices=matrices,
+            starts=starts,
+            places=places,
+            totals=totals,
+            n_used=n_used,
+            n_matrices=n_matrices,
+            width=width,
+        )
+    return Grouped(order, matrices, starts, totals, n_rows, name)
+
+
+def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row: int, output: Tensor) -> None:
+    order = {"order": grouped.order, "matrices": grouped.matrices, "starts": grouped.starts, "totals": grouped.totals}
+    n_rows, n_columns = concrete(weight.shape[1:], 0, 0)
+    width = _width(at, x, weight)
+    if weight.type in FLOATS:
+        at.add(
+            f"experts.matmul_float:{FLOATS[weight.type]}:{width}",
+            **order,
+            weights=at.hold(np.ascontiguousarray(weight.data)),
+            per_row=per_row,
+            x=at.address(x),
+            y=at.address(output),
+            n_rows=n_rows,
+            n_columns=n_columns,
+        )
+        return
+    packed = at.pack(weight)
+    codes = at.scratch_memory(f"codes {n_columns}", grouped.n_rows * n_columns)
+    scales = at.scratch_memory(f"scales {n_columns}", grouped.n_rows * n_columns // 2)
+    offset = quantized_offset(packed.format)
+    key = (x, width, offset, grouped.name)
+    if at.quantized != key:
+        at.add(
+            "quantize.quantize_chosen",
+            count=grouped.totals + 8,
+            order=grouped.order,
+            per_row=per_row,
+            x=at.address(x),
+            codes=codes,
+            scales=scales,
+            n_blocks=n_columns // 32,
+            width=width,
+            offset=offset,
+        )
+        at.quantized = key
+    at.add(
+        f"experts.matmul:{packed.format.name}:{width}",
+        **order,
+        codes=packed.codes.ctypes.data,
+        scales=packed.scales.ctypes.data,
+        table=packed.table.ctypes.data,
+        x=codes,
+        x_scales=scales,
+        y=at.address(output),
+        n_rows=packed.n_rows,
+        n_blocks=packed.n_blocks,
+        scale_stride=packed.scale_stride,
+    )
+
+
+RULES = {"mul_mat_id": Rule(_mul_mat_id, _claims), "batched_linear": Rule(_batched_linear, _claims)}
