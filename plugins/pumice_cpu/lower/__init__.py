@@ -4,8 +4,10 @@ A rule has ``claims(node)``, which says whether it can run a node, and ``lower(a
 kernels to the operation table.
 """
 
+from pumice_cpu.lower.attention import RULES as ATTENTION
 from pumice_cpu.lower.elementwise import RULES as ELEMENTWISE
 from pumice_cpu.lower.embedding import RULES as EMBEDDING
+from pumice_cpu.lower.experts import RULES as EXPERTS
 from pumice_cpu.lower.linear import RULES as LINEAR
 from pumice_cpu.lower.norms import RULES as NORMS
 from pumice_cpu.lower.recurrent import RULES as RECURRENT
@@ -13,4 +15,14 @@ from pumice_cpu.lower.rope import RULES as ROPE
 from pumice_cpu.lower.rows import RULES as ROWS
 from pumice_cpu.lower.rule import Rule
 
-RULES: dict[str, Rule] = {**ELEMENTWISE, **EMBEDDING, **LINEAR, **NORMS, **RECURRENT, **ROPE, **ROWS}
+RULES: dict[str, Rule] = {
+    **ATTENTION,
+    **ELEMENTWISE,
+    **EMBEDDING,
+    **EXPERTS,
+    **LINEAR,
+    **NORMS,
+    **RECURRENT,
+    **ROPE,
+    **ROWS,
+}

@@ -1,0 +1,64 @@
+"""The paged cache of one layer's keys and values: how it is laid out, and its memory.
+
+Cells are kept in tiles of 16 neighbours, head by head: all tiles of the first head, then those of the next.
+A tile is transposed: for each column 16 values, one a cell, so that a vector holds one column of 16 positions.
+
+- ``f32``, ``f16``: the values;
+- ``q8_0``: int8 codes, then for each ``unit`` columns 16 float16 scales;
+- ``q4_0``: codes of an even column in the low and of the next in the high nibbles of 16 bytes, then scales as above.
+
+GGML's blocks of 32 columns run over a cell's whole row. Where heads are no multiple of 32, a block that two heads
+share has its scale in both: ``unit`` columns, the largest common divisor, always have one scale.
+"""
+
+from __future__ import annotations
+
+import math
+
+from pumice.plugin import Arena, BackendError, KVState, Limits
+
+CELLS = 16  # in a tile
+BLOCK = 32  # columns that GGML gives one scale
+
+# How kernels/attention.py divides its work.
+ROWS = 128  # queries of a key head that decoded keys and values are used for
+CHUNK = 64  # positions decoded at a time
+PART = 256  # positions that a thread takes at a time where there is but one token
+
+_CODE_BITS = {"f32": 32, "f16": 16, "q8_0": 8, "q4_0": 4}
+
+
+class Cells:
+    """Memory for the keys, or the values, of one layer: ``n_heads`` times ``dim`` values in each cell."""
+
+    def __init__(self, name: str, kv_type: str, n_cells: int, n_heads: int, dim: int) -> None:
+        self.quantized = kv_type.startswith("q")
+        if self.quantized and n_heads * dim % BLOCK:
+            raise BackendError(
+                f"kv_type {kv_type} needs rows of whole blocks, {name} has {n_heads * dim} values: use f16"
+            )
+        self.dim = dim
+        self.unit = math.gcd(BLOCK, dim)
+        self.n_columns = n_heads * dim
+        self.tile_bytes = CELLS * dim * _CODE_BITS[kv_type] // 8 + (
+            2 * CELLS * dim // self.unit if self.quantized else 0
+        )
+        self.head_bytes = -(-n_cells // CELLS) * self.tile_bytes
+        self.nbytes = n_heads * self.head_bytes
+        self._arena = Arena(self.nbytes + 64, f"KV cache {name}")
+        start = int(self._arena.view(0, (0,), "u1").ctypes.data)
+        self.address = start + -start % 64
+
+
+class KVCache:
+    """The keys and values of one layer; ``values`` is None where they are inside the keys."""
+
+    def __init__(self, state: KVState, limits: Limits) -> None:
+        n_cells = limits.n_blocks[state.window] * limits.block_size
+
+        def cells(dim: int) -> Cells:
+            return Cells(state.name, limits.kv_type, n_cells, state.n_head_kv, dim)
+
+        self.keys = cells(state.k_dim)
+        self.values = cells(state.v_dim) if state.v_dim else None
+        self.nbytes = self.keys.nbytes + (self.values.nbytes if self.values else 0)

@@ -1,0 +1,139 @@
+"""The rule for attention: store the keys and values, attend, and merge where one token's positions were split."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.plugin import KVState, Node, Tensor
+from pumice_cpu.isa import current
+from pumice_cpu.kv_cache import CHUNK, PART, ROWS, Cells, KVCache
+from pumice_cpu.lower.rule import BLOCK_TABLES, N_SEQS, POSITIONS, SEQ_STARTS, Lowering, Rule
+from pumice_cpu.runtime import float_bits
+
+_ALL_POSITIONS = 1 << 40
+
+
+def _claims(node: Node) -> bool:
+    """Pairs of columns share bytes of a q4_0 cache, so heads must be even."""
+    _, k, v, *_ = node.inputs
+    return all(x is None or int(x.shape[-1]) % 2 == 0 for x in (k, v))
+
+
+def _attention(at: Lowering, node: Node) -> None:
+    q, k, v, state, sinks = node.inputs
+    assert q is not None
+    assert k is not None
+    assert isinstance(state, KVState)
+    if state not in at.states:
+        at.states[state] = KVCache(state, at.limits)
+    cache = at.states[state]
+    _store(at, state, k, cache.keys)
+    if v is not None:
+        _store(at, state, v, cache.values)
+
+    n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), int(node.output.shape[2])
+    group = n_head // state.n_head_kv
+    values: Cells | None = cache.values
+    one_token = at.is_single(q)
+    n_rows = _rows_in_registers(group) if one_token else current().tokens
+    v_width = -(-v_dim // 32) * 32
+    split = _split(at, state, n_head, v_width) if one_token else {"part_size": _ALL_POSITIONS, "partial": 0}
+    at.add(
+        f"attention.attend:{at.limits.kv_type}:{n_rows}",
+        **_where(at, state),
+        **_scratch(at, k_dim, v_width, n_rows),
+        **split,
+        q=at.address(q),
+        y=at.address(node.output),
+        sinks=0 if sinks is None else at.address(sinks),
+        n_head=n_head,
+        group=group,
+        scale=float_bits(node.attrs["scale"]),
+        softcap=float_bits(node.attrs["softcap"]),
+        window=state.window,
+        key_cache=cache.keys.address,
+        k_head_bytes=cache.keys.head_bytes,
+        k_tile_bytes=cache.keys.tile_bytes,
+        k_dim=k_dim,
+        k_unit=cache.keys.unit,
+        value_cache=values.address if values else 0,
+        v_head_bytes=values.head_bytes if values else 0,
+        v_tile_bytes=values.tile_bytes if values else 0,
+        v_dim=v_dim,
+        v_unit=values.unit if values else 0,
+        v_width=v_width,
+    )
+    if one_token:
+        at.add(
+            "attention.merge",
+            **split,
+            positions=at.of_step(POSITIONS),
+            y=at.address(node.output),
+            n_head=n_head,
+            window=state.window,
+            v_dim=v_dim,
+            v_width=v_width,
+        )
+
+
+def _store(at: Lowering, state: KVState, x: Tensor, cells: Cells) -> None:
+    scratch = {"scratch": at.scratch_memory("encoded", 64 * at.pool.n_threads)} if cells.quantized else {}
+    at.add(
+        f"kv_cache.store:{at.limits.kv_type}",
+        **_where(at, state),
+        **scratch,
+        x=at.address(x),
+        cache=cells.address,
+        head_bytes=cells.head_bytes,
+        tile_bytes=cells.tile_bytes,
+        n_columns=cells.n_columns,
+        dim=cells.dim,
+        unit=cells.unit,
+    )
+
+
+def _where(at: Lowering, state: KVState) -> dict[str, int]:
+    """Arguments that say which cells the tokens of a step have."""
+    table = sorted(at.limits.n_blocks).index(state.window)
+    return {
+        "n_seqs": at.of_step(N_SEQS),
+        "seq_starts": at.of_step(SEQ_STARTS),
+        "positions": at.of_step(POSITIONS),
+        "table": at.of_step(BLOCK_TABLES + 2 * table),
+        "block_size": at.limits.block_size,
+    }
+
+
+def _rows_in_registers(group: int) -> int:
+    """For one token, whose rows are the query heads of a key head."""
+    n_rows = 1
+    while n_rows < group and n_rows < current().tokens:
+        n_rows *= 2
+    return n_rows
+
+
+def _split(at: Lowering, state: KVState, n_head: int, v_width: int) -> dict[str, int]:
+    """The positions of one token in parts, so that all threads have work with any number of heads."""
+    n_positions = min(state.window + PART, at.limits.n_ctx) if state.window else at.limits.n_ctx
+    n_parts = n_positions // PART + 1
+    return {"part_size": PART, "partial": at.scratch_memory("partial", 4 * n_parts * n_head * (v_width + 16))}
+
+
+def _scratch(at: Lowering, k_dim: int, v_width: int, n_rows: int) -> dict[str, int]:
+    """Memory of each thread, in float32; the last thread's too may be read one vector of columns beyond its end."""
+    sizes: dict[str, Any] = {
+        "queries": ROWS * k_dim,
+        "keys": CHUNK * k_dim,
+        "columns": 16 * v_width,
+        "values": CHUNK * v_width,
+        "outputs": ROWS * v_width,
+        "state": 32 * ROWS,
+        "weights": n_rows * (CHUNK + 16),
+    }
+    return {
+        name: at.scratch_memory(f"attention {name}", 4 * at.pool.n_threads * size + 1024)
+        for name, size in sizes.items()
+    }
+
+
+RULES = {"attention": Rule(_attention, _claims)}
