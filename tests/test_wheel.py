@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+SHADERS = "pumice_vulkan/spv/"
 
 
 @pytest.fixture(scope="module")
@@ -24,6 +25,14 @@ def test_the_defaults_are_in_the_wheel(wheel):
     assert wheel.read("pumice/registry.yaml") == (ROOT / "registry.yaml").read_bytes()
 
 
+def test_the_compiled_shaders_are_in_the_wheel(wheel):
+    compiled = {path.name: path.read_bytes() for path in (ROOT / "shaders" / "spv").iterdir()}
+    assert compiled
+    assert compiled == {
+        name.removeprefix(SHADERS): wheel.read(name) for name in wheel.namelist() if name.startswith(SHADERS)
+    }
+
+
 def test_every_source_file_is_in_the_wheel_and_no_other(wheel):
     sources = {
         path.relative_to(ROOT / root).as_posix()
@@ -31,7 +40,7 @@ def test_every_source_file_is_in_the_wheel_and_no_other(wheel):
         for path in (ROOT / root).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    packaged = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    packaged = {name for name in wheel.namelist() if ".dist-info/" not in name and not name.startswith(SHADERS)}
     assert packaged - {"pumice/registry.yaml"} == sources
 
 

@@ -140,8 +140,9 @@ def test_settings_of_plugins_that_are_right_pass(site, home):
     install(site, "options", backend_plugin("mine", "threads: int = 1; names: tuple[str, ...] = ()"))
     (home / "pumice.yaml").write_text("""
 backend: mine
+backends: [mine, absent]
 mine: {threads: 3, names: [a, b]}
-vulkan: {anything: true}      # a backend of the default order that is not installed here
+absent: {anything: true}      # a backend in the order that is not installed here
 sampling: {temperature: 0, top_k: 3, seed: 7, repeat_penalty: 1.1}
 """)
     config = load_config()

@@ -1,0 +1,122 @@
+"""Compile GLSL to SPIR-V: ``python tools/compile_shaders.py [DIRECTORY ...]``.
+
+Every directory (default: shaders/ and that of the tests) has a table ``variants.yaml``, and gets a folder ``spv`` with
+a file for each variant and ``manifest.json``: the compiler, and a hash of all that each variant was made from.
+The compiler is ``glslc`` of shaderc, found on PATH or named by GLSLC; KHR cooperative matrices need 2024.0 or later.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
+
+ROOT = Path(__file__).resolve().parents[1]
+DIRECTORIES = [ROOT / "shaders", ROOT / "tests" / "plugins" / "vulkan" / "shaders"]
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One compilation of a source."""
+
+    name: str
+    source: str
+    target: str = "vulkan1.1"
+    defines: dict[str, str | int] = field(default_factory=dict)
+
+    def command(self, compiler: str, directory: Path) -> list[str]:
+        defines = [f"-D{name}={value}" for name, value in self.defines.items()]
+        options = ["-O", f"--target-env={self.target}", "-I", str(directory), *defines]
+        return [compiler, *options, str(directory / self.source), "-o"]
+
+    def digest(self, directory: Path) -> str:
+        """A hash of the options and of the source with all it includes."""
+        found = hashlib.sha256(json.dumps([self.target, self.defines], sort_keys=True).encode())
+        for path in _sources(directory / self.source):
+            found.update(path.read_bytes())
+        return found.hexdigest()
+
+
+def variants(directory: Path) -> list[Variant]:
+    """The table of a directory."""
+    table = yaml.safe_load((directory / "variants.yaml").read_text())
+    return [Variant(name, **entry) for name, entry in table.items()]
+
+
+def manifest(directory: Path) -> dict[str, dict[str, str]]:
+    """What was compiled last: ``compiler`` -> ``version``, ``digests`` -> name -> hash."""
+    path = directory / "spv" / "manifest.json"
+    return json.loads(path.read_text()) if path.exists() else {"compiler": {}, "digests": {}}
+
+
+def find_compiler() -> str | None:
+    return os.environ.get("GLSLC") or shutil.which("glslc")
+
+
+def version(compiler: str) -> str:
+    """The compiler's version, for example "shaderc 2025.2-1"."""
+    done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[0]
+
+
+def compile_variant(compiler: str, directory: Path, variant: Variant, target: Path) -> None:
+    subprocess.run([*variant.command(compiler, directory), str(target)], check=True)
+
+
+def compile_directory(compiler: str, directory: Path) -> int:
+    """Compile what changed, remove what is no variant any more; how many files were compiled."""
+    spv = directory / "spv"
+    spv.mkdir(exist_ok=True)
+    last, current = manifest(directory), {"version": version(compiler)}
+    known = last["digests"] if last["compiler"] == current else {}
+    digests = {variant.name: variant.digest(directory) for variant in variants(directory)}
+    stale = [
+        variant
+        for variant in variants(directory)
+        if known.get(variant.name) != digests[variant.name] or not (spv / f"{variant.name}.spv").exists()
+    ]
+    for variant in stale:
+        compile_variant(compiler, directory, variant, spv / f"{variant.name}.spv")
+    for path in spv.glob("*.spv"):
+        if path.stem not in digests:
+            path.unlink()
+    content = {"compiler": current, "digests": dict(sorted(digests.items()))}
+    (spv / "manifest.json").write_text(json.dumps(content, indent=1) + "\n")
+    return len(stale)
+
+
+def _sources(path: Path) -> list[Path]:
+    """A source and what it includes, each once."""
+    found = [path]
+    for item in found:
+        for name in re.findall(r'^\s*#include\s+"([^"]+)"', item.read_text(), re.MULTILINE):
+            included = item.parent / name
+            if included not in found:
+                found.append(included)
+    return found
+
+
+def main() -> int:
+    compiler = find_compiler()
+    if compiler is None:
+        print("error: no glslc: install it (Debian: apt install glslc) or name it with GLSLC=path", file=sys.stderr)
+        return 1
+    for directory in [Path(name) for name in sys.argv[1:]] or DIRECTORIES:
+        try:
+            count = compile_directory(compiler, directory)
+        except subprocess.CalledProcessError:
+            return 1  # the compiler has said why
+        print(f"{directory}: {count} compiled, {len(variants(directory)) - count} up to date")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
