@@ -74,6 +74,8 @@ class ThreadPool:
 
     def run(self, table: OperationTable) -> None:
         """Run every operation on all threads; returns when the last is done."""
+        if not len(table):  # nothing for the threads to meet at: they could take the next table for this one
+            return
         with self._lock:
             self.shared[_TABLE : _TABLE + 3] = table.address, len(table), self.n_threads
             self._start(self.shared.ctypes.data)
