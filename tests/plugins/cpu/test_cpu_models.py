@@ -1,0 +1,81 @@
+"""Whole models on the CPU backend against llama.cpp's logits, and against themselves in other chunks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pumice
+from tiny_models import IDS, N_CTX
+from tiny_zoo import DEEP, FAMILIES, ZOO
+
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
+SHARED_MODELS = [
+    "command-r-dense",
+    "deepseek2-moe",
+    "exaone4-dense",
+    "falcon-dense",
+    "gemma-dense",
+    "gemma2-dense",
+    "gemma3-dense",
+    "gpt-oss-moe",
+    "gpt2-dense",
+    "gptneox-dense",
+    "granite-dense",
+    "llama-dense",
+    "llama-moe",
+    "mamba-dense",
+    "mistral3-dense",
+    "olmo2-dense",
+    "phi2-dense",
+    "phi3-dense",
+    "qwen2-dense",
+    "qwen3-dense",
+    "qwen3moe-moe",
+    "smollm3-dense",
+    "stablelm-dense",
+    "starcoder2-dense",
+]
+SHARED_IDS = [(7 * i + 3) % 128 for i in range(24)]
+
+
+def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
+    with pumice.load(path, backend="cpu", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch) as model:
+        return model.logits(ids)
+
+
+def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Mean squared error, normalized by the mean square of what is expected."""
+    assert actual.shape == expected.shape
+    return float(np.mean((actual - expected) ** 2) / np.mean(expected**2))
+
+
+@pytest.fixture(scope="module")
+def tiny_logits() -> Any:
+    with np.load(FIXTURE) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("name", SHARED_MODELS)
+def test_llama_cpp_test_models(shared: Path, name: str) -> None:
+    with np.load(shared / "archs" / "expected_logits.npz") as expected:
+        assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-4
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_tiny_models(tmp_path: Path, tiny_logits: Any, name: str) -> None:
+    path = ZOO[name]().write(tmp_path / "model.gguf")
+    assert error(logits(path, IDS), tiny_logits[name]) < 1e-5
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in DEEP])
+def test_batching_does_not_change_logits(tmp_path: Path, name: str) -> None:
+    path = ZOO[name]().write(tmp_path / "model.gguf")
+    at_once = logits(path, IDS)
+    largest = max(1.0, float(np.abs(at_once).max()))
+    for n_batch in (1, 5, 17):
+        assert np.abs(logits(path, IDS, n_batch) - at_once).max() < 1e-5 * largest
