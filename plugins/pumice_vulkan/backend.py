@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 import os
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from pumice.plugin import Backend, BackendError, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment
-from pumice_vulkan.device import DeviceDescription, list_devices
+from pumice_vulkan.device import DeviceDescription, list_devices, open_device
+
+if TYPE_CHECKING:
+    from pumice_vulkan.program import Shared
 
 SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
 """Set to 1, it allows devices that the processor plays, such as Mesa's lavapipe: for tests."""
@@ -40,11 +44,35 @@ class VulkanBackend(Backend):
     def devices(cls) -> list[DeviceInfo]:
         return [_info(device) for device in list_devices()]
 
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._shared: Shared | None = None
+
     def supports(self, node: Node) -> bool:
-        return False
+        from pumice_vulkan.lower import RULES
+
+        rule = RULES.get(node.op)
+        return rule is not None and rule.claims(node)
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
-        raise BackendError("vulkan: no operation is supported")
+        from pumice_vulkan.program import DeviceProgram
+
+        return DeviceProgram(self._open(), segment, plan, limits)
+
+    def close(self) -> None:
+        if self._shared is not None:
+            self._shared.device.close()
+            self._shared = None
+
+    def _open(self) -> Shared:
+        from pumice_vulkan.kernels import Kernels
+        from pumice_vulkan.memory import Weights
+        from pumice_vulkan.program import Shared
+
+        if self._shared is None:
+            device = open_device(self.options.driver, self.options.device)
+            self._shared = Shared(device, Kernels(device), Weights(device))
+        return self._shared
 
 
 @functools.cache

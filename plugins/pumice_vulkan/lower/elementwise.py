@@ -1,0 +1,64 @@
+"""Rules for operations element by element."""
+
+from __future__ import annotations
+
+from pumice.plugin import Node, Tensor
+from pumice_vulkan.lower.rule import Lowering, Rule
+
+LOCAL = 256
+
+
+def _binary(at: Lowering, node: Node) -> None:
+    x, y = node.operands()
+    walk = broadcast_walk(x, y)
+    assert walk is not None
+    n_values = at.rows(x) * at.width(x)
+    at.dispatch(
+        f"binary.{node.op}",
+        count=x,
+        reads=[at.place(x), at.place(y)],
+        writes=[at.place(node.output)],
+        push=[at.width(x), *walk],
+        grid=at.grid(-(-n_values // LOCAL)),
+    )
+
+
+def _broadcasts(node: Node) -> bool:
+    return broadcast_walk(*node.operands()) is not None
+
+
+def broadcast_walk(x: Tensor, y: Tensor) -> list[int] | None:
+    """How y goes along x: ``[n_b, width, y_row, y_a, y_b, y_value]``, or None if x has too many axes to walk.
+
+    A row of x is ``[n_a, n_b, width]``; beside its value ``(row, a, b, i)`` lies y's
+    ``row * y_row + a * y_a + b * y_b + i * y_value``.
+    """
+    sizes = [int(dim) for dim in x.shape[1:]]
+    y_sizes = [1] * (len(x.shape) - len(y.shape)) + [dim if isinstance(dim, int) else 0 for dim in y.shape]
+    strides, stride = [0] * len(sizes), 1
+    for axis in reversed(range(len(sizes))):
+        if y_sizes[axis + 1] != 1:
+            strides[axis] = stride
+            stride *= y_sizes[axis + 1]
+    merged: list[tuple[int, int]] = []
+    for size, step in zip(sizes, strides, strict=True):
+        if size == 1:
+            continue
+        if merged and merged[-1][1] == step * size:  # goes on as one axis
+            merged[-1] = (merged[-1][0] * size, step)
+        else:
+            merged.append((size, step))
+    if len(merged) > 3:
+        return None
+    (_, y_a), (n_b, y_b), (width, y_value) = [(1, 0)] * (3 - len(merged)) + merged
+    return [n_b, width, stride if y_sizes[0] == 0 else 0, y_a, y_b, y_value]
+
+
+def _nothing(at: Lowering, node: Node) -> None:
+    """The plan gives a reshape the place of what it reshapes."""
+
+
+RULES = {
+    "add": Rule(_binary, _broadcasts),
+    "reshape": Rule(_nothing),
+}

@@ -1,0 +1,212 @@
+"""What a lowering rule is, and what it works with.
+
+A rule turns a node of the graph into dispatches. Lowering happens once for each *bucket*, a number of tokens that a
+command buffer is recorded for (``at.n_tokens``: 1, 2, 4, ...; a step uses the smallest that it fits in), and the
+number of output rows (``at.n_outputs``: 1, or as many as there can be)::
+
+    def _silu(at: Lowering, node: Node) -> None:
+        (x,) = node.operands()
+        rows = at.rows(x)                     # the most rows that x can have in this bucket
+        at.dispatch(
+            "unary.silu",                     # shaders/spv/unary.silu.spv
+            count=x,                          # how many rows there really are: push constant 0, see below
+            reads=[at.place(x)],              # bindings 1, 2, ... : first what is read,
+            writes=[at.place(node.output)],   # then what is written
+            push=[at.width(x), 0.5],          # more push constants: ints, and floats as their bits
+            constants=[256],                  # specialization constants
+            grid=(rows, 1, 1),                # workgroups
+        )
+
+- **Places** (memory.Place) are ranges of buffers in 32-bit words: ``at.place(tensor)`` of an activation, of the inputs
+  ``tokens``, ``positions`` and ``output_ids``, or of a weight as float32; ``at.upload(weight, layout, make)`` of a
+  weight in a layout of your own, repacked once; ``at.constant(key, make)`` of a small table; ``at.scratch(name,
+  n_bytes)`` of memory that nodes use one after the other; ``at.of_step(word, n)`` of a field of the step block.
+  ``at.remembered`` is a dict for what was computed before in this bucket and may be used again, such as the int8
+  form of an activation in scratch memory (key it by name; the next node that uses the memory must overwrite the entry).
+- **Bindings**: 0 is the step block (step.py), then the buffers of ``reads`` and of ``writes``.
+- **Push constants**, words: 0 says how many rows are real: with bit 31 a number, without it the word of the step block
+  that has it (``row_count()`` of common.glsl). Then the word offset of each place in ``reads`` and ``writes``, in that
+  order; then ``push``. A kernel must leave alone what lies beyond the real rows only if it matters to others: every
+  activation has room for the largest step, so writing rows beyond the count, up to the bucket, is harmless.
+- **Barriers** come by themselves, from ``reads`` and ``writes``; dispatches that do not touch each other's places run
+  together. A place that is read and written is in both lists.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Limits, MemoryPlan, Node, State, Tensor, Weight, concrete
+from pumice_vulkan.device import Device
+from pumice_vulkan.memory import Arena, Part, Place, Weights
+from pumice_vulkan.step import N_OUTPUTS, N_TOKENS, StepLayout
+
+FIXED = 1 << 31
+OUTPUTS_SYMBOL = "n_outputs"
+STEP_INPUTS = ("tokens", "positions", "output_ids")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How nodes of one operation become dispatches."""
+
+    lower: Callable[[Lowering, Node], None]
+    claims: Callable[[Node], bool] = lambda node: True
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """One launch of a kernel, before it is recorded."""
+
+    kernel: str
+    constants: tuple[int, ...]
+    buffers: tuple[Any, ...]
+    push: bytes
+    grid: tuple[int, int, int]
+    barrier: bool  # before it
+    label: str  # for profiles
+    full_subgroups: bool = False
+
+
+@dataclass
+class Memory:
+    """What all buckets of a program share."""
+
+    device: Device
+    limits: Limits
+    plan: MemoryPlan
+    weights: Weights
+    activations: Place
+    step: Place
+    layout: StepLayout
+    cache: Arena
+    scratch: Arena
+    named: dict[str, Place] = field(default_factory=dict)  # scratch memory
+    states: dict[State, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Lowering:
+    """The lowering of a segment for one bucket."""
+
+    memory: Memory
+    n_tokens: int
+    n_outputs: int
+    dispatches: list[Dispatch] = field(default_factory=list)
+    remembered: dict[Hashable, Any] = field(default_factory=dict)
+    _reads: list[Place] = field(default_factory=list)  # since the last barrier
+    _writes: list[Place] = field(default_factory=list)
+
+    @property
+    def device(self) -> Device:
+        return self.memory.device
+
+    @property
+    def limits(self) -> Limits:
+        return self.memory.limits
+
+    # --- sizes
+
+    def rows(self, tensor: Tensor) -> int:
+        """The most rows a value has in this bucket."""
+        return self.n_outputs if tensor.shape[0] == OUTPUTS_SYMBOL else self.n_tokens
+
+    def width(self, tensor: Tensor) -> int:
+        """Values in one row."""
+        return int(np.prod(concrete(tensor.shape[1:], 0, 0)))
+
+    # --- places
+
+    def place(self, tensor: Tensor) -> Place:
+        """Where a value lies, or a weight as float32."""
+        if isinstance(tensor, Weight):
+            return self.upload(tensor, "f32", lambda: [np.ascontiguousarray(tensor.dequantize(), np.float32)])[0]
+        if tensor.name in STEP_INPUTS:
+            return self.of_step(getattr(self.memory.layout, tensor.name), self.rows(tensor))
+        offset = self.memory.plan.offsets[tensor] // 4
+        return self.memory.activations.part(offset, self.rows(tensor) * self.width(tensor))
+
+    def of_step(self, word: int, n_words: int) -> Place:
+        """A field of the step block; written before the first dispatch."""
+        step = self.memory.step
+        return Place(step.buffer, step.offset + word, n_words, constant=True)
+
+    def upload(self, weight: Weight, layout: Hashable, make: Callable[[], Sequence[Part]]) -> list[Place]:
+        """A weight in a layout of this name: ``make`` repacks it, the first time; a place for each part it gives."""
+        return self.memory.weights.put((weight.name, layout), make)
+
+    def constant(self, key: Hashable, make: Callable[[], NDArray[Any]]) -> Place:
+        """A table that kernels read."""
+        return self.memory.weights.put(key, lambda: [make()])[0]
+
+    def scratch(self, name: str, n_bytes: int) -> Place:
+        """Memory of this name, which all nodes and buckets share: the same each time, unless it must be larger."""
+        named = self.memory.named
+        if name not in named or 4 * named[name].size < n_bytes:
+            named[name] = self.memory.scratch.take(n_bytes)
+        return named[name].part(0, -(-n_bytes // 4))
+
+    # --- recording
+
+    def dispatch(
+        self,
+        kernel: str,
+        *,
+        count: Tensor | int,
+        reads: Sequence[Place],
+        writes: Sequence[Place],
+        push: Sequence[int | float] = (),
+        constants: Sequence[int] = (),
+        grid: tuple[int, int, int],
+        label: str = "",
+        full_subgroups: bool = False,
+    ) -> None:
+        """Append a kernel; ``count`` is a tensor whose rows it works on, or a number of rows."""
+        places = [*reads, *writes]
+        words = [self.count_word(count), *(place.offset for place in places), *push]
+        self.dispatches.append(
+            Dispatch(
+                kernel,
+                tuple(constants),
+                (self.memory.step.buffer, *(place.buffer for place in places)),
+                b"".join(word_bits(word) for word in words),
+                grid,
+                self._ordered(reads, writes),
+                label or kernel,
+                full_subgroups,
+            )
+        )
+
+    def grid(self, n_groups: int) -> tuple[int, int, int]:
+        """A grid of at least so many workgroups, in two dimensions if need be: ``group_index()`` of common.glsl."""
+        most = self.device.max_workgroups[0]
+        n_y = -(-n_groups // most)
+        return -(-n_groups // n_y), n_y, 1
+
+    def count_word(self, count: Tensor | int) -> int:
+        if isinstance(count, int):
+            return FIXED | count
+        if self.rows(count) == 1:
+            return FIXED | 1
+        return N_OUTPUTS if count.shape[0] == OUTPUTS_SYMBOL else N_TOKENS
+
+    def _ordered(self, reads: Sequence[Place], writes: Sequence[Place]) -> bool:
+        """Whether a barrier must come first: something here was written, or is written here and was read, since the last."""
+        reads = [place for place in reads if not place.constant]
+        clash = any(a.overlaps(b) for a in (*reads, *writes) for b in self._writes)
+        clash = clash or any(a.overlaps(b) for a in writes for b in self._reads)
+        if clash:
+            self._reads, self._writes = [], []
+        self._reads += reads
+        self._writes += writes
+        return clash
+
+
+def word_bits(word: int | float) -> bytes:
+    return struct.pack("<f", word) if isinstance(word, float) else struct.pack("<I", word & 0xFFFFFFFF)

@@ -1,0 +1,167 @@
+"""Memory on the device: a few large buffers, given out in pieces, and the way of weights into them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import BackendError
+from pumice_vulkan.device import Buffer, CommandBuffer, Device
+
+ALIGNMENT = 64  # words
+STAGING_BYTES = 8 * 2**20
+
+
+@dataclass(frozen=True)
+class Place:
+    """A range of a buffer, in 32-bit words. A ``constant`` one is never written, so nothing waits for it."""
+
+    buffer: Buffer
+    offset: int
+    size: int
+    constant: bool = False
+
+    def overlaps(self, other: Place) -> bool:
+        if self.buffer is not other.buffer:
+            return False
+        return self.offset < other.offset + other.size and other.offset < self.offset + self.size
+
+    def part(self, offset: int, size: int) -> Place:
+        """Words of this place, counted from its beginning."""
+        assert 0 <= offset <= offset + size <= self.size
+        return Place(self.buffer, self.offset + offset, size, self.constant)
+
+
+class Arena:
+    """Places in as few buffers as the device allows. ``expected`` bytes are what will be asked for, as far as known."""
+
+    def __init__(self, device: Device, expected: int = 0) -> None:
+        self._device = device
+        self._expected = expected
+        self._buffers: list[Buffer] = []
+        self._used = 0  # words of the last buffer
+
+    @property
+    def nbytes(self) -> int:
+        return sum(buffer.n_bytes for buffer in self._buffers)
+
+    def take(self, n_bytes: int, constant: bool = False) -> Place:
+        """Memory that nobody else gets. Raises BackendError where the device has no more."""
+        size = -(-n_bytes // 4)
+        if not self._buffers or self._used + size > self._buffers[-1].n_bytes // 4:
+            self._grow(size)
+        place = Place(self._buffers[-1], self._used, size, constant)
+        self._used += -(-size // ALIGNMENT) * ALIGNMENT
+        return place
+
+    def expect(self, n_bytes: int) -> None:
+        self._expected += n_bytes
+
+    def _grow(self, size: int) -> None:
+        left = self._expected - self.nbytes
+        wanted = max(min(left, self._device.max_buffer_bytes), 4 * size, 4 * ALIGNMENT)
+        self._buffers.append(self._device.new_buffer(-(-wanted // 256) * 256 if wanted % 256 else wanted))
+        self._used = 0
+
+    def close(self) -> None:
+        for buffer in self._buffers:
+            buffer.close()
+        self._buffers = []
+
+
+#: An array, or a stream of arrays with their size in bytes, that a weight becomes on the device.
+Part = NDArray[np.generic] | tuple[int, Iterable[NDArray[np.generic]]]
+
+
+class Weights:
+    """The weights of a model on one device, each layout of each tensor once."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._arena = Arena(device)
+        self._places: dict[Hashable, list[Place]] = {}
+        self._staging: Staging | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self._arena.nbytes
+
+    def expect(self, n_bytes: int) -> None:
+        """Make buffers large enough for so many bytes more."""
+        self._arena.expect(n_bytes)
+
+    def put(self, key: Hashable, make: Callable[[], Sequence[Part]]) -> list[Place]:
+        """Upload what ``make`` gives, unless ``key`` is there already; a place for each part."""
+        if key not in self._places:
+            if self._staging is None:
+                self._staging = Staging(self._device)
+            self._places[key] = [self._upload(self._staging, part) for part in make()]
+        return self._places[key]
+
+    def finish(self) -> None:
+        """Wait until all is on the device, and give back what only uploading needs."""
+        if self._staging is not None:
+            self._staging.close()
+            self._staging = None
+
+    def _upload(self, staging: Staging, part: Part) -> Place:
+        n_bytes, chunks = part if isinstance(part, tuple) else (part.nbytes, [part])
+        if n_bytes > self._device.max_buffer_bytes:
+            raise BackendError(f"vulkan: a weight of {n_bytes} bytes is too large for a buffer of {self._device.name}")
+        place = self._arena.take(max(n_bytes, 4), constant=True)
+        staging.write(place, chunks)
+        return place
+
+    def close(self) -> None:
+        self.finish()
+        self._arena.close()
+
+
+class Staging:
+    """A ring of two small buffers of the host: one is filled while the other is copied."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._buffers = [device.new_buffer(STAGING_BYTES, host=True) for _ in range(2)]
+        self._commands: list[CommandBuffer | None] = [None, None]
+        self._turn = 0
+
+    def write(self, place: Place, chunks: Iterable[NDArray[np.generic]]) -> None:
+        offset = 4 * place.offset
+        for piece in _pieces(chunks):
+            self._turn = 1 - self._turn
+            buffer = self._buffers[self._turn]
+            self._wait(self._turn)
+            padded = -(-len(piece) // 4) * 4
+            buffer.contents[: len(piece)] = piece
+            buffer.contents[len(piece) : padded] = 0
+            command = self._device.new_command_buffer()
+            encoder = command.encoder()
+            encoder.copy_buffer(buffer, 0, place.buffer, offset, padded)
+            encoder.end()
+            command.commit()
+            self._commands[self._turn] = command
+            offset += len(piece)
+
+    def _wait(self, turn: int) -> None:
+        command = self._commands[turn]
+        if command is not None:
+            command.wait()
+            command.close()
+            self._commands[turn] = None
+
+    def close(self) -> None:
+        for turn in range(2):
+            self._wait(turn)
+            self._buffers[turn].close()
+
+
+def _pieces(chunks: Iterable[NDArray[np.generic]]) -> Iterator[NDArray[np.uint8]]:
+    """Bytes of arrays, as many at a time as fit. All but the last chunk must be whole words."""
+    for chunk in chunks:
+        flat = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
+        for start in range(0, len(flat), STAGING_BYTES):
+            yield flat[start : start + STAGING_BYTES]

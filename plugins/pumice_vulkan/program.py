@@ -1,0 +1,170 @@
+"""Programs: the command buffers of one segment on one device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Batch, KVState, Limits, MemoryPlan, Program, RecurrentState, Segment, Tensor, concrete
+from pumice_vulkan.device import CommandBuffer, Device, Encoder
+from pumice_vulkan.kernels import Kernels
+from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
+from pumice_vulkan.memory import Arena, Weights
+from pumice_vulkan.step import StepLayout
+
+DTYPES = {"f32": np.float32, "i32": np.int32}
+Bucket = tuple[int, int]  # the most tokens and the most output rows of a step
+
+
+@dataclass
+class Shared:
+    """What the programs of a model have in common on one device."""
+
+    device: Device
+    kernels: Kernels
+    weights: Weights
+
+
+class DeviceProgram(Program):
+    """A segment, lowered for every bucket when made, and recorded for a bucket when it is first needed.
+
+    The host writes what changes from step to step into one buffer that every command buffer begins by copying to
+    the device, and finds the results in another.
+    """
+
+    def __init__(self, shared: Shared, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
+        self._shared = shared
+        self._segment = segment
+        self._limits = limits
+        device = shared.device
+        self._inputs = [tensor for tensor in segment.inputs if tensor.name not in STEP_INPUTS]
+        layout = StepLayout(limits)
+        self._upload_bytes, self._input_places = _pack(self._inputs, limits, 4 * layout.n_words)
+        self._download_bytes, self._output_places = _pack(segment.outputs, limits, 0)
+        self._upload = device.new_buffer(self._upload_bytes, host=True)
+        self._download = device.new_buffer(self._download_bytes, host=True)
+        self._upload.contents[:] = 0
+        self._arena = Arena(device, plan.size + 4 * layout.n_words + 4096)
+        self._cache = Arena(device)
+        self._scratch = Arena(device, 1 << 20)
+        self._memory = Memory(
+            device=device,
+            limits=limits,
+            plan=plan,
+            weights=shared.weights,
+            activations=self._arena.take(max(plan.size, 4)),
+            step=self._arena.take(4 * layout.n_words),
+            layout=layout,
+            cache=self._cache,
+            scratch=self._scratch,
+        )
+        self._lowered = {bucket: self._lower(bucket) for bucket in reversed(_buckets(limits))}
+        shared.weights.finish()
+        self._recorded: dict[Bucket, CommandBuffer] = {}
+        self._last: Bucket | None = None
+
+    def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+        n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
+        self._memory.layout.write(self._upload.contents.view(np.int32), batch)
+        for tensor in self._inputs:
+            values = inputs[tensor.name]
+            offset = self._input_places[tensor]
+            view = self._upload.contents[offset : offset + values.nbytes].view(values.dtype)
+            np.copyto(view.reshape(values.shape), values)
+        bucket = self._bucket(n_tokens, n_outputs)
+        self._command_buffer(bucket).commit_and_wait()
+        self._last = bucket
+        return {tensor.name: self._result(tensor, n_tokens, n_outputs) for tensor in self._segment.outputs}
+
+    @property
+    def memory(self) -> dict[str, int]:
+        weights = sum(weight.source.nbytes for weight in self._segment.weights)
+        return {
+            "weights": weights,
+            "kv_cache": self._cache.nbytes,
+            "activations": self._arena.nbytes + self._scratch.nbytes,
+        }
+
+    def close(self) -> None:
+        for command in self._recorded.values():
+            command.close()
+        self._recorded = {}
+        for arena in (self._arena, self._cache, self._scratch):
+            arena.close()
+        self._upload.close()
+        self._download.close()
+
+    def _lower(self, bucket: Bucket) -> list[Dispatch]:
+        from pumice_vulkan.lower import RULES
+
+        at = Lowering(self._memory, *bucket)
+        for node in self._segment.nodes:
+            RULES[node.op].lower(at, node)
+        return at.dispatches
+
+    def _bucket(self, n_tokens: int, n_outputs: int) -> Bucket:
+        fitting = (b for b in _buckets(self._limits) if b[0] >= n_tokens and b[1] >= n_outputs)
+        return min(fitting)
+
+    def _command_buffer(self, bucket: Bucket) -> CommandBuffer:
+        if bucket not in self._recorded:
+            command = self._shared.device.new_command_buffer()
+            self._record(command.encoder(), bucket)
+            self._recorded[bucket] = command
+        return self._recorded[bucket]
+
+    def _record(self, encoder: Encoder, bucket: Bucket) -> None:
+        step, activations = self._memory.step, self._memory.activations
+        encoder.copy_buffer(self._upload, 0, step.buffer, 4 * step.offset, 4 * step.size)
+        for tensor in self._inputs:
+            n_bytes, target = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
+            encoder.copy_buffer(self._upload, self._input_places[tensor], activations.buffer, target, n_bytes)
+        encoder.barrier()
+        for dispatch in self._lowered[bucket]:
+            if dispatch.barrier:
+                encoder.barrier()
+            encode(encoder, self._shared.kernels, dispatch)
+        encoder.barrier()
+        for tensor in self._segment.outputs:
+            n_bytes, source = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
+            encoder.copy_buffer(activations.buffer, source, self._download, self._output_places[tensor], n_bytes)
+        encoder.end()
+
+    def _result(self, tensor: Tensor, n_tokens: int, n_outputs: int) -> NDArray[Any]:
+        shape = concrete(tensor.shape, n_tokens, n_outputs)
+        offset = self._output_places[tensor]
+        n_bytes = 4 * int(np.prod(shape))
+        return self._download.contents[offset : offset + n_bytes].view(DTYPES[tensor.dtype]).reshape(shape)
+
+
+def encode(encoder: Encoder, kernels: Kernels, dispatch: Dispatch) -> None:
+    encoder.set_pipeline(kernels.pipeline(dispatch))
+    for index, buffer in enumerate(dispatch.buffers):
+        encoder.set_buffer(index, buffer)
+    encoder.set_bytes(dispatch.push)
+    encoder.dispatch_threadgroups(*dispatch.grid)
+
+
+def _buckets(limits: Limits) -> list[Bucket]:
+    """Powers of two up to the largest step, each for one output row and for as many as it can have."""
+    sizes = [1]
+    while sizes[-1] < limits.n_batch:
+        sizes.append(min(2 * sizes[-1], limits.n_batch))
+    return sorted({(n, m) for n in sizes for m in (1, min(n, limits.n_outputs))})
+
+
+def _bytes(tensor: Tensor, bucket: Bucket) -> int:
+    return 4 * int(np.prod(concrete(tensor.shape, *bucket)))
+
+
+def _pack(tensors: list[Tensor], limits: Limits, start: int) -> tuple[int, dict[Tensor, int]]:
+    """Offsets for tensors one after the other, and the bytes in all."""
+    offsets = {}
+    for tensor in tensors:
+        offsets[tensor] = start
+        start += -(-_bytes(tensor, (limits.n_batch, limits.n_outputs)) // 256) * 256
+    return max(start, 4), offsets

@@ -1,0 +1,57 @@
+"""What changes from step to step, in one block of words that every kernel can read (binding 0)."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Batch, Limits
+
+N_TOKENS, N_OUTPUTS, N_SEQS = range(3)
+HEADER = 16
+
+
+class StepLayout:
+    """Where each field lies, in words. Of every field there is room for the largest step.
+
+    ``sequences`` names the sequence of each token; the table of a window is ``[n_seqs, table_width]``.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self._size = HEADER
+        self.table_width = -(-limits.n_ctx // limits.block_size) + 1
+        self.tokens = self._field(limits.n_batch)
+        self.positions = self._field(limits.n_batch)
+        self.sequences = self._field(limits.n_batch)
+        self.output_ids = self._field(limits.n_outputs)
+        self.seq_starts = self._field(limits.n_seqs + 1)
+        self.slots = self._field(limits.n_seqs)
+        self.tables = {window: self._field(limits.n_seqs * self.table_width) for window in sorted(limits.n_blocks)}
+
+    @property
+    def n_words(self) -> int:
+        return self._size
+
+    def write(self, words: NDArray[np.int32], batch: Batch) -> None:
+        n_seqs = len(batch.slots)
+        words[N_TOKENS], words[N_OUTPUTS], words[N_SEQS] = len(batch.tokens), len(batch.output_ids), n_seqs
+        lengths = batch.seq_starts[1:] - batch.seq_starts[:-1]
+        fields = {
+            self.tokens: batch.tokens,
+            self.positions: batch.positions,
+            self.sequences: np.repeat(np.arange(n_seqs, dtype=np.int32), lengths),
+            self.output_ids: batch.output_ids,
+            self.seq_starts: batch.seq_starts,
+            self.slots: batch.slots,
+        }
+        for offset, values in fields.items():
+            words[offset : offset + len(values)] = values
+        for window, table in batch.block_tables.items():
+            if window in self.tables:
+                room = words[self.tables[window] :][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
+                room[:, : table.shape[1]] = table[:, : self.table_width]
+
+    def _field(self, n_words: int) -> int:
+        offset = self._size
+        self._size += -(-n_words // 16) * 16
+        return offset
