@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Arena, Backend, Batch, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment, concrete
-from pumice_cpu.isa import current
+from pumice_cpu.isa import usable
 from pumice_cpu.packed import Packed
 from pumice_cpu.runtime import ThreadPool
 
@@ -36,8 +36,13 @@ class CpuBackend(Backend):
         self._packed: dict[str, Packed] = {}
 
     @classmethod
+    def unavailable(cls) -> str | None:
+        usable()
+        return None
+
+    @classmethod
     def devices(cls) -> list[DeviceInfo]:
-        details = {"cores": str(_cores()), "instructions": current().name}
+        details = {"cores": str(_cores()), "instructions": usable().name}
         return [DeviceInfo("processor", "cpu", 0, details)]
 
     def supports(self, node: Node) -> bool:

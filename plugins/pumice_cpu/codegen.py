@@ -95,7 +95,7 @@ def _numba_source(function: Callable[..., Any]) -> tuple[str, str]:
     from numba.core import compiler, registry
     from numba.core.compiler_lock import global_compiler_lock
 
-    flags = compiler.Flags()
+    flags: Any = compiler.Flags()
     flags.no_compile = True
     flags.no_cpython_wrapper = True
     flags.no_cfunc_wrapper = True

@@ -66,3 +66,12 @@ def current() -> Isa:
         if isa.name == wanted:
             return isa
     raise BackendError(f"${ENVIRONMENT} is {wanted!r}; known are {', '.join(isa.name for isa in ISAS)}")
+
+
+def usable() -> Isa:
+    """The current set, whose code this processor can run; BackendError if it cannot."""
+    isa = current()
+    if not machine_has(isa):
+        here = ", ".join(each.name for each in ISAS if machine_has(each))
+        raise BackendError(f"${ENVIRONMENT} is {isa.name!r}, which this processor does not have; it has {here}")
+    return isa
