@@ -66,3 +66,8 @@ def check_copy(source: Buffer, source_offset: int, target: Buffer, target_offset
     for buffer, offset in ((source, source_offset), (target, target_offset)):
         if offset < 0 or offset + n_bytes > buffer.n_bytes:
             raise ValueError(f"a copy of {n_bytes} bytes at {offset}, in a buffer of {buffer.n_bytes}")
+
+
+def check_timestamp(index: int, count: int) -> None:
+    if not 0 <= index < count:
+        raise ValueError(f"timestamp {index}: the command buffer was made for {count}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -164,7 +163,7 @@ class CommandBuffer(ABC):
 
 
 class Device(ABC):
-    """An open device with one queue. What it made is freed with it."""
+    """An open device with one queue. What it made is closed with it."""
 
     description: DeviceDescription
     n_allocations: int  # buffers that are open
@@ -248,10 +247,8 @@ class Device(ABC):
     def close(self) -> None:
         """Wait until the device is idle, then free it and everything it made."""
 
-    def __enter__(self) -> Any:
+    def __enter__(self) -> Device:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

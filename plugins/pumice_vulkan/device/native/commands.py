@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice_vulkan.device.checks import check_copy, check_dispatch
+from pumice_vulkan.device.checks import check_copy, check_dispatch, check_timestamp
 from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder
 from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
 from pumice_vulkan.device.native.memory import NativeBuffer
@@ -165,8 +165,7 @@ class NativeEncoder(Encoder):
         self._barrier_wanted = True
 
     def timestamp(self, index: int) -> None:
-        if not 0 <= index < self._target.n_timestamps:
-            raise ValueError(f"timestamp {index}: the command buffer has {self._target.n_timestamps}")
+        check_timestamp(index, self._target.n_timestamps)
         stage = vk.VK_PIPELINE_STAGE_BOTTOM_OF_PIPE_BIT
         lib.vkCmdWriteTimestamp(self._commands, stage, self._target.queries, index)
 

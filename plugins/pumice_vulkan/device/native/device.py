@@ -7,24 +7,24 @@ from typing import Any
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.checks import check_push_bytes, choose
-from pumice_vulkan.device.contract import Device
+from pumice_vulkan.device.ledger import LedgerDevice
 from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
 from pumice_vulkan.device.native.commands import NativeCommandBuffer
 from pumice_vulkan.device.native.descriptors import Descriptors
-from pumice_vulkan.device.native.features import chain, new_struct
-from pumice_vulkan.device.native.instance import Instance
+from pumice_vulkan.device.native.features import new_struct
+from pumice_vulkan.device.native.instance import MEMORY_BUDGET, Instance
 from pumice_vulkan.device.native.memory import NativeBuffer
 from pumice_vulkan.device.native.pipeline import NativePipeline
 from pumice_vulkan.device.spirv import check_shader
 
 PORTABILITY = "VK_KHR_portability_subset"
-MEMORY_BUDGET = "VK_EXT_memory_budget"
 
 
-class NativeDevice(Device):
+class NativeDevice(LedgerDevice):
     """A ``VkDevice`` with one queue. Closing it closes all buffers, pipelines and command buffers that are open."""
 
     def __init__(self, index: int) -> None:
+        super().__init__()
         self._instance = Instance()
         try:
             self.physical = choose(self._instance.devices, index)
@@ -35,10 +35,6 @@ class NativeDevice(Device):
         except BaseException:
             self._instance.close()
             raise
-        self.closed = False
-        self.n_allocations = 0
-        self.allocated_bytes = 0
-        self._open: dict[Any, None] = {}  # in the order made
         self.queue = vk.vkGetDeviceQueue(self.handle, family, 0)
         pool = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
         self.command_pool = vk.vkCreateCommandPool(self.handle, pool, None)
@@ -79,13 +75,7 @@ class NativeDevice(Device):
 
     @property
     def free_memory_bytes(self) -> int:
-        if MEMORY_BUDGET not in self.physical.extensions:
-            return max(0, self.memory_bytes - self.allocated_bytes)
-        memory = new_struct("VkPhysicalDeviceMemoryProperties2")
-        budget = chain(memory, "VkPhysicalDeviceMemoryBudgetPropertiesEXT")
-        lib.vkGetPhysicalDeviceMemoryProperties2(self.physical.handle, memory)
-        heap = self.physical.main_heap
-        return max(0, budget.heapBudget[heap] - budget.heapUsage[heap])
+        return self.physical.free_memory_bytes(self.allocated_bytes)
 
     def new_buffer(self, n_bytes: int, *, host: bool = False) -> NativeBuffer:
         return NativeBuffer(self, n_bytes, host)
@@ -106,30 +96,10 @@ class NativeDevice(Device):
     def new_command_buffer(self, timestamps: int = 0) -> NativeCommandBuffer:
         return NativeCommandBuffer(self, timestamps)
 
-    def opened(self, item: Any) -> None:
-        """Count something that was made, to close it with the device."""
-        self._open[item] = None
-        if isinstance(item, NativeBuffer):
-            self.n_allocations += 1
-            self.allocated_bytes += item.n_bytes
-
-    def closing(self, item: Any) -> bool:
-        """Whether something is still open; from now on it is not."""
-        if item not in self._open:
-            return False
-        del self._open[item]
-        if isinstance(item, NativeBuffer):
-            self.n_allocations -= 1
-            self.allocated_bytes -= item.n_bytes
-        return True
-
-    def close(self) -> None:
-        if self.closed:
-            return
-        self.closed = True
+    def _wait_idle(self) -> None:
         lib.vkDeviceWaitIdle(self.handle)
-        for item in reversed(list(self._open)):
-            item.close()
+
+    def _destroy(self) -> None:
         self.descriptors.close()
         lib.vkDestroyPipelineCache(self.handle, self.pipeline_cache, ffi.NULL)
         lib.vkDestroyCommandPool(self.handle, self.command_pool, ffi.NULL)

@@ -7,8 +7,9 @@ from typing import Any
 from pumice.plugin import BackendError
 from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, DeviceDescription
 from pumice_vulkan.device.native.api import V1_3, ffi, lib, reporting, text, vk
-from pumice_vulkan.device.native.features import FeatureChain, chain, matrix_shapes, subgroup_features
+from pumice_vulkan.device.native.features import FeatureChain, chain, matrix_shapes, new_struct, subgroup_features
 
+MEMORY_BUDGET = "VK_EXT_memory_budget"
 PORTABILITY = "VK_KHR_portability_enumeration"
 
 TYPES = {
@@ -112,6 +113,15 @@ class PhysicalDevice:
         heaps = self.memory.memoryHeaps
         local = vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
         return max(range(self.memory.memoryHeapCount), key=lambda i: (heaps[i].flags & local, heaps[i].size))
+
+    def free_memory_bytes(self, allocated_bytes: int) -> int:
+        """What is left in the main heap, as the driver sees all processes; else what this device has not allocated."""
+        if MEMORY_BUDGET not in self.extensions:
+            return max(0, int(self.memory.memoryHeaps[self.main_heap].size) - allocated_bytes)
+        memory = new_struct("VkPhysicalDeviceMemoryProperties2")
+        budget = chain(memory, "VkPhysicalDeviceMemoryBudgetPropertiesEXT")
+        lib.vkGetPhysicalDeviceMemoryProperties2(self.handle, memory)
+        return max(0, budget.heapBudget[self.main_heap] - budget.heapUsage[self.main_heap])
 
     def _feature_names(self) -> frozenset[str]:
         names = self.features.names | subgroup_features(self.subgroup)

@@ -1,0 +1,123 @@
+"""Command buffers on Kompute's sequences."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import BackendError
+from pumice_vulkan.device.checks import check_copy, check_dispatch, check_timestamp
+from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder
+from pumice_vulkan.device.kompute.memory import KomputeBuffer
+from pumice_vulkan.device.kompute.pipeline import KomputePipeline
+
+if TYPE_CHECKING:
+    from pumice_vulkan.device.kompute.device import KomputeDevice
+
+COPY_WORKGROUPS = 1024
+
+
+class KomputeCommandBuffer(CommandBuffer):
+    """A sequence. ``commit`` waits for its end: Kompute submits without waiting only what it records anew."""
+
+    def __init__(self, device: KomputeDevice, n_timestamps: int) -> None:
+        self._device = device
+        self.n_timestamps = n_timestamps
+        self._sequence: Any = None
+        self._marks: dict[int, int] = {}  # timestamp -> operations before it
+        device.opened(self)
+
+    def encoder(self) -> KomputeEncoder:
+        return KomputeEncoder(self._device, self)
+
+    def finish(self, operations: list[Any], marks: dict[int, int]) -> None:
+        """Record all operations at once: their number is needed first, as Kompute takes a timestamp after each."""
+        self._marks = marks
+        if operations:
+            manager = self._device.manager
+            self._sequence = manager.sequence(0, len(operations)) if self.n_timestamps else manager.sequence()
+            for operation in operations:
+                self._sequence.record(operation)
+
+    def commit(self) -> None:
+        if self._sequence is not None:
+            try:
+                self._sequence.eval()
+            except RuntimeError as error:
+                raise BackendError(f"vulkan: cannot run commands: {error}") from None
+
+    def wait(self) -> None:
+        return
+
+    def timestamps(self) -> list[float]:
+        if self._sequence is None or not self.n_timestamps:
+            return [0.0] * self.n_timestamps
+        ticks = self._sequence.get_timestamps()
+        first = ticks[self._marks.get(0, 0)]
+        period = self._device.timestamp_period_ns / 1000
+        return [(ticks[self._marks.get(index, 0)] - first) * period for index in range(self.n_timestamps)]
+
+    def close(self) -> None:
+        if self._device.closing(self) and self._sequence is not None:
+            self._sequence.destroy()
+            self._sequence = None
+
+
+class KomputeEncoder(Encoder):
+    """Collects operations."""
+
+    def __init__(self, device: KomputeDevice, target: KomputeCommandBuffer) -> None:
+        self._device = device
+        self._target = target
+        self._pipeline: KomputePipeline | None = None
+        self._buffers: dict[int, KomputeBuffer] = {}
+        self._push = b""
+        self._operations: list[Any] = []
+        self._marks: dict[int, int] = {}
+        self._barrier_wanted = False
+
+    def set_pipeline(self, pipeline: ComputePipeline) -> None:
+        assert isinstance(pipeline, KomputePipeline)
+        self._pipeline = pipeline
+
+    def set_buffer(self, index: int, buffer: Buffer) -> None:
+        assert isinstance(buffer, KomputeBuffer)
+        self._buffers[index] = buffer
+
+    def set_bytes(self, data: bytes | NDArray[np.uint32]) -> None:
+        self._push = bytes(data)
+
+    def dispatch_threadgroups(self, x: int, y: int = 1, z: int = 1) -> None:
+        if self._pipeline is None:
+            raise ValueError("no pipeline is set")
+        grid = (x, y, z)
+        buffers = check_dispatch(self._device, self._pipeline, self._buffers, len(self._push), grid)
+        self._add(self._pipeline.dispatch(buffers, grid, self._push))
+
+    def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
+        """By a shader: storage tensors take no part in transfers."""
+        assert isinstance(source, KomputeBuffer)
+        assert isinstance(target, KomputeBuffer)
+        check_copy(source, source_offset, target, target_offset, n_bytes)
+        grid = (min(COPY_WORKGROUPS, -(-n_bytes // 1024)), 1, 1)
+        push = struct.pack("<3I", n_bytes // 4, source_offset // 4, target_offset // 4)
+        self._add(self._device.copy_pipeline.dispatch((source, target), grid, push))
+
+    def barrier(self) -> None:
+        self._barrier_wanted = True
+
+    def timestamp(self, index: int) -> None:
+        check_timestamp(index, self._target.n_timestamps)
+        self._marks[index] = len(self._operations)
+
+    def end(self) -> None:
+        self._target.finish(self._operations, self._marks)
+
+    def _add(self, operation: Any) -> None:
+        if self._barrier_wanted and self._operations:
+            self._operations.extend(self._device.ordering)
+        self._barrier_wanted = False
+        self._operations.append(operation)

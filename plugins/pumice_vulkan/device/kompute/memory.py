@@ -1,0 +1,47 @@
+"""Buffers on Kompute's tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice_vulkan.device.checks import check_buffer_size
+from pumice_vulkan.device.contract import Buffer
+from pumice_vulkan.device.kompute.api import kp
+
+if TYPE_CHECKING:
+    from pumice_vulkan.device.kompute.device import KomputeDevice
+
+
+class KomputeBuffer(Buffer):
+    """A ``storage`` tensor, which lives on the device alone, or a ``host`` tensor, which the device reads over the bus.
+
+    The other kind, ``device``, would hold everything twice.
+    """
+
+    def __init__(self, device: KomputeDevice, n_bytes: int, host: bool) -> None:
+        # Kompute takes no notice of an allocation that fails, and crashes later: what is free is known before.
+        check_buffer_size(device, n_bytes)
+        self.n_bytes = n_bytes
+        self.host = host
+        self._device = device
+        kind = kp.TensorTypes.host if host else kp.TensorTypes.storage
+        # Only the size of the array matters to a storage tensor; its pages are never touched.
+        initial = np.zeros(n_bytes // 4, np.uint32) if host else np.empty(n_bytes // 4, np.uint32)
+        self.tensor = device.manager.tensor_t(initial, kind)
+        self._contents: NDArray[np.uint8] | None = self.tensor.data().view(np.uint8) if host else None
+        device.opened(self)
+
+    @property
+    def contents(self) -> NDArray[np.uint8]:
+        if self._contents is None:
+            raise ValueError("the host sees only open buffers made with host=True")
+        return self._contents
+
+    def close(self) -> None:
+        if self._device.closing(self):
+            self._contents = None
+            self._device.forget(self)
+            self.tensor.destroy()

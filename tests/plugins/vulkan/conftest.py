@@ -1,0 +1,42 @@
+"""Vulkan devices for tests. Without a GPU they are Mesa's lavapipe (Debian: mesa-vulkan-drivers)."""
+
+import importlib.util
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from pumice.plugin import BackendError
+from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
+
+REQUIRED = os.environ.get("PUMICE_REQUIRE_DRIVERS", "").split()
+"""Drivers whose tests fail instead of being skipped where they are not installed."""
+
+
+@pytest.fixture(autouse=True)
+def allow_software(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the backend take a software device."""
+    monkeypatch.setenv("PUMICE_VULKAN_SOFTWARE", "1")
+
+
+@pytest.fixture(scope="session", params=["native", "kompute"])
+def driver(request: pytest.FixtureRequest) -> str:
+    """Each driver that is installed."""
+    name = request.param
+    missing = [package for package in DRIVERS[name] if importlib.util.find_spec(package) is None]
+    problem = f"not installed: {', '.join(missing)}" if missing else None
+    try:
+        if not missing and not list_devices(name):
+            problem = "no Vulkan device"
+    except BackendError as error:
+        problem = str(error)
+    if problem:
+        (pytest.fail if name in REQUIRED else pytest.skip)(f"driver {name}: {problem}")
+    return name
+
+
+@pytest.fixture
+def device(driver: str) -> Iterator[Device]:
+    """The first device, opened for one test."""
+    with open_device(driver) as device:
+        yield device
