@@ -1,0 +1,74 @@
+"""Products with one of several quantized matrices for each row, against the decoded weights, row by row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphs import batch, limits
+from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize
+from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+from pumice_cpu import CpuBackend
+
+rng = np.random.default_rng(3)
+
+
+def f32(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def rounded(x: np.ndarray) -> np.ndarray:
+    """What int8 blocks of 32 keep of activations."""
+    blocks = x.reshape(-1, 32)
+    scale = np.abs(blocks).max(1, keepdims=True) / np.float32(127)
+    return (np.rint(blocks * (np.float32(1) / scale)) * scale.astype(np.float64)).reshape(x.shape)
+
+
+def run(threads: int, type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray | None) -> np.ndarray:
+    """``mul_mat_id``, or without ids ``batched_linear``."""
+    shape = (*matrices.shape[:2], x.shape[-1])
+    tensors = {"w": GGUFTensor("w", type, shape, 0, matrices.nbytes, matrices.tobytes())}
+    g = GraphBuilder(tensors, 1, 64)
+    with g.layer(0):
+        given = Tensor("x", ("n_tokens", *x.shape[1:]), builder=g)
+        if ids is None:
+            output = g.batched_linear(given, g.weight("w"))
+        else:
+            chosen = Tensor("ids", ("n_tokens", ids.shape[1]), "i32", builder=g)
+            output = g.mul_mat_id(given, g.weight("w"), chosen)
+    backend = CpuBackend(CpuBackend.Options(threads=threads))
+    (segment,) = place(g.finish(output), [("cpu", backend.supports)])
+    program = backend.compile(segment, plan_memory(segment, 64, 64), limits())
+    result = program.run({"x": x, "ids": ids}, batch([len(x)]))[output.name].copy()
+    backend.close()
+    return result
+
+
+def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray | None) -> None:
+    one, two = (run(threads, type, matrices, x, ids) for threads in (1, 2))
+    n_used = matrices.shape[0] if ids is None else ids.shape[1]
+    rows = rounded(np.repeat(x[:, None], n_used, axis=1) if x.ndim == 2 else x)
+    which = np.arange(n_used)[None] if ids is None else ids
+    expected = np.einsum("temk,tek->tem", dequantize(matrices, type).astype(np.float64)[which], rows, optimize=True)
+    np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
+    np.testing.assert_array_equal(one, two)
+
+
+TYPES = ["Q4_0", "Q5_1", "Q8_0", "MXFP4"]
+
+
+@pytest.mark.parametrize("n_tokens", [1, 2, 37])
+@pytest.mark.parametrize("own_rows", [False, True])
+@pytest.mark.parametrize("name", TYPES)
+def test_experts(name: str, own_rows: bool, n_tokens: int) -> None:
+    n_matrices, n_used, width = 9, 3, 64
+    matrices = quantize(f32(n_matrices, 50, width), GGMLType[name])
+    ids = rng.permuted(np.tile(np.arange(n_matrices, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :n_used].copy()
+    ids[ids == 4] = 5  # one is never used, another twice by some tokens
+    check(GGMLType[name], matrices, f32(n_tokens, n_used, width) if own_rows else f32(n_tokens, width), ids)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 19])
+@pytest.mark.parametrize("name", TYPES)
+def test_matrices_by_head(name: str, n_tokens: int) -> None:
+    check(GGMLType[name], quantize(f32(4, 33, 96), GGMLType[name]), f32(n_tokens, 4, 96), None)
