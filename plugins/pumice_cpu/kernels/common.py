@@ -5,7 +5,7 @@ from __future__ import annotations
 from numba import njit
 
 from pumice_cpu.kernels.step import atomic_add
-from pumice_cpu.simd import load_f32, load_first_f32, store_f32, store_first_f32
+from pumice_cpu.simd import interleave_high, interleave_low, load_f32, load_first_f32, store_f32, store_first_f32
 
 inline = njit(inline="always")
 
@@ -35,3 +35,15 @@ def store_up_to(place, value, left):
         store_f32(place, value)
     else:
         store_first_f32(place, value, left)
+
+
+@inline
+def transpose(rows, spare):
+    """Sixteen vectors to their columns: four perfect shuffles. ``spare`` is overwritten."""
+    for _ in range(2):
+        for i in range(8):
+            spare[2 * i] = interleave_low(rows[i], rows[i + 8])
+            spare[2 * i + 1] = interleave_high(rows[i], rows[i + 8])
+        for i in range(8):
+            rows[2 * i] = interleave_low(spare[i], spare[i + 8])
+            rows[2 * i + 1] = interleave_high(spare[i], spare[i + 8])

@@ -9,6 +9,7 @@ import numpy as np
 from pumice.plugin import Node, Tensor, Weight
 from pumice_cpu.formats import ROWS, Format
 from pumice_cpu.isa import current
+from pumice_cpu.lower import linear_float
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.packed import can_pack
 
@@ -28,7 +29,7 @@ def quantized(at: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
     which are left as they are.
     """
     n_columns = int(x.shape[-1])
-    offset = current().signed_offset if format.signed else format.offset
+    offset = quantized_offset(format)
     n_rows = max(at.limits.n_batch, at.limits.n_outputs) + width
     codes = at.scratch_memory(f"codes {n_columns}", n_rows * n_columns)
     scales = at.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 2)
@@ -47,15 +48,29 @@ def quantized(at: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
     return Quantized(codes, scales)
 
 
+def quantized_offset(format: Format) -> int:
+    """What the kernels subtract from codes of this format: quantized activations come with sums for it."""
+    return current().signed_offset if format.signed else format.offset
+
+
 def _claims_linear(node: Node) -> bool:
     x, weight, _ = node.inputs
-    return isinstance(weight, Weight) and x is not None and len(x.shape) == 2 and can_pack(weight.type, int(x.shape[1]))
+    if x is None or not isinstance(weight, Weight) or len(x.shape) != 2:
+        return False
+    return weight.type in linear_float.TYPES or can_pack(weight.type, int(x.shape[1]))
 
 
 def _linear(at: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs
     assert x is not None
     assert isinstance(weight, Weight)
+    if weight.type in linear_float.TYPES:
+        linear_float.linear_float(at, x, weight, bias, node.output)
+    else:
+        _linear_packed(at, x, weight, bias, node.output)
+
+
+def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
     packed = at.pack(weight)
     width = 1 if at.is_single(x) else current().tokens
     q = quantized(at, x, packed.format, width)
@@ -68,7 +83,7 @@ def _linear(at: Lowering, node: Node) -> None:
         bias=_padded_bias(at, bias),
         x=q.codes,
         x_scales=q.scales,
-        y=at.address(node.output),
+        y=at.address(y),
         n_rows=packed.n_rows,
         n_blocks=packed.n_blocks,
         scale_stride=packed.scale_stride,

@@ -44,6 +44,12 @@ def get_f16(builder: Any, pointer: Any) -> Any:
     return builder.fpext(_load(builder, pointer, F16), F32)
 
 
+@operation(types.float32, address)
+def get_bf16(builder: Any, pointer: Any) -> Any:
+    wide = builder.zext(_load(builder, pointer, I16), I32)
+    return builder.bitcast(builder.shl(wide, I32(16)), F32)
+
+
 @operation(types.int32, address)
 def get_i32(builder: Any, pointer: Any) -> Any:
     return _load(builder, pointer, I32)

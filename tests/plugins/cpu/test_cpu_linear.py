@@ -24,7 +24,7 @@ FLOAT16 = {
 }  # fmt: skip
 FLOATS = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 INTEGERS = {"I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
-PACKED = ("Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 Q2_K Q3_K Q4_K Q5_K Q6_K IQ4_NL IQ4_XS MXFP4").split()
+PACKED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +115,13 @@ def check(cpus: list[CpuBackend], name: str, n_rows: int, n_columns: int, n_toke
 def test_packed(cpus: Any, name: str, n_tokens: int) -> None:
     columns = int(rng.integers(1, 4)) * max(32, block_size(GGMLType[name]))
     check(cpus, name, int(rng.integers(1, 100)), columns, n_tokens, bias=n_tokens > 1)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 5, 20])
+@pytest.mark.parametrize("name", ["F32", "F16", "BF16"])
+@pytest.mark.parametrize("shape", [(1, 7), (67, 300), (40, 512), (100, 1)])
+def test_floats(cpus: Any, name: str, shape: tuple[int, int], n_tokens: int) -> None:
+    check(cpus, name, *shape, n_tokens, bias=n_tokens > 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 60])

@@ -1,0 +1,162 @@
+"""Matrices of float32, float16 and bfloat16, read as they are in the file, times float32 activations."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
+from pumice_cpu.kernels.linear import AHEAD, RUN, tiles_at_once
+from pumice_cpu.simd import (
+    fma,
+    get_bf16,
+    get_f16,
+    get_f32,
+    get_i64,
+    load_bf16,
+    load_f16,
+    load_f32,
+    prefetch,
+    put_f32,
+    registers_f32,
+    splat_f32,
+    store_f32,
+    sum_lanes,
+)
+
+TOKENS = 8  # multiplied at once
+ROWS = 32  # of a panel: two vectors
+COLUMNS = 256  # of a panel, which then takes 32 KiB as float32 and stays in the first-level cache
+
+_LOADS = {"f32": (4, load_f32, get_f32), "f16": (2, load_f16, get_f16), "bf16": (2, load_bf16, get_bf16)}
+
+
+def matvec(type: str) -> Any:
+    """A kernel for one token: each row is a dot product, in memory order."""
+    size, load, get = _LOADS[type]
+
+    def kernel(thread, n_threads, ticket, weights, bias, x, y, n_rows, n_columns):
+        total = registers_f32(4)
+        step = tiles_at_once(n_rows, n_threads, size * n_columns, RUN)
+        row = next_part(ticket) * step
+        while row < n_rows:
+            end = row + step if row + step < n_rows else n_rows
+            for each in range(row, end):
+                place = weights + each * n_columns * size
+                for i in range(4):
+                    total[i] = splat_f32(np.float32(0))
+                for four in range(n_columns // 64):
+                    for line in range(size):
+                        prefetch(place + 64 * size * four + 64 * line + AHEAD)
+                    for i in range(4):
+                        at = 4 * four + i
+                        total[i] = fma(load(place + 16 * size * at), load_f32(x + 64 * at), total[i])
+                for at in range(n_columns // 64 * 4, n_columns // 16):
+                    total[0] = fma(load(place + 16 * size * at), load_f32(x + 64 * at), total[0])
+                result = sum_lanes((total[0] + total[1]) + (total[2] + total[3]))
+                for column in range(n_columns // 16 * 16, n_columns):
+                    result += get(place + size * column) * get_f32(x + 4 * column)
+                if bias != 0:
+                    result += get_f32(bias + 4 * each)
+                put_f32(y + 4 * each, result)
+            row = next_part(ticket) * step
+
+    return kernel
+
+
+@inline
+def _padded(n_tokens):
+    return (n_tokens + TOKENS - 1) // TOKENS * TOKENS
+
+
+def group(thread, n_threads, count, x, y, width):
+    """Rows of ``width`` values as ``matmul`` reads them: panels of COLUMNS columns below each other, in these groups
+    of TOKENS rows, in these columns.
+    """
+    total = get_i64(count)
+    parts = (width + 15) // 16
+    for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
+        last = 16 * part + 16 if 16 * part + 16 < width else width
+        start = 16 * part // COLUMNS * COLUMNS
+        panel_width = COLUMNS if start + COLUMNS < width else width - start
+        for row in range(total):
+            place = y + 4 * (start * _padded(total) + row // TOKENS * TOKENS * panel_width + row % TOKENS)
+            for column in range(16 * part, last):
+                put_f32(place + 4 * TOKENS * (column - start), get_f32(x + 4 * (row * width + column)))
+
+
+def panel_writer(type: str) -> Any:
+    """A function that writes a panel of a matrix as float32, column by column, with zeros for absent rows."""
+    size, load, get = _LOADS[type]
+
+    @inline
+    def write(registers, spare, panel, weights, row_bytes, n_rows, n_columns):
+        for half in range(ROWS // 16):
+            for part in range(n_columns // 16):
+                for row in range(16):
+                    at = weights + (16 * half + row) * row_bytes + 16 * size * part
+                    registers[row] = splat_f32(np.float32(0))
+                    if 16 * half + row < n_rows:
+                        registers[row] = load(at)
+                        prefetch(at + COLUMNS * size)
+                transpose(registers, spare)
+                for column in range(16):
+                    store_f32(panel + 4 * ROWS * (16 * part + column) + 64 * half, registers[column])
+        for column in range(n_columns // 16 * 16, n_columns):
+            for row in range(ROWS):
+                value = get(weights + row * row_bytes + size * column) if row < n_rows else np.float32(0)
+                put_f32(panel + 4 * ROWS * column + 4 * row, value)
+
+    return write
+
+
+@inline
+def _multiply(total, panel, x, n_columns):
+    """Add a panel times a group of activations to the registers."""
+    for column in range(n_columns):
+        low, high = load_f32(panel + 4 * ROWS * column), load_f32(panel + 4 * ROWS * column + 64)
+        for t in range(TOKENS):
+            value = splat_f32(get_f32(x + 4 * TOKENS * column + 4 * t))
+            total[t] = fma(low, value, total[t])
+            total[TOKENS + t] = fma(high, value, total[TOKENS + t])
+
+
+def matmul(type: str) -> Any:
+    """A kernel for several tokens, whose activations are in groups.
+
+    Each thread turns a panel of the matrix into float32, column by column, in its part of ``scratch``
+    (``4 * ROWS * COLUMNS`` bytes for each) and multiplies it by all groups; what came of the panels to the left of it
+    waits in ``y``.
+    """
+    size = _LOADS[type][0]
+    write_panel = panel_writer(type)
+
+    def kernel(thread, n_threads, ticket, count, weights, bias, x, scratch, y, n_rows, n_columns):
+        total, registers, spare = registers_f32(16), registers_f32(16), registers_f32(16)
+        n_tokens = get_i64(count)
+        panel = scratch + thread * 4 * ROWS * COLUMNS
+        row = next_part(ticket) * ROWS
+        while row < n_rows:
+            for column in range(0, n_columns, COLUMNS):
+                width = COLUMNS if column + COLUMNS < n_columns else n_columns - column
+                place = weights + (row * n_columns + column) * size
+                write_panel(registers, spare, panel, place, n_columns * size, n_rows - row, width)
+                for first in range(0, n_tokens, TOKENS):
+                    for i in range(2 * TOKENS):
+                        total[i] = splat_f32(np.float32(0))
+                    _multiply(total, panel, x + 4 * (column * _padded(n_tokens) + first * width), width)
+                    for i in range(2 * TOKENS):
+                        half, token = i // TOKENS, first + i % TOKENS
+                        left = n_rows - row - 16 * half
+                        if token < n_tokens and left > 0:
+                            to = y + 4 * (token * n_rows + row + 16 * half)
+                            result = total[i]
+                            if column > 0:
+                                result = result + load_up_to(to, left)
+                            elif bias != 0:
+                                result = result + load_up_to(bias + 4 * row + 64 * half, left)
+                            store_up_to(to, result, left)
+            row = next_part(ticket) * ROWS
+
+    return kernel

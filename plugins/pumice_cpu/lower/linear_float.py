@@ -1,0 +1,38 @@
+"""Products with float matrices, which are read as they are in the file."""
+
+from __future__ import annotations
+
+from pumice.plugin import GGMLType, Tensor, Weight
+from pumice_cpu.lower.rule import Lowering
+
+TYPES = {GGMLType.F32: "f32", GGMLType.F16: "f16", GGMLType.BF16: "bf16"}
+
+TOKENS, ROWS, COLUMNS = 8, 32, 256  # as in kernels/linear_float.py
+
+
+def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
+    n_rows, n_columns = int(weight.shape[0]), int(x.shape[-1])
+    arguments = {
+        "weights": at.hold(weight.data),
+        "bias": 0 if bias is None else at.address(bias),
+        "y": at.address(y),
+        "n_rows": n_rows,
+        "n_columns": n_columns,
+    }
+    kind = TYPES[weight.type]
+    if at.is_single(x):
+        at.add(f"linear_float.matvec:{kind}", x=at.address(x), **arguments)
+    else:
+        scratch = at.scratch_memory("panels", at.pool.n_threads * 4 * ROWS * COLUMNS)
+        at.add(f"linear_float.matmul:{kind}", count=at.count(x), x=_grouped(at, x), scratch=scratch, **arguments)
+
+
+def _grouped(at: Lowering, x: Tensor) -> int:
+    """The rows of ``x`` in groups. What was grouped last is used again: q, k and v share it."""
+    n_columns = int(x.shape[-1])
+    n_rows = max(at.limits.n_batch, at.limits.n_outputs) + TOKENS
+    groups = at.scratch_memory("groups", 4 * n_rows * n_columns)
+    if at.grouped is not x:
+        at.add("linear_float.group", count=at.count(x), x=at.address(x), y=groups, width=n_columns)
+        at.grouped = x
+    return groups
