@@ -2,11 +2,12 @@
 
 VENV := .venv/bin
 STAMP := .venv/.installed
+KOMPUTE_STAMP := .venv-kompute/.installed
 DEMO_MODEL := $(wildcard ../shared/models/stories260K.gguf)
 MODEL ?= $(DEMO_MODEL)
 PROMPT ?= Once upon a time
 
-.PHONY: demo test lint types format wheel clean
+.PHONY: demo test test-kompute lint types format wheel clean
 
 demo:  ## Tell a story with MODEL=path/to/model.gguf
 ifeq ($(strip $(MODEL)),)
@@ -18,6 +19,9 @@ endif
 
 test: $(STAMP)  ## Run every test
 	$(VENV)/python -m pytest -q
+
+test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
+	.venv-kompute/bin/python -m pytest -q -k kompute tests/plugins/vulkan
 
 lint: $(STAMP)  ## Check style and formatting
 	$(VENV)/ruff check .
@@ -34,8 +38,12 @@ wheel: $(STAMP)  ## Build dist/pumice-*.whl
 	$(VENV)/python -m hatchling build -t wheel
 
 clean:  ## Remove what the targets above made
-	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-kompute dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP): pyproject.toml .ci/setup
 	@./.ci/setup
+	@touch $@
+
+$(KOMPUTE_STAMP): pyproject.toml .ci/setup-kompute tools/build_kompute.sh
+	@./.ci/setup-kompute
 	@touch $@
