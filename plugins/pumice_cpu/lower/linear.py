@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumice.plugin import Node, Tensor, Weight
-from pumice_cpu.formats import ROWS, Format
+from pumice_cpu.formats import COLUMNS, ROWS, UNPACKED, Format
 from pumice_cpu.isa import current
-from pumice_cpu.lower import linear_float
-from pumice_cpu.lower.rule import Lowering, Rule
+from pumice_cpu.lower.linear_float import TYPES, linear_float
+from pumice_cpu.lower.linear_rare import can_unpack, stored, tile_memory
+from pumice_cpu.lower.rule import Lowering, Rule, row_width
 from pumice_cpu.packed import can_pack
 
 
@@ -55,24 +56,25 @@ def quantized_offset(format: Format) -> int:
 
 def _claims_linear(node: Node) -> bool:
     x, weight, _ = node.inputs
-    if x is None or not isinstance(weight, Weight) or len(x.shape) != 2:
+    if x is None or not isinstance(weight, Weight) or row_width(x) != x.shape[-1]:  # one row a token
         return False
-    return weight.type in linear_float.TYPES or can_pack(weight.type, int(x.shape[1]))
+    return weight.type in linear_float.TYPES or can_pack(weight.type, int(x.shape[-1]))
 
 
 def _linear(at: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs
     assert x is not None
     assert isinstance(weight, Weight)
-    if weight.type in linear_float.TYPES:
-        linear_float.linear_float(at, x, weight, bias, node.output)
-    else:
+    if weight.type in TYPES:
+        linear_float(at, x, weight, bias, node.output)
+    elif can_pack(weight.type, int(x.shape[1])):
         _linear_packed(at, x, weight, bias, node.output)
+    else:
+        _linear_rare(at, x, weight, bias, node.output)
 
 
 def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
-    packed = at.pack(weight)
-    width = 1 if at.is_single(x) else current().tokens
+    packed, width = at.pack(weight), _width(at, x)
     q = quantized(at, x, packed.format, width)
     at.add(
         f"linear.matmul:{packed.format.name}:{width}",
@@ -88,6 +90,32 @@ def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None,
         n_blocks=packed.n_blocks,
         scale_stride=packed.scale_stride,
     )
+
+
+def _linear_rare(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
+    matrix, n_columns, width = stored(at, weight), int(x.shape[1]), _width(at, x)
+    q = quantized(at, x, UNPACKED, width)
+    at.add(
+        f"linear_rare.matmul:{weight.type.name.lower()}:{width}",
+        count=at.count(x),
+        weights=matrix.weights,
+        table=matrix.table,
+        bias=_padded_bias(at, bias),
+        x=q.codes,
+        x_scales=q.scales,
+        scratch=tile_memory(at, n_columns),
+        y=at.address(y),
+        n_rows=int(weight.shape[0]),
+        n_blocks=n_columns // COLUMNS,
+        row_bytes=matrix.row_bytes,
+        unit_blocks=matrix.unit_blocks,
+        unit_bytes=matrix.unit_bytes,
+    )
+
+
+def _width(at: Lowering, x: Tensor) -> int:
+    """Rows of activations multiplied at once."""
+    return 1 if at.is_single(x) else current().tokens
 
 
 def _padded_bias(at: Lowering, bias: Tensor | None) -> int:
