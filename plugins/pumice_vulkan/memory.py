@@ -82,7 +82,7 @@ class Weights:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._arena = Arena(device)
-        self._places: dict[Hashable, list[Place]] = {}
+        self._places: dict[Hashable, tuple[list[Place], object]] = {}
         self._staging: Staging | None = None
 
     @property
@@ -93,13 +93,16 @@ class Weights:
         """Make buffers large enough for so many bytes more."""
         self._arena.expect(n_bytes)
 
-    def put(self, key: Hashable, make: Callable[[], Sequence[Part]]) -> list[Place]:
-        """Upload what ``make`` gives, unless ``key`` is there already; a place for each part."""
+    def put(self, key: Hashable, make: Callable[[], Sequence[Part]], owner: object = None) -> list[Place]:
+        """Upload what ``make`` gives, unless ``key`` is there already; a place for each part.
+
+        ``owner`` is kept, for keys that hold the ``id`` of something.
+        """
         if key not in self._places:
             if self._staging is None:
                 self._staging = Staging(self._device)
-            self._places[key] = [self._upload(self._staging, part) for part in make()]
-        return self._places[key]
+            self._places[key] = [self._upload(self._staging, part) for part in make()], owner
+        return self._places[key][0]
 
     def finish(self) -> None:
         """Wait until all is on the device, and give back what only uploading needs."""

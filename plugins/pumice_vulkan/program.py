@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, KVState, Limits, MemoryPlan, Program, RecurrentState, Segment, Tensor, concrete
+from pumice.plugin import Batch, Limits, MemoryPlan, Program, Segment, Tensor, concrete
 from pumice_vulkan.device import CommandBuffer, Device, Encoder
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
@@ -48,7 +48,8 @@ class DeviceProgram(Program):
         self._upload = device.new_buffer(self._upload_bytes, host=True)
         self._download = device.new_buffer(self._download_bytes, host=True)
         self._upload.contents[:] = 0
-        self._arena = Arena(device, plan.size + 4 * layout.n_words + 4096)
+        self._arena = Arena(device, plan.size)
+        self._step = device.new_buffer(4 * layout.n_words)
         self._cache = Arena(device)
         self._scratch = Arena(device, 1 << 20)
         self._memory = Memory(
@@ -57,7 +58,7 @@ class DeviceProgram(Program):
             plan=plan,
             weights=shared.weights,
             activations=self._arena.take(max(plan.size, 4)),
-            step=self._arena.take(4 * layout.n_words),
+            step=self._step,
             layout=layout,
             cache=self._cache,
             scratch=self._scratch,
@@ -95,8 +96,8 @@ class DeviceProgram(Program):
         self._recorded = {}
         for arena in (self._arena, self._cache, self._scratch):
             arena.close()
-        self._upload.close()
-        self._download.close()
+        for buffer in (self._step, self._upload, self._download):
+            buffer.close()
 
     def _lower(self, bucket: Bucket) -> list[Dispatch]:
         from pumice_vulkan.lower import RULES
@@ -118,8 +119,8 @@ class DeviceProgram(Program):
         return self._recorded[bucket]
 
     def _record(self, encoder: Encoder, bucket: Bucket) -> None:
-        step, activations = self._memory.step, self._memory.activations
-        encoder.copy_buffer(self._upload, 0, step.buffer, 4 * step.offset, 4 * step.size)
+        activations = self._memory.activations
+        encoder.copy_buffer(self._upload, 0, self._step, 0, self._step.n_bytes)
         for tensor in self._inputs:
             n_bytes, target = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
             encoder.copy_buffer(self._upload, self._input_places[tensor], activations.buffer, target, n_bytes)

@@ -1,8 +1,14 @@
 """From graph nodes to dispatches: one function an operation, found by the operation's name. See rule.py."""
 
 from pumice_vulkan.lower.elementwise import RULES as ELEMENTWISE
+from pumice_vulkan.lower.norms import RULES as NORMS
+from pumice_vulkan.lower.rope import RULES as ROPE
+from pumice_vulkan.lower.rows import RULES as ROWS
 from pumice_vulkan.lower.rule import Rule
 
 RULES: dict[str, Rule] = {
     **ELEMENTWISE,
+    **NORMS,
+    **ROPE,
+    **ROWS,
 }

@@ -8,6 +8,24 @@ from pumice_vulkan.lower.rule import Lowering, Rule
 LOCAL = 256
 
 
+#: Of operations with constants: the attributes that they are.
+CONSTANTS = {"scale": ("factor", "bias"), "clamp": ("low", "high")}
+UNARY = ("sigmoid", "silu", "gelu", "relu", "tanh", "softplus", "scale", "clamp")
+
+
+def _unary(at: Lowering, node: Node) -> None:
+    (x,) = node.operands()
+    p, q = (float(node.attrs[name]) for name in CONSTANTS[node.op]) if node.op in CONSTANTS else (0.0, 0.0)
+    at.dispatch(
+        f"unary.{node.op}",
+        count=x,
+        reads=[at.place(x)],
+        writes=[at.place(node.output)],
+        push=[at.width(x), p, q],
+        grid=at.grid(-(-at.rows(x) * at.width(x) // LOCAL)),
+    )
+
+
 def _binary(at: Lowering, node: Node) -> None:
     x, y = node.operands()
     walk = broadcast_walk(x, y)
@@ -59,6 +77,7 @@ def _nothing(at: Lowering, node: Node) -> None:
 
 
 RULES = {
-    "add": Rule(_binary, _broadcasts),
+    **{op: Rule(_unary) for op in UNARY},
+    **{op: Rule(_binary, _broadcasts) for op in ("add", "mul", "div")},
     "reshape": Rule(_nothing),
 }

@@ -43,7 +43,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Limits, MemoryPlan, Node, State, Tensor, Weight, concrete
-from pumice_vulkan.device import Device
+from pumice_vulkan.device import Buffer, Device
 from pumice_vulkan.memory import Arena, Part, Place, Weights
 from pumice_vulkan.step import N_OUTPUTS, N_TOKENS, StepLayout
 
@@ -83,7 +83,7 @@ class Memory:
     plan: MemoryPlan
     weights: Weights
     activations: Place
-    step: Place
+    step: Buffer
     layout: StepLayout
     cache: Arena
     scratch: Arena
@@ -134,15 +134,14 @@ class Lowering:
 
     def of_step(self, word: int, n_words: int) -> Place:
         """A field of the step block; written before the first dispatch."""
-        step = self.memory.step
-        return Place(step.buffer, step.offset + word, n_words, constant=True)
+        return Place(self.memory.step, word, n_words, constant=True)
 
     def upload(self, weight: Weight, layout: Hashable, make: Callable[[], Sequence[Part]]) -> list[Place]:
         """A weight in a layout of this name: ``make`` repacks it, the first time; a place for each part it gives."""
-        return self.memory.weights.put((weight.name, layout), make)
+        return self.memory.weights.put((id(weight.source), weight.name, layout), make, weight.source)
 
     def constant(self, key: Hashable, make: Callable[[], NDArray[Any]]) -> Place:
-        """A table that kernels read."""
+        """A table that kernels read and that is no weight."""
         return self.memory.weights.put(key, lambda: [make()])[0]
 
     def scratch(self, name: str, n_bytes: int) -> Place:
@@ -174,7 +173,7 @@ class Lowering:
             Dispatch(
                 kernel,
                 tuple(constants),
-                (self.memory.step.buffer, *(place.buffer for place in places)),
+                (self.memory.step, *(place.buffer for place in places)),
                 b"".join(word_bits(word) for word in words),
                 grid,
                 self._ordered(reads, writes),
@@ -197,7 +196,7 @@ class Lowering:
         return N_OUTPUTS if count.shape[0] == OUTPUTS_SYMBOL else N_TOKENS
 
     def _ordered(self, reads: Sequence[Place], writes: Sequence[Place]) -> bool:
-        """Whether a barrier must come first: something here was written, or is written here and was read, since the last."""
+        """Whether a barrier must come first, for what was written since the last, or read and is written now."""
         reads = [place for place in reads if not place.constant]
         clash = any(a.overlaps(b) for a in (*reads, *writes) for b in self._writes)
         clash = clash or any(a.overlaps(b) for a in writes for b in self._reads)
@@ -206,6 +205,14 @@ class Lowering:
         self._reads += reads
         self._writes += writes
         return clash
+
+
+def local_size(width: int, most: int = 256) -> int:
+    """Invocations of a workgroup that goes over so many values: a power of two."""
+    size = 32
+    while size < most and 2 * size < width:
+        size *= 2
+    return size
 
 
 def word_bits(word: int | float) -> bytes:

@@ -1,42 +1,203 @@
-"""Every kernel against the NumPy backend, on whatever device is first: in CI, one that the processor plays."""
+"""Every operation without matrices, on the first Vulkan device, against the NumPy backend."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from graphs import Case, Graphed, batch, limits
+from gguf_files import write_gguf
+from pumice.gguf import GGMLType, GGUFFile
+from pumice.graph import GraphBuilder, Tensor, place, plan_memory
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
+from quantizers import quantize
 
-os.environ.setdefault("PUMICE_VULKAN_SOFTWARE", "1")
-pytestmark = pytest.mark.skipif(VulkanBackend.unavailable() is not None, reason="no Vulkan device")
-
-RNG = np.random.default_rng(1)
-
-
-def normal(*shape: int) -> np.ndarray:
-    return RNG.normal(size=shape).astype(np.float32)
+Build = Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]
+rng = np.random.default_rng(5)
 
 
-CASES: dict[str, Callable[[], Case]] = {
-    "add": lambda: Case(lambda g, a: g.add(a["x"], a["y"]), {"x": normal(5, 3, 7), "y": normal(5, 3, 7)}, {}),
-}
+def f32(*shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_operation(tmp_path: Path, name: str) -> None:
-    case = CASES[name]()
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    size = len(next(iter(case.activations.values())))
-    step = batch([size])
-    expected = Graphed(tmp_path / "a", NumpyBackend(), case, limits())(case.activations, step)
+@pytest.fixture(scope="module")
+def vulkan() -> Iterator[VulkanBackend]:
+    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
+        reason = VulkanBackend.unavailable()
+    if reason:
+        pytest.skip(reason)
     backend = VulkanBackend()
-    actual = Graphed(tmp_path / "b", backend, case, limits())(case.activations, step)
+    yield backend
     backend.close()
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+def check(
+    folder: Path,
+    vulkan: VulkanBackend,
+    build: Build,
+    activations: Mapping[str, np.ndarray],
+    weights: Mapping[str, np.ndarray] | None = None,
+    tolerance: float = 2e-6,
+) -> None:
+    n_tokens = len(next(iter(activations.values())))
+    case = Case(build, activations, weights or {})
+    expected, actual = (
+        Graphed(folder, backend, case, limits())(activations, batch([n_tokens])) for backend in (NumpyBackend(), vulkan)
+    )
+    assert actual.dtype == expected.dtype
+    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * max(1, np.abs(expected).max()))
+
+
+SHAPES = [(1, 5), (2, 3, 37), (17, 64), (1, 4100), (5, 1)]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("op", ["sigmoid", "silu", "gelu", "relu", "tanh", "softplus", "softmax"])
+def test_functions(tmp_path: Path, vulkan: Any, op: str, shape: tuple[int, ...]) -> None:
+    x = f32(*shape) * 4
+    x.flat[: min(x.size, 8)] = [-80, -20, -1e-3, 0, 0.4999, 0.5, 20, 80][: x.size]
+    check(tmp_path, vulkan, lambda g, a: getattr(g, op)(a["x"]), {"x": x}, tolerance=5e-6)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_constants(tmp_path: Path, vulkan: Any, shape: tuple[int, ...]) -> None:
+    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+        return g.clamp(g.clamp(g.scale(a["x"], 2.0, 0.25), -1.0, float("inf")), float("-inf"), 1.5)
+
+    check(tmp_path, vulkan, build, {"x": f32(*shape)})
+
+
+@pytest.mark.parametrize("op", ["add", "mul", "div"])
+@pytest.mark.parametrize(
+    ("shape", "other"),
+    [
+        ((3, 16), (3, 16)),
+        ((3, 40), (40,)),
+        ((2, 40), (1,)),
+        ((2, 3, 40), (2, 3, 1)),
+        ((2, 3, 40), (3, 40)),
+        ((2, 3, 40), (3, 1)),
+        ((2, 3, 4), (2, 1, 4)),
+        ((2, 3, 40), (2, 1, 1)),
+        ((2, 3, 4, 5), (2, 3, 1, 5)),
+        ((2, 3, 4, 5), (3, 1, 5)),
+        ((2, 3, 4, 5), (2, 1, 4, 1)),
+        ((1, 2100), (2100,)),
+        ((4, 2), (4, 1)),
+    ],
+)
+def test_arithmetic_broadcasts(
+    tmp_path: Path, vulkan: Any, op: str, shape: tuple[int, ...], other: tuple[int, ...]
+) -> None:
+    x, y = f32(*shape), np.abs(f32(*other)) + 0.5
+    if len(other) == len(shape) and other[0] == shape[0]:
+        check(tmp_path, vulkan, lambda g, a: getattr(g, op)(a["x"], a["y"]), {"x": x, "y": y})
+    else:
+        check(tmp_path, vulkan, lambda g, a: getattr(g, op)(a["x"], g.weight("y")), {"x": x}, {"y": y})
+
+
+@pytest.mark.parametrize(
+    ("shape", "weight"),
+    [
+        ((1, 64), (64,)),
+        ((7, 33), (33,)),
+        ((3, 2, 16), (16,)),
+        ((3, 2, 20), (2, 20)),
+        ((2, 9), ()),
+        ((2, 2100), (2100,)),
+    ],
+)
+def test_norms(tmp_path: Path, vulkan: Any, shape: tuple[int, ...], weight: tuple[int, ...]) -> None:
+    x = f32(*shape) * 3 + 1
+    weights = {"w": f32(*weight), "b": f32(*weight)} if weight else {}
+
+    def both(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+        w, b = (g.weight(name) if weights else None for name in "wb")
+        return g.rms_norm(g.layer_norm(a["x"], w, b, 1e-5), w, 1e-6)
+
+    check(tmp_path, vulkan, both, {"x": x}, weights, 5e-6)
+
+
+SCALINGS: list[dict[str, Any]] = [
+    {},
+    {"freq_scale": 0.25, "attn_factor": 1.5},
+    {"freq_scale": 0.25, "ext_factor": 1.0, "n_ctx_orig": 64},
+]
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("neox", [True, False])
+@pytest.mark.parametrize(("shape", "n_rot"), [((5, 2, 64), 64), ((1, 3, 40), 24), ((9, 1, 10), 10), ((3, 4, 8), 2)])
+def test_rope(
+    tmp_path: Path, vulkan: Any, shape: tuple[int, ...], n_rot: int, neox: bool, scaling: dict[str, Any]
+) -> None:
+    x, factors = f32(*shape), np.abs(f32(n_rot // 2)) + 0.5
+    positions = rng.integers(0, 200_000, shape[0]).astype(np.int32)
+
+    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+        options = {"n_rot": n_rot, "neox": neox, "freq_base": 10000.0, **scaling}
+        once = g.rope(a["x"], a["at"], g.weight("factors"), **options)
+        return g.rope(g.rope(once, a["at"], None, **options), a["at"], None, **options)
+
+    check(tmp_path, vulkan, build, {"x": x, "at": positions}, {"factors": factors})
+
+
+def test_position_scale(tmp_path: Path, vulkan: Any) -> None:
+    check(tmp_path, vulkan, lambda g, a: g.position_scale(g.positions, 4, 0.1), {"x": f32(19, 1)})
+
+
+def test_rows(tmp_path: Path, vulkan: Any) -> None:
+    ids = np.array([3, 0, 8, 3, 8], np.int32)
+    table, values, x = f32(9, 20), f32(9), f32(5, 3, 7)
+    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), {"ids": ids}, {"w": table})
+    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), {"ids": ids}, {"w": values})
+    pairs = {"ids": ids.repeat(2).reshape(5, 2)}
+    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), pairs, {"w": table})
+    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), pairs, {"w": values})
+    some = np.array([4, 0, 0, 1, 2], np.int32)
+    check(tmp_path, vulkan, lambda g, a: g.get_rows(a["x"], a["ids"]), {"ids": some, "x": x})
+
+
+@pytest.mark.parametrize(("shape", "k"), [((5, 8), 3), ((1, 64), 8), ((2, 3, 5), 5), ((4, 1), 1)])
+def test_the_largest(tmp_path: Path, vulkan: Any, shape: tuple[int, ...], k: int) -> None:
+    x = np.round(f32(*shape) * 2)  # many are equal
+    check(tmp_path, vulkan, lambda g, a: g.top_k(a["x"], k), {"x": x})
+    check(tmp_path, vulkan, lambda g, a: g.gather(a["x"], g.top_k(a["x"], k)), {"x": x})
+
+
+@pytest.mark.parametrize("axis", [-1, -2, -3])
+@pytest.mark.parametrize("keepdims", [True, False])
+def test_sums(tmp_path: Path, vulkan: Any, axis: int, keepdims: bool) -> None:
+    check(tmp_path, vulkan, lambda g, a: g.sum(a["x"], axis, keepdims), {"x": f32(3, 4, 5, 21)})
+
+
+def test_slice_and_concat(tmp_path: Path, vulkan: Any) -> None:
+    x, y = f32(3, 2, 26), f32(3, 1, 4)
+    build: Build = lambda g, a: g.concat(g.slice(a["x"], 1, 23), a["y"])  # noqa: E731
+    check(tmp_path, vulkan, build, {"x": x, "y": y})
+    check(tmp_path, vulkan, lambda g, a: g.concat(a["x"], a["x"]), {"x": x})
+
+
+TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
+
+
+@pytest.mark.parametrize("name", [*TYPES, "IQ4_NL", "IQ4_XS", "MXFP4"])
+def test_tables_of_every_type(tmp_path: Path, vulkan: Any, name: str) -> None:
+    type = GGMLType[name]
+    values, ids = f32(5, 512), np.array([3, 0, 4, 4], np.int32)
+    rows = values if name == "F32" else quantize(values, type)
+    path = write_gguf(tmp_path / "table.gguf", {"general.architecture": "test"}, {"w": rows}, {"w": type})
+    g = GraphBuilder(GGUFFile.open(path).tensors, 1, 64)
+    x = Tensor("ids", ("n_tokens",), "i32", builder=g)
+    graph = g.finish(g.embedding(g.weight("w"), x))
+    (segment,) = place(graph, [("vulkan", vulkan.supports)])
+    program = vulkan.compile(segment, plan_memory(segment, 64, 64), limits())
+    (actual,) = program.run({"ids": ids}, batch([4])).values()
+    np.testing.assert_allclose(actual, g.weight("w").dequantize()[ids], rtol=1e-6)

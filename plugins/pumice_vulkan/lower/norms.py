@@ -1,0 +1,38 @@
+"""Rules for norms."""
+
+from __future__ import annotations
+
+import math
+
+from pumice.plugin import Node, Tensor, concrete
+from pumice_vulkan.lower.rows import inner
+from pumice_vulkan.lower.rule import Lowering, Rule, local_size
+
+
+def _norm(at: Lowering, node: Node) -> None:
+    x, weight, bias = (*node.inputs, None)[:3]
+    assert x is not None
+    width = int(x.shape[-1])
+    reads = [at.place(tensor if tensor is not None else x) for tensor in (x, weight, bias)]
+    at.dispatch(
+        node.op,
+        count=x,
+        reads=reads,
+        writes=[at.place(node.output)],
+        push=[inner(x), width, _rows(weight, width), _rows(bias, width), float(node.attrs["eps"])],
+        constants=[local_size(width), weight is not None, bias is not None],
+        grid=at.grid(at.rows(x) * inner(x)),
+    )
+
+
+def _rows(weight: Tensor | None, width: int) -> int:
+    """Rows of a weight that differ from head to head."""
+    return 1 if weight is None else math.prod(concrete(weight.shape, 0, 0)) // width
+
+
+def _whole_rows(node: Node) -> bool:
+    x, *weights = node.operands()
+    return all(weight.shape[-1] == x.shape[-1] for weight in weights)
+
+
+RULES = {"rms_norm": Rule(_norm, _whole_rows), "layer_norm": Rule(_norm, _whole_rows)}

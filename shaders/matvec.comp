@@ -1,0 +1,290 @@
+// y = W x for a few rows of x: each weight is read once, straight from memory to registers.
+//
+// A workgroup is GROUPS times LANES invocations. A group has ROWS rows of the matrix, its lanes go along the columns, UNROLL
+// blocks of each row at a time. As many loads as possible are on their way before the first is needed: what is first
+// read of the weights is asked for before x is looked at.
+//
+// Up to three matrices make one dispatch (query, key, value); with PAIRED two give silu(W0 x) * (W1 x). With EXPERTS each
+// workgroup row z is one product with a matrix of its own: that named by an id, or that of the head.
+//
+// x is float32 (FLOAT), or int8: with X_QUANTIZED as quantize.comp leaves it, else quantized here, with X_NORM after
+// x / sqrt(mean(x^2) + eps) * weight.
+#version 450
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_control_flow_attributes : require
+#ifndef FLOAT
+#extension GL_EXT_integer_dot_product : require
+#endif
+
+layout(constant_id = 0) const uint LANES = 32;  // a multiple of the subgroup size
+layout(constant_id = 1) const uint GROUPS = 1;
+layout(constant_id = 2) const uint ROWS = 4;  // of a group; even if PAIRED
+layout(constant_id = 3) const uint UNROLL = 1;
+layout(constant_id = 4) const uint TOKENS = 1;
+layout(constant_id = 5) const uint SUBGROUP = 32;
+layout(constant_id = 6) const uint BLOCKS = 1;  // of a row of the matrix
+layout(constant_id = 7) const uint X_MODE = 0;
+layout(constant_id = 8) const uint FLAGS = 0;
+layout(constant_id = 9) const uint MATRICES = 1;
+layout(constant_id = 10) const bool PREFETCH = false;
+layout(local_size_x_id = 0, local_size_y_id = 1) in;
+
+const uint X_QUANTIZED = 0, X_PLAIN = 1, X_NORM = 2;  // X_MODE
+const uint BIAS = 1, RESIDUAL = 2, PAIRED = 4, BY_ID = 8, BY_HEAD = 16, OWN_X = 32, RAGGED_X = 64;  // FLAGS
+const bool EXPERTS = (FLAGS & (BY_ID | BY_HEAD)) != 0;
+
+#define WEIGHTS 3
+#include "weights.glsl"
+
+layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
+layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
+layout(set = 0, binding = 1) readonly buffer X2 { uvec2 x2[]; };
+layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };
+layout(set = 0, binding = 1) readonly buffer XI { ivec4 xi[]; };
+layout(set = 0, binding = 2) readonly buffer Norm { vec4 norm[]; };
+layout(set = 0, binding = 6) readonly buffer Bias0 { float bias0[]; };
+layout(set = 0, binding = 7) readonly buffer Bias1 { float bias1[]; };
+layout(set = 0, binding = 8) readonly buffer Bias2 { float bias2[]; };
+layout(set = 0, binding = 9) readonly buffer Residual { float residual[]; };
+layout(set = 0, binding = 10) readonly buffer Ids { uint ids[]; };
+layout(set = 0, binding = 11) buffer Y { float y[]; };
+layout(push_constant) uniform Push {
+    uint count;
+    uint x_at, norm_at;
+    uint weights_at[3];
+    uint bias_at[3];
+    uint residual_at, ids_at;
+    uint y_at[3];
+    uint n_rows[3];     // of each matrix
+    uint n_matrix_rows; // in all of the first, with the rows of all experts
+    uint n_columns;
+    uint n_used;        // experts of a token, or heads
+    float eps;
+};
+
+uint row_count() { return (count & 0x80000000u) != 0u ? count & 0x7FFFFFFFu : step_words[count]; }
+
+const uint SUBGROUPS = LANES * GROUPS / SUBGROUP;
+const uint OUT_ROWS = (FLAGS & PAIRED) != 0 ? ROWS / 2 : ROWS;  // of a group
+const uint TILE = OUT_ROWS * GROUPS;
+shared float partial[SUBGROUPS * ROWS * TOKENS];
+
+uint lane, group;
+uint pair;  // of a token and an expert
+uint matrix, tile_row;  // of this tile
+Block blocks[UNROLL * ROWS], incoming[UNROLL * ROWS];
+uint numbers_of[ROWS];  // of each row's first block
+Planes planes, planes2;  // of the matrix; of the second of a pair
+float sums[ROWS * TOKENS];
+
+uint tiles_of(uint m) { return (n_rows[m] + TILE - 1u) / TILE; }
+
+uint n_tiles() {
+    uint n = tiles_of(0);
+    if ((FLAGS & PAIRED) == 0 && MATRICES > 1) n += tiles_of(1);
+    if (MATRICES > 2) n += tiles_of(2);
+    return n;
+}
+
+void choose(uint tile) {
+    matrix = 0;
+    if ((FLAGS & PAIRED) == 0) {
+        while (matrix + 1u < MATRICES && tile >= tiles_of(matrix)) tile -= tiles_of(matrix++);
+    }
+    tile_row = tile * TILE;
+    uint n_total = (EXPERTS ? n_matrix_rows : n_rows[matrix]) * BLOCKS;
+    planes = planes_at(weights_at[matrix], n_total);
+    if ((FLAGS & PAIRED) != 0) planes2 = planes_at(weights_at[1], n_total);
+    uint expert = 0;
+    if ((FLAGS & BY_ID) != 0) expert = ids[ids_at + pair];
+    if ((FLAGS & BY_HEAD) != 0) expert = pair % n_used;
+    [[unroll]] for (uint r = 0; r < ROWS; r++) {
+        uint row = tile_row + group * OUT_ROWS + ((FLAGS & PAIRED) != 0 ? r / 2u : r);
+        numbers_of[r] = (expert * n_rows[0] + min(row, n_rows[matrix] - 1u)) * BLOCKS;
+    }
+}
+
+void load_blocks(uint b) {
+    [[unroll]] for (uint u = 0; u < UNROLL; u++)
+        [[unroll]] for (uint r = 0; r < ROWS; r++) {
+            uint number = numbers_of[r] + min(b + u * LANES, BLOCKS - 1u);
+            if ((FLAGS & PAIRED) != 0 && (r & 1u) != 0)
+                incoming[u * ROWS + r] = load_block(planes2, number);
+            else
+                incoming[u * ROWS + r] = load_block(planes, number);
+        }
+}
+
+#ifdef FLOAT
+void begin_x() {}
+
+vec4 load_x(uint at, uint column) {
+    if ((FLAGS & RAGGED_X) == 0) return x4[(at + column) / 4u];
+    vec4 v = vec4(0);
+    for (uint k = 0; k < 4; k++) if (column + k < n_columns) v[k] = x1[at + column + k];
+    return v;
+}
+
+void add_products(uint u, uint b) {
+    [[unroll]] for (uint n = 0; n < TOKENS; n++) {
+        uint x_row = x_at + ((FLAGS & BY_ID) != 0 && (FLAGS & OWN_X) == 0 ? pair / n_used : EXPERTS ? pair : n) * n_columns;
+        [[unroll]] for (uint i = 0; i < BLOCK_COLUMNS / 4u; i++) {
+            vec4 v = load_x(x_row, b * BLOCK_COLUMNS + 4u * i);
+            [[unroll]] for (uint r = 0; r < ROWS; r++)
+                sums[r * TOKENS + n] += dot(v, numbers(blocks[u * ROWS + r], numbers_of[r] + b, i));
+        }
+    }
+}
+
+#else
+const uint X_BLOCKS = X_MODE == X_QUANTIZED ? 1 : BLOCKS * TOKENS;
+shared uvec4 codes[2 * X_BLOCKS];
+shared uvec2 scales[X_BLOCKS];
+shared float squares[SUBGROUPS * TOKENS];
+
+uint x_row(uint n) { return (FLAGS & BY_ID) != 0 && (FLAGS & OWN_X) == 0 ? pair / n_used : EXPERTS ? pair : n; }
+
+#include "quantize.glsl"
+
+// Quantizes the rows of x into shared memory.
+void begin_x() {
+    if (X_MODE == X_QUANTIZED) return;
+    const uint threads = LANES * GROUPS, quarters = BLOCKS * 8u;
+    const uint at = group * LANES + lane;
+    float factors[TOKENS];
+    [[unroll]] for (uint n = 0; n < TOKENS; n++) factors[n] = 1.0;
+    if (X_MODE == X_NORM) {
+        [[unroll]] for (uint n = 0; n < TOKENS; n++) {
+            float sum = 0.0;
+            for (uint i = at; i < quarters; i += threads) {
+                vec4 v = x4[x_at / 4u + x_row(n) * quarters + i];
+                sum += dot(v, v);
+            }
+            sum = subgroupAdd(sum);
+            if (subgroupElect()) squares[gl_SubgroupID * TOKENS + n] = sum;
+        }
+        barrier();
+        [[unroll]] for (uint n = 0; n < TOKENS; n++) {
+            float sum = 0.0;
+            [[unroll]] for (uint s = 0; s < SUBGROUPS; s++) sum += squares[s * TOKENS + n];
+            factors[n] = inversesqrt(sum / float(4u * quarters) + eps);
+        }
+    }
+    [[unroll]] for (uint n = 0; n < TOKENS; n++)
+        for (uint i = at; i < quarters; i += threads) {
+            vec4 v = x4[x_at / 4u + x_row(n) * quarters + i] * factors[n];
+            if (X_MODE == X_NORM) v *= norm[norm_at / 4u + i];
+            Quantized q = quantize(v);
+            uint b = n * BLOCKS + i / 8u;
+            codes[(i >> 2 & 1u) * X_BLOCKS + b][i & 3u] = q.codes;
+            if ((i & 7u) == 0u) scales[b] = uvec2(floatBitsToUint(q.scale), q.sums);
+        }
+    barrier();
+}
+
+void add_products(uint u, uint b) {
+    [[unroll]] for (uint n = 0; n < TOKENS; n++) {
+        ivec4 first, second;
+        uvec2 scale;
+        if (X_MODE == X_QUANTIZED) {
+            uint at = x_at + x_row(n) * padded(BLOCKS * 10u);
+            first = xi[at / 4u + b];
+            second = xi[at / 4u + BLOCKS + b];
+            scale = x2[at / 2u + 4u * BLOCKS + b];
+        } else {
+            first = ivec4(codes[n * BLOCKS + b]);
+            second = ivec4(codes[X_BLOCKS + n * BLOCKS + b]);
+            scale = scales[n * BLOCKS + b];
+        }
+        float x_scale = uintBitsToFloat(scale.x);
+        int sum0 = bitfieldExtract(int(scale.y), 0, 16), sum1 = int(scale.y) >> 16;
+        [[unroll]] for (uint r = 0; r < ROWS; r++) {
+            Block block = blocks[u * ROWS + r];
+            int dot0 = 0, dot1 = 0;
+            [[unroll]] for (uint i = 0; i < 4; i++) {
+                dot0 += dotPacked4x8EXT(int(code_word(block, i)), first[i]);
+                dot1 += dotPacked4x8EXT(int(code_word(block, i + 4u)), second[i]);
+            }
+            vec2 s0 = block_scale(block, numbers_of[r] + b, 0);
+#if SPLIT
+            vec2 s1 = block_scale(block, numbers_of[r] + b, 1);
+            float sum = s0.x * float(dot0) + s1.x * float(dot1) + s0.y * float(sum0) + s1.y * float(sum1);
+#else
+            float sum = s0.x * float(dot0 + dot1) + s0.y * float(sum0 + sum1);
+#endif
+            sums[r * TOKENS + n] += x_scale * sum;
+        }
+    }
+}
+#endif
+
+float silu(float v) { return v / (1.0 + exp(-v)); }
+
+void write(uint m, uint first_row) {
+    barrier();
+    [[unroll]] for (uint i = 0; i < ROWS * TOKENS; i++) {
+        float sum = subgroupAdd(sums[i]);
+        if (subgroupElect()) partial[gl_SubgroupID * ROWS * TOKENS + i] = sum;
+    }
+    barrier();
+    const uint of_group = LANES / SUBGROUP;
+    for (uint i = group * LANES + lane; i < TILE * TOKENS; i += LANES * GROUPS) {
+        uint n = i / TILE, row = i % TILE;
+        uint g = row / OUT_ROWS, r = row % OUT_ROWS;
+        float values[2] = float[](0.0, 0.0);
+        for (uint s = 0; s < of_group; s++) {
+            uint at = (g * of_group + s) * ROWS * TOKENS;
+            if ((FLAGS & PAIRED) != 0) {
+                values[0] += partial[at + 2u * r * TOKENS + n];
+                values[1] += partial[at + (2u * r + 1u) * TOKENS + n];
+            } else {
+                values[0] += partial[at + r * TOKENS + n];
+            }
+        }
+        row += first_row;
+        if (row >= n_rows[m] || !EXPERTS && n >= row_count()) continue;
+        if ((FLAGS & BIAS) != 0) {
+            values[0] += m == 0 ? bias0[bias_at[0] + row] : m == 1 ? bias1[bias_at[1] + row] : bias2[bias_at[2] + row];
+            if ((FLAGS & PAIRED) != 0) values[1] += bias1[bias_at[1] + row];
+        }
+        if ((FLAGS & PAIRED) != 0) values[0] = silu(values[0]) * values[1];
+        uint at = (EXPERTS ? pair : n) * n_rows[m] + row;
+        if ((FLAGS & RESIDUAL) != 0) values[0] += residual[residual_at + at];
+        y[y_at[m] + at] = values[0];
+    }
+}
+
+void main() {
+    const uint index = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    lane = index % LANES;
+    group = index / LANES;
+    pair = gl_WorkGroupID.z;
+    if (EXPERTS && pair >= row_count() * n_used) return;
+    begin_format();
+    uint tile = gl_WorkGroupID.x;
+    const uint end = n_tiles();
+    choose(tile);
+    load_blocks(lane);
+    begin_x();
+    while (true) {
+        [[unroll]] for (uint i = 0; i < ROWS * TOKENS; i++) sums[i] = 0.0;
+        for (uint b = lane; b < BLOCKS; b += LANES * UNROLL) {
+            [[unroll]] for (uint i = 0; i < UNROLL * ROWS; i++) blocks[i] = incoming[i];
+            const uint next = b + LANES * UNROLL;
+            if (PREFETCH && next < BLOCKS) load_blocks(next);
+            [[unroll]] for (uint u = 0; u < UNROLL; u++)
+                if (b + u * LANES < BLOCKS) add_products(u, b + u * LANES);
+            if (!PREFETCH && next < BLOCKS) load_blocks(next);
+        }
+        const uint m = matrix, row = tile_row;
+        tile += gl_NumWorkGroups.x;
+        if (tile < end) {
+            choose(tile);
+            load_blocks(lane);
+        }
+        write(m, row);
+        if (tile >= end) break;
+    }
+}

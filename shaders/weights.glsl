@@ -1,0 +1,161 @@
+// Reading a matrix in planes: blocks of codes, their scales, and numbers. Needs WEIGHTS, the binding of the matrix.
+#include "formats.glsl"
+
+layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights1 { uint weights[]; };
+layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights2 { uvec2 weights2[]; };
+layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights4 { uvec4 weights4[]; };
+
+#if DENSE
+
+// Four columns of float32, or eight of 16 bits.
+struct Block { uvec4 words; };
+#define BLOCK_COLUMNS (FORMAT == f32 ? 4u : 8u)
+
+Block load_block(Planes at, uint number) { return Block(weights4[at.low / 4u + number]); }
+void begin_format() {}
+
+vec4 numbers(Block block, uint number, uint i) {
+#if FORMAT == f32
+    return uintBitsToFloat(block.words);
+#elif FORMAT == f16
+    return vec4(unpackHalf2x16(block.words[2u * i]), unpackHalf2x16(block.words[2u * i + 1u]));
+#else
+    uvec2 pairs = uvec2(block.words[2u * i], block.words[2u * i + 1u]);
+    return uintBitsToFloat(uvec4(pairs.x << 16, pairs.x & 0xFFFF0000u, pairs.y << 16, pairs.y & 0xFFFF0000u));
+#endif
+}
+
+#else
+
+#define BLOCK_COLUMNS 32u
+
+// As loaded: nothing here waits for memory.
+struct Block {
+#if LOW_BITS == 8
+    uvec4 low, low2;
+#elif LOW_BITS == 4
+    uvec4 low;
+#else
+    uvec2 low;
+#endif
+#if HIGH_BITS == 2
+    uvec2 high;
+#elif HIGH_BITS == 1
+    uint high;
+#endif
+    uint scale;
+#if SCALES == SUPER
+    uint super;
+#endif
+};
+
+Block load_block(Planes at, uint number) {
+    Block block;
+#if LOW_BITS == 8
+    block.low = weights4[at.low / 4u + 2u * number];
+    block.low2 = weights4[at.low / 4u + 2u * number + 1u];
+#elif LOW_BITS == 4
+    block.low = weights4[at.low / 4u + number];
+#else
+    block.low = weights2[at.low / 2u + number];
+#endif
+#if HIGH_BITS == 2
+    block.high = weights2[at.high / 2u + number];
+#elif HIGH_BITS == 1
+    block.high = weights[at.high + number];
+#endif
+#if SCALES == PAIRS
+    block.scale = weights[at.scales + number];
+#else
+    block.scale = weights[at.scales + number / 2u];
+#endif
+#if SCALES == SUPER
+    block.super = weights[at.supers + number / 8u];
+#endif
+    return block;
+}
+
+#if TABLE
+// For each byte of two codes what they stand for, as two bytes.
+shared uint code_pairs[256];
+
+#if FORMAT == mxfp4
+const int VALUES[16] = int[](0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);  // twice the numbers
+#else
+const int VALUES[16] = int[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
+#endif
+
+void begin_format() {
+    for (uint i = gl_LocalInvocationIndex; i < 256u; i += gl_WorkGroupSize.x * gl_WorkGroupSize.y)
+        code_pairs[i] = uint(VALUES[i & 15u] & 255) | uint(VALUES[i >> 4] & 255) << 8;
+    barrier();
+}
+#else
+void begin_format() {}
+#endif
+
+// Codes of columns 4i to 4i + 3, in bytes; signed where the format has a table or eight bits.
+uint code_word(Block block, uint i) {
+#if TABLE
+    uint codes = block.low[i & 3u], shift = i < 4u ? 0u : 8u;
+    uint word = code_pairs[codes & 255u] >> shift & 255u;
+    word |= (code_pairs[codes >> 8 & 255u] >> shift & 255u) << 8;
+    word |= (code_pairs[codes >> 16 & 255u] >> shift & 255u) << 16;
+    return word | (code_pairs[codes >> 24] >> shift) << 24;
+#else
+#if LOW_BITS == 8
+    uint word = i < 4u ? block.low[i & 3u] : block.low2[i & 3u];
+#elif LOW_BITS == 4
+    uint word = (i < 4u ? block.low[i & 3u] : block.low[i & 3u] >> 4) & 0x0F0F0F0Fu;
+#else
+    uint word = block.low[i >> 2] >> (2u * (i & 3u)) & 0x03030303u;
+#endif
+#if HIGH_BITS == 2
+    uint twos = 2u * (i & 3u);
+    word |= (twos < 4u ? block.high[i >> 2] << (4u - twos) : block.high[i >> 2] >> (twos - 4u)) & 0x30303030u;
+#elif HIGH_BITS == 1
+    word |= (i < LOW_BITS ? block.high << (LOW_BITS - i) : block.high >> (i - LOW_BITS)) & (0x01010101u << LOW_BITS);
+#endif
+    return word;
+#endif
+}
+
+// A number is code * x + y, in this half of the block.
+vec2 block_scale(Block block, uint number, uint half_) {
+#if SCALES == PAIRS
+    return unpackHalf2x16(block.scale);
+#else
+    uint word = (number & 1u) == 0u ? block.scale : block.scale >> 16;
+#if SCALES == HALVES
+    float d = unpackHalf2x16(word).x;
+    return vec2(d, -float(OFFSET) * d);
+#elif SCALES == EXPONENTS
+    return vec2(uintBitsToFloat(word << 16), 0.0);
+#else
+    vec2 d = unpackHalf2x16(block.super);
+#if SIGNED_BYTES
+    float scale = d.x * float(bitfieldExtract(int(word), SPLIT ? 8 * int(half_) : 0, 8));
+    return vec2(scale, -float(OFFSET) * scale);
+#elif NIBBLES
+    uint byte_ = word >> (8u * half_);
+    return vec2(d.x * float(byte_ & 15u), -d.y * float(byte_ >> 4 & 15u));
+#else
+    return vec2(d.x * float(word & 255u), -d.y * float(word >> 8 & 255u));
+#endif
+#endif
+#endif
+}
+
+// Columns 4i to 4i + 3 as numbers.
+vec4 numbers(Block block, uint number, uint i) {
+    vec2 scale = block_scale(block, number, i / 4u);
+    uint word = code_word(block, i);
+#if TABLE || LOW_BITS == 8
+    ivec4 codes = ivec4(int(word << 24) >> 24, int(word << 16) >> 24, int(word << 8) >> 24, int(word) >> 24);
+#else
+    uvec4 codes = uvec4(word & 255u, word >> 8 & 255u, word >> 16 & 255u, word >> 24);
+#endif
+    return vec4(codes) * scale.x + scale.y;
+}
+
+#endif
