@@ -26,7 +26,7 @@ class Format:
     """A GGML type as the kernels see it.
 
     ``scales`` names how a block's scale is kept (kernels/scales.py): ``f16`` one float16; ``f16_min`` a float16
-    scale and minimum; ``e8m0`` an exponent byte; of 256 columns one float16 and of each 16 or 32 columns a
+    scale and minimum; ``e8m0`` an exponent byte; ``f32`` a float32 for each half; of 256 columns one float16 and of each 16 or 32 columns a
     byte: ``k32_min``, ``k16``, ``k16_min``, ``k32``. ``halves`` is 2 where 16 columns have a scale of their own.
     """
 
@@ -58,6 +58,7 @@ _SCALE_BYTES = {
     "f16": 32,
     "f16_min": 64,
     "e8m0": 16,
+    "f32": 128,
     "k32": 32 + 8 * 16,
     "k32_min": 64 + 8 * 32,
     "k16": 32 + 16 * 16,
@@ -88,3 +89,6 @@ FORMATS = {
 }
 
 BY_NAME = {each.name: each for each in FORMATS.values()}
+
+#: What the rarer types are unpacked to, a tile at a time (kernels/linear_rare.py).
+UNPACKED = Format("unpacked", GGMLType.I8, 8, "f32", signed=True, halves=2)

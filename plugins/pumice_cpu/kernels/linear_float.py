@@ -1,4 +1,4 @@
-"""Matrices of float32, float16 and bfloat16, read as they are in the file, times float32 activations."""
+"""Matrices of float32, float16, bfloat16 and other plain numbers, read as they are in the file, times float32 activations."""
 
 from __future__ import annotations
 
@@ -13,23 +13,84 @@ from pumice_cpu.simd import (
     get_bf16,
     get_f16,
     get_f32,
+    get_f64,
+    get_i8,
+    get_i32,
     get_i64,
+    get_u16,
     load_bf16,
     load_f16,
     load_f32,
+    load_f64,
+    load_i8,
+    load_i16,
+    load_i32,
+    load_i64,
     prefetch,
     put_f32,
     registers_f32,
     splat_f32,
     store_f32,
     sum_lanes,
+    to_f32,
 )
 
 TOKENS = 8  # multiplied at once
 ROWS = 32  # of a panel: two vectors
 COLUMNS = 256  # of a panel, which then takes 32 KiB as float32 and stays in the first-level cache
 
-_LOADS = {"f32": (4, load_f32, get_f32), "f16": (2, load_f16, get_f16), "bf16": (2, load_bf16, get_bf16)}
+
+@inline
+def _load_i8(place):
+    return to_f32(load_i8(place))
+
+
+@inline
+def _load_i16(place):
+    return to_f32(load_i16(place))
+
+
+@inline
+def _load_i32(place):
+    return to_f32(load_i32(place))
+
+
+@inline
+def _get_f64(place):
+    return np.float32(get_f64(place))
+
+
+@inline
+def _get_i8(place):
+    return np.float32(get_i8(place))
+
+
+@inline
+def _get_i16(place):
+    return np.float32(np.int16(get_u16(place)))
+
+
+@inline
+def _get_i32(place):
+    return np.float32(get_i32(place))
+
+
+@inline
+def _get_i64(place):
+    return np.float32(get_i64(place))
+
+
+#: Bytes of a value, how to read sixteen, how to read one.
+_LOADS = {
+    "f32": (4, load_f32, get_f32),
+    "f16": (2, load_f16, get_f16),
+    "bf16": (2, load_bf16, get_bf16),
+    "f64": (8, load_f64, _get_f64),
+    "i8": (1, _load_i8, _get_i8),
+    "i16": (2, _load_i16, _get_i16),
+    "i32": (4, _load_i32, _get_i32),
+    "i64": (8, load_i64, _get_i64),
+}
 
 
 def matvec(type: str) -> Any:

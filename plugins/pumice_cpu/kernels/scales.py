@@ -11,6 +11,7 @@ from pumice_cpu.kernels.common import inline
 from pumice_cpu.simd import (
     as_f32,
     load_f16,
+    load_f32,
     load_i8,
     load_u8,
     shift_left_i32,
@@ -43,6 +44,11 @@ def _f16_minimum(scales, block, half):
 def _e8m0(scales, block, half):
     """2^(e - 128): half of the format's value, since the table of codes is doubled."""
     return as_f32(shift_left_i32(load_u8(scales + 16 * block), np.int32(23))) * splat_f32(np.float32(0.5))
+
+
+@inline
+def _f32(scales, block, half):
+    return load_f32(scales + 128 * block + 64 * half)
 
 
 @inline
@@ -87,6 +93,7 @@ _SCALES = {
     "f16": _f16,
     "f16_min": _f16_beside_minimum,
     "e8m0": _e8m0,
+    "f32": _f32,
     "k32": _k32,
     "k32_min": _k32_beside_minimum,
     "k16": _k16,

@@ -58,7 +58,8 @@ def _claims_linear(node: Node) -> bool:
     x, weight, _ = node.inputs
     if x is None or not isinstance(weight, Weight) or row_width(x) != x.shape[-1]:  # one row a token
         return False
-    return weight.type in linear_float.TYPES or can_pack(weight.type, int(x.shape[-1]))
+    type, n_columns = weight.type, int(x.shape[-1])
+    return type in TYPES or can_pack(type, n_columns) or can_unpack(type, n_columns)
 
 
 def _linear(at: Lowering, node: Node) -> None:
@@ -67,7 +68,7 @@ def _linear(at: Lowering, node: Node) -> None:
     assert isinstance(weight, Weight)
     if weight.type in TYPES:
         linear_float(at, x, weight, bias, node.output)
-    elif can_pack(weight.type, int(x.shape[1])):
+    elif can_pack(weight.type, int(x.shape[-1])):
         _linear_packed(at, x, weight, bias, node.output)
     else:
         _linear_rare(at, x, weight, bias, node.output)
@@ -93,7 +94,7 @@ def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None,
 
 
 def _linear_rare(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
-    matrix, n_columns, width = stored(at, weight), int(x.shape[1]), _width(at, x)
+    matrix, n_columns, width = stored(at, weight), int(x.shape[-1]), _width(at, x)
     q = quantized(at, x, UNPACKED, width)
     at.add(
         f"linear_rare.matmul:{weight.type.name.lower()}:{width}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.plugin import GGMLType, Tensor, Weight
 from pumice_cpu.lower.rule import Lowering
 
-TYPES = {GGMLType.F32: "f32", GGMLType.F16: "f16", GGMLType.BF16: "bf16"}
+TYPES = {GGMLType[name]: name.lower() for name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")}
 
 TOKENS, ROWS, COLUMNS = 8, 32, 256  # as in kernels/linear_float.py
 

@@ -135,6 +135,23 @@ def load_i8(builder: Any, pointer: Any) -> Any:
 
 
 @operation(i32x16, address)
+def load_i16(builder: Any, pointer: Any) -> Any:
+    return builder.sext(_load(builder, pointer, ir.VectorType(I16, 16)), i32x16.llvm)
+
+
+@operation(f32x16, address)
+def load_i64(builder: Any, pointer: Any) -> Any:
+    """Rounded to float32."""
+    return builder.sitofp(_load(builder, pointer, ir.VectorType(I64, 16)), f32x16.llvm)
+
+
+@operation(f32x16, address)
+def load_f64(builder: Any, pointer: Any) -> Any:
+    """Rounded to float32."""
+    return builder.fptrunc(_load(builder, pointer, ir.VectorType(F64, 16)), f32x16.llvm)
+
+
+@operation(i32x16, address)
 def load_u8(builder: Any, pointer: Any) -> Any:
     return builder.zext(_load(builder, pointer, ir.VectorType(I8, 16)), i32x16.llvm)
 

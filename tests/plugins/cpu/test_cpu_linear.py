@@ -25,6 +25,10 @@ FLOAT16 = {
 FLOATS = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 INTEGERS = {"I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
 PACKED = ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "MXFP4"]
+RARE = [
+    "Q8_1", "Q8_K", "Q1_0", "NVFP4", "TQ1_0", "TQ2_0",
+    "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -122,6 +126,19 @@ def test_packed(cpus: Any, name: str, n_tokens: int) -> None:
 @pytest.mark.parametrize("shape", [(1, 7), (67, 300), (40, 512), (100, 1)])
 def test_floats(cpus: Any, name: str, shape: tuple[int, int], n_tokens: int) -> None:
     check(cpus, name, *shape, n_tokens, bias=n_tokens > 1)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 20])
+@pytest.mark.parametrize("name", ["F64", *INTEGERS])
+def test_plain_numbers(cpus: Any, name: str, n_tokens: int) -> None:
+    check(cpus, name, 21, 77, n_tokens, bias=n_tokens == 1)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 20])
+@pytest.mark.parametrize("name", RARE)
+def test_rare(cpus: Any, name: str, n_tokens: int) -> None:
+    columns = int(rng.integers(1, 4)) * block_size(GGMLType[name])
+    check(cpus, name, int(rng.integers(1, 60)), columns, n_tokens, bias=n_tokens == 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 60])
