@@ -36,6 +36,14 @@ def check_buffer_size(device: Device, n_bytes: int) -> None:
         )
 
 
+def check_free_memory(device: Device, n_bytes: int) -> None:
+    if n_bytes > device.free_memory_bytes:
+        raise BackendError(
+            f"vulkan: cannot allocate {n_bytes} bytes on {device.name}, which holds {device.allocated_bytes} already: "
+            f"out of memory"
+        )
+
+
 def check_push_bytes(device: Device, push_bytes: int) -> None:
     if push_bytes < 0 or push_bytes % 4:
         raise ValueError(f"{push_bytes} bytes of push constants: must be a multiple of 4")

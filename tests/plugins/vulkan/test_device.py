@@ -236,6 +236,19 @@ def test_memory_runs_out_with_an_error(device):
     assert (device.n_allocations, device.allocated_bytes) == (10, 10 * size)
 
 
+def test_memory_of_a_gpu_runs_out_with_an_error(device):
+    if device.description.type != "discrete":
+        pytest.skip("only for a discrete GPU: elsewhere the memory is that of everybody")
+
+    def fill():
+        while True:
+            device.new_buffer(device.max_buffer_bytes)
+
+    with pytest.raises(BackendError, match="out of memory"):
+        fill()
+    assert device.allocated_bytes > 0.5 * device.memory_bytes
+
+
 @pytest.mark.parametrize(
     ("code", "message"),
     [

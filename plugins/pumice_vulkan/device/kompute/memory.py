@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice_vulkan.device.checks import check_buffer_size
+from pumice_vulkan.device.checks import check_buffer_size, check_free_memory
 from pumice_vulkan.device.contract import Buffer
 from pumice_vulkan.device.kompute.api import kp
 
@@ -22,8 +22,9 @@ class KomputeBuffer(Buffer):
     """
 
     def __init__(self, device: KomputeDevice, n_bytes: int, host: bool) -> None:
-        # Kompute takes no notice of an allocation that fails, and crashes later: what is free is known before.
         check_buffer_size(device, n_bytes)
+        # Kompute takes no notice of an allocation that fails, and crashes later.
+        check_free_memory(device, n_bytes)
         self.n_bytes = n_bytes
         self.host = host
         self._device = device
