@@ -26,8 +26,9 @@ class Format:
     """A GGML type as the kernels see it.
 
     ``scales`` names how a block's scale is kept (kernels/scales.py): ``f16`` one float16; ``f16_min`` a float16
-    scale and minimum; ``e8m0`` an exponent byte; ``f32`` a float32 for each half; of 256 columns one float16 and of each 16 or 32 columns a
-    byte: ``k32_min``, ``k16``, ``k16_min``, ``k32``. ``halves`` is 2 where 16 columns have a scale of their own.
+    scale and minimum; ``e8m0`` an exponent byte; ``f32`` a float32 for each half; of 256 columns one float16 and of
+    each 16 or 32 columns a byte: ``k32_min``, ``k16``, ``k16_min``, ``k32``. ``halves`` is 2 where 16 columns have a
+    scale of their own.
     """
 
     name: str

@@ -69,5 +69,6 @@ def pack(pool: ThreadPool, weight: Weight) -> Packed:
             n_units=n_units,
         )
     pool.run(table)
+    weight.source.release()
     values = np.array(format.table or [0] * 16, np.int8).view(np.uint8)
     return Packed(format, n_rows, n_columns, codes, scales, np.tile(values, 4))

@@ -1,9 +1,9 @@
 """The tensors of a GGUF file: what the file says about each, and their data as views of the mapped file."""
 
+import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from mmap import mmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +33,7 @@ class GGUFTensor:
     shape: tuple[int, ...]
     offset: int
     nbytes: int
-    _buffer: mmap = field(repr=False)
+    _buffer: mmap.mmap = field(repr=False)
 
     @property
     def data(self) -> NDArray[np.uint8]:
@@ -44,6 +44,17 @@ class GGUFTensor:
     def dequantize(self) -> NDArray[np.float32]:
         """The numbers, float32 of `shape`: for F32 a read-only view of the file, else a new array."""
         return dequantize(self.data, self.type)
+
+    def release(self) -> None:
+        """Give back the memory of pages that only this tensor has; what reads them again gets them from the file.
+
+        For whoever has made a copy of its own. Does nothing where the system has no such call.
+        """
+        if hasattr(self._buffer, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
+            start = -(-self.offset // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (self.offset + self.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            if start < end:
+                self._buffer.madvise(mmap.MADV_DONTNEED, start, end - start)
 
 
 def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> dict[str, GGUFTensor]:

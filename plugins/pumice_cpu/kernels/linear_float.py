@@ -1,4 +1,4 @@
-"""Matrices of float32, float16, bfloat16 and other plain numbers, read as they are in the file, times float32 activations."""
+"""Matrices of floats and other plain numbers, read as they are in the file, times float32 activations."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import numpy as np
 from pumice_cpu.formats import BY_NAME, COLUMNS, ROWS
 from pumice_cpu.kernels.common import inline, next_part
 from pumice_cpu.kernels.unpack import UNPACK
-from pumice_cpu.simd import get_i32, get_u8, put_i32, put_i64
+from pumice_cpu.simd import get_i32, put_i32, put_i64
 
 UNIT = 256  # columns of a row unpacked at once, at most
 
@@ -47,9 +47,8 @@ def _plane_1(codes, stride, place, shift):
     for group in range(8):
         word = np.int64(0)
         for row in range(16):
-            for i in range(4):
-                bit = (get_u8(codes + stride * row + 4 * group + i) >> shift) & 1
-                word |= np.int64(bit) << np.int64(4 * row + i)
+            bits = (np.int64(get_i32(codes + stride * row + 4 * group)) >> shift) & 0x01010101
+            word |= (((bits * 0x01020408) >> 24) & 15) << (4 * row)  # the product has the four bits side by side
         put_i64(place + 8 * group, word)
 
 

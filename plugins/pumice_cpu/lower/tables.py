@@ -1,4 +1,4 @@
-"""What kernels look up to unpack the rarer types (kernels/unpack_rare.py), made from the tables of the `gguf` package."""
+"""What kernels look up to unpack the rarer types (kernels/unpack_rare.py), from the tables of the `gguf` package."""
 
 from __future__ import annotations
 

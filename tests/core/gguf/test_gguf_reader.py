@@ -180,3 +180,29 @@ def test_a_large_vocabulary_opens_quickly(shared: Path) -> None:
     assert tokens[128_000] == "<|begin_of_text|>"
     assert merges[0] == "Ġ Ġ"
     assert took < 0.5
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="resident pages are counted in /proc")
+def test_released_pages_are_given_back_and_read_again(tmp_path: Path) -> None:
+    values = np.arange(1 << 20, dtype=np.float32)
+    writer = gguf.GGUFWriter(tmp_path / "large.gguf", "llama")
+    writer.add_tensor("first", np.ones(3, np.float32))
+    writer.add_tensor("large", values)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    def resident_kib() -> int:
+        mappings = Path("/proc/self/smaps").read_text().split("large.gguf\n")[1]
+        return int(mappings.split("Rss:")[1].split()[0])
+
+    with GGUFFile.open(tmp_path / "large.gguf") as file:
+        tensor = file.tensors["large"]
+        assert np.array_equal(tensor.dequantize(), values)
+        before = resident_kib()
+        tensor.release()
+        assert resident_kib() < before - 3000
+        assert np.array_equal(tensor.dequantize(), values)
+        file.tensors["first"].release()
+        assert file.tensors["first"].dequantize().tolist() == [1, 1, 1]
