@@ -18,6 +18,7 @@ from pumice.graph import (
     Tensor,
     Weight,
     concrete,
+    plan_memory,
 )
 from pumice.hookspecs import hookimpl
 from pumice.sampler import Candidates, Sampler, SamplerContext
@@ -56,6 +57,7 @@ __all__ = [
     "concrete",
     "dequantize",
     "hookimpl",
+    "plan_memory",
     "positive",
     "quantize",
     "row_bytes",

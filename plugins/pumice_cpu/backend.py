@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Arena, Backend, Batch, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment, concrete
+from pumice.plugin import (
+    Arena,
+    Backend,
+    Batch,
+    DeviceInfo,
+    Limits,
+    MemoryPlan,
+    Node,
+    Program,
+    Segment,
+    concrete,
+    plan_memory,
+)
 from pumice_cpu.isa import usable
 from pumice_cpu.packed import Packed
 from pumice_cpu.runtime import ThreadPool
@@ -52,8 +64,12 @@ class CpuBackend(Backend):
         return rule is not None and rule.claims(node)
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        from pumice_cpu.lower.fuse import fuse
+
         if self._pool is None:
             self._pool = ThreadPool(self.options.threads or _cores())
+        segment = fuse(segment)
+        plan = plan_memory(segment, limits.n_batch, limits.n_outputs)  # again: fewer values now, and some live longer
         return CpuProgram(self._pool, self._packed, segment, plan, limits)
 
     def close(self) -> None:

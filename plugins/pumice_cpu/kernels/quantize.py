@@ -36,37 +36,49 @@ def _put_sum(place, sum, scale, offset):
 
 
 @inline
-def quantize_block(x, codes, scales, row, block, n_blocks, width, offset):
-    """The 32 values at ``x``, which are a block of a row."""
-    low, high = load_f32(x), load_f32(x + 64)
+def quantize_block(low, high, codes, scales, width, offset):
+    """The 32 values of a block to its place for codes and its place for numbers."""
     scale = max_lanes(maximum(absolute(low), absolute(high))) / np.float32(127)
     inverse = np.float32(1) / scale if scale > np.float32(0) else np.float32(0)
     low_codes = round_to_i32(low * splat_f32(inverse))
     high_codes = round_to_i32(high * splat_f32(inverse))
-    place = (row - row % width) * n_blocks + block * width
-    store_i8(codes + 32 * (place + row % width), low_codes)
-    store_i8(codes + 32 * (place + row % width) + 16, high_codes)
+    store_i8(codes, low_codes)
+    store_i8(codes + 16, high_codes)
     low_sum, high_sum = sum_lanes_i32(low_codes), sum_lanes_i32(high_codes)
-    to = scales + 16 * place + 4 * (row % width)
-    put_f32(to, scale)
-    _put_sum(to + 4 * width, low_sum + high_sum, scale, offset)
-    _put_sum(to + 8 * width, low_sum, scale, offset)
-    _put_sum(to + 12 * width, high_sum, scale, offset)
+    put_f32(scales, scale)
+    _put_sum(scales + 4 * width, low_sum + high_sum, scale, offset)
+    _put_sum(scales + 8 * width, low_sum, scale, offset)
+    _put_sum(scales + 12 * width, high_sum, scale, offset)
+
+
+@inline
+def row_places(codes, scales, row, n_blocks, width):
+    """Where the codes and the numbers of a row's first block go; those of the next are ``width`` blocks further."""
+    group = (row - row % width) * n_blocks
+    return codes + 32 * (group + row % width), scales + 16 * group + 4 * (row % width)
 
 
 def quantize(thread, n_threads, count, x, codes, scales, n_blocks, width, offset):
     """Rows of ``n_blocks`` blocks of float32 ``x``. ``count`` is the address of the number of rows."""
     total = get_i64(count) * n_blocks
-    for i in range(part_start(total, thread, n_threads), part_start(total, thread + 1, n_threads)):
-        quantize_block(x + 128 * i, codes, scales, i // n_blocks, i % n_blocks, n_blocks, width, offset)
+    i, end = part_start(total, thread, n_threads), part_start(total, thread + 1, n_threads)
+    while i < end:
+        row, block = i // n_blocks, i % n_blocks
+        row_codes, row_scales = row_places(codes, scales, row, n_blocks, width)
+        left = end - i if end - i < n_blocks - block else n_blocks - block
+        for b in range(block, block + left):
+            low, high = load_f32(x + 128 * i), load_f32(x + 128 * i + 64)
+            quantize_block(low, high, row_codes + 32 * width * b, row_scales + 16 * width * b, width, offset)
+            i += 1
 
 
 def quantize_chosen(thread, n_threads, count, order, per_row, x, codes, scales, n_blocks, width, offset):
     """Row ``i`` is row ``order[i] // per_row`` of x; where the order has -1 nothing is written."""
-    total = get_i64(count) * n_blocks
-    for i in range(part_start(total, thread, n_threads), part_start(total, thread + 1, n_threads)):
-        row, block = i // n_blocks, i % n_blocks
+    rows = get_i64(count)
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         chosen = get_i32(order + 4 * row)
-        if chosen >= 0:
-            source = x + 128 * (chosen // per_row * n_blocks + block)
-            quantize_block(source, codes, scales, row, block, n_blocks, width, offset)
+        row_codes, row_scales = row_places(codes, scales, row, n_blocks, width)
+        for b in range(n_blocks if chosen >= 0 else 0):
+            source = x + 128 * (chosen // per_row * n_blocks + b)
+            low, high = load_f32(source), load_f32(source + 64)
+            quantize_block(low, high, row_codes + 32 * width * b, row_scales + 16 * width * b, width, offset)

@@ -79,6 +79,6 @@ def _nothing(at: Lowering, node: Node) -> None:
 
 RULES = {
     **{op: Rule(_unary) for op in ("sigmoid", "silu", "gelu", "relu", "tanh", "softplus", "scale", "clamp")},
-    **{op: Rule(_binary, _broadcasts) for op in ("add", "mul", "div")},
+    **{op: Rule(_binary, _broadcasts) for op in ("add", "mul", "div", "silu_mul", "gelu_mul")},
     "reshape": Rule(_nothing),
 }

@@ -98,6 +98,16 @@ def test_arithmetic_broadcasts(
         check(tmp_path, cpus, lambda g, a: getattr(g, op)(a["x"], g.weight("y")), {"x": x}, {"y": y})
 
 
+@pytest.mark.parametrize("op", ["silu", "gelu"])
+def test_gates(tmp_path: Path, cpus: Any, op: str) -> None:
+    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+        gate = getattr(g, op)
+        twice = gate(a["y"])  # read twice: it must be computed for itself
+        return gate(a["x"]) * a["y"] + a["y"] * gate(a["y"]) + twice * a["x"] + twice
+
+    check(tmp_path, cpus, build, {"x": f32(3, 40), "y": f32(3, 40)})
+
+
 @pytest.mark.parametrize(
     ("shape", "weight"),
     [
