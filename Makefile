@@ -3,19 +3,11 @@
 VENV := .venv/bin
 STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
-DEMO_MODEL := $(wildcard ../shared/models/stories260K.gguf)
-MODEL ?= $(DEMO_MODEL)
-PROMPT ?= Once upon a time
 
 .PHONY: demo test test-kompute lint types format wheel clean
 
-demo:  ## Tell a story with MODEL=path/to/model.gguf
-ifeq ($(strip $(MODEL)),)
-	@echo "make demo needs a model: make demo MODEL=path/to/model.gguf" >&2; exit 2
-else
-	@$(MAKE) --no-print-directory $(STAMP)
-	@$(VENV)/pumice run "$(MODEL)" -p "$(PROMPT)" -n 200 --temp 0
-endif
+demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
+	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
 
 test: $(STAMP)  ## Run every test
 	$(VENV)/python -m pytest -q

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice.api import Completion, Model, load, load_tokenizer
+    from pumice.demo import demo_model_path
     from pumice.errors import (
         BackendError,
         ConfigError,
@@ -33,6 +34,7 @@ __all__ = [
     "RequestError",
     "TokenizerError",
     "__version__",
+    "demo_model_path",
     "load",
     "load_tokenizer",
 ]
@@ -44,8 +46,8 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("pumice")
     else:
-        home = "pumice.errors" if name.endswith("Error") else "pumice.api"
-        value = getattr(importlib.import_module(home), name)
+        home = "errors" if name.endswith("Error") else "demo" if name == "demo_model_path" else "api"
+        value = getattr(importlib.import_module(f"pumice.{home}"), name)
     globals()[name] = value
     return value
 

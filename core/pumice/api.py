@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Architecture, HParams
 from pumice.config import Config, load_config
+from pumice.demo import demo_model_path
 from pumice.engine import Engine, FinishReason, Request, Runner, Timings
 from pumice.engine import Sequence as EngineSequence
 from pumice.engine.backends import backend_line
@@ -52,7 +53,7 @@ class Completion:
 
 
 def load(
-    path: str | Path,
+    path: str | Path | None = None,
     *,
     backend: str | None = None,
     n_ctx: int | None = None,
@@ -63,7 +64,7 @@ def load(
     config: Mapping[str, Any] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Load the GGUF file at ``path``. What is not given comes from the configuration.
+    """Load the GGUF file at ``path``, or the demo model. What is not given comes from the configuration.
 
     Args:
         backend: a backend's name, or "auto": the first available one.
@@ -86,7 +87,7 @@ def load(
         "n_parallel": n_parallel,
     }
     settings = load_config({**(config or {}), **{key: value for key, value in given.items() if value is not None}})
-    return Model(path, settings, progress)
+    return Model(demo_model_path() if path is None else path, settings, progress)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:

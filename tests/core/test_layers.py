@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "suggest"],
+    ["errors", "suggest", "demo"],
     ["gguf"],
     ["tokenizers"],
     ["graph"],

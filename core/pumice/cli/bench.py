@@ -28,7 +28,7 @@ from pumice.cli.options import json_option, load_model, load_options, model_argu
 def command(
     model: str, n_prompt: int, n_gen: int, n_depth: int, repetitions: int, as_json: bool, **options: Any
 ) -> None:
-    """Measure tokens/s of MODEL, a GGUF file.
+    """Measure tokens/s of MODEL, a GGUF file, or of the demo model.
 
     Of one prompt (pp), and of one token at a time (tg), after the tokens of --n-depth, which are computed first and
     not timed. Each test runs once to warm up, then as often as --repetitions says. 0 tokens leave a test out.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--graph", is_flag=True, help="Print the graph: operations, placement, memory plan.")
 @load_options
 def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **options: Any) -> None:
-    """Say what is in MODEL, a GGUF file.
+    """Say what is in MODEL, a GGUF file, or in the demo model.
 
     Architecture, parameters, size, quantization, context length, tokenizer. The options on how to load it
     change what --graph prints.
@@ -51,6 +51,9 @@ def describe(file: GGUFFile) -> dict[str, Any]:
         "gguf_version": file.version,
         "architecture": file.architecture,
         "name": metadata.get("general.name"),
+        "author": metadata.get("general.author"),
+        "license": metadata.get("general.license"),
+        "description": metadata.get("general.description"),
         "parameters": sum(parameters.values()),
         "bytes": file.n_bytes,
         "n_tensors": len(file.tensors),
@@ -75,7 +78,7 @@ def format_facts(facts: dict[str, Any]) -> str:
     tokenizer = "/".join(str(facts[key]) for key in ("tokenizer", "pre_tokenizer") if facts[key])
     lines = {
         "architecture": facts["architecture"],
-        "name": facts["name"],
+        **{key: facts[key] for key in ("name", "author", "license", "description")},
         "parameters": f"{facts['parameters']:,}",
         "size": f"{format_bytes(facts['bytes'])} in {facts['n_tensors']} tensors, GGUF version {facts['gguf_version']}",
         "quantization": mix,

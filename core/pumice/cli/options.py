@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pumice.demo import demo_model_path
+
 if TYPE_CHECKING:
     from pumice.api import Model
 
 Command = Callable[..., Any]
 
-model_argument = click.argument("model", type=click.Path())
+model_argument = click.argument("model", type=click.Path(), default=lambda: str(demo_model_path()))
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 
 _LOAD_OPTIONS = [

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.options import load_model, load_options, model_argument
+from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
     from pumice.api import Model, Stream
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
 @click.option("-p", "--prompt", help="Text to continue; - or a pipe: standard input.")
 @click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the prompt.")
 @click.option(
-    "-n", "--n-predict", default=128, show_default=True, help="Most tokens to generate; -1: until the model ends."
+    "-n",
+    "--n-predict",
+    type=int,
+    help="Most tokens to generate; -1: until the model ends.  [default: 128; demo model: -1]",
 )
 @click.option("--temp", "temperature", type=float, help="Temperature; 0: always the likeliest token.")
 @click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0: all.")
@@ -35,17 +39,22 @@ def command(
     model: str,
     prompt: str | None,
     file: Path | None,
-    n_predict: int,
+    n_predict: int | None,
     stop: tuple[str, ...],
     ignore_eos: bool,
     **rest: Any,
 ) -> None:
     """Continue a prompt with MODEL, a GGUF file.
 
+    Without MODEL it is the demo model that comes with Pumice. That one needs no prompt to tell a story.
+
     The text goes to standard output as it comes, timings to standard error. Further sampling parameters are
     set as in a configuration file: --set sampling.typical_p=0.9
     """
-    text = read_prompt(prompt, file)
+    demo = Path(model) == demo_model_path()
+    text = read_prompt(prompt, file, "" if demo else None)
+    if n_predict is None:
+        n_predict = -1 if demo else 128
     names = ["temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed"]
     sampling = {name: value for name in names if (value := rest.pop(name)) is not None}
     if ignore_eos:
@@ -58,13 +67,18 @@ def command(
         raise click.Abort
 
 
-def read_prompt(prompt: str | None, file: Path | None) -> str:
-    """The prompt as given, or from a file or standard input; there one newline at the end is not part of it."""
+def read_prompt(prompt: str | None, file: Path | None, default: str | None = None) -> str:
+    """The prompt as given, or from a file or standard input; there one newline at the end is not part of it.
+
+    ``default`` is the prompt where nothing is given and nobody pipes anything in; None: that is an error.
+    """
     if prompt is not None and file is not None:
         raise click.UsageError("give either --prompt or --file")
     if prompt not in (None, "-"):
         return prompt
     if file is None and prompt is None and sys.stdin.isatty():
+        if default is not None:
+            return default
         raise click.UsageError("no prompt: give one with -p TEXT or -f FILE, or pipe it in")
     try:
         data = file.read_bytes() if file else sys.stdin.buffer.read()

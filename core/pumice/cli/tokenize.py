@@ -21,7 +21,8 @@ def command(
 ) -> None:
     """Write the token ids of a text.
 
-    One id a line, with its text; --json writes the list of ids. MODEL, a GGUF file, needs no weights.
+    One id a line, with its text; --json writes the list of ids. MODEL, a GGUF file, needs no weights;
+    without it the ids are the demo model's.
     """
     import pumice
 

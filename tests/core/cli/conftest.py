@@ -29,12 +29,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def run(home: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Done]:
-    """Run ``pumice`` with these arguments; standard input is ``input``, empty by default."""
+    """Run ``pumice`` with these arguments; standard input is ``input``, empty by default, or a terminal if None."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
 
-    def run(*arguments: str, input: str | bytes = "") -> Done:
-        data = input.encode() if isinstance(input, str) else input
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(data)))
+    def run(*arguments: str, input: str | bytes | None = "") -> Done:
+        data = input.encode() if isinstance(input, str) else input or b""
+        stdin = io.TextIOWrapper(io.BytesIO(data))
+        stdin.isatty = lambda: input is None  # type: ignore[method-assign]
+        monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(sys, "argv", ["pumice", *arguments])
         with pytest.raises(SystemExit) as end:
             main()

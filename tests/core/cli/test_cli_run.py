@@ -74,7 +74,7 @@ def test_settings_of_a_configuration_file_apply(run, model, home):
 @pytest.mark.parametrize(
     ("arguments", "status", "error"),
     [
-        (["run"], 2, r"error: Missing argument 'MODEL' \(see `pumice run --help`\)"),
+        (["run", "MODEL", "once"], 2, r"error: Got unexpected extra argument \(once\) \(see `pumice run --help`\)"),
         (["run", "MODEL", "--tempp", "1"], 2, r"error: No such option.*--temp.*\(see `pumice run --help`\)"),
         (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either --prompt or --file .*"),
         (["run", "MODEL", "-p", "a", "--set", "n_ctx"], 2, r"error: .*expected KEY=VALUE, not 'n_ctx' .*"),
