@@ -1,8 +1,14 @@
 """Fixtures that every test may use."""
 
+import sys
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
+
+# The demo model's tools are run from the root of the repository, not installed.
+sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -13,3 +19,13 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"reference data not found at {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def demo_model(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``demo_model("Q4_K")``: the file of the demo model with its matrices in that type, made once."""
+    from demo_models import write_demo_model
+    from pumice.gguf import GGMLType
+
+    directory = tmp_path_factory.mktemp("demo_model")
+    return cache(lambda name: write_demo_model(directory / f"{name}.gguf", GGMLType[name]))

@@ -2,14 +2,23 @@
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import gguf
 import numpy as np
 
 
-def write_gguf(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
-    """A GGUF file with these metadata (``general.architecture`` among them) and float tensors."""
+def write_gguf(
+    path: Path,
+    metadata: Mapping[str, Any],
+    tensors: Mapping[str, np.ndarray],
+    types: Mapping[str, gguf.GGMLQuantizationType] = MappingProxyType({}),
+) -> Path:
+    """A GGUF file with these metadata (``general.architecture`` among them) and tensors.
+
+    Tensors are float, or rows of blocks of the type that ``types`` has for their name.
+    """
     writer = gguf.GGUFWriter(path, str(metadata["general.architecture"]))
     for key, value in metadata.items():
         if key == "general.architecture":
@@ -25,7 +34,7 @@ def write_gguf(path: Path, metadata: Mapping[str, Any], tensors: Mapping[str, np
         else:
             writer.add_array(key, value)
     for name, array in tensors.items():
-        writer.add_tensor(name, np.ascontiguousarray(array))
+        writer.add_tensor(name, np.ascontiguousarray(array), raw_dtype=types.get(name))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
