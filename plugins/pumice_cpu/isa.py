@@ -30,7 +30,12 @@ class Isa:
     @property
     def signed_offset(self) -> int:
         """What products of int8 with int8 add to one of the two, where only unsigned with signed is multiplied."""
-        return 128 if self.name in ("avx512vnni", "avxvnni") else 0
+        return 128 if self.name in ("avx512bf16", "avx512vnni", "avxvnni") else 0
+
+    @property
+    def multiplies_bf16(self) -> bool:
+        """Whether products of bfloat16 are twice as fast as those of float32."""
+        return self.name == "avx512bf16"
 
 
 _X86_512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+fma,+f16c,-prefer-256-bit"
@@ -38,6 +43,14 @@ _512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 
 #: Best first.
 ISAS = (
+    Isa(
+        "avx512bf16",
+        "x86_64",
+        "x86-64-v4",
+        _X86_512 + ",+avx512vnni,+avx512bf16",
+        (*_512, "avx512vnni", "avx512bf16"),
+        8,
+    ),
     Isa("avx512vnni", "x86_64", "x86-64-v4", _X86_512 + ",+avx512vnni", (*_512, "avx512vnni"), 8),
     Isa("avx512", "x86_64", "x86-64-v4", _X86_512, _512, 8),
     Isa("avxvnni", "x86_64", "x86-64-v3", "+avxvnni", ("avx2", "fma", "f16c", "avxvnni"), 4),

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from pumice_cpu.isa import current
+from pumice_cpu.kernels.bf16 import pair_multiplier
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
 from pumice_cpu.kernels.linear import AHEAD, RUN, tiles_at_once
 from pumice_cpu.simd import (
@@ -147,8 +149,10 @@ def group(thread, n_threads, count, x, y, width):
                 put_f32(place + 4 * TOKENS * (column - start), get_f32(x + 4 * (row * width + column)))
 
 
-def panel_writer(type: str) -> Any:
-    """A function that writes a panel of a matrix as float32, column by column, with zeros for absent rows."""
+def panel_multiplier(type: str) -> Any:
+    """Two functions: ``write`` makes a panel out of rows of a matrix, in columns, with zeros for absent rows;
+    ``multiply`` adds a panel times a group of activations to the registers.
+    """
     size, load, get = _LOADS[type]
 
     @inline
@@ -169,18 +173,16 @@ def panel_writer(type: str) -> Any:
                 value = get(weights + row * row_bytes + size * column) if row < n_rows else np.float32(0)
                 put_f32(panel + 4 * ROWS * column + 4 * row, value)
 
-    return write
+    @inline
+    def multiply(total, panel, x, n_columns):
+        for column in range(n_columns):
+            low, high = load_f32(panel + 4 * ROWS * column), load_f32(panel + 4 * ROWS * column + 64)
+            for t in range(TOKENS):
+                value = splat_f32(get_f32(x + 4 * TOKENS * column + 4 * t))
+                total[t] = fma(low, value, total[t])
+                total[TOKENS + t] = fma(high, value, total[TOKENS + t])
 
-
-@inline
-def _multiply(total, panel, x, n_columns):
-    """Add a panel times a group of activations to the registers."""
-    for column in range(n_columns):
-        low, high = load_f32(panel + 4 * ROWS * column), load_f32(panel + 4 * ROWS * column + 64)
-        for t in range(TOKENS):
-            value = splat_f32(get_f32(x + 4 * TOKENS * column + 4 * t))
-            total[t] = fma(low, value, total[t])
-            total[TOKENS + t] = fma(high, value, total[TOKENS + t])
+    return write, multiply
 
 
 def matmul(type: str) -> Any:
@@ -190,8 +192,9 @@ def matmul(type: str) -> Any:
     (``4 * ROWS * COLUMNS`` bytes for each) and multiplies it by all groups; what came of the panels to the left of it
     waits in ``y``.
     """
-    size = _LOADS[type][0]
-    write_panel = panel_writer(type)
+    size, pairs = _LOADS[type][0], type == "bf16" and current().multiplies_bf16
+    write_panel, multiply = pair_multiplier() if pairs else panel_multiplier(type)
+    x_bytes = 2 if pairs else 4
 
     def kernel(thread, n_threads, ticket, count, weights, bias, x, scratch, y, n_rows, n_columns):
         total, registers, spare = registers_f32(16), registers_f32(16), registers_f32(16)
@@ -206,7 +209,8 @@ def matmul(type: str) -> Any:
                 for first in range(0, n_tokens, TOKENS):
                     for i in range(2 * TOKENS):
                         total[i] = splat_f32(np.float32(0))
-                    _multiply(total, panel, x + 4 * (column * _padded(n_tokens) + first * width), width)
+                    x_width = (width + 1) // 2 * 2 if pairs else width
+                    multiply(total, panel, x + x_bytes * (column * _padded(n_tokens) + first * x_width), width)
                     for i in range(2 * TOKENS):
                         half, token = i // TOKENS, first + i % TOKENS
                         left = n_rows - row - 16 * half

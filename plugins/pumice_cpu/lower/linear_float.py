@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import GGMLType, Tensor, Weight
+from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering
 
 TYPES = {GGMLType[name]: name.lower() for name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")}
@@ -24,15 +25,16 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
         at.add(f"linear_float.matvec:{kind}", x=at.address(x), **arguments)
     else:
         scratch = at.scratch_memory("panels", at.pool.n_threads * 4 * ROWS * COLUMNS)
-        at.add(f"linear_float.matmul:{kind}", count=at.count(x), x=_grouped(at, x), scratch=scratch, **arguments)
+        group = "bf16.group" if kind == "bf16" and current().multiplies_bf16 else "linear_float.group"
+        at.add(f"linear_float.matmul:{kind}", count=at.count(x), x=_grouped(at, x, group), scratch=scratch, **arguments)
 
 
-def _grouped(at: Lowering, x: Tensor) -> int:
+def _grouped(at: Lowering, x: Tensor, kernel: str) -> int:
     """The rows of ``x`` in groups. What was grouped last is used again: q, k and v share it."""
     n_columns = int(x.shape[-1])
     n_rows = max(at.limits.n_batch, at.limits.n_outputs) + TOKENS
     groups = at.scratch_memory("groups", 4 * n_rows * n_columns)
-    if at.grouped is not x:
-        at.add("linear_float.group", count=at.count(x), x=at.address(x), y=groups, width=n_columns)
-        at.grouped = x
+    if at.grouped != (x, kernel):
+        at.add(kernel, count=at.count(x), x=at.address(x), y=groups, width=n_columns)
+        at.grouped = (x, kernel)
     return groups

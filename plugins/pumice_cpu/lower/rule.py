@@ -50,7 +50,7 @@ class Lowering:
     one_output: bool = False  # of at most one output row
     before: list[HostStep] = field(default_factory=list)
     quantized: tuple[object, ...] | None = None  # the activation in int8 in scratch memory, and how
-    grouped: Tensor | None = None  # the activation whose groups are in scratch memory
+    grouped: tuple[Tensor, str] | None = None  # the activation whose groups are in scratch memory
     scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)  # names of scratch memory already filled, to be used again
 

@@ -1,4 +1,4 @@
-"""The two operations that every instruction set has its own instructions for."""
+"""The operations that instruction sets have instructions of their own for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numba import types
 
 from pumice_cpu.isa import current
 from pumice_cpu.simd.define import call, constant, operation, pick, splat
-from pumice_cpu.simd.types import I8, I16, I32, i32x16, u8x64
+from pumice_cpu.simd.types import I8, I16, I32, f32x16, i32x16, u8x64
 
 B16, B32, B64 = (ir.VectorType(I8, lanes) for lanes in (16, 32, 64))
 S16, S32 = ir.VectorType(I16, 16), ir.VectorType(I16, 32)
@@ -86,6 +86,7 @@ def _plain(builder: Any, total: Any, weights: Any, x: Any) -> Any:
 
 
 _DOT = {
+    "avx512bf16": _vnni_512,
     "avx512vnni": _vnni_512,
     "avx512": _madd_512,
     "avxvnni": _vnni_256,
@@ -118,6 +119,26 @@ def lookup(builder: Any, table: Any, index: Any) -> Any:
         value = splat(builder, builder.extract_element(table, I32(i)), B64)
         result = builder.select(builder.icmp_unsigned("==", index, constant(B64, i)), value, result)
     return result
+
+
+class _BFloatType(ir.HalfType):
+    """llvmlite does not know LLVM's bfloat."""
+
+    null = "0.0"
+    intrinsic_name = "bf16"
+
+    def __str__(self) -> str:
+        return "bfloat"
+
+
+_BF16_32 = ir.VectorType(_BFloatType(), 32)
+
+
+@operation(f32x16, f32x16, i32x16, types.int32)
+def dot_bf16(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    """Add to each lane the products of its two bfloat16 with the two packed in ``x``; if ``Isa.multiplies_bf16``."""
+    pairs = [builder.bitcast(value, _BF16_32) for value in (weights, splat(builder, x, D16))]
+    return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", f32x16.llvm, total, *pairs)
 
 
 def _part(builder: Any, vector: Any, index: int, parts: int) -> Any:
