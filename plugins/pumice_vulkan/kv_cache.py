@@ -1,0 +1,58 @@
+"""The keys and values of one attention layer on the device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice.plugin import BackendError, KVState, Limits
+
+
+BLOCK = 32  # values that share a scale
+
+
+@dataclass(frozen=True)
+class Rows:
+    """How values lie in the cache (shaders/cache.glsl): sizes in words of one row, and rows of one cell."""
+
+    words: int
+    scale_words: int  # at the beginning of a row
+    heads: int  # in the row of a quantized cell, which has one row; else 1
+    head_dim: int
+
+    @property
+    def dim(self) -> int:
+        """Values in a row."""
+        return self.heads * self.head_dim
+
+
+def rows(kv_type: str, name: str, n_head: int, dim: int) -> Rows:
+    if kv_type in ("f32", "f16"):
+        return Rows(-(-dim // 8) * (8 if kv_type == "f32" else 4), 0, 1, dim)
+    if n_head * dim % BLOCK or dim % 8:
+        raise BackendError(
+            f"kv_type {kv_type} needs rows of whole blocks, {name} has {n_head * dim} values, {dim} a head: use f16"
+        )
+    n_blocks = n_head * dim // BLOCK
+    scale_words = -(-n_blocks // 4) * 4
+    return Rows(scale_words + n_blocks * (8 if kv_type == "q8_0" else 4), scale_words, n_head, dim)
+
+
+@dataclass(frozen=True)
+class CacheLayout:
+    """Rows lie ``[block, head, cell]``, those of the values behind those of the keys. Without values the keys are both."""
+
+    keys: Rows
+    values: Rows
+    v_offset: int  # words from the first key to the first value
+    words: int
+
+    @classmethod
+    def of(cls, state: KVState, limits: Limits) -> CacheLayout:
+        n_cells = limits.n_blocks[state.window] * limits.block_size
+        keys = rows(limits.kv_type, state.name, state.n_head_kv, state.k_dim)
+        n_keys = n_cells * state.n_head_kv // keys.heads
+        if not state.v_dim:
+            return cls(keys, keys, 0, n_keys * keys.words)
+        values = rows(limits.kv_type, state.name, state.n_head_kv, state.v_dim)
+        n_values = n_cells * state.n_head_kv // values.heads
+        return cls(keys, values, n_keys * keys.words, n_keys * keys.words + n_values * values.words)

@@ -1,0 +1,143 @@
+"""The rule for attention: store the step's keys and values, then attend."""
+
+from __future__ import annotations
+
+from pumice.plugin import KVState, Node, Tensor
+from pumice_vulkan.kv_cache import CacheLayout
+from pumice_vulkan.lower.rule import Lowering, Rule
+from pumice_vulkan.memory import Place
+
+FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
+PART = 128  # positions of a workgroup, where they are split
+
+
+def cache_of(at: Lowering, state: KVState) -> tuple[CacheLayout, Place]:
+    states = at.memory.states
+    if state not in states:
+        layout = CacheLayout.of(state, at.limits)
+        states[state] = layout, at.memory.cache.take(4 * layout.words)
+    found: tuple[CacheLayout, Place] = states[state]
+    return found
+
+
+def _attention(at: Lowering, node: Node) -> None:
+    _store(at, node)
+    if at.n_tokens <= FEW_TOKENS:
+        _attend_in_parts(at, node)
+    else:
+        _attend_in_tiles(at, node)
+
+
+def _store(at: Lowering, node: Node) -> None:
+    _, k, v, state, _ = node.inputs
+    assert k is not None
+    assert isinstance(state, KVState)
+    layout, place = cache_of(at, state)
+    n_rows = state.n_head_kv // layout.keys.heads  # of a cell
+    v_dim = layout.values.dim if state.v_dim else 0
+    unit = 8 if at.limits.kv_type in ("f32", "f16") else 32
+    units = -(-layout.keys.dim // unit) + -(-v_dim // unit)
+    steps = at.memory.layout
+    at.dispatch(
+        f"kv_store.{at.limits.kv_type}",
+        count=k,
+        reads=[at.place(k), at.place(k if v is None else v)],
+        writes=[place],
+        push=[
+            *(steps.sequences, steps.positions, steps.tables[state.window], steps.table_width, at.limits.block_size),
+            *(n_rows, layout.keys.dim, v_dim),
+            *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
+            layout.v_offset,
+        ],
+        grid=at.grid(-(-at.rows(k) * n_rows * units // 64)),
+    )
+
+
+def _attend_in_parts(at: Lowering, node: Node) -> None:
+    q, _, _, state, sinks = node.inputs
+    assert q is not None
+    assert isinstance(state, KVState)
+    n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), int(node.output.shape[2])
+    per_key = n_head // state.n_head_kv
+    heads = min(per_key, 8 if k_dim <= 256 else 4)
+    n_positions = min(at.limits.n_ctx, state.window) if state.window else at.limits.n_ctx
+    n_parts = -(-n_positions // PART) + (1 if n_positions < at.limits.n_ctx else 0)
+    v_quads = -(-v_dim // 4)
+    part_words = 4 * v_quads + 4
+    y = at.place(node.output)
+    partial = y if n_parts == 1 else at.scratch("attention parts", 4 * at.rows(q) * n_head * n_parts * part_words)
+    _attend(
+        at,
+        "attention_part",
+        node,
+        partial,
+        constants=[PART, heads, -(-k_dim // 8), v_quads, sinks is not None, n_parts == 1],
+        n_parts=n_parts,
+        grid=(n_parts, state.n_head_kv * -(-per_key // heads), at.rows(q)),
+    )
+    if n_parts > 1:
+        at.dispatch(
+            "attention_merge",
+            count=q,
+            reads=[partial, y if sinks is None else at.place(sinks)],
+            writes=[y],
+            push=[at.memory.layout.positions, state.window, PART, n_parts, n_head, v_dim, part_words],
+            constants=[64 if v_dim <= 64 else 128, sinks is not None],
+            grid=(n_head, at.rows(q), 1),
+        )
+
+
+def _attend_in_tiles(at: Lowering, node: Node) -> None:
+    q, _, _, state, sinks = node.inputs
+    assert q is not None
+    assert isinstance(state, KVState)
+    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-int(node.output.shape[2]) // 4)
+    rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
+    per_key = int(q.shape[1]) // state.n_head_kv
+    _attend(
+        at,
+        "attention_tile",
+        node,
+        at.place(node.output),
+        constants=[rows_each, k_quads, v_quads, sinks is not None],
+        n_parts=1,
+        grid=(-(-at.rows(q) * per_key // (16 * rows_each)), state.n_head_kv, 1),
+    )
+
+
+def _attend(
+    at: Lowering,
+    kernel: str,
+    node: Node,
+    target: Place,
+    *,
+    constants: list[int],
+    n_parts: int,
+    grid: tuple[int, int, int],
+) -> None:
+    """A dispatch of a kernel with the arguments of shaders/attention.glsl."""
+    q, k, _, state, sinks = node.inputs
+    assert isinstance(q, Tensor)
+    assert k is not None
+    assert isinstance(state, KVState)
+    layout, cache = cache_of(at, state)
+    steps = at.memory.layout
+    at.dispatch(
+        f"{kernel}.{at.limits.kv_type}",
+        count=q,
+        reads=[at.place(q), cache, at.place(q if sinks is None else sinks)],
+        writes=[target],
+        push=[
+            *(steps.sequences, steps.positions, steps.seq_starts, steps.tables[state.window]),
+            *(steps.table_width, at.limits.block_size),
+            *(state.n_head_kv, int(q.shape[1]) // state.n_head_kv),
+            *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
+            *(layout.v_offset, state.k_dim, int(node.output.shape[2]), layout.values.head_dim, state.window),
+            *(float(node.attrs["scale"]), float(node.attrs["softcap"]), n_parts),
+        ],
+        constants=constants,
+        grid=grid,
+    )
+
+
+RULES = {"attention": Rule(_attention)}

@@ -1,0 +1,42 @@
+// A workgroup merges the parts that attention_part.comp made for one head of one token.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "reduce.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 1) const bool HAS_SINKS = false;
+layout(std430, set = 0, binding = 1) readonly buffer Partial { float partial[]; };
+layout(std430, set = 0, binding = 2) readonly buffer Sinks { float sinks[]; };
+layout(std430, set = 0, binding = 3) buffer Y { float y[]; };
+layout(push_constant) uniform Push {
+    uint rows, partial_at, sinks_at, y_at;
+    uint positions, window, part_size, n_parts;
+    uint n_head, v_dim, part_words;
+};
+
+void main() {
+    uint token = gl_WorkGroupID.y, head = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
+    if (token >= row_count(rows)) return;
+    uint position = step_words[positions + token];
+    uint oldest = window != 0u && position >= window ? position - window + 1u : 0u;
+    uint n = position / part_size - oldest / part_size + 1u;
+    uint from = partial_at + (token * n_head + head) * n_parts * part_words, state = from + part_words - 4u;
+
+    float sink = HAS_SINKS ? sinks[sinks_at + head] : uintBitsToFloat(0xff800000u), top = sink;
+    for (uint i = me; i < n; i += gl_WorkGroupSize.x) top = max(top, partial[state + i * part_words]);
+    top = workgroup_max(top);
+    float total = 0.0;
+    for (uint i = me; i < n; i += gl_WorkGroupSize.x) {
+        total += exp(partial[state + i * part_words] - top) * partial[state + i * part_words + 1u];
+    }
+    total = workgroup_add(total);
+    if (HAS_SINKS) total += exp(sink - top);
+    for (uint column = me; column < v_dim; column += gl_WorkGroupSize.x) {
+        float sum = 0.0;
+        for (uint i = 0; i < n; i++) {
+            sum += exp(partial[state + i * part_words] - top) * partial[from + i * part_words + column];
+        }
+        y[y_at + (token * n_head + head) * v_dim + column] = sum / total;
+    }
+}

@@ -1,0 +1,76 @@
+// The keys and values of the step's tokens go to their cells; an invocation stores 8 values, or 32 quantized ones.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#define CACHE_WRITE
+#include "cache.glsl"
+
+layout(local_size_x = 64) in;
+layout(std430, set = 0, binding = 1) readonly buffer K { float k[]; };
+layout(std430, set = 0, binding = 2) readonly buffer V { float v[]; };
+layout(std430, set = 0, binding = 3) buffer Cache { uint cache[]; };
+layout(push_constant) uniform Push {
+    uint rows, k_at, v_at, cache_at;
+    uint sequences, positions, table, table_width, block_size; // words of the step block
+    uint n_head, k_dim, v_dim;                                 // v_dim 0: no values
+    uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
+};
+
+float values[32];
+
+float value(bool key, uint from, uint i, uint dim) {
+    return i >= dim ? 0.0 : key ? k[from + i] : v[from + i];
+}
+
+void main() {
+#ifdef CACHE_QUANTIZED
+    const uint UNIT = 32u;
+#else
+    const uint UNIT = 8u;
+#endif
+    uint k_units = (k_dim + UNIT - 1u) / UNIT, v_units = (v_dim + UNIT - 1u) / UNIT;
+    uint i = group_index() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    uint token = i / (n_head * (k_units + v_units)), rest = i % (n_head * (k_units + v_units));
+    if (token >= row_count(rows)) return;
+    uint head = rest / (k_units + v_units), unit = rest % (k_units + v_units);
+    bool key = unit < k_units;
+    if (!key) unit -= k_units;
+
+    uint dim = key ? k_dim : v_dim, row_words = key ? k_row_words : v_row_words;
+    uint from = (key ? k_at : v_at) + (token * n_head + head) * dim;
+    for (uint j = 0; j < UNIT; j++) values[j] = value(key, from, unit * UNIT + j, dim);
+
+    uint position = step_words[positions + token];
+    uint block = step_words[table + step_words[sequences + token] * table_width + position / block_size];
+    uint row = (block * n_head + head) * block_size + position % block_size;
+    uint to = cache_at + (key ? 0u : v_cache) + row * row_words;
+#if defined(CACHE_F32)
+    for (uint j = 0; j < 8u; j++) cache[to + unit * 8u + j] = floatBitsToUint(values[j]);
+#elif defined(CACHE_F16)
+    for (uint j = 0; j < 4u; j++) cache[to + unit * 4u + j] = packHalf2x16(vec2(values[2u * j], values[2u * j + 1u]));
+#else
+    uint codes = to + (key ? k_scale_words : v_scale_words);
+    float extreme = 0.0;
+    for (uint j = 0; j < 32u; j++) if (abs(values[j]) > abs(extreme)) extreme = values[j];
+#if defined(CACHE_Q8_0)
+    float scale = abs(extreme) / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
+    for (uint j = 0; j < 8u; j++) {
+        uint w = 0u;
+        for (uint n = 0; n < 4u; n++) {
+            float q = values[4u * j + n] * inverse;
+            w |= (uint(int(sign(q) * floor(abs(q) + 0.5))) & 255u) << (8u * n);
+        }
+        cache[codes + unit * 8u + j] = w;
+    }
+#else
+    float scale = extreme / -8.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
+    for (uint j = 0; j < 4u; j++) {
+        uint w = 0u;
+        for (uint n = 0; n < 8u; n++) w |= min(15u, uint(values[8u * j + n] * inverse + 8.5)) << (4u * n);
+        cache[codes + unit * 4u + j] = w;
+    }
+#endif
+    // As precise as GGUF's blocks are.
+    cache[to + unit] = floatBitsToUint(unpackHalf2x16(packHalf2x16(vec2(scale, 0.0))).x);
+#endif
+}

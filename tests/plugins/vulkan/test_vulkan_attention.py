@@ -1,0 +1,123 @@
+"""Attention of the Vulkan backend against the NumPy backend's, over shapes, cache types, and ways to cut a sequence."""
+
+import numpy as np
+import pytest
+
+from graphs import Case, Graphed
+from pumice.backend import Batch, Limits
+from pumice.errors import BackendError
+from pumice_numpy import NumpyBackend
+from pumice_vulkan import VulkanBackend
+
+
+def batches(steps, n_ctx, block_size, window):
+    """Sequences that grow by ``lengths[s]`` tokens each step, with blocks dealt out in a mixed order."""
+    n_seqs, n_blocks = len(steps[0]), -(-n_ctx // block_size)
+    tables = np.random.default_rng(4).permutation(n_seqs * n_blocks).astype(np.int32).reshape(n_seqs, n_blocks)
+    n_past = np.zeros(n_seqs, np.int32)
+    for lengths in np.array(steps):
+        for s in range(n_seqs):
+            if window:  # blocks that slid out are given back
+                tables[s, : max(0, n_past[s] - window + 1) // block_size] = -1
+        (chosen,) = np.nonzero(lengths)
+        starts = np.cumsum([0, *lengths[chosen]]).astype(np.int32)
+        rows = np.arange(starts[-1], dtype=np.int32)
+        yield Batch(
+            tokens=rows,
+            positions=np.concatenate([np.arange(n_past[s], n_past[s] + lengths[s], dtype=np.int32) for s in chosen]),
+            output_ids=rows,
+            seq_starts=starts,
+            slots=chosen.astype(np.int32),
+            block_tables={0: tables[chosen, :1], window: tables[chosen]},
+        )
+        n_past += lengths
+
+
+def attend(
+    folder, backend, steps, heads=(4, 2), dims=(32, 32), kv_type="f32", block_size=32, values=True, n_ctx=1024,
+    sinks=False, **attrs,
+):  # fmt: skip
+    """Outputs of each step, of queries, keys and values that are the same for every backend."""
+    random = np.random.default_rng(0)
+    (n_head, n_head_kv), (k_dim, v_dim) = heads, dims
+
+    def rows(n):
+        x = {"q": (n_head, k_dim), "k": (n_head_kv, k_dim), "v": (n_head_kv, v_dim)}
+        return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in x.items()}
+
+    window = attrs.get("window", 0)
+    weights = {"sinks": random.standard_normal(n_head).astype("f4")} if sinks else {}
+
+    def build(g, a):
+        inside = {} if values else {"v_dim": v_dim}
+        sink = g.weight("sinks") if sinks else None
+        return g.attention(a["q"], a["k"], a["v"] if values else None, sinks=sink, **attrs, **inside)
+
+    n_seqs = len(steps[0])
+    n_blocks = dict.fromkeys({0, window}, n_seqs * -(-n_ctx // block_size))
+    limits = Limits(n_ctx, 512, 512, n_seqs, block_size, n_blocks, kv_type)
+    graphed = Graphed(folder, backend, Case(build, rows(1), weights), limits)
+    return [graphed(rows(len(batch.tokens)), batch) for batch in batches(steps, n_ctx, block_size, window)]
+
+
+def compare(folder, steps, tolerance=1e-5, **options):
+    options.setdefault("scale", 0.2)
+    vulkan = VulkanBackend()
+    actual = attend(folder, vulkan, steps, **options)
+    vulkan.close()
+    expected = attend(folder, NumpyBackend(), steps, **options)
+    for mine, right in zip(actual, expected, strict=True):
+        if options.get("kv_type") in ("q8_0", "q4_0"):  # a value between two codes may go to either
+            assert np.mean((mine - right) ** 2) < 1e-6 * np.mean(right**2)
+        else:
+            np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
+
+
+#: Prompts and single tokens, some together; the last step has one token alone.
+STEPS = [(5, 130, 0), (1, 1, 1), (0, 1, 0), (3, 20, 33), (1, 0, 1), (0, 1, 0)]
+
+
+@pytest.mark.every_instruction_set
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("dims", [(64, 96), (80, 40)])
+def test_cache_types(tmp_path, kv_type, dims):
+    """Heads of 80 and 40 values share quantized blocks."""
+    compare(tmp_path, STEPS, kv_type=kv_type, heads=(16, 4), dims=dims)
+
+
+@pytest.mark.parametrize("heads", [(3, 3), (6, 2), (8, 1), (20, 2)])
+def test_grouped_heads(tmp_path, heads):
+    compare(tmp_path, STEPS, heads=heads, dims=(20, 50))
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q4_0"])
+@pytest.mark.parametrize("block_size", [5, 64])
+def test_block_sizes(tmp_path, kv_type, block_size):
+    compare(tmp_path, STEPS, block_size=block_size, kv_type=kv_type, window=40)
+
+
+@pytest.mark.parametrize("window", [1, 7, 130])
+def test_windows(tmp_path, window):
+    compare(tmp_path, [*STEPS, (1, 180, 1), (0, 1, 0), (1, 1, 2)], window=window)
+
+
+def test_softcap_and_sinks(tmp_path):
+    compare(tmp_path, STEPS, softcap=3.0, sinks=True, window=30)
+    compare(tmp_path, [(140,), (1,), (20,), (1,)], softcap=3.0, sinks=True)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_values_inside_the_keys(tmp_path, kv_type):
+    compare(tmp_path, [(20,), (1,)], heads=(17, 1), dims=(576, 512), values=False, kv_type=kv_type, scale=0.05)
+
+
+def test_one_token_at_a_time_over_several_parts(tmp_path):
+    compare(tmp_path, [(127,), (1,), (1,), (150,), (1,), (1,)])
+    compare(tmp_path, [(250,), (50,), (1,), (1,)], window=290)
+
+
+def test_rows_of_no_whole_blocks_are_refused(tmp_path):
+    with pytest.raises(
+        BackendError, match=r"kv_type q4_0 needs rows of whole blocks, .* has 40 values, 20 a head: use f16"
+    ):
+        attend(tmp_path, VulkanBackend(), [(1,)], heads=(2, 2), dims=(20, 20), kv_type="q4_0", scale=1.0)
