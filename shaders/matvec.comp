@@ -5,7 +5,7 @@
 // read of the weights is asked for before x is looked at.
 //
 // Up to three matrices make one dispatch (query, key, value); with PAIRED two give silu(W0 x) * (W1 x). With EXPERTS each
-// workgroup row z is one product with a matrix of its own: that named by an id, or that of the head.
+// workgroup of y and z is one product with a matrix of its own: that named by an id, or that of the head.
 //
 // x is float32 (FLOAT), or int8: with X_QUANTIZED as quantize.comp leaves it, else quantized here, with X_NORM after
 // x / sqrt(mean(x^2) + eps) * weight.
@@ -260,7 +260,7 @@ void main() {
     const uint index = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
     lane = index % LANES;
     group = index / LANES;
-    pair = gl_WorkGroupID.z;
+    pair = gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y;
     if (EXPERTS && pair >= row_count() * n_used) return;
     begin_format();
     uint tile = gl_WorkGroupID.x;

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -48,7 +49,16 @@ class Variant:
 def variants(directory: Path) -> list[Variant]:
     """The table of a directory."""
     table = yaml.safe_load((directory / "variants.yaml").read_text())
-    return [Variant(name, **entry) for name, entry in table.items()]
+    return [variant for name, entry in table.items() for variant in _expand(name, entry)]
+
+
+def _expand(name: str, entry: dict[str, Any]) -> list[Variant]:
+    """An entry with a list of ``formats`` is a variant for each, ``NAME.FORMAT`` with FORMAT defined."""
+    formats = entry.pop("formats", None)
+    if formats is None:
+        return [Variant(name, **entry)]
+    defines = entry.pop("defines", {})
+    return [Variant(f"{name}.{each}", defines={**defines, "FORMAT": each}, **entry) for each in formats]
 
 
 def manifest(directory: Path) -> dict[str, dict[str, str]]:

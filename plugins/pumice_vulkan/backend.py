@@ -11,6 +11,7 @@ from pumice.plugin import Backend, BackendError, DeviceInfo, Limits, MemoryPlan,
 from pumice_vulkan.device import DeviceDescription, list_devices, open_device
 
 if TYPE_CHECKING:
+    from pumice_vulkan.device import Device
     from pumice_vulkan.program import Shared
 
 SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
@@ -23,6 +24,7 @@ class VulkanOptions:
 
     driver: str = "auto"  # "kompute", "native", or "auto": the first of them that is installed
     device: int = 0  # as `pumice devices` counts them
+    activations: str = "auto"  # in products with few rows: "int8", "float", or "auto": int8 where that is fast
     devices: list[int] = field(default_factory=list)  # several: layers are split over them; overrides `device`
 
 
@@ -71,8 +73,18 @@ class VulkanBackend(Backend):
 
         if self._shared is None:
             device = open_device(self.options.driver, self.options.device)
-            self._shared = Shared(device, Kernels(device), Weights(device))
+            int8 = _use_int8(self.options.activations, device)
+            self._shared = Shared(device, Kernels(device), Weights(device), int8)
         return self._shared
+
+
+def _use_int8(activations: str, device: Device) -> bool:
+    """Raises BackendError for a wrong option."""
+    if activations not in ("auto", "int8", "float"):
+        raise BackendError(f"vulkan: no activations {activations!r}; choose auto, int8 or float")
+    if activations == "int8" and "integer_dot_product" not in device.features:
+        raise BackendError(f"vulkan: {device.name} has no integer dot product; set activations to auto or float")
+    return activations == "int8" or (activations == "auto" and "integer_dot_product_fast" in device.features)
 
 
 @functools.cache

@@ -9,7 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device import Buffer, CommandBuffer, Device
+from pumice_vulkan.device import Buffer, CommandBuffer, ComputePipeline, Device, Encoder
+from pumice_vulkan.packing import Packing
+from pumice_vulkan.shaders import shader
 
 ALIGNMENT = 64  # words
 STAGING_BYTES = 8 * 2**20
@@ -72,8 +74,8 @@ class Arena:
         self._buffers = []
 
 
-#: An array, or a stream of arrays with their size in bytes, that a weight becomes on the device.
-Part = NDArray[np.generic] | tuple[int, Iterable[NDArray[np.generic]]]
+#: What a weight becomes on the device: an array, a stream of arrays with their size in bytes, or what a kernel repacks.
+Part = NDArray[np.generic] | tuple[int, Iterable[NDArray[np.generic]]] | Packing
 
 
 class Weights:
@@ -111,11 +113,14 @@ class Weights:
             self._staging = None
 
     def _upload(self, staging: Staging, part: Part) -> Place:
-        n_bytes, chunks = part if isinstance(part, tuple) else (part.nbytes, [part])
+        n_bytes = part[0] if isinstance(part, tuple) else part.nbytes
         if n_bytes > self._device.max_buffer_bytes:
             raise BackendError(f"vulkan: a weight of {n_bytes} bytes is too large for a buffer of {self._device.name}")
         place = self._arena.take(max(n_bytes, 4), constant=True)
-        staging.write(place, chunks)
+        if isinstance(part, Packing):
+            staging.repack(place, part)
+        else:
+            staging.write(place, part[1] if isinstance(part, tuple) else [part])
         return place
 
     def close(self) -> None:
@@ -129,25 +134,58 @@ class Staging:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._buffers = [device.new_buffer(STAGING_BYTES, host=True) for _ in range(2)]
+        self._raw: list[Buffer] = []  # their contents on the device, where kernels repack it
+        self._pipelines: dict[str, ComputePipeline] = {}
         self._commands: list[CommandBuffer | None] = [None, None]
         self._turn = 0
 
     def write(self, place: Place, chunks: Iterable[NDArray[np.generic]]) -> None:
         offset = 4 * place.offset
         for piece in _pieces(chunks):
-            self._turn = 1 - self._turn
-            buffer = self._buffers[self._turn]
-            self._wait(self._turn)
-            padded = -(-len(piece) // 4) * 4
-            buffer.contents[: len(piece)] = piece
-            buffer.contents[len(piece) : padded] = 0
-            command = self._device.new_command_buffer()
-            encoder = command.encoder()
-            encoder.copy_buffer(buffer, 0, place.buffer, offset, padded)
-            encoder.end()
-            command.commit()
-            self._commands[self._turn] = command
+            n_bytes = self._fill(piece)
+            encoder = self._begin()
+            encoder.copy_buffer(self._buffers[self._turn], 0, place.buffer, offset, n_bytes)
+            self._commit(encoder)
             offset += len(piece)
+
+    def repack(self, place: Place, packing: Packing) -> None:
+        """Copy the file's blocks to the device, and there into their place."""
+        if not self._raw:
+            self._raw = [self._device.new_buffer(STAGING_BYTES) for _ in self._buffers]
+        if packing.kernel not in self._pipelines:
+            self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, 20)
+        for piece, push in packing.pieces(STAGING_BYTES):
+            n_bytes = self._fill(piece)
+            encoder = self._begin()
+            encoder.copy_buffer(self._buffers[self._turn], 0, self._raw[self._turn], 0, n_bytes)
+            encoder.barrier()
+            encoder.set_pipeline(self._pipelines[packing.kernel])
+            encoder.set_buffer(0, self._raw[self._turn])
+            encoder.set_buffer(1, place.buffer)
+            encoder.set_bytes(np.array([0, place.offset, *push], np.uint32))
+            encoder.dispatch_threadgroups(packing.grid(push))
+            self._commit(encoder)
+
+    def _fill(self, piece: NDArray[np.uint8]) -> int:
+        """Put bytes into the next buffer of the ring, whole words; how many."""
+        self._turn = 1 - self._turn
+        self._wait(self._turn)
+        padded = -(-len(piece) // 4) * 4
+        contents = self._buffers[self._turn].contents
+        contents[: len(piece)] = piece
+        contents[len(piece) : padded] = 0
+        return padded
+
+    def _begin(self) -> Encoder:
+        command = self._device.new_command_buffer()
+        self._commands[self._turn] = command
+        return command.encoder()
+
+    def _commit(self, encoder: Encoder) -> None:
+        encoder.end()
+        command = self._commands[self._turn]
+        assert command is not None
+        command.commit()
 
     def _wait(self, turn: int) -> None:
         command = self._commands[turn]
@@ -159,7 +197,10 @@ class Staging:
     def close(self) -> None:
         for turn in range(2):
             self._wait(turn)
-            self._buffers[turn].close()
+        for buffer in (*self._buffers, *self._raw):
+            buffer.close()
+        for pipeline in self._pipelines.values():
+            pipeline.close()
 
 
 def _pieces(chunks: Iterable[NDArray[np.generic]]) -> Iterator[NDArray[np.uint8]]:

@@ -27,6 +27,8 @@ class Shared:
     device: Device
     kernels: Kernels
     weights: Weights
+    int8: bool = False
+    cooperative: bool = False
 
 
 class DeviceProgram(Program):
@@ -62,6 +64,8 @@ class DeviceProgram(Program):
             layout=layout,
             cache=self._cache,
             scratch=self._scratch,
+            int8=shared.int8,
+            cooperative=shared.cooperative,
         )
         self._lowered = {bucket: self._lower(bucket) for bucket in reversed(_buckets(limits))}
         shared.weights.finish()

@@ -1,6 +1,7 @@
 """From graph nodes to dispatches: one function an operation, found by the operation's name. See rule.py."""
 
 from pumice_vulkan.lower.elementwise import RULES as ELEMENTWISE
+from pumice_vulkan.lower.linear import RULES as LINEAR
 from pumice_vulkan.lower.norms import RULES as NORMS
 from pumice_vulkan.lower.rope import RULES as ROPE
 from pumice_vulkan.lower.rows import RULES as ROWS
@@ -8,6 +9,7 @@ from pumice_vulkan.lower.rule import Rule
 
 RULES: dict[str, Rule] = {
     **ELEMENTWISE,
+    **LINEAR,
     **NORMS,
     **ROPE,
     **ROWS,

@@ -87,6 +87,8 @@ class Memory:
     layout: StepLayout
     cache: Arena
     scratch: Arena
+    int8: bool = False  # products with few rows take activations in int8
+    cooperative: bool = False  # those with many run on matrix units
     named: dict[str, Place] = field(default_factory=dict)  # scratch memory
     states: dict[State, Any] = field(default_factory=dict)
 
@@ -110,6 +112,14 @@ class Lowering:
     @property
     def limits(self) -> Limits:
         return self.memory.limits
+
+    @property
+    def int8(self) -> bool:
+        return self.memory.int8
+
+    @property
+    def cooperative(self) -> bool:
+        return self.memory.cooperative
 
     # --- sizes
 

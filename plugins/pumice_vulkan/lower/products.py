@@ -1,0 +1,239 @@
+"""Dispatches of matrix products: which kernel, and its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pumice.plugin import Tensor, Weight, concrete
+from pumice_vulkan.formats import FORMATS, Format
+from pumice_vulkan.lower.rule import Lowering
+from pumice_vulkan.memory import Place
+from pumice_vulkan.packing import pack
+from pumice_vulkan.tuning import tile_shape, vector_shape
+
+MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
+QUANTIZED, PLAIN, NORMED = range(3)  # its X_MODE
+BIAS, RESIDUAL, PAIRED, BY_ID, BY_HEAD, OWN_X, RAGGED_X = (1 << i for i in range(7))  # its FLAGS
+SHARED_X_BYTES = 16384  # of quantized activations in shared memory
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight on the device; ``n_rows`` of each of its matrices, if it has several."""
+
+    format: Format
+    place: Place
+    n_rows: int
+    n_columns: int
+    n_matrices: int = 1
+
+    @property
+    def row_blocks(self) -> int:
+        return self.format.row_blocks(self.n_columns)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A product for each pair of a token and one of ``n_used`` matrices: those of ``ids``, or all without ids.
+
+    ``own_x``: each pair has a row of x of its own.
+    """
+
+    n_used: int
+    ids: Place | None = None
+    own_x: bool = True
+
+
+def matrix(at: Lowering, weight: Weight) -> Matrix:
+    *matrices, n_rows, n_columns = concrete(weight.shape, 0, 0)
+    place = at.upload(weight, "planes", lambda: [pack(weight)])[0]
+    return Matrix(FORMATS[weight.type], place, n_rows, n_columns, *matrices)
+
+
+def product(
+    at: Lowering, x: Tensor, weight: Matrix, y: Place, bias: Place | None = None, residual: Place | None = None
+) -> None:
+    """``y = x @ weight.T + bias + residual`` with the kernel for so many rows of x."""
+    if at.rows(x) <= MOST_VECTORS:
+        vector_product(at, x, [weight], [y], [bias], residual=residual)
+    elif use_cooperative(at, weight):
+        _cooperative_product(at, x, weight, y, bias, residual)
+    else:
+        _tiled_product(at, x, weight, y, bias, residual)
+
+
+def vector_product(
+    at: Lowering,
+    x: Tensor,
+    weights: Sequence[Matrix],
+    ys: Sequence[Place],
+    biases: Sequence[Place | None] = (),
+    *,
+    residual: Place | None = None,
+    norm: tuple[Place, float] | None = None,
+    paired: bool = False,
+    experts: Experts | None = None,
+) -> None:
+    """Up to three products of the same few rows of x, with weights of one format in one buffer.
+
+    ``norm`` is the weight and epsilon of an RMS norm of x (int8 only); with ``paired`` the result is
+    ``silu(x @ weights[0].T) * (x @ weights[1].T)``.
+    """
+    first = weights[0]
+    n_tokens = 1 if experts else at.rows(x)
+    int8 = use_int8(at, first)
+    flags = (BIAS if any(biases) else 0) | (RESIDUAL if residual else 0) | (PAIRED if paired else 0)
+    if experts:
+        flags |= (BY_ID if experts.ids else BY_HEAD) | (OWN_X if experts.own_x else 0)
+    if first.n_columns % 4:
+        flags |= RAGGED_X
+    x_place, x_mode = at.place(x), QUANTIZED
+    if int8:
+        if n_tokens * first.row_blocks * 40 <= SHARED_X_BYTES:
+            x_mode = NORMED if norm else PLAIN
+        else:
+            assert norm is None
+            x_place = quantized(at, x, first.row_blocks)
+    n_rows = sum(each.n_rows for each in weights)
+    shape = vector_shape(at.device, n_rows, first.row_blocks, n_tokens, first.format.columns)
+    tile = shape.groups * (shape.rows // 2 if paired else shape.rows)
+    tiled = weights[:1] if paired else weights
+    n_pairs = at.rows(x) * experts.n_used if experts else 1
+    ids = experts.ids if experts and experts.ids else x_place
+    at.dispatch(
+        f"matvec_int8.{first.format.name}" if int8 else f"matvec.{first.format.name}",
+        count=x,
+        reads=[
+            x_place,
+            norm[0] if norm else x_place,
+            *_three([each.place for each in weights]),
+            *_three([bias or x_place for bias in biases] or [x_place]),
+            residual or x_place,
+            ids,
+        ],
+        writes=_three(ys),
+        push=[
+            *[each.n_rows for each in weights],
+            *[0] * (3 - len(weights)),
+            first.n_rows * first.n_matrices,
+            first.n_columns,
+            experts.n_used if experts else 1,
+            norm[1] if norm else 0.0,
+        ],
+        constants=[
+            shape.lanes,
+            shape.groups,
+            shape.rows,
+            shape.unroll,
+            n_tokens,
+            at.device.subgroup_size,
+            first.row_blocks,
+            x_mode,
+            flags,
+            len(weights),
+            shape.prefetch,
+        ],
+        grid=(sum(-(-each.n_rows // tile) for each in tiled), *_fold(n_pairs, at.device.max_workgroups[1])),
+        full_subgroups=True,
+        label=f"matvec {first.format.name} {n_rows}x{first.n_columns}",
+    )
+
+
+def use_int8(at: Lowering, weight: Matrix) -> bool:
+    """Whether activations become int8 for products with few rows of them."""
+    return at.int8 and not weight.format.dense
+
+
+def use_cooperative(at: Lowering, weight: Matrix) -> bool:
+    """Whether matrix units compute a product: not with float32 weights, which may need their precision."""
+    return at.cooperative and weight.format.name != "f32" and weight.n_columns % 8 == 0
+
+
+def quantized(at: Lowering, x: Tensor, row_blocks: int) -> Place:
+    """The rows of x in int8 (shaders/quantize.comp), in scratch memory."""
+    place = at.scratch("int8 activations", 4 * at.rows(x) * (-(-row_blocks * 10 // 4) * 4))
+    if at.remembered.get("int8 activations") is not x:
+        at.dispatch(
+            "quantize",
+            count=x,
+            reads=[at.place(x)],
+            writes=[place],
+            push=[row_blocks],
+            grid=(-(-row_blocks // 8), at.rows(x), 1),
+            full_subgroups=True,
+        )
+        at.remembered["int8 activations"] = x
+    return place
+
+
+def _halves(at: Lowering, x: Tensor) -> Place:
+    """The rows of x in float16, in scratch memory."""
+    n_quarters = at.width(x) // 4
+    place = at.scratch("float16 activations", 8 * at.rows(x) * n_quarters)
+    if at.remembered.get("float16 activations") is not x:
+        at.dispatch(
+            "half",
+            count=x,
+            reads=[at.place(x)],
+            writes=[place],
+            push=[n_quarters],
+            grid=(-(-n_quarters // 128), at.rows(x), 1),
+        )
+        at.remembered["float16 activations"] = x
+    return place
+
+
+def _cooperative_product(
+    at: Lowering, x: Tensor, weight: Matrix, y: Place, bias: Place | None, residual: Place | None
+) -> None:
+    halves = _halves(at, x)
+    shape = tile_shape(at.device, weight.n_rows, at.rows(x))
+    threads = shape.warps_m * shape.warps_n * at.device.subgroup_size
+    at.dispatch(
+        f"matmul_cooperative.{weight.format.name}",
+        count=x,
+        reads=[halves, weight.place, bias or halves, residual or halves],
+        writes=[y],
+        push=[weight.n_rows, weight.n_columns],
+        constants=[
+            threads,
+            weight.row_blocks,
+            (BIAS if bias else 0) | (RESIDUAL if residual else 0),
+            shape.m,
+            shape.n,
+            shape.warps_m,
+            shape.warps_n,
+            shape.stages,
+        ],
+        grid=(-(-weight.n_rows // shape.m), -(-at.rows(x) // shape.n), 1),
+        full_subgroups=True,
+        label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
+    )
+
+
+def _tiled_product(
+    at: Lowering, x: Tensor, weight: Matrix, y: Place, bias: Place | None, residual: Place | None
+) -> None:
+    flags = (BIAS if bias else 0) | (RESIDUAL if residual else 0) | (RAGGED_X if weight.n_columns % 4 else 0)
+    at.dispatch(
+        f"matmul.{weight.format.name}",
+        count=x,
+        reads=[at.place(x), weight.place, bias or at.place(x), residual or at.place(x)],
+        writes=[y],
+        push=[weight.n_rows, weight.n_columns],
+        constants=[weight.row_blocks, flags],
+        grid=(-(-weight.n_rows // 64), -(-at.rows(x) // 32), 1),
+        label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
+    )
+
+
+def _three(places: Sequence[Place]) -> list[Place]:
+    """Kernels have three of each; the last is repeated."""
+    return [*places, *[places[-1]] * (3 - len(places))]
+
+
+def _fold(count: int, most: int) -> tuple[int, int]:
+    """Two dimensions of a grid, for at least so many."""
+    z = -(-count // most)
+    return -(-count // z), z

@@ -1,0 +1,55 @@
+"""Matrices on their way to the device: the file's blocks go there as they are, and a shader puts them into planes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Weight, concrete
+from pumice_vulkan.formats import FORMATS, Format
+
+UNIT = 256  # columns: a whole number of blocks of every type; eight blocks of 32 are whole words of every type
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A quantized matrix, or several of one shape, that a kernel repacks. ``data`` is uint8 of the file."""
+
+    format: Format
+    n_blocks: int
+    data: NDArray[np.uint8]
+    nbytes: int  # on the device
+
+    @property
+    def kernel(self) -> str:
+        return f"repack.{self.format.name}"
+
+    def pieces(self, limit: int) -> Iterator[tuple[NDArray[np.uint8], list[int]]]:
+        """Bytes of the file, at most ``limit`` at a time, and the last push constants to repack them."""
+        data = self.data.reshape(-1)
+        unit_bytes = len(data) * 8 // self.n_blocks  # of eight blocks of 32 columns
+        step = limit // unit_bytes * 8
+        for first in range(0, self.n_blocks, step):
+            count = min(step, self.n_blocks - first)
+            start = first // 8 * unit_bytes
+            yield data[start : start + count * unit_bytes // 8], [self.n_blocks, first, count]
+
+    @staticmethod
+    def grid(push: Sequence[int]) -> int:
+        return -(-push[-1] // 128)
+
+
+def pack(weight: Weight) -> Packing | NDArray[np.generic]:
+    """The matrix, or the matrices of experts one below the other, as the device gets them."""
+    format = FORMATS[weight.type]
+    *rows, n_columns = concrete(weight.shape, 0, 0)
+    n_rows = int(np.prod(rows))
+    if not format.dense:
+        n_blocks = n_rows * format.row_blocks(n_columns)
+        return Packing(format, n_blocks, weight.data, format.matrix_bytes(n_rows, n_columns))
+    data: NDArray[np.uint8] = weight.data.reshape(n_rows, -1)
+    missing = format.row_blocks(n_columns) * 16 - data.shape[1]
+    return np.pad(data, ((0, 0), (0, missing))) if missing else data
