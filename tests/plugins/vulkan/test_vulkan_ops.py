@@ -11,8 +11,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from graphs import Case, Graphed, batch, limits
 from gguf_files import write_gguf
+from graphs import Case, Graphed, batch, limits
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import GraphBuilder, Tensor, place, plan_memory
 from pumice_numpy import NumpyBackend
@@ -201,3 +201,27 @@ def test_tables_of_every_type(tmp_path: Path, vulkan: Any, name: str) -> None:
     program = vulkan.compile(segment, plan_memory(segment, 64, 64), limits())
     (actual,) = program.run({"ids": ids}, batch([4])).values()
     np.testing.assert_allclose(actual, g.weight("w").dequantize()[ids], rtol=1e-6)
+
+
+@pytest.mark.parametrize("width", [6, 16, 40])
+@pytest.mark.parametrize("parts", [[10], [1] * 10, [2, 1, 7]])
+def test_recurrent_operations(tmp_path: Path, vulkan: Any, parts: list[int], width: int) -> None:
+    """Two sequences in parts of the given lengths; begun again, a sequence forgets the one before."""
+    n_state = 5
+    activations = {"x": f32(10, width), "dt": np.abs(f32(10, width)), "b": f32(10, n_state), "c": f32(10, n_state)}
+    weights = {"conv": f32(width, 4), "bias": f32(width), "a": -np.abs(f32(width, n_state)), "d": f32(width)}
+
+    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+        y = g.conv1d(g.conv1d(a["x"], g.weight("conv"), g.weight("bias")), g.weight("conv"), None)
+        return g.ssm_scan(y, a["dt"], g.weight("a"), a["b"], a["c"], g.weight("d"))
+
+    case = Case(build, activations, weights)
+    expected, actual = (Graphed(tmp_path, backend, case, limits()) for backend in (NumpyBackend(), vulkan))
+    for _ in range(2):
+        n_past = 0
+        for n in parts:
+            rows = slice(n_past, n_past + n)
+            both = {name: np.concatenate([v[rows], v[::-1][rows]]) for name, v in activations.items()}
+            step = batch([n, n], [n_past, n_past])
+            np.testing.assert_allclose(actual(both, step), expected(both, step), rtol=1e-5, atol=1e-5)
+            n_past += n

@@ -1,0 +1,58 @@
+"""Rules for operations with a recurrent state."""
+
+from __future__ import annotations
+
+import math
+
+from pumice.plugin import Node, Tensor, concrete
+from pumice_vulkan.lower.rule import Lowering, Rule
+from pumice_vulkan.memory import Place
+
+LOCAL = 64
+
+
+def _state(at: Lowering, state: Tensor | None) -> Place:
+    """A float32 array for each slot; kernels take it for zeros where a sequence begins."""
+    states = at.memory.states
+    assert state is not None
+    if state not in states:
+        states[state] = at.memory.cache.take(4 * at.limits.n_seqs * math.prod(concrete(state.shape, 0, 0)))
+    place: Place = states[state]
+    return place
+
+
+def _conv1d(at: Lowering, node: Node) -> None:
+    x, weight, bias, state = node.inputs
+    assert x is not None
+    assert weight is not None
+    steps, place, n_channels = at.memory.layout, _state(at, state), int(x.shape[-1])
+    at.dispatch(
+        "conv1d",
+        count=x,
+        reads=[at.place(x), at.place(weight), at.place(weight if bias is None else bias)],
+        writes=[place, at.place(node.output)],
+        push=[steps.positions, steps.seq_starts, steps.slots, n_channels, int(weight.shape[1])],
+        constants=[bias is not None],
+        grid=_grid(at, n_channels),
+    )
+
+
+def _ssm_scan(at: Lowering, node: Node) -> None:
+    *operands, state = node.operands()
+    steps, n_channels = at.memory.layout, int(node.output.shape[-1])
+    at.dispatch(
+        "ssm_scan",
+        count=node.output,
+        reads=[at.place(tensor) for tensor in operands],
+        writes=[_state(at, state), at.place(node.output)],
+        push=[steps.positions, steps.seq_starts, steps.slots, n_channels],
+        constants=[int(operands[3].shape[-1])],
+        grid=_grid(at, n_channels),
+    )
+
+
+def _grid(at: Lowering, n_channels: int) -> tuple[int, int, int]:
+    return -(-n_channels // LOCAL), min(at.n_tokens, at.limits.n_seqs), 1
+
+
+RULES = {"conv1d": Rule(_conv1d), "ssm_scan": Rule(_ssm_scan)}
