@@ -1,6 +1,7 @@
 """The handbook says what the code does."""
 
 import dataclasses
+import json
 import re
 from pathlib import Path
 
@@ -47,6 +48,16 @@ def test_every_sampler_is_described_with_its_parameters_in_the_default_order():
                 field = fields[parameter]
                 factory = field.default_factory
                 assert default == (field.default if factory is dataclasses.MISSING else factory())
+
+
+def test_the_demo_model_is_as_good_as_it_says():
+    fixture = json.loads((ROOT / "tests" / "fixtures" / "demo_model.json").read_text())
+    rows = re.findall(r"^\| (\w+) \| ([\d.]+) \| ([\d.]+) \| ([\d.]+) \|$", read("demo_model.md"), re.MULTILINE)
+    assert [name for name, *_ in rows] == list(fixture["types"])
+    for name, *numbers in rows:
+        measured = fixture["types"][name]["llama.cpp"]
+        expected = (measured["bytes"] / 1e6, measured["numpy"], measured["llama.cpp"])
+        assert [float(number) for number in numbers] == [round(expected[0], 2), *(round(p, 4) for p in expected[1:])]
 
 
 @pytest.mark.parametrize(
