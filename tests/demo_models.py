@@ -21,8 +21,7 @@ TYPES = [
 def write_demo_model(path: Path, type: GGMLType, source: Path | None = None) -> Path:
     """The demo model, or the model ``source``, with all its matrices in another type."""
     with GGUFFile.open(source or pumice.demo_model_path()) as file:
-        metadata = {key: getattr(value, "tolist", lambda v=value: v)() for key, value in file.metadata.items()}
-        del metadata["general.file_type"]
+        metadata = {key: value for key, value in file.metadata.items() if key != "general.file_type"}
         tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
         types = {name: type for name, numbers in tensors.items() if numbers.ndim == 2}
         data = {name: quantize(numbers, type) if name in types else numbers for name, numbers in tensors.items()}

@@ -32,7 +32,7 @@ def write_gguf(
         elif isinstance(value, str):
             writer.add_string(key, value)
         else:
-            writer.add_array(key, value)
+            writer.add_array(key, value.tolist() if isinstance(value, np.ndarray) else value)
     for name, array in tensors.items():
         writer.add_tensor(name, np.ascontiguousarray(array), raw_dtype=types.get(name))
     writer.write_header_to_file()

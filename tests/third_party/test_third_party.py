@@ -123,10 +123,19 @@ def test_a_configuration_file_can_switch_it_off(run, stone, tmp_path):
 
 
 def test_its_option_moves_matrices_to_the_next_backend(run, stone):
-    few = run("info", str(stone), "--graph", "--backend", "example", "--set", "example.max_rows=64").stdout
-    every = run("info", str(stone), "--graph", "--backend", "example").stdout
+    graph = ("info", str(stone), "--graph", "--backend", "example", "--set", "backends=[numpy]")
+    few = run(*graph, "--set", "example.max_rows=64").stdout
+    every = run(*graph).stdout
     assert "segment 0 on numpy" in every  # the embedding
     assert every.count(" on example") > few.count(" on example") > 0
+
+
+def test_it_tells_the_bundled_backends_story(run):
+    """With the demo model, which is in the wheel."""
+    story = run("run", "--backend", "example", "--set", "backends=[numpy]", "--seed", "1")
+    assert "example" in story.stderr.partition(" · ")[0]
+    assert len(story.stdout) > 500
+    assert story.stdout == run("run", "--backend", "numpy", "--seed", "1").stdout
 
 
 def test_its_options_are_checked(run, stone, tmp_path):

@@ -9,6 +9,8 @@ import pytest
 from tools.demo_model.checker import check
 
 import pumice
+from gguf_files import write_gguf
+from pumice.gguf import GGUFFile
 
 NUMPY = ["--backend", "numpy"]
 EXPECTED = json.loads((Path(__file__).parents[2] / "fixtures" / "demo_model.json").read_text())
@@ -52,6 +54,14 @@ def test_info_shows_what_the_file_says_of_itself(run):
     assert (facts["architecture"], facts["n_layers"], facts["n_ctx_train"]) == ("llama", 6, 512)
     assert facts["bytes"] <= 6_000_000
     assert next(iter(facts["quantization"])) == "Q8_0"
+
+
+def test_info_of_its_vocabulary_without_weights(run, tmp_path):
+    with GGUFFile.open(pumice.demo_model_path()) as file:
+        path = str(write_gguf(tmp_path / "vocabulary.gguf", file.metadata, {}))
+    facts = json.loads(run("info", path, "--json").stdout)
+    assert (facts["n_tensors"], facts["parameters"], facts["n_vocab"]) == (0, 0, 2048)
+    assert "gpt2/gpt-2, 2048 tokens" in run("info", path).stdout
 
 
 def test_bench_and_tokenize_have_it_too(run):

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from struct import pack
 
@@ -156,19 +157,28 @@ assert GGMLType.Q4_0 == 2
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
 
 
-def test_same_as_the_gguf_package(shared: Path) -> None:
+def assert_same_as_the_gguf_package(path: Path) -> None:
+    ours, theirs = GGUFFile.open(path), gguf.GGUFReader(path)
+    fields = {key: field for key, field in theirs.fields.items() if not key.startswith("GGUF.")}
+    assert list(ours.metadata) == list(fields)
+    for key, field in fields.items():
+        value = ours.metadata[key]
+        assert (value.tolist() if isinstance(value, np.ndarray) else value) == field.contents(), key
+    assert len(ours.tensors) == len(theirs.tensors)
+    for mine, other in zip(ours.tensors.values(), theirs.tensors, strict=True):
+        assert (mine.name, mine.type, mine.offset) == (other.name, other.tensor_type, other.data_offset)
+        assert mine.shape == tuple(reversed(other.shape.tolist()))
+        assert mine.data.tobytes() == other.data.tobytes()
+
+
+@pytest.mark.parametrize("type", ["Q8_0", "F16", "Q2_K"])
+def test_same_as_the_gguf_package(demo_model: Callable[[str], Path], type: str) -> None:
+    assert_same_as_the_gguf_package(demo_model(type))
+
+
+def test_reference_models_are_the_same_as_in_the_gguf_package(shared: Path) -> None:
     for path in [shared / "models/stories260K.gguf", *sorted(shared.glob("archs/*.gguf"))[:3]]:
-        ours, theirs = GGUFFile.open(path), gguf.GGUFReader(path)
-        fields = {key: field for key, field in theirs.fields.items() if not key.startswith("GGUF.")}
-        assert list(ours.metadata) == list(fields)
-        for key, field in fields.items():
-            value = ours.metadata[key]
-            assert (value.tolist() if isinstance(value, np.ndarray) else value) == field.contents(), key
-        assert len(ours.tensors) == len(theirs.tensors)
-        for mine, other in zip(ours.tensors.values(), theirs.tensors, strict=True):
-            assert (mine.name, mine.type, mine.offset) == (other.name, other.tensor_type, other.data_offset)
-            assert mine.shape == tuple(reversed(other.shape.tolist()))
-            assert mine.data.tobytes() == other.data.tobytes()
+        assert_same_as_the_gguf_package(path)
 
 
 def test_a_large_vocabulary_opens_quickly(shared: Path) -> None:
