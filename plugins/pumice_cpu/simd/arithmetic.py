@@ -8,6 +8,7 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
+from pumice_cpu.isa import current
 from pumice_cpu.simd.define import call, constant, define_operator, operation, pick, splat
 from pumice_cpu.simd.types import F32, I1, I8, I32, f32x16, i32x16, u8x64
 
@@ -83,7 +84,13 @@ for (_symbol, _kind), _name in _INSTRUCTIONS.items():
 
 @operation(f32x16, f32x16, f32x16, f32x16)
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``, rounded once."""
+    """``a * b + c``, rounded once where the processor can."""
+    return _fma(builder, a, b, c)
+
+
+def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
+    if current().name == "plain":  # a function would be called for each lane
+        return builder.fadd(builder.fmul(a, b), c)
     return call(builder, "llvm.fma.v16f32", f32x16.llvm, a, b, c)
 
 
@@ -118,15 +125,31 @@ def exp(builder: Any, x: Any) -> Any:
     x = builder.select(builder.fcmp_ordered("<", x, number(88.3762626647949)), x, number(88.3762626647949))
     x = builder.select(builder.fcmp_ordered(">", x, number(-87.3365478515625)), x, number(-87.3365478515625))
     n = call(builder, "llvm.rint.v16f32", vector, builder.fmul(x, number(1.44269504088896341)))
-    r = call(builder, "llvm.fma.v16f32", vector, n, number(-0.693359375), x)
-    r = call(builder, "llvm.fma.v16f32", vector, n, number(2.12194440e-4), r)
+    r = _fma(builder, n, number(-0.693359375), x)
+    r = _fma(builder, n, number(2.12194440e-4), r)
     polynomial = number(1 / 5040)
     for coefficient in (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0, 1.0):
-        polynomial = call(builder, "llvm.fma.v16f32", vector, polynomial, r, number(coefficient))
+        polynomial = _fma(builder, polynomial, r, number(coefficient))
     exponent = builder.shl(
         builder.add(builder.fptosi(n, i32x16.llvm), constant(i32x16.llvm, 127)), constant(i32x16.llvm, 23)
     )
     return builder.fmul(polynomial, builder.bitcast(exponent, vector))
+
+
+@operation(f32x16, f32x16)
+def power_of_two(builder: Any, x: Any) -> Any:
+    """2^x for x up to 0, to a unit in the last place: a polynomial fitted at Chebyshev's nodes on [-1/2, 1/2]."""
+    vector, whole = f32x16.llvm, i32x16.llvm
+    lowest = constant(vector, -126.0)
+    x = builder.select(builder.fcmp_ordered(">", x, lowest), x, lowest)
+    n = call(builder, "llvm.rint.v16f32", vector, x)
+    r = builder.fsub(x, n)
+    polynomial = constant(vector, 0.00015453162941980736)
+    for coefficient in (0.0013390863364174759, 0.00961808255728395, 0.055503571142201544, 0.24022650760568132,
+                        0.6931471880262287, 1.0):  # fmt: skip
+        polynomial = _fma(builder, polynomial, r, constant(vector, coefficient))
+    exponent = builder.shl(builder.fptosi(n, whole), constant(whole, 23))
+    return builder.bitcast(builder.add(builder.bitcast(polynomial, whole), exponent), vector)
 
 
 @operation(i32x16, i32x16, types.int32)

@@ -11,6 +11,7 @@ import llvmlite.ir as ir
 from numba import types
 
 from pumice_cpu.simd.define import call, constant, operation, splat
+from pumice_cpu.simd.half import float_to_half, half_to_float
 from pumice_cpu.simd.types import F16, F32, F64, I8, I16, I32, I64, f32x16, i32x16, u8x64
 
 address = types.int64
@@ -41,7 +42,7 @@ def get_f64(builder: Any, pointer: Any) -> Any:
 
 @operation(types.float32, address)
 def get_f16(builder: Any, pointer: Any) -> Any:
-    return builder.fpext(_load(builder, pointer, F16), F32)
+    return half_to_float(builder, _load(builder, pointer, F16))
 
 
 @operation(types.float32, address)
@@ -82,7 +83,7 @@ def put_f32(builder: Any, pointer: Any, value: Any) -> Any:
 
 @operation(types.void, address, types.float32)
 def put_f16(builder: Any, pointer: Any, value: Any) -> Any:
-    _store(builder, pointer, builder.fptrunc(value, F16))
+    _store(builder, pointer, float_to_half(builder, value))
 
 
 @operation(types.void, address, types.int32)
@@ -115,7 +116,7 @@ def load_f32(builder: Any, pointer: Any) -> Any:
 
 @operation(f32x16, address)
 def load_f16(builder: Any, pointer: Any) -> Any:
-    return builder.fpext(_load(builder, pointer, ir.VectorType(F16, 16)), f32x16.llvm)
+    return half_to_float(builder, _load(builder, pointer, ir.VectorType(F16, 16)))
 
 
 @operation(f32x16, address)
@@ -163,7 +164,7 @@ def store_f32(builder: Any, pointer: Any, value: Any) -> Any:
 
 @operation(types.void, address, f32x16)
 def store_f16(builder: Any, pointer: Any, value: Any) -> Any:
-    _store(builder, pointer, builder.fptrunc(value, ir.VectorType(F16, 16)))
+    _store(builder, pointer, float_to_half(builder, value))
 
 
 @operation(types.void, address, i32x16)
