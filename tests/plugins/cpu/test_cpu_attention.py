@@ -72,6 +72,7 @@ def compare(folder, steps, tolerance=1e-5, **options):
 STEPS = [(5, 170, 0), (1, 1, 1), (0, 1, 0), (37, 90, 64), (1, 0, 1), (0, 1, 0)]
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_0"])
 @pytest.mark.parametrize("dims", [(64, 96), (80, 40)])
 def test_cache_types(tmp_path, kv_type, dims):

@@ -57,6 +57,7 @@ def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray |
 TYPES = ["Q4_0", "Q5_1", "Q8_0", "MXFP4"]
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("n_tokens", [1, 2, 37])
 @pytest.mark.parametrize("own_rows", [False, True])
 @pytest.mark.parametrize("name", TYPES)

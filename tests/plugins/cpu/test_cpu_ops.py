@@ -53,6 +53,7 @@ def check(
 SHAPES = [(1, 5), (3, 16), (2, 3, 37), (17, 64), (1, 4100), (5, 1)]
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("op", ["sigmoid", "silu", "gelu", "relu", "tanh", "softplus", "softmax"])
 def test_functions(tmp_path: Path, cpus: Any, op: str, shape: tuple[int, ...]) -> None:
@@ -69,6 +70,7 @@ def test_constants(tmp_path: Path, cpus: Any, shape: tuple[int, ...]) -> None:
     check(tmp_path, cpus, build, {"x": f32(*shape)})
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("op", ["add", "mul", "div"])
 @pytest.mark.parametrize(
     ("shape", "other"),
@@ -108,6 +110,7 @@ def test_gates(tmp_path: Path, cpus: Any, op: str) -> None:
     check(tmp_path, cpus, build, {"x": f32(3, 40), "y": f32(3, 40)})
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize(
     ("shape", "weight"),
     [
@@ -137,6 +140,7 @@ SCALINGS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("neox", [True, False])
 @pytest.mark.parametrize(("shape", "n_rot"), [((5, 2, 64), 64), ((1, 3, 40), 24), ((9, 1, 10), 10), ((3, 4, 8), 2)])
@@ -190,6 +194,7 @@ def test_slice_and_concat(tmp_path: Path, cpus: Any) -> None:
     check(tmp_path, cpus, lambda g, a: g.concat(a["x"], a["x"]), {"x": x})
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("width", [6, 16, 40])
 @pytest.mark.parametrize("parts", [[10], [1] * 10, [2, 1, 7]])
 def test_recurrent_operations(tmp_path: Path, cpus: Any, parts: list[int], width: int) -> None:
@@ -219,6 +224,7 @@ def test_recurrent_operations(tmp_path: Path, cpus: Any, parts: list[int], width
 FLOATS: dict[str, Any] = {"f32": np.float32, "f16": np.float16}
 
 
+@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("type", FLOATS)
 @pytest.mark.parametrize("n_tokens", [1, 2, 13])
 def test_float_experts(tmp_path: Path, cpus: Any, type: str, n_tokens: int) -> None:

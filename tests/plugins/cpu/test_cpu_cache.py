@@ -1,0 +1,106 @@
+"""Kernels on disk: whole or not at all, for one version and one instruction set, by several processes at once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pumice_cpu import cache
+from pumice_cpu.cache import Entry
+from pumice_cpu.isa import ISAS
+
+ENTRY = Entry(["x", "y"], b"machine code\n" + bytes(range(256)))
+
+#: Runs a kernel on 20 numbers; prints the result, and whether Numba was needed.
+PROGRAM = """
+import sys
+import numpy as np
+from pumice_cpu.kernel import kernel
+from pumice_cpu.runtime import ThreadPool
+pool = ThreadPool(2)
+x, y, count = np.arange(20, dtype=np.float32), np.zeros(20, np.float32), np.ones(1, np.int64)
+table = pool.new_table()
+places = {"count": count.ctypes.data, "x": x.ctypes.data, "y": x.ctypes.data, "z": y.ctypes.data}
+table.add(kernel("elementwise.binary:add"), **places, width=20)
+pool.run(table)
+print(y.sum(), "numba" in sys.modules)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PUMICE_CACHE", str(tmp_path / "kernels"))
+    cache._folders.cache_clear()
+    yield tmp_path / "kernels"
+    cache._folders.cache_clear()
+
+
+def start(folder: Path) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PUMICE_CACHE": str(folder)}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=pipe, stderr=pipe, text=True, env=environment)
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    output, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    return output.strip()
+
+
+def test_what_is_saved_is_loaded(folder: Path) -> None:
+    assert cache.load("a.kernel:1") is None
+    cache.save("a.kernel:1", ENTRY)
+    assert cache.load("a.kernel:1") == ENTRY
+    assert cache.load("a.kernel:2") is None
+    assert [path.suffix for path in folder.iterdir()] == [".kernel"]  # nothing is left of writing
+
+
+@pytest.mark.parametrize("damage", [lambda c: c[:-1], lambda c: c[:10], lambda c: b"", lambda c: c[:-1] + b"!"])
+def test_a_damaged_file_is_not_used(folder: Path, damage) -> None:
+    cache.save("name", ENTRY)
+    (path,) = folder.iterdir()
+    path.write_bytes(damage(path.read_bytes()))
+    assert cache.load("name") is None
+    cache.save("name", ENTRY)
+    assert cache.load("name") == ENTRY
+
+
+def test_a_folder_that_cannot_be_written(folder: Path) -> None:
+    folder.write_text("a file")  # even for root, no file can be made in it
+    cache.save("name", ENTRY)
+    assert cache.load("name") is None
+    assert finish(start(folder)) == "380.0 True"
+
+
+def test_other_sets_and_versions_use_other_files(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache.save("name", ENTRY)
+    for isa in ISAS:
+        if isa != cache.current():
+            with monkeypatch.context() as patch:
+                patch.setattr(cache, "current", lambda isa=isa: isa)
+                assert cache.load("name") is None
+    monkeypatch.setattr(cache, "_versions", lambda: "of another release")
+    assert cache.load("name") is None
+
+
+def test_folders_of_others_are_not_trusted(tmp_path: Path) -> None:
+    mine, open_to_all, link = tmp_path / "mine", tmp_path / "open", tmp_path / "link"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    link.symlink_to(open_to_all)
+    assert cache._is_private(mine)
+    assert not cache._is_private(open_to_all)
+    assert not cache._is_private(link)
+
+
+def test_processes_that_compile_at_once_and_one_that_comes_later(tmp_path: Path) -> None:
+    at_once = [start(tmp_path) for _ in range(3)]
+    assert {finish(process).split()[0] for process in at_once} == {"380.0"}
+    assert finish(start(tmp_path)) == "380.0 False"
+    for path in tmp_path.iterdir():
+        path.write_bytes(path.read_bytes()[:-5])
+    assert finish(start(tmp_path)) == "380.0 True"

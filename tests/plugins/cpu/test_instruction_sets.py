@@ -1,0 +1,64 @@
+"""Every instruction set, each in a process of its own: results where this machine has it, else its machine code."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pumice_cpu.isa import ISAS, current, machine_has
+
+FOLDER = Path(__file__).parent
+ASSEMBLY = """
+from pumice_cpu.codegen import kernel_assembly
+from pumice_cpu.kernel import function_of
+print(kernel_assembly(function_of("linear.matmul:q4_0:2")))
+"""
+
+#: What the product of int8 with int8 must be made of, and the registers that must not occur.
+INSTRUCTIONS = {
+    "avx512vnni": (r"vpdpbusd\s.*%zmm", None),
+    "avx512": (r"vpmaddubsw\s.*%zmm", "vpdpbusd"),
+    "avxvnni": (r"\{vex\}\s+vpdpbusd\s.*%ymm", "%zmm"),
+    "avx2": (r"vpmaddubsw\s.*%ymm", "%zmm|vpdpbusd"),
+    "neon": (r"\bsdot\s", None),
+    "plain": (".", "%[yz]mm"),
+}
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PUMICE_SIMD": name}
+    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+
+
+@pytest.mark.parametrize("name", [isa.name for isa in ISAS if machine_has(isa) and isa != current()])
+def test_results(name: str) -> None:
+    """The tests that are marked so, with the kernels of another set."""
+    result = run(name, "-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider", str(FOLDER))
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_machine_code(name: str) -> None:
+    result = run(name, "-c", ASSEMBLY)
+    assert result.returncode == 0, result.stderr[-1000:]
+    wanted, unwanted = INSTRUCTIONS[name]
+    assert re.search(wanted, result.stdout)
+    assert unwanted is None or not re.search(unwanted, result.stdout)
+
+
+def test_every_set_is_known() -> None:
+    assert list(INSTRUCTIONS) == [isa.name for isa in ISAS]
+
+
+@pytest.mark.parametrize("name", ["nonsense", next(isa.name for isa in ISAS if not machine_has(isa))])
+def test_a_set_that_cannot_be_used_is_refused(name: str) -> None:
+    result = run(name, "-c", "import sys; from pumice.cli import main; sys.argv[1:] = ['devices']; main()")
+    assert result.returncode == 0
+    line = next(line for line in result.stdout.splitlines() if line.startswith("cpu"))
+    assert f"$PUMICE_SIMD is '{name}'" in line
+    assert current().name in line
