@@ -1,0 +1,106 @@
+"""Whole models on the Vulkan backend: against llama.cpp's logits and text, and against themselves in other chunks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pumice
+from pumice_vulkan import VulkanBackend
+from tiny_models import IDS, N_CTX
+from tiny_zoo import DEEP, FAMILIES, ZOO
+
+FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
+SHARED_MODELS = [
+    "command-r-dense",
+    "deepseek2-moe",
+    "exaone4-dense",
+    "falcon-dense",
+    "gemma-dense",
+    "gemma2-dense",
+    "gemma3-dense",
+    "gpt-oss-moe",
+    "gpt2-dense",
+    "gptneox-dense",
+    "granite-dense",
+    "llama-dense",
+    "llama-moe",
+    "mamba-dense",
+    "mistral3-dense",
+    "olmo2-dense",
+    "phi2-dense",
+    "phi3-dense",
+    "qwen2-dense",
+    "qwen3-dense",
+    "qwen3moe-moe",
+    "smollm3-dense",
+    "stablelm-dense",
+    "starcoder2-dense",
+]
+SHARED_IDS = [(7 * i + 3) % 128 for i in range(24)]
+
+
+@pytest.fixture(autouse=True)
+def device(allow_software: None) -> None:
+    reason = VulkanBackend.unavailable()
+    if reason:
+        pytest.skip(reason)
+
+
+def logits(path: Path, ids: list[int], n_batch: int = 32, activations: str = "float") -> NDArray[np.float32]:
+    config = {"vulkan": {"activations": activations}}
+    with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch, config=config) as model:
+        return model.logits(ids)
+
+
+def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Mean squared error, normalized by the mean square of what is expected."""
+    assert actual.shape == expected.shape
+    return float(np.mean((actual - expected) ** 2) / np.mean(expected**2))
+
+
+@pytest.fixture(scope="module")
+def tiny_logits() -> Any:
+    with np.load(FIXTURE) as file:
+        return dict(file)
+
+
+@pytest.mark.parametrize("name", SHARED_MODELS)
+def test_llama_cpp_test_models(shared: Path, name: str) -> None:
+    path = shared / "archs" / f"{name}.gguf"
+    with np.load(shared / "archs" / "expected_logits.npz") as expected:
+        assert error(logits(path, SHARED_IDS), expected[name]) < 1e-5
+        assert error(logits(path, SHARED_IDS, 4, "int8"), expected[name]) < 1e-4
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_tiny_models(tmp_path: Path, tiny_logits: Any, name: str) -> None:
+    path = ZOO[name]().write(tmp_path / "model.gguf")
+    assert error(logits(path, IDS), tiny_logits[name]) < 1e-5
+
+
+@pytest.mark.parametrize("name", [name for name in FAMILIES if name not in DEEP])
+def test_batching_does_not_change_logits(tmp_path: Path, name: str) -> None:
+    path = ZOO[name]().write(tmp_path / "model.gguf")
+    at_once = logits(path, IDS)
+    for n_batch in (1, 5):
+        assert error(logits(path, IDS, n_batch), at_once) < 1e-8
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0"])
+@pytest.mark.parametrize("n_gpu_layers", [-1, 3, 1])
+def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) -> None:
+    """Greedy tokens, where precision suffices for them."""
+    model_path, expected_path = (shared / "models" / f"stories260K.{suffix}" for suffix in ("gguf", "expected.json"))
+    options: dict[str, Any] = {"backend": "vulkan", "kv_type": kv_type, "n_gpu_layers": n_gpu_layers, "n_batch": 32}
+    with pumice.load(model_path, **options) as model:
+        assert "vulkan" in model.backends
+        for case in json.loads(expected_path.read_text()):
+            n = len(case["greedy_tokens"]) if kv_type != "q8_0" else 4
+            found = model.generate(case["prompt"], max_tokens=n, temperature=0)
+            assert found.tokens == case["greedy_tokens"][:n]
