@@ -69,12 +69,14 @@ class VulkanBackend(Backend):
     def _open(self) -> Shared:
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Weights
+        from pumice_vulkan.probe import cooperative_matrices_work
         from pumice_vulkan.program import Shared
 
         if self._shared is None:
             device = open_device(self.options.driver, self.options.device)
             int8 = _use_int8(self.options.activations, device)
-            self._shared = Shared(device, Kernels(device), Weights(device), int8)
+            cooperative = cooperative_matrices_work(device)
+            self._shared = Shared(device, Kernels(device), Weights(device), int8, cooperative)
         return self._shared
 
 

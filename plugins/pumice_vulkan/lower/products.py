@@ -81,6 +81,7 @@ def vector_product(
     ``silu(x @ weights[0].T) * (x @ weights[1].T)``.
     """
     first = weights[0]
+    assert all(each.format is first.format and each.place.buffer is first.place.buffer for each in weights)
     n_tokens = 1 if experts else at.rows(x)
     int8 = use_int8(at, first)
     flags = (BIAS if any(biases) else 0) | (RESIDUAL if residual else 0) | (PAIRED if paired else 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -11,9 +12,14 @@ import pytest
 
 from graphs import batch, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
-from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+from pumice.graph import GraphBuilder, MemoryPlan, Tensor, place, plan_memory
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.lower.products import matrix, vector_product
+from pumice_vulkan.lower.rule import Lowering, Memory
+from pumice_vulkan.memory import Arena, Place, Weights
+from pumice_vulkan.program import encode
+from pumice_vulkan.step import N_TOKENS
 from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)
@@ -124,3 +130,78 @@ def test_large_matrix_goes_up_in_pieces(vulkan: VulkanBackend) -> None:
     x = f32(1, 1024)
     run = compiled(vulkan, [w], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w")))
     assert error(run(1), x @ numbers.T) < tolerance(vulkan, GGMLType.Q8_0, True)
+
+
+def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **options: Any) -> list[np.ndarray]:
+    """One dispatch of ``vector_product``, which graphs reach only through fusion."""
+    shared = vulkan._open()
+    ranges = [np.prod(x.shape), x.size, *(len(x) * weight.shape[0] for weight in weights)]
+    offsets = np.cumsum([0, *(-(-int(n) // 64) * 64 for n in ranges)])
+    all_weights = Weights(shared.device)
+    all_weights.expect(1 << 20)  # in one buffer
+    memory = Memory(
+        device=shared.device,
+        limits=limits(),
+        plan=MemoryPlan(4 * int(offsets[-1]), {}),
+        weights=all_weights,
+        activations=Place((buffer := shared.device.new_buffer(4 * int(offsets[-1]), host=True)), 0, int(offsets[-1])),
+        step=shared.device.new_buffer(64, host=True),
+        layout=None,  # type: ignore[arg-type]
+        cache=Arena(shared.device),
+        scratch=Arena(shared.device),
+        int8=shared.int8,
+    )
+    memory.step.contents.view(np.uint32)[N_TOKENS] = len(x)
+    words = buffer.contents.view(np.float32)
+    words[: x.size] = x.reshape(-1)
+    at = Lowering(memory, len(x), len(x))
+    tensor = Tensor("x", x.shape)
+    memory.plan.offsets[tensor] = 0
+    g = GraphBuilder({weight.name: weight for weight in weights}, 1, 64)
+    ys = [Place(buffer, int(offset), len(x) * w.shape[0]) for offset, w in zip(offsets[2:], weights, strict=False)]
+    if "residual" in options:
+        words[offsets[1] : offsets[1] + options["residual"].size] = options["residual"].reshape(-1)
+        options["residual"] = Place(buffer, int(offsets[1]), options["residual"].size)
+    if "norm" in options:
+        factors = options["norm"]
+        options["norm"] = at.constant(("norm", id(factors)), lambda: factors), 1e-5
+    vector_product(at, tensor, [matrix(at, g.weight(weight.name)) for weight in weights], ys, **options)
+    all_weights.finish()
+    command = shared.device.new_command_buffer()
+    encoder = command.encoder()
+    for dispatch in at.dispatches:
+        if dispatch.barrier:
+            encoder.barrier()
+        encode(encoder, shared.kernels, dispatch)
+    encoder.end()
+    command.commit_and_wait()
+    return [words[y.offset : y.offset + y.size].reshape(len(x), -1).copy() for y in ys]
+
+
+def normalized(x: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    return x / np.sqrt(np.mean(x * x, axis=-1, keepdims=True) + 1e-5) * factors
+
+
+@pytest.mark.parametrize("n_tokens", [1, 3])
+def test_three_matrices_in_one_dispatch(vulkan: VulkanBackend, n_tokens: int) -> None:
+    made = [weight(f"{n_tokens} {rows}", GGMLType.Q4_K, rows, 256) for rows in (70, 33, 18)]
+    x, factors = f32(n_tokens, 256), f32(256)
+    norm = {"norm": factors} if vulkan.options.activations == "int8" else {}
+    seen = normalized(x, factors) if norm else x
+    for y, (_, numbers) in zip(fused(vulkan, [w for w, _ in made], x, **norm), made, strict=True):
+        assert error(y, seen @ numbers.T) < tolerance(vulkan, GGMLType.Q4_K, True)
+
+
+def test_gate_and_up_in_one_dispatch(vulkan: VulkanBackend) -> None:
+    (gate, gates), (up, ups) = (weight(name, GGMLType.Q5_0, 45, 416) for name in ("gate", "up"))
+    x = f32(2, 416)
+    values = x @ gates.T
+    (y, _) = fused(vulkan, [gate, up], x, paired=True)
+    assert error(y, values / (1 + np.exp(-values)) * (x @ ups.T)) < 2 * tolerance(vulkan, GGMLType.Q5_0, True)
+
+
+def test_residual(vulkan: VulkanBackend) -> None:
+    w, numbers = weight("residual", GGMLType.Q6_K, 64, 512)
+    x, residual = f32(2, 512), 30 * f32(2, 64)
+    (y,) = fused(vulkan, [w], x, residual=residual)
+    assert error(y, x @ numbers.T + residual) < tolerance(vulkan, GGMLType.Q6_K, True)

@@ -1,0 +1,455 @@
+"""Speed of the Vulkan backend's matrix kernels: ``python bench/vulkan_matmul.py [--json FILE]``.
+
+Shapes are those of Llama 1B and 8B. Every kernel is measured with many sizes of its workgroups, and the best are
+printed: few rows of activations in GB of weights a second, 512 rows in TFLOP a second. Each dispatch waits for the one
+before and reads memory of its own, more in all than caches hold. Before that, every kernel is checked against NumPy
+on a small matrix.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
+
+from pumice.errors import BackendError  # noqa: E402
+from pumice.gguf import GGMLType, dequantize, row_bytes  # noqa: E402
+from pumice.graph import MemoryPlan, Tensor  # noqa: E402
+from pumice_vulkan.device import open_device  # noqa: E402
+from pumice_vulkan.formats import BY_NAME, FORMATS  # noqa: E402
+from pumice_vulkan.kernels import Kernels  # noqa: E402
+from pumice_vulkan.lower import products  # noqa: E402
+from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory  # noqa: E402
+from pumice_vulkan.memory import Place, Weights  # noqa: E402
+from pumice_vulkan.packing import Packing  # noqa: E402
+from pumice_vulkan.program import encode  # noqa: E402
+from pumice_vulkan.step import N_TOKENS  # noqa: E402
+from pumice_vulkan.tuning import TileShape, VectorShape, tile_shape, vector_shape  # noqa: E402
+
+# Name: rows of each matrix, columns; whether an RMS norm comes first, and whether two matrices are gate and up.
+SHAPES = {
+    "1b qkv": ([2048, 512, 512], 2048, True, False),
+    "1b o": ([2048], 2048, False, False),
+    "1b gate+up": ([8192, 8192], 2048, True, True),
+    "1b down": ([2048], 8192, False, False),
+    "1b output": ([128256], 2048, True, False),
+    "8b qkv": ([4096, 1024, 1024], 4096, True, False),
+    "8b o": ([4096], 4096, False, False),
+    "8b gate+up": ([14336, 14336], 4096, True, True),
+    "8b down": ([4096], 14336, False, False),
+    "8b output": ([128256], 4096, True, False),
+}
+MATMUL = [(2048, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (4096, 14336)]
+TILES = [
+    TileShape(64, 32, 4, 1),
+    TileShape(64, 64, 2, 2),
+    TileShape(64, 64, 2, 2, 1),
+    TileShape(128, 64, 2, 2),
+    TileShape(128, 64, 4, 2),
+    TileShape(64, 128, 2, 2),
+    TileShape(64, 128, 2, 4),
+    TileShape(128, 128, 2, 2),
+    TileShape(128, 128, 2, 2, 1),
+    TileShape(128, 128, 4, 2),
+    TileShape(128, 128, 4, 2, 1),
+    TileShape(128, 128, 2, 4),
+    TileShape(128, 256, 2, 4, 1),
+    TileShape(256, 128, 4, 2, 1),
+    TileShape(128, 256, 4, 4, 1),
+]
+FLOAT16 = {"q4_0": [0], "q4_1": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q8_0": [0], "q2_k": [80, 82], "q3_k": [108]}
+FLOAT16 |= {"q4_k": [0, 2], "q5_k": [0, 2], "q6_k": [208], "iq4_nl": [0], "iq4_xs": [0]}
+
+
+class Bench:
+    """A device with memory for one large weight after another, and lowering without a graph."""
+
+    def __init__(self, device: Any, weight_bytes: int, columns: int, rows: int) -> None:
+        self.device = device
+        self.kernels = Kernels(device)
+        weight_bytes = min(weight_bytes, device.max_buffer_bytes // 2)
+        self.weights = device.new_buffer(weight_bytes)
+        self.x = device.new_buffer(4 * columns * rows * 3)
+        self.y = device.new_buffer(4 * 131072 * rows)
+        self.scratch = device.new_buffer(4 * columns * rows * 2)
+        self.host = device.new_buffer(8 << 20, host=True)
+        self.step = device.new_buffer(64, host=True)
+        self.rng = np.random.default_rng(0)
+        self._fill(self.weights)
+        self._fill(self.x, np.float32)
+
+    def _fill(self, buffer: Any, dtype: Any = None) -> None:
+        if dtype is None:
+            self.host.contents[:] = self.rng.integers(0, 256, self.host.n_bytes, dtype=np.uint8)
+        else:
+            self.host.contents.view(np.float32)[:] = self.rng.standard_normal(self.host.n_bytes // 4)
+        command = self.device.new_command_buffer()
+        encoder = command.encoder()
+        for at in range(0, buffer.n_bytes, self.host.n_bytes):
+            encoder.copy_buffer(self.host, 0, buffer, at, min(self.host.n_bytes, buffer.n_bytes - at))
+        encoder.end()
+        command.commit_and_wait()
+
+    def lowering(self, n_tokens: int, int8: bool = True) -> tuple[Lowering, Callable[[int, int], Tensor]]:
+        """A lowering, and what makes an activation of it at an offset."""
+        plan = MemoryPlan(self.x.n_bytes, {})
+        none: Any = None
+        self.step.contents.view(np.uint32)[N_TOKENS] = n_tokens
+        at = Lowering(
+            Memory(
+                self.device,
+                none,
+                plan,
+                none,
+                Place(self.x, 0, self.x.n_bytes // 4),
+                self.step,
+                none,
+                none,
+                none,
+                int8=int8,
+                cooperative=True,
+            ),
+            n_tokens,
+            n_tokens,
+        )
+        at.scratch = lambda name, n_bytes: Place(self.scratch, 0, -(-n_bytes // 4))  # type: ignore[method-assign]
+
+        def activation(columns: int, offset: int = 0) -> Tensor:
+            tensor = Tensor("x", (n_tokens, columns))
+            plan.offsets[tensor] = offset
+            return tensor
+
+        return at, activation
+
+    def copies(self, n_bytes: int) -> list[int]:
+        """Word offsets of weights of so many bytes that are read in turn."""
+        size = -(-n_bytes // 256) * 256
+        n = max(1, min(self.weights.n_bytes // size, 100))
+        return [i * size // 4 for i in range(n)]
+
+    def time(self, dispatches: Sequence[Dispatch], runs: int = 3) -> float:
+        """Microseconds of one dispatch, each behind a barrier."""
+        command = self.device.new_command_buffer(timestamps=2)
+        encoder = command.encoder()
+        encoder.timestamp(0)
+        for dispatch in dispatches:
+            encoder.barrier()
+            encode(encoder, self.kernels, dispatch)
+        encoder.timestamp(1)
+        encoder.end()
+        best = float("inf")
+        for _ in range(runs):
+            started = time.perf_counter()
+            command.commit_and_wait()
+            wall = (time.perf_counter() - started) * 1e6
+            best = min(best, command.timestamps()[1] or wall)
+        command.close()
+        return best / len(dispatches)
+
+    def compile(self, dispatches: Sequence[Dispatch]) -> list[bool]:
+        """Make the pipelines of many dispatches at once; which could be made."""
+
+        def make(dispatch: Dispatch) -> bool:
+            try:
+                self.kernels.pipeline(dispatch)
+            except BackendError as error:
+                print(f"  {dispatch.kernel} {dispatch.constants}: {error}", file=sys.stderr)
+                return False
+            return True
+
+        with ThreadPoolExecutor(12) as pool:
+            return list(pool.map(make, dispatches))
+
+    def read(self, buffer: Any, n_bytes: int) -> np.ndarray:
+        command = self.device.new_command_buffer()
+        encoder = command.encoder()
+        encoder.copy_buffer(buffer, 0, self.host, 0, n_bytes)
+        encoder.end()
+        command.commit_and_wait()
+        return self.host.contents[:n_bytes].copy()
+
+
+def vector_dispatches(
+    bench: Bench,
+    format: str,
+    name: str,
+    shape: VectorShape,
+    n_tokens: int,
+    x_mode: str = "fused",
+    most_copies: int = 100,
+) -> tuple[list[Dispatch], int]:
+    """Products of all matrices of a shape with copies of the weights, and the bytes of weights of one."""
+    rows, columns, norm, paired = SHAPES[name]
+    kind = BY_NAME[format]
+    n_bytes = [kind.matrix_bytes(n, columns) for n in rows]
+    at, activation = bench.lowering(n_tokens)
+    x = activation(columns)
+    products.vector_shape = lambda *_: shape
+    fused = x_mode == "fused" and n_tokens * columns // 32 * 40 <= 16384 and not kind.dense
+    products.SHARED_X_BYTES = 16384 if fused else 0
+    if not fused and not kind.dense:
+        products.quantized(at, x, columns // 32)
+    at.dispatches.clear()
+    ys = [Place(bench.y, sum(rows[:i]) * n_tokens, n * n_tokens) for i, n in enumerate(rows)]
+    for offset in bench.copies(sum(n_bytes) + 256 * len(rows))[:most_copies]:
+        matrices = []
+        for n, size in zip(rows, n_bytes, strict=True):
+            matrices.append(products.Matrix(kind, Place(bench.weights, offset, size // 4, True), n, columns))
+            offset += -(-size // 256) * 64
+        weight = Place(bench.x, bench.x.n_bytes // 8, columns, True)
+        products.vector_product(
+            at, x, matrices, ys[:1] if paired else ys, norm=(weight, 1e-5) if norm and fused else None, paired=paired
+        )
+    return at.dispatches, sum(n_bytes)
+
+
+def vector_candidates(bench: Bench, row_blocks: int, format: str) -> list[VectorShape]:
+    subgroup = bench.device.subgroup_size
+    found = []
+    for lanes in (subgroup, 2 * subgroup, 4 * subgroup, 8 * subgroup):
+        for threads in (64, 128, 256):
+            for rows in (2, 4, 8):
+                for unroll in (1, 2, 4):
+                    steps = -(-row_blocks // (lanes * unroll))
+                    wasted = steps * lanes * unroll >= 2 * row_blocks
+                    loads = rows * unroll * (2 if format == "q8_0" else 1)
+                    if lanes > threads or wasted or not 4 <= loads <= 16:
+                        continue
+                    for prefetch in (False, True) if steps > 1 and loads <= 8 else (False,):
+                        found.append(VectorShape(lanes, threads // lanes, rows, unroll, prefetch))
+    return found
+
+
+def vectors(bench: Bench, formats: Sequence[str], names: Sequence[str], n_tokens: int, sweep: bool) -> list[Any]:
+    results = []
+    for format in formats:
+        for name in names:
+            rows, columns, *_ = SHAPES[name]
+            row_blocks = BY_NAME[format].row_blocks(columns)
+            default = vector_shape(bench.device, sum(rows), row_blocks, n_tokens, BY_NAME[format].columns)
+            shapes = [default, *(vector_candidates(bench, row_blocks, format) if sweep else [])]
+            modes = ["fused"] if BY_NAME[format].dense else ["fused", "quantized"]
+            firsts = [vector_dispatches(bench, format, name, shape, n_tokens, most_copies=1)[0][0] for shape in shapes]
+            usable = bench.compile(firsts)
+            timed = []
+            for shape, good in zip(shapes, usable, strict=True):
+                if good:
+                    dispatches, n_bytes = vector_dispatches(bench, format, name, shape, n_tokens)
+                    timed.append((bench.time(dispatches), shape))
+            default_us = timed[0][0]
+            timed.sort(key=lambda item: item[0])
+            us, shape = timed[0]
+            other = {}
+            for mode in modes[1:]:
+                dispatches, _ = vector_dispatches(bench, format, name, shape, n_tokens, mode)
+                other[mode] = bench.time(dispatches)
+            print(
+                f"{format:7} {name:11} x{n_tokens}: {n_bytes / us / 1e3:6.0f} GB/s {us:7.2f} us "
+                f"(default {default_us:7.2f}"
+                + "".join(f", {mode} x {value:7.2f}" for mode, value in other.items())
+                + f")  {compact(shape)}; then "
+                + ", ".join(f"{compact(shape)} {us:.2f}" for us, shape in timed[1:4]),
+                flush=True,
+            )
+            results.append(
+                {
+                    "format": format,
+                    "shape": name,
+                    "tokens": n_tokens,
+                    "bytes": n_bytes,
+                    "default_us": default_us,
+                    "other_us": other,
+                    "timed": [[round(us, 3), dataclasses.astuple(shape)] for us, shape in timed],
+                }
+            )
+    return results
+
+
+def compact(shape: VectorShape | TileShape) -> str:
+    return "/".join(str(int(value)) for value in dataclasses.astuple(shape))
+
+
+def matrix_dispatches(
+    bench: Bench, format: str, n_rows: int, columns: int, n_tokens: int, shape: TileShape | None
+) -> list[Dispatch]:
+    kind = BY_NAME[format]
+    n_bytes = kind.matrix_bytes(n_rows, columns)
+    at, activation = bench.lowering(n_tokens)
+    products.tile_shape = (lambda *_: shape) if shape else tile_shape
+    x, y = activation(columns), Place(bench.y, 0, n_rows * n_tokens)
+    for offset in bench.copies(n_bytes)[:8]:
+        products._cooperative_product(
+            at,
+            x,
+            products.Matrix(kind, Place(bench.weights, offset, n_bytes // 4, True), n_rows, columns),
+            y,
+            None,
+            None,
+        )
+    return at.dispatches
+
+
+def matrices(bench: Bench, formats: Sequence[str], sizes: Sequence[tuple[int, int]], n_tokens: int) -> list[Any]:
+    results = []
+    most = bench.device.shared_memory_bytes
+    for format in formats:
+        for n_rows, columns in sizes:
+            shapes = [shape for shape in TILES if shape.shared_bytes() <= most and shape.n < 2 * n_tokens]
+            lowered = [matrix_dispatches(bench, format, n_rows, columns, n_tokens, shape) for shape in shapes]
+            usable = bench.compile([dispatches[-1] for dispatches in lowered])
+            half_us = bench.time(lowered[0][:1] * 8)
+            timed = []
+            for shape, dispatches, good in zip(shapes, lowered, usable, strict=True):
+                if good:
+                    timed.append((bench.time(dispatches[1:]), shape))
+            timed.sort(key=lambda item: item[0])
+            us, shape = timed[0]
+            flops = 2 * n_rows * columns * n_tokens
+            print(
+                f"{format:7} {n_rows:6}x{columns:5} x{n_tokens}: {flops / us / 1e6:6.1f} TFLOP/s {us:8.1f} us "
+                f"(to float16 {half_us:.1f})  {compact(shape)}; then "
+                + ", ".join(f"{compact(shape)} {us:.1f}" for us, shape in timed[1:4]),
+                flush=True,
+            )
+            results.append(
+                {
+                    "format": format,
+                    "rows": n_rows,
+                    "columns": columns,
+                    "tokens": n_tokens,
+                    "half_us": half_us,
+                    "timed": [[round(us, 3), dataclasses.astuple(shape)] for us, shape in timed],
+                }
+            )
+    return results
+
+
+def random_rows(rng: np.random.Generator, type: GGMLType, n_rows: int, columns: int) -> np.ndarray:
+    """Rows of a type with scales of a sensible size."""
+    name = type.name.lower()
+    if name in ("f32", "f16", "bf16"):
+        values = rng.standard_normal((n_rows, columns)).astype(np.float16 if name == "f16" else np.float32)
+        if name == "bf16":
+            values = (values.view(np.uint32) >> 16).astype(np.uint16)
+        return values.view(np.uint8)
+    columns_of = 256 if FORMATS[type].scales == "super" else 32
+    blocks = rng.integers(0, 256, (n_rows * columns // columns_of, row_bytes(type, columns_of)), dtype=np.uint8)
+    for offset in FLOAT16.get(name, []):
+        blocks[:, offset : offset + 2] = rng.uniform(0.001, 0.02, (len(blocks), 1)).astype(np.float16).view(np.uint8)
+    if name == "mxfp4":
+        blocks[:, 0] = rng.integers(118, 126, len(blocks))
+    return blocks.reshape(n_rows, -1)
+
+
+def check(bench: Bench, cooperative: bool) -> bool:
+    """Every format through every kernel, against NumPy; normalized mean squared errors."""
+    rng = np.random.default_rng(1)
+    n_rows, columns = 200, 1024
+    good = True
+    for type, kind in FORMATS.items():
+        data = random_rows(rng, type, n_rows, columns)
+        numbers = dequantize(data, type)
+        weights = Weights(bench.device)
+        n_blocks = n_rows * kind.row_blocks(columns)
+        part = data if kind.dense else Packing(kind, n_blocks, data, kind.matrix_bytes(n_rows, columns))
+        (place,) = weights.put("w", lambda part=part: [part])
+        weights.finish()
+        matrix = products.Matrix(kind, place, n_rows, columns)
+        errors: dict[str, float] = {}
+        tiles = [shape for shape in TILES if shape.shared_bytes() <= bench.device.shared_memory_bytes]
+        runs: list[tuple[str, int, Any]] = [("float", 1, None), ("float", 7, None)]
+        runs += [] if kind.dense else [("int8", 1, None), ("int8", 5, None)]
+        runs += [("tiles", 40, None)]
+        if cooperative:
+            runs += [
+                (f"cooperative {compact(shape)}", 100, shape)
+                for shape in (tiles if type.name == "Q4_0" else tiles[1:2])
+            ]
+        for label, n_tokens, tile in runs:
+            x_values = bench.read(bench.x, 4 * columns * n_tokens).view(np.float32).reshape(n_tokens, columns)
+            at, activation = bench.lowering(n_tokens, label == "int8")
+            x, y = activation(columns), Place(bench.y, 0, n_rows * n_tokens)
+            products.vector_shape, products.tile_shape = vector_shape, (lambda *_, tile=tile: tile)
+            products.SHARED_X_BYTES = 16384
+            if label in ("float", "int8"):
+                products.vector_product(at, x, [matrix], [y], [None])
+            elif label == "tiles":
+                products._tiled_product(at, x, matrix, y, None, None)
+            else:
+                products._cooperative_product(at, x, matrix, y, None, None)
+            try:
+                bench.time(at.dispatches, 1)
+            except BackendError as error:
+                print(f"{kind.name} {label}: {error}")
+                good = False
+                continue
+            actual = bench.read(bench.y, 4 * n_rows * n_tokens).view(np.float32).reshape(n_tokens, n_rows)
+            expected = x_values @ numbers.T
+            nmse = float(np.mean((actual - expected) ** 2) / np.mean(expected**2))
+            errors[label] = max(errors.get(label, 0.0), nmse if np.isfinite(nmse) else 1e9)
+        limits = {label: 1e-10 if label in ("float", "tiles") else 1e-4 for label in errors}
+        wrong = [label for label, value in errors.items() if value > limits[label]]
+        good = good and not wrong
+        shown = ", ".join(f"{label} {value:.1e}" for label, value in errors.items())
+        print(f"{kind.name:7} {'WRONG: ' + ', '.join(wrong) if wrong else 'right'}  ({shown})", flush=True)
+        weights.close()
+    return good
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", type=Path, help="write all measurements to a file")
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--driver", default="native")
+    parser.add_argument("--formats", default="q4_0,q4_k,q6_k,q8_0", help="those whose workgroups are tried out")
+    parser.add_argument("--quick", action="store_true", help="one small shape of each kind, for a look without a GPU")
+    parser.add_argument("--only", choices=["check", "vectors", "matrices"])
+    arguments = parser.parse_args()
+    formats = arguments.formats.split(",")
+    with open_device(arguments.driver, arguments.device) as device:
+        cooperative = any(
+            (s.m, s.n, s.k, s.a, s.c) == (16, 16, 16, "float16", "float32") for s in device.cooperative_matrices
+        )
+        print(f"{device.name}, {device.description.vulkan_driver}; cooperative matrices: {cooperative}", flush=True)
+        quick = arguments.quick
+        bench = Bench(device, (32 << 20) if quick else (1 << 30), 16384, 100 if quick else 512)
+        report: dict[str, Any] = {"device": device.name}
+
+        def save() -> None:
+            if arguments.json:
+                arguments.json.write_text(json.dumps(report) + "\n")
+
+        if arguments.only in (None, "check"):
+            report["right"] = check(bench, cooperative)
+        if arguments.only in (None, "vectors"):
+            names = ["1b o"] if quick else list(SHAPES)
+            print("\nfew rows: lanes/groups/rows/unroll/prefetch", flush=True)
+            report["vectors"] = vectors(bench, formats, names, 1, not quick)
+            if not quick:
+                rest = [name for name in BY_NAME if name not in formats]
+                report["vectors"] += vectors(bench, rest, ["1b gate+up", "8b down"], 1, False)
+                for n_tokens in (2, 4, 8):
+                    report["vectors"] += vectors(bench, formats[:2], ["1b gate+up", "8b down"], n_tokens, True)
+            save()
+        if cooperative and arguments.only in (None, "matrices"):
+            print("\nmany rows: m/n/subgroups m/subgroups n/stages", flush=True)
+            report["matrices"] = matrices(bench, [*formats, "f16"], MATMUL[:1] if quick else MATMUL, 512)
+            for n_tokens in () if quick else (16, 32, 64, 128, 256):
+                report["matrices"] += matrices(bench, formats[:1], MATMUL[1:2], n_tokens)
+            save()
+        sys.exit(0 if report.get("right", True) else 1)
+
+
+if __name__ == "__main__":
+    main()

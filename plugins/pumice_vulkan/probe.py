@@ -1,0 +1,67 @@
+"""Whether a device's matrix units can be trusted: a small product in a process of its own, for drivers may crash.
+
+Run as ``python -m pumice_vulkan.probe DRIVER INDEX`` it does the product and exits with 0 if it is right.
+"""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+
+from pumice_vulkan.device import Device, MatrixShape, open_device
+
+SHAPE = MatrixShape(16, 16, 16, "float16", "float32")
+TIMEOUT_SECONDS = 60
+FIXED = 1 << 31  # a number of rows that is in the push constant itself
+
+
+def cooperative_matrices_work(device: Device) -> bool:
+    """Whether products on matrix units come out right; asked once for a device."""
+    if SHAPE not in device.cooperative_matrices or "float16" not in device.features:
+        return False
+    return _probe(device.description.driver, device.description.index)
+
+
+@functools.cache
+def _probe(driver: str, index: int) -> bool:
+    command = [sys.executable, "-m", "pumice_vulkan.probe", driver, str(index)]
+    try:
+        return subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS).returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+
+
+def product_is_right(device: Device) -> bool:
+    """``x @ w.T`` of random float16 matrices, with edges that are no whole tiles, against NumPy."""
+    from pumice_vulkan.shaders import shader
+
+    rng = np.random.default_rng(0)
+    n_rows, n_tokens, n_columns = 72, 40, 96
+    w = rng.standard_normal((n_rows, n_columns)).astype(np.float16)
+    x = rng.standard_normal((n_tokens, n_columns)).astype(np.float16)
+    step = device.new_buffer(64, host=True)
+    buffers = [device.new_buffer(array.nbytes, host=True) for array in (x, w)]
+    for buffer, array in zip(buffers, (x, w), strict=True):
+        buffer.contents[:] = array.view(np.uint8).reshape(-1)
+    y = device.new_buffer(4 * n_rows * n_tokens, host=True)
+    constants = [4 * device.subgroup_size, n_columns // 8, 0, 64, 64, 2, 2, 2]
+    pipeline = device.new_pipeline(shader("matmul_cooperative.f16"), 6, 32, constants, full_subgroups=True)
+    command = device.new_command_buffer()
+    encoder = command.encoder()
+    encoder.set_pipeline(pipeline)
+    for i, buffer in enumerate([step, *buffers, y, y, y]):
+        encoder.set_buffer(i, buffer)
+    encoder.set_bytes(np.array([FIXED | n_tokens, 0, 0, 0, 0, 0, n_rows, n_columns], np.uint32))
+    encoder.dispatch_threadgroups(-(-n_rows // 64), -(-n_tokens // 64))
+    encoder.end()
+    command.commit_and_wait()
+    actual = y.contents.view(np.float32).reshape(n_tokens, n_rows)
+    return np.allclose(actual, x.astype(np.float32) @ w.astype(np.float32).T, rtol=1e-3, atol=1e-2)
+
+
+if __name__ == "__main__":
+    with open_device(sys.argv[1], int(sys.argv[2])) as device:
+        sys.exit(0 if product_is_right(device) else 1)
