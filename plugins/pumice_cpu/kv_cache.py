@@ -22,7 +22,7 @@ BLOCK = 32  # columns that GGML gives one scale
 
 # How kernels/attention.py divides its work.
 ROWS = 128  # queries of a key head that decoded keys and values are used for
-CHUNK = 64  # positions decoded at a time
+CHUNK = 64  # positions decoded at a time, at most
 PART = 256  # positions that a thread takes at a time where there is but one token
 
 _CODE_BITS = {"f32": 32, "f16": 16, "q8_0": 8, "q4_0": 4}

@@ -23,6 +23,7 @@ from pumice_cpu.simd import (
     max_lanes,
     maximum,
     minimum,
+    prefetch,
     put_f16,
     put_f32,
     put_u8,
@@ -34,6 +35,8 @@ from pumice_cpu.simd import (
     to_f32,
     truncate_to_i32,
 )
+
+AHEAD = 2  # tiles between what is decoded and what is fetched: mostly those of the next positions
 
 # --- encoding a block of 32 float32 as gguf.quants does: 32 bytes of codes; its scale is the result
 
@@ -215,23 +218,28 @@ _READ = {"f32": _read_f32, "f16": _read_f16, "q8_0": _read_q8, "q4_0": _read_q4}
 _GET = {"f32": _get_f32, "f16": _get_f16, "q8_0": _get_q8, "q4_0": _get_q4}
 
 
-def tile_reader(kv_type: str) -> Any:
+def tile_reader(kv_type: str, cells: str) -> Any:
     """A function that decodes one head at 16 positions, of which the first is a multiple of 16, to ``y [dim, 16]``.
 
-    Only positions from ``first`` up to ``end`` need be cells in use; blocks of others are not touched.
+    Where ``cells`` is ``tiles``, blocks are whole tiles, and what is in the tile of the positions is decoded. Else the
+    cells of positions from ``first`` up to ``end`` are decoded one by one, and the others are zero.
     """
     read, get = _READ[kv_type], _GET[kv_type]
 
     @inline
     def read_tile(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
-        if block_size % 16 == 0:
-            read(head + (cell_of(table, position, block_size) >> 4) * tile_bytes, y, dim, unit)
-        else:  # the positions are not neighbours in the cache
-            for i in range(16):
-                inside = first <= position + i and position + i < end
-                cell = cell_of(table, position + i, block_size) if inside else np.int64(0)
-                for column in range(dim):
-                    value = get(head + (cell >> 4) * tile_bytes, cell & 15, column, dim, unit)
-                    put_f32(y + 64 * column + 4 * i, value if inside else np.float32(0))
+        place = head + (cell_of(table, position, block_size) >> 4) * tile_bytes
+        for line in range(0, tile_bytes, 64):
+            prefetch(place + AHEAD * tile_bytes + line)
+        read(place, y, dim, unit)
 
-    return read_tile
+    @inline
+    def read_cells(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):
+        for i in range(16):
+            inside = first <= position + i and position + i < end
+            cell = cell_of(table, position + i, block_size) if inside else np.int64(0)
+            for column in range(dim):
+                value = get(head + (cell >> 4) * tile_bytes, cell & 15, column, dim, unit)
+                put_f32(y + 64 * column + 4 * i, value if inside else np.float32(0))
+
+    return read_tile if cells == "tiles" else read_cells

@@ -6,11 +6,12 @@ from typing import Any
 
 from pumice.plugin import KVState, Node, Tensor
 from pumice_cpu.isa import current
-from pumice_cpu.kv_cache import CHUNK, PART, ROWS, Cells, KVCache
+from pumice_cpu.kv_cache import CELLS, CHUNK, PART, ROWS, Cells, KVCache
 from pumice_cpu.lower.rule import BLOCK_TABLES, N_SEQS, POSITIONS, SEQ_STARTS, Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
 _ALL_POSITIONS = 1 << 40
+_LOG2_E = 1.4426950408889634
 
 
 def _claims(node: Node) -> bool:
@@ -35,21 +36,23 @@ def _attention(at: Lowering, node: Node) -> None:
     group = n_head // state.n_head_kv
     values: Cells | None = cache.values
     one_token = at.is_single(q)
-    n_rows = _rows_in_registers(group) if one_token else current().tokens
-    v_width = -(-v_dim // 32) * 32
+    n_rows = min(4, current().tokens) if one_token else current().tokens  # one token: the heads of a group
+    k_width, v_width = -(-k_dim // 32) * 32, -(-v_dim // 32) * 32
+    scale, softcap = node.attrs["scale"], node.attrs["softcap"]
+    cells = "tiles" if at.limits.block_size % CELLS == 0 else "any"
     split = _split(at, state, n_head, v_width) if one_token else {"part_size": _ALL_POSITIONS, "partial": 0}
     at.add(
-        f"attention.attend:{at.limits.kv_type}:{n_rows}",
+        f"attention.attend:{at.limits.kv_type}:{n_rows}:{cells}:{'capped' if softcap else 'plain'}",
         **_where(at, state),
-        **_scratch(at, k_dim, v_width, n_rows),
+        **_scratch(at, k_dim, k_width, v_width, n_rows),
         **split,
         q=at.address(q),
         y=at.address(node.output),
         sinks=0 if sinks is None else at.address(sinks),
         n_head=n_head,
         group=group,
-        scale=float_bits(node.attrs["scale"]),
-        softcap=float_bits(node.attrs["softcap"]),
+        scale=float_bits(scale / softcap if softcap else scale * _LOG2_E),
+        cap=float_bits(softcap * _LOG2_E),
         window=state.window,
         key_cache=cache.keys.address,
         k_head_bytes=cache.keys.head_bytes,
@@ -61,7 +64,10 @@ def _attention(at: Lowering, node: Node) -> None:
         v_tile_bytes=values.tile_bytes if values else 0,
         v_dim=v_dim,
         v_unit=values.unit if values else 0,
+        chunk_size=CHUNK // 2 if one_token else CHUNK,
+        k_width=k_width,
         v_width=v_width,
+        at_once=n_rows,
     )
     if one_token:
         at.add(
@@ -104,14 +110,6 @@ def _where(at: Lowering, state: KVState) -> dict[str, int]:
     }
 
 
-def _rows_in_registers(group: int) -> int:
-    """For one token, whose rows are the query heads of a key head."""
-    n_rows = 1
-    while n_rows < group and n_rows < current().tokens:
-        n_rows *= 2
-    return n_rows
-
-
 def _split(at: Lowering, state: KVState, n_head: int, v_width: int) -> dict[str, int]:
     """The positions of one token in parts, so that all threads have work with any number of heads."""
     n_positions = min(state.window + PART, at.limits.n_ctx) if state.window else at.limits.n_ctx
@@ -119,16 +117,18 @@ def _split(at: Lowering, state: KVState, n_head: int, v_width: int) -> dict[str,
     return {"part_size": PART, "partial": at.scratch_memory("partial", 4 * n_parts * n_head * (v_width + 16))}
 
 
-def _scratch(at: Lowering, k_dim: int, v_width: int, n_rows: int) -> dict[str, int]:
+def _scratch(at: Lowering, k_dim: int, k_width: int, v_width: int, n_rows: int) -> dict[str, int]:
     """Memory of each thread, in float32; the last thread's too may be read one vector of columns beyond its end."""
     sizes: dict[str, Any] = {
-        "queries": ROWS * k_dim,
+        "queries": ROWS * k_width,
         "keys": CHUNK * k_dim,
         "columns": 16 * v_width,
         "values": CHUNK * v_width,
         "outputs": ROWS * v_width,
-        "state": 32 * ROWS,
         "weights": n_rows * (CHUNK + 16),
+        "sums": 16 * ROWS,
+        "maxima": 16 * ROWS,
+        "places": 2 * ROWS,
     }
     return {
         name: at.scratch_memory(f"attention {name}", 4 * at.pool.n_threads * size + 1024)
