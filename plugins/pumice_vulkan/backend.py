@@ -59,7 +59,7 @@ class VulkanBackend(Backend):
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         from pumice_vulkan.program import DeviceProgram
 
-        return DeviceProgram(self._open(), segment, plan, limits)
+        return DeviceProgram(self._open(), segment, limits)
 
     def close(self) -> None:
         if self._shared is not None:

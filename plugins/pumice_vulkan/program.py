@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Limits, MemoryPlan, Program, Segment, Tensor, concrete
+from pumice.plugin import Batch, Limits, Program, Segment, Tensor, concrete, plan_memory
 from pumice_vulkan.device import CommandBuffer, Device, Encoder
+from pumice_vulkan.fuse import fuse
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
@@ -38,9 +39,11 @@ class DeviceProgram(Program):
     the device, and finds the results in another.
     """
 
-    def __init__(self, shared: Shared, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
+    def __init__(self, shared: Shared, segment: Segment, limits: Limits) -> None:
         self._shared = shared
         self._segment = segment
+        self._fused = fuse(segment)
+        plan = plan_memory(self._fused, limits.n_batch, limits.n_outputs)
         self._limits = limits
         device = shared.device
         self._inputs = [tensor for tensor in segment.inputs if tensor.name not in STEP_INPUTS]
@@ -107,7 +110,7 @@ class DeviceProgram(Program):
         from pumice_vulkan.lower import RULES
 
         at = Lowering(self._memory, *bucket)
-        for node in self._segment.nodes:
+        for node in self._fused.nodes:
             RULES[node.op].lower(at, node)
         return at.dispatches
 

@@ -1,0 +1,161 @@
+"""The fusion pass: nodes that one kernel can compute together become one group.
+
+A group takes the place of its last node. Its nodes still have places of their own in the memory plan, all of them from
+the first to the last, so that a group can also be lowered node by node.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from pumice.plugin import Node, Segment, Tensor, Weight
+
+GROUP, DEFERRED = "group", "deferred"  # operations of nodes that stand for a group, and for its parts before the last
+MOST_PRODUCTS = 3
+
+
+@dataclass(eq=False)
+class Group:
+    """Nodes in order, and which kernels they become: a name in ``lower.groups``."""
+
+    kind: str
+    nodes: list[Node] = field(default_factory=list)
+
+
+def fuse(segment: Segment) -> Segment:
+    """The segment with groups; what goes in and out stays."""
+    return Segment(segment.backend, _schedule(segment.nodes, _groups(segment)), segment.inputs, segment.outputs)
+
+
+class _Uses:
+    """Which nodes use a value, and which made it, through reshapes."""
+
+    def __init__(self, segment: Segment) -> None:
+        self.maker = {node.output: node for node in segment.nodes}
+        self._users: dict[Tensor, list[Node]] = {}
+        self._kept = set(segment.outputs)
+        for node in segment.nodes:
+            for tensor in dict.fromkeys(node.operands()):
+                self._users.setdefault(tensor, []).append(node)
+
+    def of(self, tensor: Tensor) -> list[Node] | None:
+        """The users of a value, or None if it is also wanted outside."""
+        return None if tensor in self._kept else self._users.get(tensor, [])
+
+    def only(self, tensor: Tensor) -> Node | None:
+        users = self.of(tensor)
+        return users[0] if users is not None and len(users) == 1 else None
+
+
+def _groups(segment: Segment) -> list[Group]:
+    uses = _Uses(segment)
+    taken: set[Node] = set()
+    groups = []
+    for match in (_gated, _normed, _residual, _attend):
+        for node in segment.nodes:
+            found = match(node, uses)
+            if found is not None and not taken & set(found.nodes):
+                taken |= set(found.nodes)
+                groups.append(found)
+    return groups
+
+
+def _normed(node: Node, uses: _Uses) -> Group | None:
+    """An RMS norm that only products use."""
+    users = uses.of(node.output)
+    if not _is_whole_norm(node) or not users or len(users) > MOST_PRODUCTS:
+        return None
+    if any(user.op != "linear" or user.inputs[0] is not node.output for user in users):
+        return None
+    return Group("normed", [node, *users])
+
+
+def _gated(node: Node, uses: _Uses) -> Group | None:
+    """``silu(norm(x) @ gate.T) * (norm(x) @ up.T)``."""
+    normed = _normed(node, uses)
+    if normed is None or len(normed.nodes) != 3:
+        return None
+    for gate, up in (normed.nodes[1:], normed.nodes[:0:-1]):
+        silu = uses.only(gate.output)
+        product = uses.only(silu.output) if silu is not None and silu.op == "silu" else None
+        if product is None or product.op != "mul" or gate.inputs[2] is not None or up.inputs[2] is not None:
+            continue
+        if uses.only(up.output) is product and {*product.inputs} == {silu.output, up.output} and _alike(gate, up):  # type: ignore[union-attr]
+            return Group("gated", [node, gate, up, silu, product])  # type: ignore[list-item]
+    return None
+
+
+def _residual(node: Node, uses: _Uses) -> Group | None:
+    """A product that is added to something of its shape."""
+    add = uses.only(node.output) if node.op == "linear" else None
+    if add is None or add.op != "add" or any(tensor.shape != node.output.shape for tensor in add.operands()):
+        return None
+    if add.inputs[0] is add.inputs[1] or len(node.output.shape) != 2:
+        return None
+    return Group("residual", [node, add])
+
+
+def _attend(node: Node, uses: _Uses) -> Group | None:
+    """Rotated queries and keys, and the attention that they are for."""
+    if node.op != "attention":
+        return None
+    q, k = (uses.maker.get(tensor) if tensor is not None else None for tensor in node.inputs[:2])
+    if q is None or k is None or (q.op, k.op) != ("rope", "rope") or uses.only(k.output) is not node:
+        return None
+    if q.attrs != k.attrs or q.inputs[1:] != k.inputs[1:] or node.inputs[2] is None or uses.only(q.output) is not node:
+        return None
+    return Group("attend", [q, k, node])
+
+
+def _is_whole_norm(node: Node) -> bool:
+    """An RMS norm of whole rows, with a weight."""
+    x, weight = (*node.inputs, None)[:2]
+    return node.op == "rms_norm" and x is not None and len(x.shape) == 2 and isinstance(weight, Weight)
+
+
+def _alike(first: Node, second: Node) -> bool:
+    a, b = first.inputs[1], second.inputs[1]
+    return isinstance(a, Weight) and isinstance(b, Weight) and a.type == b.type and a.shape == b.shape
+
+
+def _schedule(nodes: Sequence[Node], groups: Sequence[Group]) -> list[Node]:
+    """Nodes and groups in an order in which they can run, as near to the old one as possible."""
+    place = {node: index for index, node in enumerate(nodes)}
+    unit_of: dict[Node, Group] = {node: group for group in groups for node in group.nodes}
+    units = list(dict.fromkeys(unit_of.get(node) or Group("", [node]) for node in nodes))
+    unit_of = {node: unit for unit in units for node in unit.nodes}
+    maker = {node.output: unit_of[node] for node in nodes}
+    needs = {
+        unit: {maker[tensor] for node in unit.nodes for tensor in node.operands() if tensor in maker} - {unit}
+        for unit in units
+    }
+    users: dict[Group, list[Group]] = {unit: [] for unit in units}
+    for unit, needed in needs.items():
+        for other in needed:
+            users[other].append(unit)
+    ready = [(max(place[node] for node in unit.nodes), i) for i, unit in enumerate(units) if not needs[unit]]
+    number = {unit: i for i, unit in enumerate(units)}
+    heapq.heapify(ready)
+    done: list[Node] = []
+    while ready:
+        _, index = heapq.heappop(ready)
+        unit = units[index]
+        done += _as_nodes(unit)
+        for user in users[unit]:
+            needs[user].discard(unit)
+            if not needs[user]:
+                heapq.heappush(ready, (max(place[node] for node in user.nodes), number[user]))
+    assert sum(len(unit.nodes) for unit in units if not needs[unit]) == len(nodes), "groups need each other"
+    return done
+
+
+def _as_nodes(unit: Group) -> list[Node]:
+    if not unit.kind:
+        return unit.nodes
+    *parts, last = unit.nodes
+    deferred = [Node(DEFERRED, node.inputs, node.output, {}, node.layer) for node in parts]
+    tensors = dict.fromkeys(tensor for node in unit.nodes for tensor in (*node.operands(), node.output))
+    del tensors[last.output]
+    return [*deferred, Node(GROUP, tuple(tensors), last.output, {"group": unit}, last.layer)]
