@@ -39,6 +39,8 @@ from pumice_vulkan.tuning import TileShape, VectorShape, tile_shape, vector_shap
 
 # Name: rows of each matrix, columns; whether an RMS norm comes first, and whether two matrices are gate and up.
 SHAPES = {
+    "nothing": ([16], 2048, False, False),
+    "nothing+norm": ([16], 2048, True, False),
     "1b qkv": ([2048, 512, 512], 2048, True, False),
     "1b o": ([2048], 2048, False, False),
     "1b gate+up": ([8192, 8192], 2048, True, True),
@@ -58,7 +60,6 @@ TILES = [
     TileShape(128, 64, 2, 2),
     TileShape(128, 64, 4, 2),
     TileShape(64, 128, 2, 2),
-    TileShape(64, 128, 2, 4),
     TileShape(128, 128, 2, 2),
     TileShape(128, 128, 2, 2, 1),
     TileShape(128, 128, 4, 2),
@@ -66,7 +67,8 @@ TILES = [
     TileShape(128, 128, 2, 4),
     TileShape(128, 256, 2, 4, 1),
     TileShape(256, 128, 4, 2, 1),
-    TileShape(128, 256, 4, 4, 1),
+    TileShape(256, 64, 4, 1),
+    TileShape(256, 64, 4, 2),
 ]
 FLOAT16 = {"q4_0": [0], "q4_1": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q8_0": [0], "q2_k": [80, 82], "q3_k": [108]}
 FLOAT16 |= {"q4_k": [0, 2], "q5_k": [0, 2], "q6_k": [208], "iq4_nl": [0], "iq4_xs": [0]}
@@ -138,7 +140,28 @@ class Bench:
         n = max(1, min(self.weights.n_bytes // size, 100))
         return [i * size // 4 for i in range(n)]
 
-    def time(self, dispatches: Sequence[Dispatch], runs: int = 3) -> float:
+    def warm_up(self, dispatches: Sequence[Dispatch], seconds: float = 0.1) -> None:
+        """Keep the device busy until its clocks are up."""
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            self.time(dispatches[:20])
+
+    def copy_speed(self) -> float:
+        """GB a second, read and written, of a copy within the device."""
+        size = self.weights.n_bytes // 512 * 256
+        command = self.device.new_command_buffer(timestamps=2)
+        encoder = command.encoder()
+        encoder.timestamp(0)
+        encoder.copy_buffer(self.weights, 0, self.weights, size, size)
+        encoder.barrier()
+        encoder.copy_buffer(self.weights, 0, self.weights, size, size)
+        encoder.timestamp(1)
+        encoder.end()
+        for _ in range(5):
+            command.commit_and_wait()
+        return 4 * size / command.timestamps()[1] / 1e3
+
+    def time(self, dispatches: Sequence[Dispatch], runs: int = 4) -> float:
         """Microseconds of one dispatch, each behind a barrier."""
         command = self.device.new_command_buffer(timestamps=2)
         encoder = command.encoder()
@@ -243,6 +266,7 @@ def vectors(bench: Bench, formats: Sequence[str], names: Sequence[str], n_tokens
             firsts = [vector_dispatches(bench, format, name, shape, n_tokens, most_copies=1)[0][0] for shape in shapes]
             usable = bench.compile(firsts)
             timed = []
+            bench.warm_up(firsts[:1] * 20)
             for shape, good in zip(shapes, usable, strict=True):
                 if good:
                     dispatches, n_bytes = vector_dispatches(bench, format, name, shape, n_tokens)
@@ -308,6 +332,7 @@ def matrices(bench: Bench, formats: Sequence[str], sizes: Sequence[tuple[int, in
             shapes = [shape for shape in TILES if shape.shared_bytes() <= most and shape.n < 2 * n_tokens]
             lowered = [matrix_dispatches(bench, format, n_rows, columns, n_tokens, shape) for shape in shapes]
             usable = bench.compile([dispatches[-1] for dispatches in lowered])
+            bench.warm_up(lowered[0])
             half_us = bench.time(lowered[0][:1] * 8)
             timed = []
             for shape, dispatches, good in zip(shapes, lowered, usable, strict=True):
@@ -430,6 +455,7 @@ def main() -> None:
             if arguments.json:
                 arguments.json.write_text(json.dumps(report) + "\n")
 
+        print(f"copies {bench.copy_speed():.0f} GB/s, read and written", flush=True)
         if arguments.only in (None, "check"):
             report["right"] = check(bench, cooperative)
         if arguments.only in (None, "vectors"):
