@@ -21,6 +21,7 @@ print(kernel_assembly(function_of("linear.matmul:q4_0:2")))
 
 #: What the product of int8 with int8 must be made of, and the registers that must not occur.
 INSTRUCTIONS = {
+    "avx512bf16": (r"vpdpbusd\s.*%zmm", None),
     "avx512vnni": (r"vpdpbusd\s.*%zmm", None),
     "avx512": (r"vpmaddubsw\s.*%zmm", "vpdpbusd"),
     "avxvnni": (r"\{vex\}\s+vpdpbusd\s.*%ymm", "%zmm"),
