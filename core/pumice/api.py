@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Architecture, HParams
+from pumice.backend import KernelTime
 from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
 from pumice.engine import Engine, FinishReason, Request, Runner, Timings
@@ -221,6 +222,12 @@ class Model:
     def bench_generation(self, n_tokens: int, depth: int = 0) -> float:
         """Seconds to compute ``n_tokens`` random tokens one at a time after ``depth`` others, which are not timed."""
         return self._bench(n_tokens, 1, depth)
+
+    def bench_profile(self) -> list[KernelTime]:
+        """Times of the kernels of the last step, by name, the longest first; empty where no backend can tell."""
+        with self._lock:
+            self._check_open()
+            return self._runner.profile()
 
     def _bench(self, n_tokens: int, n_batch: int, depth: int) -> float:
         import numpy as np

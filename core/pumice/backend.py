@@ -56,6 +56,15 @@ class Batch:
     block_tables: Mapping[int, Int32Array]  # attention window -> [n_seqs, blocks of the longest sequence]
 
 
+@dataclass(frozen=True)
+class KernelTime:
+    """Time that a device spent on a kernel, or on several of one name."""
+
+    name: str
+    count: int
+    microseconds: float
+
+
 class Program(ABC):
     """A compiled segment. All its memory is allocated when it is made; ``run`` allocates none."""
 
@@ -71,6 +80,10 @@ class Program(ABC):
     @abstractmethod
     def memory(self) -> dict[str, int]:
         """Bytes held, by purpose: ``weights``, ``kv_cache``, ``activations``."""
+
+    def profile(self) -> list[KernelTime]:
+        """Times of the kernels of the last step, which may be run again for it; empty where they are not known."""
+        return []
 
     def close(self) -> None:
         """Release memory and devices; the program is not run again."""

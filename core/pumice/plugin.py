@@ -2,7 +2,7 @@
 
 from pumice.architecture import Architecture, HParams, positive
 from pumice.arena import Arena
-from pumice.backend import Backend, Batch, DeviceInfo, Limits, NoOptions, Program
+from pumice.backend import Backend, Batch, DeviceInfo, KernelTime, Limits, NoOptions, Program
 from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize, row_bytes
 from pumice.graph import (
@@ -38,6 +38,7 @@ __all__ = [
     "HParams",
     "Input",
     "KVState",
+    "KernelTime",
     "Limits",
     "MemoryPlan",
     "ModelError",

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Limits, Program, Segment, Tensor, concrete, plan_memory
+from pumice.plugin import Batch, KernelTime, Limits, Program, Segment, Tensor, Weight, concrete, plan_memory
 from pumice_vulkan.device import CommandBuffer, Device, Encoder
 from pumice_vulkan.fuse import fuse
 from pumice_vulkan.kernels import Kernels
@@ -70,6 +70,7 @@ class DeviceProgram(Program):
             int8=shared.int8,
             cooperative=shared.cooperative,
         )
+        shared.weights.expect(_weight_bytes(segment))
         self._lowered = {bucket: self._lower(bucket) for bucket in reversed(_buckets(limits))}
         shared.weights.finish()
         self._recorded: dict[Bucket, CommandBuffer] = {}
@@ -87,6 +88,20 @@ class DeviceProgram(Program):
         self._command_buffer(bucket).commit_and_wait()
         self._last = bucket
         return {tensor.name: self._result(tensor, n_tokens, n_outputs) for tensor in self._segment.outputs}
+
+    def profile(self) -> list[KernelTime]:
+        """Runs the last step once more; recurrent states go on from there."""
+        if self._last is None:
+            return []
+        dispatches = self._lowered[self._last]
+        command = self._shared.device.new_command_buffer(len(dispatches) + 1)
+        self._record(command.encoder(), self._last, timestamps=True)
+        command.commit_and_wait()
+        command.commit_and_wait()
+        times = command.timestamps()
+        command.close()
+        spans = [after - before for before, after in zip(times, times[1:], strict=False)]
+        return [KernelTime(each.label, 1, span) for each, span in zip(dispatches, spans, strict=True)]
 
     @property
     def memory(self) -> dict[str, int]:
@@ -125,17 +140,21 @@ class DeviceProgram(Program):
             self._recorded[bucket] = command
         return self._recorded[bucket]
 
-    def _record(self, encoder: Encoder, bucket: Bucket) -> None:
+    def _record(self, encoder: Encoder, bucket: Bucket, timestamps: bool = False) -> None:
         activations = self._memory.activations
         encoder.copy_buffer(self._upload, 0, self._step, 0, self._step.n_bytes)
         for tensor in self._inputs:
             n_bytes, target = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
             encoder.copy_buffer(self._upload, self._input_places[tensor], activations.buffer, target, n_bytes)
         encoder.barrier()
-        for dispatch in self._lowered[bucket]:
+        if timestamps:
+            encoder.timestamp(0)
+        for index, dispatch in enumerate(self._lowered[bucket], 1):
             if dispatch.barrier:
                 encoder.barrier()
             encode(encoder, self._shared.kernels, dispatch)
+            if timestamps:
+                encoder.timestamp(index)
         encoder.barrier()
         for tensor in self._segment.outputs:
             n_bytes, source = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
@@ -163,6 +182,17 @@ def _buckets(limits: Limits) -> list[Bucket]:
     while sizes[-1] < limits.n_batch:
         sizes.append(min(2 * sizes[-1], limits.n_batch))
     return sorted({(n, m) for n in sizes for m in (1, min(n, limits.n_outputs))})
+
+
+def _weight_bytes(segment: Segment) -> int:
+    """About what the weights take; one that is used twice is there in two layouts."""
+    used = {
+        (weight.name, node.op): weight
+        for node in segment.nodes
+        for weight in node.operands()
+        if isinstance(weight, Weight)
+    }
+    return sum(weight.data.nbytes * 33 // 32 + 4096 for weight in used.values())
 
 
 def _bytes(tensor: Tensor, bucket: Bucket) -> int:

@@ -6,11 +6,14 @@ import json
 import statistics
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from pumice.cli.options import json_option, load_model, load_options, model_argument
+
+if TYPE_CHECKING:
+    from pumice.backend import KernelTime
 
 
 @click.command("bench")
@@ -23,10 +26,11 @@ from pumice.cli.options import json_option, load_model, load_options, model_argu
     "-d", "--n-depth", type=click.IntRange(min=0), default=0, show_default=True, help="Tokens in the cache before."
 )
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--profile", is_flag=True, help="Print the time of each kernel of a test's last step, on stderr.")
 @json_option
 @load_options
 def command(
-    model: str, n_prompt: int, n_gen: int, n_depth: int, repetitions: int, as_json: bool, **options: Any
+    model: str, n_prompt: int, n_gen: int, n_depth: int, repetitions: int, profile: bool, as_json: bool, **options: Any
 ) -> None:
     """Measure tokens/s of MODEL, a GGUF file, or of the demo model.
 
@@ -37,16 +41,19 @@ def command(
         options["n_ctx"] = n_depth + max(n_prompt, n_gen, 1)
     with load_model(model, options) as loaded:
         tests = [("pp", n_prompt, loaded.bench_prompt), ("tg", n_gen, loaded.bench_generation)]
-        results = [
-            {
+        results = []
+        for name, n_tokens, seconds in tests:
+            if not n_tokens:
+                continue
+            result: dict[str, Any] = {
                 "test": f"{name}{n_tokens} @ d{n_depth}" if n_depth else f"{name}{n_tokens}",
                 **measure(name, n_tokens, repetitions, partial(seconds, depth=n_depth)),
                 "backend": ",".join(loaded.backends),
                 "model": model,
             }
-            for name, n_tokens, seconds in tests
-            if n_tokens
-        ]
+            results.append(result)
+            if profile:
+                click.echo(format_profile(result["test"], loaded.bench_profile()), err=True)
     click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
 
 
@@ -59,6 +66,19 @@ def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int],
     speeds = [n_tokens / seconds(n_tokens) for _ in runs]
     stddev = statistics.stdev(speeds) if repetitions > 1 else 0.0
     return {"tokens_per_second": statistics.fmean(speeds), "stddev": stddev}
+
+
+def format_profile(test: str, kernels: list[KernelTime]) -> str:
+    """A line for each kernel: its share of the step, microseconds in all and each, how often it runs, its name."""
+    total = sum(kernel.microseconds for kernel in kernels)
+    if not total:
+        return f"{test}: no backend of this model tells the times of its kernels"
+    lines = [
+        f"{kernel.microseconds / total:6.1%} {kernel.microseconds:10.1f} us = {kernel.count:4} x "
+        f"{kernel.microseconds / kernel.count:8.2f} us  {kernel.name}"
+        for kernel in kernels
+    ]
+    return "\n".join([f"{test}: {total:.1f} us in the kernels of the last step", *lines])
 
 
 def format_results(results: list[dict[str, Any]]) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import Architecture
-from pumice.backend import Backend, Batch, Limits, Program
+from pumice.backend import Backend, Batch, KernelTime, Limits, Program
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder, KVState, RecurrentState, format_graph, place, plan_memory
@@ -118,6 +118,16 @@ class Runner:
             for purpose, n_bytes in program.memory.items():
                 total[purpose] = total.get(purpose, 0) + n_bytes
         return total
+
+    def profile(self) -> list[KernelTime]:
+        """Times of the kernels of the last step, by name, the longest first."""
+        times: dict[str, list[float]] = {}
+        for program in self._programs:
+            for kernel in program.profile():
+                count, total = times.get(kernel.name, (0, 0.0))
+                times[kernel.name] = [count + kernel.count, total + kernel.microseconds]
+        kernels = [KernelTime(name, int(count), total) for name, (count, total) in times.items()]
+        return sorted(kernels, key=lambda kernel: -kernel.microseconds)
 
     def describe(self) -> str:
         """The placed graph as text."""

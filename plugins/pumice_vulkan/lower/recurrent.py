@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Node, Tensor, concrete
+from pumice.plugin import Node, State, Tensor, concrete
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
 
@@ -14,7 +14,7 @@ LOCAL = 64
 def _state(at: Lowering, state: Tensor | None) -> Place:
     """A float32 array for each slot; kernels take it for zeros where a sequence begins."""
     states = at.memory.states
-    assert state is not None
+    assert isinstance(state, State)
     if state not in states:
         states[state] = at.memory.cache.take(4 * at.limits.n_seqs * math.prod(concrete(state.shape, 0, 0)))
     place: Place = states[state]
