@@ -5,6 +5,7 @@
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #include "common.glsl"
+#include "attention_arguments.glsl"
 #include "attention.glsl"
 
 layout(local_size_x_id = 0) in;

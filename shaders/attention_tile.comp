@@ -4,6 +4,7 @@
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
+#include "attention_arguments.glsl"
 #include "attention.glsl"
 
 layout(local_size_x = 256) in;

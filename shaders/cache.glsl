@@ -7,9 +7,12 @@
 #endif
 
 #ifndef CACHE_WRITE
-layout(std430, set = 0, binding = CACHE_BINDING) readonly buffer Cache1 { uint cache1[]; };
-layout(std430, set = 0, binding = CACHE_BINDING) readonly buffer Cache2 { uvec2 cache2[]; };
-layout(std430, set = 0, binding = CACHE_BINDING) readonly buffer Cache4 { uvec4 cache4[]; };
+#ifndef CACHE_ACCESS
+#define CACHE_ACCESS readonly
+#endif
+layout(std430, set = 0, binding = CACHE_BINDING) CACHE_ACCESS buffer Cache1 { uint cache1[]; };
+layout(std430, set = 0, binding = CACHE_BINDING) CACHE_ACCESS buffer Cache2 { uvec2 cache2[]; };
+layout(std430, set = 0, binding = CACHE_BINDING) CACHE_ACCESS buffer Cache4 { uvec4 cache4[]; };
 
 // Values 4 * quad and the next three of the row that begins at a word.
 vec4 cache_quad(uint row, uint quad, uint scale_words) {

@@ -1,13 +1,17 @@
-"""The rule for attention: store the step's keys and values, then attend."""
+"""The rule for attention: store the step's keys and values, then attend; for a lone token in one dispatch."""
 
 from __future__ import annotations
 
+import numpy as np
+
 from pumice.plugin import KVState, Node, Tensor
-from pumice_vulkan.kv_cache import CacheLayout
+from pumice_vulkan.kv_cache import BLOCK, CacheLayout
+from pumice_vulkan.lower.rope import magnitude, pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
 
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
+HEADS = 4  # that a workgroup attends with for a lone token
 PART = 128  # positions of a workgroup, where they are split
 
 
@@ -21,6 +25,11 @@ def cache_of(at: Lowering, state: KVState) -> tuple[CacheLayout, Place]:
 
 
 def _attention(at: Lowering, node: Node) -> None:
+    q, k = node.inputs[:2]
+    assert q is not None
+    assert k is not None
+    if attend_alone(at, node, q, k, None):
+        return
     _store(at, node)
     if at.n_tokens <= FEW_TOKENS:
         _attend_in_parts(at, node)
@@ -53,6 +62,50 @@ def _store(at: Lowering, node: Node) -> None:
     )
 
 
+def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
+    """Everything for a lone token, ``rope`` of q and k included; False where the kernel cannot do it."""
+    _, _, v, state, sinks = node.inputs
+    assert isinstance(state, KVState)
+    quantized = at.limits.kv_type in ("q8_0", "q4_0")
+    if at.n_tokens > 1 or v is None or (quantized and (state.k_dim % BLOCK or state.v_dim % BLOCK)):
+        return False
+    layout, cache = cache_of(at, state)
+    steps, n_head = at.memory.layout, int(q.shape[1])
+    per_key = n_head // state.n_head_kv
+    heads = min(per_key, HEADS)
+    n_groups = state.n_head_kv * -(-per_key // heads)
+    n_parts, v_quads = _n_parts(at, state), -(-state.v_dim // 4)
+    counters = at.constant(("attention counters", n_groups), lambda: np.zeros(n_groups, np.uint32))
+    partial = at.scratch("attention parts", 4 * n_head * n_parts * (4 * v_quads + 4))
+    at.dispatch(
+        f"attention_decode.{at.limits.kv_type}",
+        count=1,
+        reads=[
+            *(at.place(tensor) for tensor in (q, k, v)),
+            counters if rope is None else turns(at, rope),
+            counters if sinks is None else at.place(sinks),
+        ],
+        writes=[partial, counters, cache, at.place(node.output)],
+        push=[
+            *(steps.positions, steps.tables[state.window], at.limits.block_size),
+            *(state.n_head_kv, per_key),
+            *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
+            *(layout.v_offset, state.k_dim, state.v_dim, layout.values.head_dim, state.window),
+            *(float(node.attrs["scale"]), float(node.attrs["softcap"]), n_parts),
+            *((0, 1, 1.0) if rope is None else (rope.attrs["n_rot"], pairs(rope)[1], magnitude(rope))),
+        ],
+        constants=[PART, heads, -(-state.k_dim // 8), v_quads, sinks is not None],
+        grid=(n_parts, n_groups, 1),
+    )
+    return True
+
+
+def _n_parts(at: Lowering, state: KVState) -> int:
+    """The most parts that a token's positions can lie in."""
+    n_positions = min(at.limits.n_ctx, state.window) if state.window else at.limits.n_ctx
+    return -(-n_positions // PART) + (1 if n_positions < at.limits.n_ctx else 0)
+
+
 def _attend_in_parts(at: Lowering, node: Node) -> None:
     q, _, _, state, sinks = node.inputs
     assert q is not None
@@ -60,8 +113,7 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
     n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), int(node.output.shape[2])
     per_key = n_head // state.n_head_kv
     heads = min(per_key, 8 if k_dim <= 256 else 4)
-    n_positions = min(at.limits.n_ctx, state.window) if state.window else at.limits.n_ctx
-    n_parts = -(-n_positions // PART) + (1 if n_positions < at.limits.n_ctx else 0)
+    n_parts = _n_parts(at, state)
     v_quads = -(-v_dim // 4)
     part_words = 4 * v_quads + 4
     y = at.place(node.output)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from pumice.plugin import Node, Weight
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
+from pumice_vulkan.lower.attention import attend_alone
 from pumice_vulkan.lower.products import MOST_VECTORS, SHARED_X_BYTES, Matrix, matrix, product, use_int8, vector_product
 from pumice_vulkan.lower.rule import Lowering, Rule
 
@@ -79,7 +80,11 @@ def _residual(at: Lowering, nodes: list[Node]) -> bool:
 
 
 def _attend(at: Lowering, nodes: list[Node]) -> bool:
-    return False
+    rope_q, rope_k, attention = nodes
+    q, k = rope_q.inputs[0], rope_k.inputs[0]
+    assert q is not None
+    assert k is not None
+    return attend_alone(at, attention, q, k, rope_q)
 
 
 def _matrix(at: Lowering, linear: Node) -> Matrix:
