@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pumice.graph import MemoryPlan, Node, Segment
+    from pumice.graph import Graph, MemoryPlan, Node, Segment
 
     Int32Array = NDArray[np.int32]
     Array = NDArray[Any]
@@ -123,6 +123,10 @@ class Backend(ABC):
     @abstractmethod
     def supports(self, node: Node) -> bool:
         """Whether this backend can run ``node``: look at its ``op``, and at the ``type`` of its weights."""
+
+    def fit(self, graph: Graph, limits: Limits) -> int | None:
+        """How many of the graph's last layers, counting what follows them as one more, have room; None: no limit."""
+        return None
 
     @abstractmethod
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:

@@ -7,8 +7,9 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pumice.plugin import Backend, BackendError, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment
+from pumice.plugin import Backend, BackendError, DeviceInfo, Graph, Limits, MemoryPlan, Node, Program, Segment
 from pumice_vulkan.device import DeviceDescription, list_devices, open_device
+from pumice_vulkan.split import SplitProgram, layer_bytes, layers_that_fit, split
 
 if TYPE_CHECKING:
     from pumice_vulkan.device import Device
@@ -48,7 +49,7 @@ class VulkanBackend(Backend):
 
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
-        self._shared: Shared | None = None
+        self._opened: list[Shared] = []
 
     def supports(self, node: Node) -> bool:
         from pumice_vulkan.lower import RULES
@@ -56,28 +57,41 @@ class VulkanBackend(Backend):
         rule = RULES.get(node.op)
         return rule is not None and rule.claims(node)
 
+    def fit(self, graph: Graph, limits: Limits) -> int:
+        sizes = layer_bytes([node for node in graph.nodes if self.supports(node)], limits)
+        return layers_that_fit(sizes, [shared.device.free_memory_bytes for shared in self._open()])
+
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         from pumice_vulkan.program import DeviceProgram
 
-        return DeviceProgram(self._open(), segment, limits)
+        devices = self._open()
+        if len(devices) == 1:
+            return DeviceProgram(devices[0], segment, limits)
+        free = [shared.device.free_memory_bytes for shared in devices]
+        parts = split(segment, layer_bytes(segment.nodes, limits), free)
+        made = zip(devices, parts, strict=True)
+        return SplitProgram([DeviceProgram(shared, part, limits) for shared, part in made if part.nodes], segment)
 
     def close(self) -> None:
-        if self._shared is not None:
-            self._shared.device.close()
-            self._shared = None
+        for shared in self._opened:
+            shared.device.close()
+        self._opened = []
 
-    def _open(self) -> Shared:
+    def _open(self) -> list[Shared]:
+        if not self._opened:
+            self._opened = [self._open_one(index) for index in self.options.devices or [self.options.device]]
+        return self._opened
+
+    def _open_one(self, index: int) -> Shared:
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Weights
         from pumice_vulkan.probe import cooperative_matrices_work
         from pumice_vulkan.program import Shared
 
-        if self._shared is None:
-            device = open_device(self.options.driver, self.options.device)
-            int8 = _use_int8(self.options.activations, device)
-            cooperative = cooperative_matrices_work(device)
-            self._shared = Shared(device, Kernels(device), Weights(device), int8, cooperative)
-        return self._shared
+        device = open_device(self.options.driver, index)
+        int8 = _use_int8(self.options.activations, device)
+        cooperative = cooperative_matrices_work(device)
+        return Shared(device, Kernels(device), Weights(device), int8, cooperative)
 
 
 def _use_int8(activations: str, device: Device) -> bool:

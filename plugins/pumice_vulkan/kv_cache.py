@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from pumice.plugin import BackendError, KVState, Limits
 
-
 BLOCK = 32  # values that share a scale
 
 
@@ -39,7 +38,7 @@ def rows(kv_type: str, name: str, n_head: int, dim: int) -> Rows:
 
 @dataclass(frozen=True)
 class CacheLayout:
-    """Rows lie ``[block, head, cell]``, those of the values behind those of the keys. Without values the keys are both."""
+    """Rows lie ``[block, head, cell]``, values behind the keys; without values the keys are both."""
 
     keys: Rows
     values: Rows

@@ -71,7 +71,8 @@ class DeviceProgram(Program):
             cooperative=shared.cooperative,
         )
         shared.weights.expect(_weight_bytes(segment))
-        self._lowered = {bucket: self._lower(bucket) for bucket in reversed(_buckets(limits))}
+        self._buckets = _buckets(limits)
+        self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets)}
         shared.weights.finish()
         self._recorded: dict[Bucket, CommandBuffer] = {}
         self._last: Bucket | None = None
@@ -100,7 +101,7 @@ class DeviceProgram(Program):
         command.commit_and_wait()
         times = command.timestamps()
         command.close()
-        spans = [after - before for before, after in zip(times, times[1:], strict=False)]
+        spans = np.diff(times).tolist()
         return [KernelTime(each.label, 1, span) for each, span in zip(dispatches, spans, strict=True)]
 
     @property
@@ -130,8 +131,7 @@ class DeviceProgram(Program):
         return at.dispatches
 
     def _bucket(self, n_tokens: int, n_outputs: int) -> Bucket:
-        fitting = (b for b in _buckets(self._limits) if b[0] >= n_tokens and b[1] >= n_outputs)
-        return min(fitting)
+        return next(b for b in self._buckets if b[0] >= n_tokens and b[1] >= n_outputs)
 
     def _command_buffer(self, bucket: Bucket) -> CommandBuffer:
         if bucket not in self._recorded:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -60,6 +61,19 @@ def attention_windows(graph: Graph) -> list[int]:
     return sorted({state.window for state in graph.states if isinstance(state, KVState)})
 
 
+def _layers_that_fit(graph: Graph, backends: Sequence[tuple[str, Backend]], limits: Limits, n_gpu_layers: int) -> int:
+    """``n_gpu_layers``, or fewer where a GPU has no room for them; that is said on stderr."""
+    n_layers = graph.n_layer + 1
+    wanted = n_layers if n_gpu_layers < 0 else min(n_gpu_layers, n_layers)
+    for name, backend in backends:
+        n_fit = backend.fit(graph, limits) if backend.offload and wanted else None
+        if n_fit is not None and n_fit < wanted:
+            others = next((other for other, each in backends if not each.offload), "no other backend")
+            print(f"{name}: memory for {n_fit} of {wanted} layers; the others run on {others}", file=sys.stderr)
+            wanted = n_fit
+    return n_gpu_layers if wanted == n_layers else wanted
+
+
 class Runner:
     """Runs one model's batches. ``backends`` are in line: each node goes to the first that claims it."""
 
@@ -78,7 +92,7 @@ class Runner:
         self._backends = backends
         offload = frozenset(name for name, backend in backends if backend.offload)
         claims = [(name, backend.supports) for name, backend in backends]
-        self._segments = place(graph, claims, n_gpu_layers, offload)
+        self._segments = place(graph, claims, _layers_that_fit(graph, backends, limits, n_gpu_layers), offload)
         self._plans = [plan_memory(s, limits.n_batch, limits.n_outputs) for s in self._segments]
         self._programs: list[Program] = []
         self._progress = progress

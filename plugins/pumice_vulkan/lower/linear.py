@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pumice.plugin import Node, Tensor, Weight
+import math
+
+from pumice.plugin import Node, Tensor, Weight, concrete
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.products import Experts, matrix, product, vector_product
 from pumice_vulkan.lower.rule import Lowering, Rule
@@ -15,7 +17,7 @@ def _claims(node: Node) -> bool:
 
 def _claims_linear(node: Node) -> bool:
     x = node.inputs[0]
-    return _claims(node) and x is not None and len(x.shape) == 2
+    return _claims(node) and x is not None and math.prod(concrete(x.shape[1:-1], 0, 0)) == 1
 
 
 def _linear(at: Lowering, node: Node) -> None:

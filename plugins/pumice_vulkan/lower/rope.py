@@ -13,7 +13,7 @@ from pumice_vulkan.lower.rule import Lowering, Rule
 
 
 def _rope(at: Lowering, node: Node) -> None:
-    x, positions, factors = node.inputs
+    x, positions, _ = node.inputs
     assert x is not None
     assert positions is not None
     n_head, dim, n_rot = math.prod(int(d) for d in x.shape[1:-1]), int(x.shape[-1]), node.attrs["n_rot"]

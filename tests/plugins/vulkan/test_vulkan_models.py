@@ -104,3 +104,22 @@ def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) ->
             n = len(case["greedy_tokens"]) if kv_type != "q8_0" else 4
             found = model.generate(case["prompt"], max_tokens=n, temperature=0)
             assert found.tokens == case["greedy_tokens"][:n]
+
+
+def test_layers_are_split_over_devices(tmp_path: Path, tiny_logits: Any) -> None:
+    """The same device twice is two devices."""
+    path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
+    config = {"vulkan": {"devices": [0, 0], "activations": "float"}}
+    with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
+        assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-5
+
+
+def test_layers_without_room_go_to_the_next_backend(
+    tmp_path: Path, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
+    monkeypatch.setattr("pumice_vulkan.backend.layers_that_fit", lambda sizes, free: 2)
+    with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32) as model:
+        assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-4
+        assert set(model.backends) == {"vulkan", "cpu"}
+    assert "memory for 2 of 3 layers; the others run on cpu" in capsys.readouterr().err
