@@ -53,7 +53,7 @@ def _groups(segment: Segment) -> list[Group]:
     uses = _Uses(segment)
     taken: set[Node] = set()
     groups = []
-    for match in (_gated, _normed, _residual, _attend):
+    for match in (_gated, _normed, _residual, _attend, _activated):
         for node in segment.nodes:
             found = match(node, uses)
             if found is not None and not taken & set(found.nodes):
@@ -85,6 +85,15 @@ def _gated(node: Node, uses: _Uses) -> Group | None:
         if uses.only(up.output) is product and {*product.inputs} == {silu.output, up.output} and _alike(gate, up):  # type: ignore[union-attr]
             return Group("gated", [node, gate, up, silu, product])  # type: ignore[list-item]
     return None
+
+
+def _activated(node: Node, uses: _Uses) -> Group | None:
+    """``silu(x) * y`` or ``gelu(x) * y``."""
+    product = uses.only(node.output) if node.op in ("silu", "gelu") else None
+    if product is None or product.op != "mul" or product.inputs[0] is product.inputs[1]:
+        return None
+    same = all(tensor is not None and tensor.shape == node.output.shape for tensor in product.inputs)
+    return Group("activated", [node, product]) if same else None
 
 
 def _residual(node: Node, uses: _Uses) -> Group | None:

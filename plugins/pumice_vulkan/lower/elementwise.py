@@ -28,14 +28,19 @@ def _unary(at: Lowering, node: Node) -> None:
 
 def _binary(at: Lowering, node: Node) -> None:
     x, y = node.operands()
+    binary(at, node.op, x, y, node.output)
+
+
+def binary(at: Lowering, op: str, x: Tensor, y: Tensor, result: Tensor) -> None:
+    """``op(x, y)`` for one of the variants of shaders/binary.comp."""
     walk = broadcast_walk(x, y)
     assert walk is not None
     n_values = at.rows(x) * at.width(x)
     at.dispatch(
-        f"binary.{node.op}",
+        f"binary.{op}",
         count=x,
         reads=[at.place(x), at.place(y)],
-        writes=[at.place(node.output)],
+        writes=[at.place(result)],
         push=[at.width(x), *walk],
         grid=at.grid(-(-n_values // LOCAL)),
     )

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pumice.plugin import Node, Weight
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention import attend_alone
+from pumice_vulkan.lower.elementwise import binary
 from pumice_vulkan.lower.products import MOST_VECTORS, SHARED_X_BYTES, Matrix, matrix, product, use_int8, vector_product
 from pumice_vulkan.lower.rule import Lowering, Rule
 
@@ -47,10 +48,14 @@ def _normed(at: Lowering, nodes: list[Node]) -> bool:
 
 
 def _gated(at: Lowering, nodes: list[Node]) -> bool:
-    norm, gate, up, _, last = nodes
+    from pumice_vulkan.lower import RULES
+
+    norm, gate, up, silu, last = nodes
     matrices = [_matrix(at, gate), _matrix(at, up)]
     if not _fits(at, norm, matrices) or not _go_together(*matrices):
-        return False
+        for node in (norm, gate, up):
+            RULES[node.op].lower(at, node)
+        return _activated(at, [silu, last])
     x, weight = norm.operands()
     vector_product(
         at,
@@ -60,6 +65,14 @@ def _gated(at: Lowering, nodes: list[Node]) -> bool:
         norm=(at.place(weight), float(norm.attrs["eps"])),
         paired=True,
     )
+    return True
+
+
+def _activated(at: Lowering, nodes: list[Node]) -> bool:
+    activation, product = nodes
+    (x,) = activation.operands()
+    (other,) = [tensor for tensor in product.operands() if tensor is not activation.output]
+    binary(at, f"{activation.op}_mul", x, other, product.output)
     return True
 
 
@@ -108,6 +121,7 @@ def _go_together(first: Matrix, second: Matrix) -> bool:
 KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "normed": _normed,
     "gated": _gated,
+    "activated": _activated,
     "residual": _residual,
     "attend": _attend,
 }
