@@ -260,7 +260,7 @@ def vectors(bench: Bench, formats: Sequence[str], names: Sequence[str], n_tokens
         for name in names:
             rows, columns, *_ = SHAPES[name]
             row_blocks = BY_NAME[format].row_blocks(columns)
-            default = vector_shape(bench.device, sum(rows), row_blocks, n_tokens, BY_NAME[format].columns)
+            default = vector_shape(bench.device, sum(rows), row_blocks, n_tokens, BY_NAME[format])
             shapes = [default, *(vector_candidates(bench, row_blocks, format) if sweep else [])]
             modes = ["fused"] if BY_NAME[format].dense else ["fused", "quantized"]
             firsts = [vector_dispatches(bench, format, name, shape, n_tokens, most_copies=1)[0][0] for shape in shapes]
@@ -329,7 +329,7 @@ def matrices(bench: Bench, formats: Sequence[str], sizes: Sequence[tuple[int, in
     most = bench.device.shared_memory_bytes
     for format in formats:
         for n_rows, columns in sizes:
-            shapes = [shape for shape in TILES if shape.shared_bytes() <= most and shape.n < 2 * n_tokens]
+            shapes = [shape for shape in TILES if shape.shared_bytes() <= most and shape.n <= 2 * n_tokens]
             lowered = [matrix_dispatches(bench, format, n_rows, columns, n_tokens, shape) for shape in shapes]
             usable = bench.compile([dispatches[-1] for dispatches in lowered])
             bench.warm_up(lowered[0])

@@ -204,8 +204,9 @@ void add_products(uint u, uint b) {
             Block block = blocks[u * ROWS + r];
             int dot0 = 0, dot1 = 0;
             [[unroll]] for (uint i = 0; i < 4; i++) {
-                dot0 += dotPacked4x8EXT(int(code_word(block, i)), first[i]);
-                dot1 += dotPacked4x8EXT(int(code_word(block, i + 4u)), second[i]);
+                ivec2 words = ivec2(code_words(block, i));
+                dot0 += dotPacked4x8EXT(words.x, first[i]);
+                dot1 += dotPacked4x8EXT(words.y, second[i]);
             }
             vec2 s0 = block_scale(block, numbers_of[r] + b, 0);
 #if SPLIT

@@ -76,7 +76,7 @@ Block load_block(Planes at, uint number) {
 }
 
 #if TABLE
-// For each byte of two codes what they stand for, as two bytes.
+// For each byte of two codes what they stand for, in the lowest and in the third byte.
 shared uint code_pairs[256];
 
 #if FORMAT == mxfp4
@@ -87,36 +87,36 @@ const int VALUES[16] = int[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25
 
 void begin_format() {
     for (uint i = gl_LocalInvocationIndex; i < 256u; i += gl_WorkGroupSize.x * gl_WorkGroupSize.y)
-        code_pairs[i] = uint(VALUES[i & 15u] & 255) | uint(VALUES[i >> 4] & 255) << 8;
+        code_pairs[i] = uint(VALUES[i & 15u] & 255) | uint(VALUES[i >> 4] & 255) << 16;
     barrier();
 }
 #else
 void begin_format() {}
 #endif
 
-// Codes of columns 4i to 4i + 3, in bytes; signed where the format has a table or eight bits.
-uint code_word(Block block, uint i) {
+// Codes of columns 4i to 4i + 3, and of those 16 further, in bytes; signed where the format has a table or eight bits.
+uvec2 code_words(Block block, uint i) {
 #if TABLE
-    uint codes = block.low[i & 3u], shift = i < 4u ? 0u : 8u;
-    uint word = code_pairs[codes & 255u] >> shift & 255u;
-    word |= (code_pairs[codes >> 8 & 255u] >> shift & 255u) << 8;
-    word |= (code_pairs[codes >> 16 & 255u] >> shift & 255u) << 16;
-    return word | (code_pairs[codes >> 24] >> shift) << 24;
+    uint codes = block.low[i];
+    uint pairs = code_pairs[codes & 255u] | code_pairs[codes >> 8 & 255u] << 8;
+    uint pairs2 = code_pairs[codes >> 16 & 255u] | code_pairs[codes >> 24] << 8;
+    return uvec2(pairs & 0xFFFFu | pairs2 << 16, pairs >> 16 | pairs2 & 0xFFFF0000u);
 #else
 #if LOW_BITS == 8
-    uint word = i < 4u ? block.low[i & 3u] : block.low2[i & 3u];
+    uvec2 words = uvec2(block.low[i], block.low2[i]);
 #elif LOW_BITS == 4
-    uint word = (i < 4u ? block.low[i & 3u] : block.low[i & 3u] >> 4) & 0x0F0F0F0Fu;
+    uvec2 words = uvec2(block.low[i], block.low[i] >> 4) & 0x0F0F0F0Fu;
 #else
-    uint word = block.low[i >> 2] >> (2u * (i & 3u)) & 0x03030303u;
+    uvec2 words = block.low >> (2u * i) & 0x03030303u;
 #endif
 #if HIGH_BITS == 2
-    uint twos = 2u * (i & 3u);
-    word |= (twos < 4u ? block.high[i >> 2] << (4u - twos) : block.high[i >> 2] >> (twos - 4u)) & 0x30303030u;
+    words |= (i < 2u ? block.high << (4u - 2u * i) : block.high >> (2u * i - 4u)) & 0x30303030u;
 #elif HIGH_BITS == 1
-    word |= (i < LOW_BITS ? block.high << (LOW_BITS - i) : block.high >> (i - LOW_BITS)) & (0x01010101u << LOW_BITS);
+    uint first = i < LOW_BITS ? block.high << (LOW_BITS - i) : block.high >> (i - LOW_BITS);
+    uint second = block.high >> (i + 4u - LOW_BITS);
+    words |= uvec2(first, second) & (0x01010101u << LOW_BITS);
 #endif
-    return word;
+    return words;
 #endif
 }
 
@@ -149,7 +149,7 @@ vec2 block_scale(Block block, uint number, uint half_) {
 // Columns 4i to 4i + 3 as numbers.
 vec4 numbers(Block block, uint number, uint i) {
     vec2 scale = block_scale(block, number, i / 4u);
-    uint word = code_word(block, i);
+    uint word = code_words(block, i & 3u)[i >> 2];
 #if TABLE || LOW_BITS == 8
     ivec4 codes = ivec4(int(word << 24) >> 24, int(word << 16) >> 24, int(word << 8) >> 24, int(word) >> 24);
 #else

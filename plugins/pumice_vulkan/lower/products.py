@@ -97,7 +97,7 @@ def vector_product(
             assert norm is None
             x_place = quantized(at, x, first.row_blocks)
     n_rows = sum(each.n_rows for each in weights)
-    shape = vector_shape(at.device, n_rows, first.row_blocks, n_tokens, first.format.columns)
+    shape = vector_shape(at.device, n_rows, first.row_blocks, n_tokens, first.format)
     tile = shape.groups * (shape.rows // 2 if paired else shape.rows)
     tiled = weights[:1] if paired else weights
     n_pairs = at.rows(x) * experts.n_used if experts else 1
