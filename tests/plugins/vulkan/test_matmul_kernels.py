@@ -134,7 +134,7 @@ def test_large_matrix_goes_up_in_pieces(vulkan: VulkanBackend) -> None:
 
 def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **options: Any) -> list[np.ndarray]:
     """One dispatch of ``vector_product``, which graphs reach only through fusion."""
-    shared = vulkan._open()[0]
+    shared = vulkan._open()[0][0]
     ranges = [np.prod(x.shape), x.size, *(len(x) * weight.shape[0] for weight in weights)]
     offsets = np.cumsum([0, *(-(-int(n) // 64) * 64 for n in ranges)])
     all_weights = Weights(shared.device)
