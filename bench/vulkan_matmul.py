@@ -211,11 +211,13 @@ def vector_dispatches(
     n_tokens: int,
     x_mode: str = "fused",
     most_copies: int = 100,
+    as_models_do: bool = False,
 ) -> tuple[list[Dispatch], int]:
     """Products of all matrices of a shape with copies of the weights, and the bytes of weights of one."""
     rows, columns, norm, paired = SHAPES[name]
     kind = BY_NAME[format]
     n_bytes = [kind.matrix_bytes(n, columns) for n in rows]
+    int8_y = as_models_do and paired
     at, activation = bench.lowering(n_tokens)
     x = activation(columns)
     products.vector_shape = lambda *_: shape
@@ -232,7 +234,13 @@ def vector_dispatches(
             offset += -(-size // 256) * 64
         weight = Place(bench.x, bench.x.n_bytes // 8, columns, True)
         products.vector_product(
-            at, x, matrices, ys[:1] if paired else ys, norm=(weight, 1e-5) if norm and fused else None, paired=paired
+            at,
+            x,
+            matrices,
+            ys[:1] if paired else ys,
+            norm=(weight, 1e-5) if norm and fused else None,
+            paired=paired,
+            output=Tensor("y", (n_tokens, rows[0])) if int8_y else None,
         )
     return at.dispatches, sum(n_bytes)
 
@@ -258,11 +266,11 @@ def vectors(bench: Bench, formats: Sequence[str], names: Sequence[str], n_tokens
     results = []
     for format in formats:
         for name in names:
-            rows, columns, *_ = SHAPES[name]
+            rows, columns, _, paired = SHAPES[name]
             row_blocks = BY_NAME[format].row_blocks(columns)
-            default = vector_shape(bench.device, sum(rows), row_blocks, n_tokens, BY_NAME[format])
+            default = vector_shape(bench.device, sum(rows), row_blocks, n_tokens, BY_NAME[format], paired)
             shapes = [default, *(vector_candidates(bench, row_blocks, format) if sweep else [])]
-            modes = ["fused"] if BY_NAME[format].dense else ["fused", "quantized"]
+            modes = ["fused"] if BY_NAME[format].dense else ["fused", "quantized x"]
             firsts = [vector_dispatches(bench, format, name, shape, n_tokens, most_copies=1)[0][0] for shape in shapes]
             usable = bench.compile(firsts)
             timed = []
@@ -278,10 +286,13 @@ def vectors(bench: Bench, formats: Sequence[str], names: Sequence[str], n_tokens
             for mode in modes[1:]:
                 dispatches, _ = vector_dispatches(bench, format, name, shape, n_tokens, mode)
                 other[mode] = bench.time(dispatches)
+            if paired:
+                dispatches, _ = vector_dispatches(bench, format, name, default, n_tokens, as_models_do=True)
+                other["also int8"] = bench.time(dispatches)
             print(
                 f"{format:7} {name:11} x{n_tokens}: {n_bytes / us / 1e3:6.0f} GB/s {us:7.2f} us "
                 f"(default {default_us:7.2f}"
-                + "".join(f", {mode} x {value:7.2f}" for mode, value in other.items())
+                + "".join(f", {mode} {value:7.2f}" for mode, value in other.items())
                 + f")  {compact(shape)}; then "
                 + ", ".join(f"{compact(shape)} {us:.2f}" for us, shape in timed[1:4]),
                 flush=True,
@@ -324,12 +335,16 @@ def matrix_dispatches(
     return at.dispatches
 
 
-def matrices(bench: Bench, formats: Sequence[str], sizes: Sequence[tuple[int, int]], n_tokens: int) -> list[Any]:
+def matrices(
+    bench: Bench, formats: Sequence[str], sizes: Sequence[tuple[int, int]], n_tokens: int, sweep: bool
+) -> list[Any]:
     results = []
     most = bench.device.shared_memory_bytes
     for format in formats:
         for n_rows, columns in sizes:
             shapes = [shape for shape in TILES if shape.shared_bytes() <= most and shape.n <= 2 * n_tokens]
+            default = tile_shape(bench.device, n_rows, n_tokens)
+            shapes = [default, *(shape for shape in shapes if sweep and shape != default)]
             lowered = [matrix_dispatches(bench, format, n_rows, columns, n_tokens, shape) for shape in shapes]
             usable = bench.compile([dispatches[-1] for dispatches in lowered])
             bench.warm_up(lowered[0])
@@ -338,12 +353,13 @@ def matrices(bench: Bench, formats: Sequence[str], sizes: Sequence[tuple[int, in
             for shape, dispatches, good in zip(shapes, lowered, usable, strict=True):
                 if good:
                     timed.append((bench.time(dispatches[1:]), shape))
+            default_us = timed[0][0]
             timed.sort(key=lambda item: item[0])
             us, shape = timed[0]
             flops = 2 * n_rows * columns * n_tokens
             print(
                 f"{format:7} {n_rows:6}x{columns:5} x{n_tokens}: {flops / us / 1e6:6.1f} TFLOP/s {us:8.1f} us "
-                f"(to float16 {half_us:.1f})  {compact(shape)}; then "
+                f"(default {default_us:.1f}, to float16 {half_us:.1f})  {compact(shape)}; then "
                 + ", ".join(f"{compact(shape)} {us:.1f}" for us, shape in timed[1:4]),
                 flush=True,
             )
@@ -438,6 +454,7 @@ def main() -> None:
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--driver", default="native")
     parser.add_argument("--formats", default="q4_0,q4_k,q6_k,q8_0", help="those whose workgroups are tried out")
+    parser.add_argument("--defaults", action="store_true", help="only the sizes that models use, of all formats")
     parser.add_argument("--quick", action="store_true", help="one small shape of each kind, for a look without a GPU")
     parser.add_argument("--only", choices=["check", "vectors", "matrices"])
     arguments = parser.parse_args()
@@ -459,20 +476,23 @@ def main() -> None:
         if arguments.only in (None, "check"):
             report["right"] = check(bench, cooperative)
         if arguments.only in (None, "vectors"):
-            names = ["1b o"] if quick else list(SHAPES)
+            names = ["1b o", "1b gate+up"] if quick else list(SHAPES)
+            sweep = not (quick or arguments.defaults)
             print("\nfew rows: lanes/groups/rows/unroll/prefetch", flush=True)
-            report["vectors"] = vectors(bench, formats, names, 1, not quick)
+            report["vectors"] = vectors(bench, formats, names, 1, sweep)
             if not quick:
                 rest = [name for name in BY_NAME if name not in formats]
-                report["vectors"] += vectors(bench, rest, ["1b gate+up", "8b down"], 1, False)
+                report["vectors"] += vectors(bench, rest, ["1b gate+up", "8b down"], 1, sweep)
                 for n_tokens in (2, 4, 8):
-                    report["vectors"] += vectors(bench, formats[:2], ["1b gate+up", "8b down"], n_tokens, True)
+                    report["vectors"] += vectors(bench, formats[:2], ["1b gate+up", "8b down"], n_tokens, sweep)
             save()
         if cooperative and arguments.only in (None, "matrices"):
             print("\nmany rows: m/n/subgroups m/subgroups n/stages", flush=True)
-            report["matrices"] = matrices(bench, [*formats, "f16"], MATMUL[:1] if quick else MATMUL, 512)
+            sweep = not arguments.defaults
+            sizes = MATMUL[:1] if quick else MATMUL
+            report["matrices"] = matrices(bench, [*formats, "f16"], sizes, 512, sweep)
             for n_tokens in () if quick else (16, 32, 64, 128, 256):
-                report["matrices"] += matrices(bench, formats[:1], MATMUL[1:2], n_tokens)
+                report["matrices"] += matrices(bench, formats[:1], MATMUL[1:2], n_tokens, True)
             save()
         sys.exit(0 if report.get("right", True) else 1)
 

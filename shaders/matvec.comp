@@ -8,7 +8,8 @@
 // workgroup of y and z is one product with a matrix of its own: that named by an id, or that of the head.
 //
 // x is float32 (FLOAT), or int8: with X_QUANTIZED as quantize.comp leaves it, else quantized here, with X_NORM after
-// x / sqrt(mean(x^2) + eps) * weight.
+// x / sqrt(mean(x^2) + eps) * weight. With QUANTIZED_Y results are also left in int8 for the product that comes next; a
+// workgroup then has whole blocks of 32.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
@@ -32,7 +33,7 @@ layout(constant_id = 10) const bool PREFETCH = false;
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 
 const uint X_QUANTIZED = 0, X_PLAIN = 1, X_NORM = 2;  // X_MODE
-const uint BIAS = 1, RESIDUAL = 2, PAIRED = 4, BY_ID = 8, BY_HEAD = 16, OWN_X = 32, RAGGED_X = 64;  // FLAGS
+const uint BIAS = 1, RESIDUAL = 2, PAIRED = 4, BY_ID = 8, BY_HEAD = 16, OWN_X = 32, RAGGED_X = 64, QUANTIZED_Y = 128;  // FLAGS
 const bool EXPERTS = (FLAGS & (BY_ID | BY_HEAD)) != 0;
 
 #define WEIGHTS 3
@@ -50,6 +51,7 @@ layout(set = 0, binding = 8) readonly buffer Bias2 { float bias2[]; };
 layout(set = 0, binding = 9) readonly buffer Residual { float residual[]; };
 layout(set = 0, binding = 10) readonly buffer Ids { uint ids[]; };
 layout(set = 0, binding = 11) buffer Y { float y[]; };
+layout(set = 0, binding = 12) writeonly buffer YI { uint yi[]; };
 layout(push_constant) uniform Push {
     uint count;
     uint x_at, norm_at;
@@ -223,6 +225,52 @@ void add_products(uint u, uint b) {
 
 float silu(float v) { return v / (1.0 + exp(-v)); }
 
+// The result of a row of the tile, from the sums of all its lanes.
+float result(uint m, uint n, uint first_row, uint local_row) {
+    const uint of_group = LANES / SUBGROUP;
+    const uint g = local_row / OUT_ROWS, r = local_row % OUT_ROWS, row = first_row + local_row;
+    float values[2] = float[](0.0, 0.0);
+    for (uint s = 0; s < of_group; s++) {
+        uint at = (g * of_group + s) * ROWS * TOKENS;
+        if ((FLAGS & PAIRED) != 0) {
+            values[0] += partial[at + 2u * r * TOKENS + n];
+            values[1] += partial[at + (2u * r + 1u) * TOKENS + n];
+        } else {
+            values[0] += partial[at + r * TOKENS + n];
+        }
+    }
+    if ((FLAGS & BIAS) != 0) {
+        values[0] += m == 0 ? bias0[bias_at[0] + row] : m == 1 ? bias1[bias_at[1] + row] : bias2[bias_at[2] + row];
+        if ((FLAGS & PAIRED) != 0) values[1] += bias1[bias_at[1] + row];
+    }
+    if ((FLAGS & PAIRED) != 0) values[0] = silu(values[0]) * values[1];
+    if ((FLAGS & RESIDUAL) != 0) values[0] += residual[residual_at + (EXPERTS ? pair : n) * n_rows[m] + row];
+    return values[0];
+}
+
+#ifndef FLOAT
+// Also in int8, as quantize.comp does it; blocks are whole.
+void write_quantized(uint first_row) {
+    const uint n_blocks = n_rows[0] / 32u;
+    for (uint i = group * LANES + lane; i < TILE / 4u * TOKENS; i += LANES * GROUPS) {
+        const uint n = i / (TILE / 4u), row = i % (TILE / 4u) * 4u;
+        if (first_row + row >= n_rows[0]) continue;
+        vec4 v;
+        [[unroll]] for (uint k = 0; k < 4; k++) {
+            v[k] = result(0, n, first_row, row + k);
+            y[y_at[0] + n * n_rows[0] + first_row + row + k] = v[k];
+        }
+        Quantized q = quantize(v);
+        const uint b = (first_row + row) / 32u, at = y_at[1] + n * padded(10u * n_blocks);
+        yi[at + (row >> 4 & 1u) * 4u * n_blocks + 4u * b + (row >> 2 & 3u)] = q.codes;
+        if ((row & 31u) == 0u) {
+            yi[at + 8u * n_blocks + 2u * b] = floatBitsToUint(q.scale);
+            yi[at + 8u * n_blocks + 2u * b + 1u] = q.sums;
+        }
+    }
+}
+#endif
+
 void write(uint m, uint first_row) {
     barrier();
     [[unroll]] for (uint i = 0; i < ROWS * TOKENS; i++) {
@@ -230,30 +278,16 @@ void write(uint m, uint first_row) {
         if (subgroupElect()) partial[gl_SubgroupID * ROWS * TOKENS + i] = sum;
     }
     barrier();
-    const uint of_group = LANES / SUBGROUP;
+#ifndef FLOAT
+    if ((FLAGS & QUANTIZED_Y) != 0) {
+        write_quantized(first_row);
+        return;
+    }
+#endif
     for (uint i = group * LANES + lane; i < TILE * TOKENS; i += LANES * GROUPS) {
-        uint n = i / TILE, row = i % TILE;
-        uint g = row / OUT_ROWS, r = row % OUT_ROWS;
-        float values[2] = float[](0.0, 0.0);
-        for (uint s = 0; s < of_group; s++) {
-            uint at = (g * of_group + s) * ROWS * TOKENS;
-            if ((FLAGS & PAIRED) != 0) {
-                values[0] += partial[at + 2u * r * TOKENS + n];
-                values[1] += partial[at + (2u * r + 1u) * TOKENS + n];
-            } else {
-                values[0] += partial[at + r * TOKENS + n];
-            }
-        }
-        row += first_row;
+        uint n = i / TILE, row = first_row + i % TILE;
         if (row >= n_rows[m] || !EXPERTS && n >= row_count()) continue;
-        if ((FLAGS & BIAS) != 0) {
-            values[0] += m == 0 ? bias0[bias_at[0] + row] : m == 1 ? bias1[bias_at[1] + row] : bias2[bias_at[2] + row];
-            if ((FLAGS & PAIRED) != 0) values[1] += bias1[bias_at[1] + row];
-        }
-        if ((FLAGS & PAIRED) != 0) values[0] = silu(values[0]) * values[1];
-        uint at = (EXPERTS ? pair : n) * n_rows[m] + row;
-        if ((FLAGS & RESIDUAL) != 0) values[0] += residual[residual_at + at];
-        y[y_at[m] + at] = values[0];
+        y[y_at[m] + (EXPERTS ? pair : n) * n_rows[m] + row] = result(m, n, first_row, i % TILE);
     }
 }
 

@@ -44,7 +44,9 @@ MANY_ROWS = 12288
 PROCESSORS = 128  # workgroups that a large device runs at once
 
 
-def vector_shape(device: Device, n_rows: int, row_blocks: int, n_tokens: int, format: Format) -> VectorShape:
+def vector_shape(
+    device: Device, n_rows: int, row_blocks: int, n_tokens: int, format: Format, paired: bool = False
+) -> VectorShape:
     """For a product of ``n_rows`` rows of so many blocks with ``n_tokens`` vectors; within a few percent of the best
     that an H200 was measured with for Q4_0, Q4_K, Q6_K and Q8_0."""
     if format.dense:
@@ -53,7 +55,7 @@ def vector_shape(device: Device, n_rows: int, row_blocks: int, n_tokens: int, fo
         shape = VectorShape(64, (4, 2, 1)[(n_tokens > 1) + (n_tokens > 4)], 4, prefetch=True)
     elif n_tokens > 4:
         shape = VectorShape(32, 4, 2)
-    elif n_rows >= MANY_ROWS:
+    elif n_rows >= MANY_ROWS or paired:
         shape = VectorShape(32, 8, 4, prefetch=n_tokens > 1)
     elif n_tokens > 1:
         shape = VectorShape(32, 8, 2)
@@ -63,6 +65,13 @@ def vector_shape(device: Device, n_rows: int, row_blocks: int, n_tokens: int, fo
         shape = VectorShape(32, 8, 2, 2 if row_blocks > LANES else 1)
     lanes = max(shape.lanes, device.subgroup_size)
     return dataclasses.replace(shape, lanes=lanes, groups=max(1, shape.invocations // lanes))
+
+
+def of_whole_blocks(device: Device, shape: VectorShape) -> VectorShape | None:
+    """The shape with as many groups as make whole blocks of 32 results of two matrices each."""
+    while shape.groups * (shape.rows // 2) % 32:
+        shape = dataclasses.replace(shape, groups=2 * shape.groups)
+    return shape if shape.invocations <= min(512, device.description.max_workgroup_size) else None
 
 
 def _dense_shape(device: Device, row_blocks: int, n_tokens: int) -> VectorShape:

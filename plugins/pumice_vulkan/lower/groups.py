@@ -64,6 +64,7 @@ def _gated(at: Lowering, nodes: list[Node]) -> bool:
         [at.place(last.output)],
         norm=(at.place(weight), float(norm.attrs["eps"])),
         paired=True,
+        output=last.output,
     )
     return True
 

@@ -10,11 +10,12 @@ from pumice_vulkan.formats import FORMATS, Format
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import Place
 from pumice_vulkan.packing import pack
-from pumice_vulkan.tuning import tile_shape, vector_shape
+from pumice_vulkan.tuning import of_whole_blocks, tile_shape, vector_shape
 
 MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
 QUANTIZED, PLAIN, NORMED = range(3)  # its X_MODE
-BIAS, RESIDUAL, PAIRED, BY_ID, BY_HEAD, OWN_X, RAGGED_X = (1 << i for i in range(7))  # its FLAGS
+BIAS, RESIDUAL, PAIRED, BY_ID, BY_HEAD, OWN_X, RAGGED_X, QUANTIZED_Y = (1 << i for i in range(8))  # its FLAGS
+INT8_X = "int8 activations"  # scratch memory, and whose they are
 SHARED_X_BYTES = 16384  # of quantized activations in shared memory
 
 
@@ -74,11 +75,12 @@ def vector_product(
     norm: tuple[Place, float] | None = None,
     paired: bool = False,
     experts: Experts | None = None,
+    output: Tensor | None = None,
 ) -> None:
     """Up to three products of the same few rows of x, with weights of one format in one buffer.
 
     ``norm`` is the weight and epsilon of an RMS norm of x (int8 only); with ``paired`` the result is
-    ``silu(x @ weights[0].T) * (x @ weights[1].T)``.
+    ``silu(x @ weights[0].T) * (x @ weights[1].T)``; if that is ``output``, it is left in int8 too, where that can be.
     """
     first = weights[0]
     assert all(each.format is first.format and each.place.buffer is first.place.buffer for each in weights)
@@ -91,13 +93,20 @@ def vector_product(
         flags |= RAGGED_X
     x_place, x_mode = at.place(x), QUANTIZED
     if int8:
-        if n_tokens * first.row_blocks * 40 <= SHARED_X_BYTES:
+        if norm is None and not experts and at.remembered.get(INT8_X) is x:
+            x_place = quantized(at, x, first.row_blocks)
+        elif n_tokens * first.row_blocks * 40 <= SHARED_X_BYTES:
             x_mode = NORMED if norm else PLAIN
         else:
             assert norm is None
             x_place = quantized(at, x, first.row_blocks)
     n_rows = sum(each.n_rows for each in weights)
-    shape = vector_shape(at.device, n_rows, first.row_blocks, n_tokens, first.format)
+    shape = vector_shape(at.device, n_rows, first.row_blocks, n_tokens, first.format, paired)
+    wide = of_whole_blocks(at.device, shape) if output and paired and int8 and x_mode != QUANTIZED else None
+    if wide and first.n_rows % 32 == 0:
+        shape, flags = wide, flags | QUANTIZED_Y
+        ys = [*ys, _int8_place(at, n_tokens, first.n_rows // 32)]
+        at.remembered[INT8_X] = output
     tile = shape.groups * (shape.rows // 2 if paired else shape.rows)
     tiled = weights[:1] if paired else weights
     n_pairs = at.rows(x) * experts.n_used if experts else 1
@@ -153,8 +162,8 @@ def use_cooperative(at: Lowering, weight: Matrix) -> bool:
 
 def quantized(at: Lowering, x: Tensor, row_blocks: int) -> Place:
     """The rows of x in int8 (shaders/quantize.comp), in scratch memory."""
-    place = at.scratch("int8 activations", 4 * at.rows(x) * (-(-row_blocks * 10 // 4) * 4))
-    if at.remembered.get("int8 activations") is not x:
+    place = _int8_place(at, at.rows(x), row_blocks)
+    if at.remembered.get(INT8_X) is not x:
         at.dispatch(
             "quantize",
             count=x,
@@ -164,8 +173,12 @@ def quantized(at: Lowering, x: Tensor, row_blocks: int) -> Place:
             grid=(-(-row_blocks // 8), at.rows(x), 1),
             full_subgroups=True,
         )
-        at.remembered["int8 activations"] = x
+        at.remembered[INT8_X] = x
     return place
+
+
+def _int8_place(at: Lowering, n_rows: int, row_blocks: int) -> Place:
+    return at.scratch(INT8_X, 4 * n_rows * (-(-row_blocks * 10 // 4) * 4))
 
 
 def _halves(at: Lowering, x: Tensor) -> Place:

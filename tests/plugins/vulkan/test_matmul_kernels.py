@@ -15,6 +15,7 @@ from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor, place, plan_memory
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.lower import products
 from pumice_vulkan.lower.products import matrix, vector_product
 from pumice_vulkan.lower.rule import Lowering, Memory
 from pumice_vulkan.memory import Arena, Place, Weights
@@ -134,7 +135,7 @@ def test_large_matrix_goes_up_in_pieces(vulkan: VulkanBackend) -> None:
 
 def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **options: Any) -> list[np.ndarray]:
     """One dispatch of ``vector_product``, which graphs reach only through fusion."""
-    shared = vulkan._open()[0][0]
+    shared = vulkan._open()[0]
     ranges = [np.prod(x.shape), x.size, *(len(x) * weight.shape[0] for weight in weights)]
     offsets = np.cumsum([0, *(-(-int(n) // 64) * 64 for n in ranges)])
     all_weights = Weights(shared.device)
@@ -198,6 +199,27 @@ def test_gate_and_up_in_one_dispatch(vulkan: VulkanBackend) -> None:
     values = x @ gates.T
     (y, _) = fused(vulkan, [gate, up], x, paired=True)
     assert error(y, values / (1 + np.exp(-values)) * (x @ ups.T)) < 2 * tolerance(vulkan, GGMLType.Q5_0, True)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 3, 8])
+def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBackend, n_tokens: int) -> None:
+    (gate, gates), (up, ups) = (weight(name, GGMLType.Q4_0, 1056, 256) for name in ("gate", "up"))
+    down, downs = weight("down", GGMLType.Q8_0, 70, 1056)
+    factors, x = f32(256), f32(n_tokens, 256)
+    norm = GGUFTensor("norm", GGMLType.F32, factors.shape, 0, factors.nbytes, factors.tobytes())
+
+    def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+        seen = g.rms_norm(a["x"], g.weight("norm"), 1e-5)
+        values = g.silu(g.linear(seen, g.weight("gate"))) * g.linear(seen, g.weight("up"))
+        return g.linear(values, g.weight("down"))
+
+    with mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
+        run = compiled(vulkan, [norm, gate, up, down], {"x": x}, build)
+    rows = {call.args[0].n_tokens for call in quantized.call_args_list}
+    assert rows == ({1, 2, 4} if vulkan.options.activations == "int8" else set())
+    values = normalized(x, factors) @ gates.T
+    values *= 1 / (1 + np.exp(-values)) * (normalized(x, factors) @ ups.T)
+    assert error(run(n_tokens), values @ downs.T) < 2 * tolerance(vulkan, GGMLType.Q4_0, True)
 
 
 def test_residual(vulkan: VulkanBackend) -> None:
