@@ -24,6 +24,7 @@ from pumice.plugin import (
     plan_memory,
 )
 from pumice_cpu.isa import usable
+from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed
 from pumice_cpu.runtime import ThreadPool
 
@@ -46,6 +47,7 @@ class CpuBackend(Backend):
         super().__init__(options)
         self._pool: ThreadPool | None = None
         self._packed: dict[str, Packed] = {}
+        self._memory = WeightMemory()
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -70,7 +72,7 @@ class CpuBackend(Backend):
             self._pool = ThreadPool(self.options.threads or _cores())
         segment = fuse(segment)
         plan = plan_memory(segment, limits.n_batch, limits.n_outputs)  # again: fewer values now, and some live longer
-        return CpuProgram(self._pool, self._packed, segment, plan, limits)
+        return CpuProgram(self._pool, self._packed, self._memory, segment, plan, limits)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -81,7 +83,13 @@ class CpuProgram(Program):
     """Three tables over the same memory: for one token, for several with at most one output row, and with more."""
 
     def __init__(
-        self, pool: ThreadPool, packed: dict[str, Packed], segment: Segment, plan: MemoryPlan, limits: Limits
+        self,
+        pool: ThreadPool,
+        packed: dict[str, Packed],
+        memory: WeightMemory,
+        segment: Segment,
+        plan: MemoryPlan,
+        limits: Limits,
     ) -> None:
         from pumice_cpu.lower import RULES
         from pumice_cpu.lower.rule import STEP_SIZE, Lowering
@@ -91,7 +99,7 @@ class CpuProgram(Program):
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
         self._step = np.zeros(STEP_SIZE, np.int64)
-        shared: dict[str, Any] = {"states": {}, "scratch": {}, "packed": packed}
+        shared: dict[str, Any] = {"states": {}, "scratch": {}, "packed": packed, "memory": memory}
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
             at = Lowering(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from pumice.plugin import GGMLType, Weight, concrete
 from pumice_cpu.formats import COLUMNS, FORMATS, ROWS, Format
 from pumice_cpu.kernel import kernel
+from pumice_cpu.memory import WeightMemory
 from pumice_cpu.runtime import ThreadPool, aligned_zeros
 
 UNIT = 256  # as in kernels/pack.py
@@ -45,14 +46,14 @@ def can_pack(type: GGMLType, n_columns: int) -> bool:
     return type in FORMATS and n_columns % FORMATS[type].scale_columns == 0
 
 
-def pack(pool: ThreadPool, weight: Weight) -> Packed:
+def pack(pool: ThreadPool, memory: WeightMemory, weight: Weight) -> Packed:
     """Pack a matrix ``[rows, columns]``, or ``[experts, rows, columns]`` as the matrices one below the other."""
     format = FORMATS[weight.type]
     *experts, n_rows, n_columns = concrete(weight.shape, 0, 0)
     n_tiles, n_units = -(-n_rows // ROWS), n_columns // format.scale_columns
     n_matrices = int(np.prod(experts)) if experts else 1
-    codes = aligned_zeros(n_matrices * n_tiles * (n_columns // COLUMNS) * format.code_bytes)
-    scales = aligned_zeros(n_matrices * n_tiles * n_units * format.scale_bytes)
+    codes = memory.zeros(n_matrices * n_tiles * (n_columns // COLUMNS) * format.code_bytes)
+    scales = memory.zeros(n_matrices * n_tiles * n_units * format.scale_bytes)
     data = weight.data.reshape(n_matrices, n_rows, -1)
     scratch = aligned_zeros(pool.n_threads * ROWS * UNIT)
     table = pool.new_table()

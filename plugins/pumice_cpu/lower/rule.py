@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import Arena, Batch, Limits, MemoryPlan, Node, Tensor, Weight, concrete
 from pumice_cpu.kernel import kernel
+from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
@@ -44,6 +45,7 @@ class Lowering:
     arena: Arena
     step: NDArray[np.int64]  # numbers that change from step to step
     packed: dict[str, Packed]  # weights packed before, by name; shared by all segments
+    memory: WeightMemory  # where they lie
     keep: list[Any] = field(default_factory=list)  # memory whose addresses are in the table
     states: dict[Tensor, Any] = field(default_factory=dict)
     one_token: bool = False  # this table is for steps of one token
@@ -95,7 +97,7 @@ class Lowering:
 
     def pack(self, weight: Weight) -> Packed:
         if weight.name not in self.packed:
-            self.packed[weight.name] = pack(self.pool, weight)
+            self.packed[weight.name] = pack(self.pool, self.memory, weight)
         return self.packed[weight.name]
 
 
