@@ -20,6 +20,7 @@ from pumice.graph import (
     concrete,
     plan_memory,
 )
+from pumice.graph.rope import rope_frequencies
 from pumice.hookspecs import hookimpl
 from pumice.sampler import Candidates, Sampler, SamplerContext
 
@@ -61,5 +62,6 @@ __all__ = [
     "plan_memory",
     "positive",
     "quantize",
+    "rope_frequencies",
     "row_bytes",
 ]

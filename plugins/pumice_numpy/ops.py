@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.plugin import rope_frequencies
+
 F32Array = NDArray[np.float32]
 I32Array = NDArray[np.int32]
 
@@ -70,7 +72,9 @@ def rope(
     ext_factor: float,
     **scaling: Any,
 ) -> F32Array:
-    angles = positions[:, None] * rope_frequencies(factors, n_rot, freq_scale, ext_factor, **scaling)
+    angles = positions[:, None] * rope_frequencies(
+        factors, n_rot, freq_scale=freq_scale, ext_factor=ext_factor, **scaling
+    )
     magnitude = attn_factor * (1 + 0.1 * math.log(1 / freq_scale) if ext_factor else 1)
     cos = (np.cos(angles) * magnitude).astype(np.float32)[:, None, :]
     sin = (np.sin(angles) * magnitude).astype(np.float32)[:, None, :]
@@ -80,33 +84,6 @@ def rope(
     y[..., first] = x[..., first] * cos - x[..., second] * sin
     y[..., second] = x[..., first] * sin + x[..., second] * cos
     return y
-
-
-def rope_frequencies(
-    factors: F32Array | None,
-    n_rot: int,
-    freq_scale: float,
-    ext_factor: float,
-    freq_base: float,
-    beta_fast: float,
-    beta_slow: float,
-    n_ctx_orig: int,
-) -> NDArray[np.float64]:
-    """Radians a position for each pair ``[n_rot / 2]``."""
-    pair = np.arange(n_rot // 2)
-    unscaled = freq_base ** (-2.0 * pair / n_rot)
-    if factors is not None:
-        unscaled = unscaled / factors
-    if not ext_factor:
-        return unscaled * freq_scale
-
-    def pair_turning(rotations: float) -> float:
-        return n_rot * math.log(n_ctx_orig / (rotations * 2 * math.pi)) / (2 * math.log(freq_base))
-
-    low = max(0, math.floor(pair_turning(beta_fast)))
-    high = min(n_rot - 1, math.ceil(pair_turning(beta_slow)))
-    keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * ext_factor
-    return unscaled * (freq_scale * (1 - keep) + keep)
 
 
 def position_scale(positions: I32Array, length: int, beta: float) -> F32Array:

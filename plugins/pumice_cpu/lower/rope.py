@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Input, Node, Tensor, Weight
+from pumice.plugin import Input, Node, Tensor, Weight, rope_frequencies
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
@@ -63,33 +63,6 @@ def _angles(at: Lowering, positions: Tensor, factors: Tensor | None, attrs: Mapp
             magnitude=float_bits(magnitude),
         )
     return cosines, sines
-
-
-def rope_frequencies(
-    factors: NDArray[np.float32] | None,
-    n_rot: int,
-    freq_base: float,
-    freq_scale: float,
-    ext_factor: float,
-    beta_fast: float,
-    beta_slow: float,
-    n_ctx_orig: int,
-) -> NDArray[np.float64]:
-    """Radians a position for each pair ``[n_rot / 2]``; ``Ops.rope`` has the sources."""
-    pair = np.arange(n_rot // 2)
-    unscaled = freq_base ** (-2.0 * pair / n_rot)
-    if factors is not None:
-        unscaled = unscaled / factors
-    if not ext_factor:
-        return unscaled * freq_scale
-
-    def pair_turning(rotations: float) -> float:
-        return n_rot * math.log(n_ctx_orig / (rotations * 2 * math.pi)) / (2 * math.log(freq_base))
-
-    low = max(0, math.floor(pair_turning(beta_fast)))
-    high = min(n_rot - 1, math.ceil(pair_turning(beta_slow)))
-    keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * ext_factor
-    return unscaled * (freq_scale * (1 - keep) + keep)
 
 
 def _position_scale(at: Lowering, node: Node) -> None:

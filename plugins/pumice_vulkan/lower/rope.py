@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Node, Weight
+from pumice.plugin import Node, Weight, rope_frequencies
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 
@@ -45,41 +45,15 @@ def turns(at: Lowering, node: Node) -> Any:
     layout = ("rope", tuple(sorted(node.attrs.items())))
 
     def make() -> NDArray[np.uint32]:
-        radians = frequencies(None if factors is None else factors.dequantize(), **node.attrs)
+        names = ("n_rot", "freq_base", "freq_scale", "ext_factor", "beta_fast", "beta_slow", "n_ctx_orig")
+        scaling = {name: node.attrs[name] for name in names}
+        radians = rope_frequencies(None if factors is None else factors.dequantize(), **scaling)
         fraction = radians / (2 * math.pi) % 1.0 * 2.0**32
         high = np.floor(fraction)
         low = np.floor((fraction - high) * 2.0**32)
         return np.stack([high, low], axis=1).astype(np.uint64).astype(np.uint32)
 
     return at.constant(layout, make) if factors is None else at.upload(factors, layout, lambda: [make()])[0]
-
-
-def frequencies(
-    factors: NDArray[np.float32] | None,
-    n_rot: int,
-    freq_base: float,
-    freq_scale: float,
-    ext_factor: float,
-    beta_fast: float,
-    beta_slow: float,
-    n_ctx_orig: int,
-    **_: Any,
-) -> NDArray[np.float64]:
-    """Radians a position for each pair ``[n_rot / 2]``; formulas and sources at ``rope`` of the graph's operations."""
-    pair = np.arange(n_rot // 2)
-    unscaled = freq_base ** (-2.0 * pair / n_rot)
-    if factors is not None:
-        unscaled = unscaled / factors
-    if not ext_factor:
-        return unscaled * freq_scale
-
-    def pair_turning(rotations: float) -> float:
-        return n_rot * math.log(n_ctx_orig / (rotations * 2 * math.pi)) / (2 * math.log(freq_base))
-
-    low = max(0, math.floor(pair_turning(beta_fast)))
-    high = min(n_rot - 1, math.ceil(pair_turning(beta_slow)))
-    keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * ext_factor
-    return unscaled * (freq_scale * (1 - keep) + keep)
 
 
 def _position_scale(at: Lowering, node: Node) -> None:
