@@ -12,37 +12,11 @@ from numpy.typing import NDArray
 import pumice
 from gguf_files import write_gguf
 from pumice_architectures import ARCHITECTURES
+from reference_models import SHARED_IDS, SHARED_MODELS
 from tiny_models import IDS, N_CTX, TinyModel, llama, weights
 from tiny_zoo import DEEP, FAMILIES, ROPES, ZOO
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
-SHARED_MODELS = [
-    "command-r-dense",
-    "deepseek2-moe",
-    "exaone4-dense",
-    "falcon-dense",
-    "gemma-dense",
-    "gemma2-dense",
-    "gemma3-dense",
-    "gpt-oss-moe",
-    "gpt2-dense",
-    "gptneox-dense",
-    "granite-dense",
-    "llama-dense",
-    "llama-moe",
-    "mamba-dense",
-    "mistral3-dense",
-    "olmo2-dense",
-    "phi2-dense",
-    "phi3-dense",
-    "qwen2-dense",
-    "qwen3-dense",
-    "qwen3moe-moe",
-    "smollm3-dense",
-    "stablelm-dense",
-    "starcoder2-dense",
-]
-SHARED_IDS = [(7 * i + 3) % 128 for i in range(24)]
 
 # llama.cpp looks GELU up in a table of float16 numbers. Its rounding grows through the 46 layers of one model.
 LIMITS = {"gemma2-27b": 1e-5}

@@ -10,37 +10,11 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
+from reference_models import SHARED_IDS, SHARED_MODELS
 from tiny_models import IDS, N_CTX
 from tiny_zoo import DEEP, FAMILIES, ZOO
 
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
-SHARED_MODELS = [
-    "command-r-dense",
-    "deepseek2-moe",
-    "exaone4-dense",
-    "falcon-dense",
-    "gemma-dense",
-    "gemma2-dense",
-    "gemma3-dense",
-    "gpt-oss-moe",
-    "gpt2-dense",
-    "gptneox-dense",
-    "granite-dense",
-    "llama-dense",
-    "llama-moe",
-    "mamba-dense",
-    "mistral3-dense",
-    "olmo2-dense",
-    "phi2-dense",
-    "phi3-dense",
-    "qwen2-dense",
-    "qwen3-dense",
-    "qwen3moe-moe",
-    "smollm3-dense",
-    "stablelm-dense",
-    "starcoder2-dense",
-]
-SHARED_IDS = [(7 * i + 3) % 128 for i in range(24)]
 
 
 def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
