@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pumice.graph import Graph, MemoryPlan, Node, Segment
 
     Int32Array = NDArray[np.int32]
+    Float32Array = NDArray[np.float32]
     Array = NDArray[Any]
 
 
@@ -57,6 +58,34 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Pick:
+    """How a program picks one of the highest logits as a sequence's next token.
+
+    Of the ``top_k`` highest, in descending order, equal ones by token id, stay the fewest that together have the
+    probability ``top_p``, and of those the ones with at least ``min_p`` times the highest probability. Divided by
+    ``temperature``, their softmax is summed up; the first sum above a given number from [0, 1) is that of the token.
+    With a ``temperature`` of 0 it is the highest.
+    """
+
+    top_k: int
+    top_p: float = 1.0
+    min_p: float = 0.0
+    temperature: float = 1.0
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What several steps in a row gave: at each, the highest logits of each sequence and the token picked of them.
+
+    Logits descend, equal ones by token id; one that is NaN comes first.
+    """
+
+    ids: Int32Array  # [n_steps, n_seqs, n_best]
+    logits: Float32Array  # [n_steps, n_seqs, n_best]
+    picked: Int32Array  # [n_steps, n_seqs]
+
+
+@dataclass(frozen=True)
 class KernelTime:
     """Time that a device spent on a kernel, or on several of one name."""
 
@@ -75,6 +104,28 @@ class Program(ABC):
         ``inputs`` and the result map names of the segment's ``inputs`` and ``outputs`` to host arrays of
         the tensor's dtype and concrete shape. A result is valid until the next ``run``.
         """
+
+    @property
+    def max_steps(self) -> int:
+        """The most steps of one ``run_ahead``; 0: it has none, as one that computes only a part of the graph."""
+        return 0
+
+    @property
+    def max_best(self) -> int:
+        """The most candidates that ``run_ahead`` gives for a token."""
+        return 0
+
+    def run_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Ahead:
+        """Generate: each step after the first computes the tokens that the one before picked, a position further on.
+
+        Args:
+            batch: of the first step; one token of each sequence, and the output is wanted for all of them. The block
+                tables reach as far as the last step.
+            picks: for each sequence; ``top_k`` is at most ``max_best``.
+            numbers: float32 [n_steps, n_seqs], from [0, 1): what ``picks`` draw with. ``n_steps`` is a power of two.
+            n_best: candidates wanted, at most ``max_best`` and the size of the vocabulary.
+        """
+        raise NotImplementedError
 
     @property
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from pumice.architecture import Architecture, HParams, positive
 from pumice.arena import Arena
-from pumice.backend import Backend, Batch, DeviceInfo, KernelTime, Limits, NoOptions, Program
+from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, NoOptions, Pick, Program
 from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize, row_bytes
 from pumice.graph import (
@@ -25,6 +25,7 @@ from pumice.hookspecs import hookimpl
 from pumice.sampler import Candidates, Sampler, SamplerContext
 
 __all__ = [
+    "Ahead",
     "Architecture",
     "Arena",
     "Backend",
@@ -45,6 +46,7 @@ __all__ = [
     "ModelError",
     "NoOptions",
     "Node",
+    "Pick",
     "PluginError",
     "Program",
     "PumiceError",

@@ -1,12 +1,12 @@
 """Choosing one of the candidates."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
 from pumice_samplers.temperature import TOO_COLD
 
 _BLOCK = 1024
@@ -31,6 +31,13 @@ class Greedy(Sampler):
             n -= 1
         return before[:n]
 
+    @property
+    def n_best(self) -> int:
+        return 1
+
+    def guess(self, pick: Pick) -> Pick:
+        return replace(pick, temperature=0.0)
+
     def apply(self, candidates: Candidates) -> None:
         candidates.peak()
         candidates.select(int(candidates.logits.argmax()))
@@ -46,6 +53,9 @@ class Dist(Sampler):
 
     selects = True
     seed: int = -1
+
+    def guess(self, pick: Pick) -> Pick:
+        return pick
 
     def start(self, context: SamplerContext) -> None:
         self._rng = context.rng

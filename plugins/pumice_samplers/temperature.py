@@ -1,13 +1,13 @@
 """Temperature, fixed or following the entropy."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 
-from pumice.plugin import Candidates, Sampler
+from pumice.plugin import Candidates, Pick, Sampler
 
 TOO_COLD = 1e-30
 """Below it, logits divided by the temperature leave the range of float32: only the best can be chosen."""
@@ -31,6 +31,11 @@ class Temperature(Sampler):
     @property
     def is_neutral(self) -> bool:
         return self.temperature == 1 and self.dynatemp_range == 0
+
+    def guess(self, pick: Pick) -> Pick | None:
+        if self.dynatemp_range > 0:
+            return None
+        return replace(pick, temperature=self.temperature if self.temperature >= TOO_COLD else 0.0)
 
     def apply(self, candidates: Candidates) -> None:
         if len(candidates) == 1:

@@ -1,14 +1,14 @@
 """Dropping candidates. Each sampler says which stay; the probabilities are those of the candidates it is given."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
 
 Probability = Annotated[float, Interval(ge=0, le=1)]
 
@@ -24,6 +24,13 @@ class TopK(Sampler):
     @property
     def is_neutral(self) -> bool:
         return self.top_k <= 0
+
+    @property
+    def n_best(self) -> int:
+        return self.top_k
+
+    def guess(self, pick: Pick) -> Pick | None:
+        return replace(pick, top_k=min(self.top_k, pick.top_k)) if pick == Pick(pick.top_k) else None
 
     def apply(self, candidates: Candidates) -> None:
         if self.top_k < len(candidates):
@@ -46,6 +53,10 @@ class TopP(Sampler):
     def is_neutral(self) -> bool:
         return self.top_p >= 1
 
+    def guess(self, pick: Pick) -> Pick | None:
+        alone = pick == Pick(pick.top_k) and not self.min_keep
+        return replace(pick, top_p=self.top_p) if alone else None
+
     def apply(self, candidates: Candidates) -> None:
         best = _fewest(candidates, candidates.probabilities(), self.top_p, self.min_keep, "left")
         candidates.keep(best)
@@ -67,6 +78,9 @@ class MinP(Sampler):
     @property
     def is_neutral(self) -> bool:
         return self.min_p <= 0
+
+    def guess(self, pick: Pick) -> Pick | None:
+        return replace(pick, min_p=self.min_p) if pick.temperature == 1 and not self.min_keep else None
 
     def apply(self, candidates: Candidates) -> None:
         keep = candidates.logits >= np.float32(candidates.peak() + math.log(self.min_p))

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend import Pick
 from pumice.errors import BackendError, PluginError, RequestError
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates
@@ -21,11 +22,18 @@ class Chain:
     """Samplers in the order they run; those that would do nothing are left out."""
 
     def __init__(self, samplers: Sequence[Sampler], context: SamplerContext) -> None:
-        """``samplers``: the last of them, and only it, selects."""
+        """``samplers``: the last of them, and only it, selects.
+
+        ``n_best`` is then how many of the highest logits decide, None if it may be any; ``pick``, where there is one,
+        chooses the same tokens but for roundings.
+        """
         self.samplers = tuple(samplers)
         self._context = context
         self._remember = [s for s in self.samplers if type(s).accept is not Sampler.accept]
         self._logits = np.empty(context.n_vocab, np.float32)
+        self._peeking = np.random.Generator(np.random.PCG64(0))
+        self.n_best = self._n_best()
+        self.pick = self._pick()
         for sampler in self.samplers:
             sampler.start(context)
 
@@ -64,23 +72,31 @@ class Chain:
         """The seed in use: given again with the same logits, it gives the same tokens."""
         return self._context.seed
 
-    def apply(self, logits: NDArray[np.float32]) -> Candidates:
+    def peek(self, n: int) -> NDArray[np.float32]:
+        """float32 [n]: the random numbers that come next, which are still to come."""
+        self._peeking.bit_generator.state = self._context.rng.bit_generator.state
+        return self._peeking.random(n).astype(np.float32)
+
+    def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates:
         """Run the chain: the candidates left at its end, one of them selected. Valid until the next call.
 
         Args:
             logits: float [n_vocab]; not changed.
+            ids: int32; with them ``logits`` are only those of these tokens, the ``n_best`` highest or more, in
+                descending order, equal ones by token id; NaN comes first. The result is the same.
 
         Raises:
             BackendError: logits of the wrong shape, or without a finite maximum.
         """
-        if logits.shape != self._logits.shape:
+        if ids is None and logits.shape != self._logits.shape:
             raise BackendError(f"expected logits of shape {self._logits.shape}, not {logits.shape}")
-        peak = float(logits.max())
+        peak = float(logits.max() if ids is None else logits[0])
         if not math.isfinite(peak):
             what = "contain NaN" if math.isnan(peak) else "are all -inf" if peak < 0 else "contain infinity"
             raise BackendError(f"the model's logits {what}; try another backend, or check the model file")
-        np.copyto(self._logits, logits)
-        candidates = Candidates(self._logits)
+        np.copyto(self._logits[: len(logits)], logits)
+        candidates = Candidates(self._logits[: len(logits)], ids)
+        candidates.sorted = ids is not None
         for sampler in self.samplers:
             sampler.apply(candidates)
             if not len(candidates):
@@ -89,9 +105,9 @@ class Chain:
                 break
         return candidates
 
-    def sample(self, logits: NDArray[np.float32]) -> int:
-        """The next token, for logits float [n_vocab]. It is not accepted yet. Raises as ``apply``."""
-        selected = self.apply(logits).selected
+    def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int:
+        """The next token, for logits as ``apply`` takes them. It is not accepted yet. Raises as ``apply``."""
+        selected = self.apply(logits, ids).selected
         if selected is None:
             raise PluginError(f"the sampler {type(self.samplers[-1]).__name__} selected no token")
         return selected
@@ -100,6 +116,18 @@ class Chain:
         """Tell the samplers the next token of the sequence, from the prompt or sampled."""
         for sampler in self._remember:
             sampler.accept(token)
+
+    def _n_best(self) -> int | None:
+        """How many of the highest logits decide. Where all are kept they stay in the order of their tokens."""
+        n_best = self.samplers[0].n_best
+        return n_best if n_best is not None and n_best < self._context.n_vocab else None
+
+    def _pick(self) -> Pick | None:
+        """What most likely chooses the same tokens, with the numbers from ``peek``; None if no ``Pick`` does."""
+        pick = None if self.n_best is None else Pick(top_k=self.n_best)
+        for sampler in self.samplers:
+            pick = pick and sampler.guess(pick)
+        return pick
 
 
 def _without_idle(samplers: Sequence[Sampler]) -> list[Sampler]:

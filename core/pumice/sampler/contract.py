@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from pumice.backend import Pick
 from pumice.errors import RequestError
 from pumice.sampler.candidates import Candidates
 
@@ -70,6 +71,18 @@ class Sampler(ABC):
     def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
         """For one that selects: which of the samplers before it matter. The chain leaves out the others."""
         return before
+
+    @property
+    def n_best(self) -> int | None:
+        """As the first of a chain: how many of the highest logits its result depends on; None: on any of them."""
+        return None
+
+    def guess(self, pick: Pick) -> Pick | None:
+        """What ``pick``, which does what the samplers before do, becomes with this one; None: no ``Pick`` does that.
+
+        It lets a device go on with the token that the chain will most likely choose. The chain has the last word.
+        """
+        return None
 
     def start(self, context: SamplerContext) -> None:  # noqa: B027 - most samplers have no state
         """Begin a sequence. The tokens of the prompt follow, through ``accept``."""

@@ -1,0 +1,85 @@
+"""From the highest logits alone a chain chooses what it chooses from all of them."""
+
+import numpy as np
+import pytest
+
+from pumice.backend import Pick
+from pumice.errors import BackendError
+from pumice.sampler import Chain, SamplerContext
+from pumice_samplers import SAMPLERS
+
+N_VOCAB = 400
+
+
+def chain(params: dict, seed: int = 3, order: list[str] | None = None) -> Chain:
+    return Chain.build(SAMPLERS, order or list(SAMPLERS), params, SamplerContext(n_vocab=N_VOCAB, seed=seed))
+
+
+def best(logits: np.ndarray, k: int) -> np.ndarray:
+    return np.argsort(-logits, kind="stable")[:k].astype(np.int32)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+@pytest.mark.parametrize("case", range(40))
+def test_the_same_tokens(case: int, ties: bool) -> None:
+    rng = np.random.default_rng(case)
+    choices = {
+        "top_k": [1, 2, 40, 200],
+        "typical_p": [1.0, 0.6],
+        "top_p": [1.0, 0.9, 0.3],
+        "min_p": [0.0, 0.05, 0.5],
+        "xtc_probability": [0.0, 0.5],
+        "temperature": [0.0, 0.7, 1.0, 2.5],
+        "dynatemp_range": [0.0, 0.3],
+        "mirostat": [0, 0, 2],
+    }
+    params = {name: rng.choice(values).item() for name, values in choices.items()}
+    whole, few = chain(params), chain(params)
+    if whole.n_best is None:  # mirostat leaves out the others
+        return
+    for _ in range(10):
+        logits = (3 * rng.standard_normal(N_VOCAB)).astype(np.float32)
+        if ties:
+            logits = np.round(logits)
+        ids = best(logits, int(rng.integers(whole.n_best, N_VOCAB + 1)))
+        token = whole.sample(logits)
+        assert few.sample(logits[ids], ids) == token
+        whole.accept(token)
+        few.accept(token)
+
+
+def test_how_many_logits_decide() -> None:
+    assert chain({"temperature": 0.0}).n_best == 1
+    assert chain({"top_k": 7}).n_best == 7
+    for params in ({"top_k": 0}, {"top_k": N_VOCAB}, {"top_n_sigma": 1.0}, {"repeat_penalty": 1.1}):
+        assert chain(params).n_best is None, params
+    assert chain({"top_p": 0.5}, order=["top_p", "top_k", "dist"]).n_best is None
+
+
+def test_what_a_device_may_guess() -> None:
+    default = {"top_k": 40, "top_p": 0.95, "min_p": 0.05, "temperature": 0.8}
+    assert chain({}).pick == Pick(**default)
+    assert chain({"temperature": 0.0, "top_k": 5}).pick == Pick(1, temperature=0.0)
+    assert chain({"top_k": 5, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}).pick == Pick(5)
+    refused = [{"xtc_probability": 0.5}, {"dynatemp_range": 0.1}, {"typical_p": 0.5}, {"mirostat": 2}, {"min_keep": 3}]
+    assert [chain(params).pick for params in refused] == [None] * len(refused)
+    for order in (["temperature", "top_k"], ["top_k", "temperature", "top_p"], ["top_k", "min_p", "top_p"]):
+        assert chain({}, order=[*order, "dist"]).pick is None, order
+
+
+def test_random_numbers_can_be_seen_before_they_are_drawn() -> None:
+    made = chain({"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0})
+    flat = np.zeros(N_VOCAB, np.float32)
+    for _ in range(3):
+        expected = made.peek(4)
+        assert expected.dtype == np.float32
+        found = [made.sample(flat) for _ in range(4)]
+        assert found == (expected * N_VOCAB).astype(int).tolist()
+
+
+@pytest.mark.parametrize(("value", "message"), [(np.nan, "contain NaN"), (np.inf, "infinity"), (-np.inf, "all -inf")])
+def test_bad_logits_are_seen(value: float, message: str) -> None:
+    logits = np.full(5, -np.inf, np.float32)
+    logits[0] = value
+    with pytest.raises(BackendError, match=message):
+        chain({"top_k": 5}).sample(logits, np.arange(5, dtype=np.int32))
