@@ -7,7 +7,8 @@ the one that waits does not compute. Each row is written when it is measured: th
 lowest and the highest, and the ratio of the medians.
 
 llama.cpp is used through llama-cpp-python's C interface with llama-bench's settings: every core, 16-bit cache, flash
-attention and mmap as it chooses, random tokens. Pumice gets the same context, batch and cache type.
+attention and mmap as it chooses, random tokens. Pumice gets the same context, batch and cache type; it generates by
+choosing the most probable token, which llama.cpp is spared.
 """
 
 import argparse
@@ -206,9 +207,9 @@ class Comparison:
                 engine.close()
 
     def _alternate(self, engines: list[Engine], test: Test) -> dict[str, list[float]]:
-        """Tokens/s of each repetition, by engine, after a warm-up as llama-bench does it."""
+        """Tokens/s of each repetition, by engine, after a warm-up."""
         for engine in engines:
-            engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens if test.kind == "pp" else 1, depth=0)
+            engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens, depth=0)
         speeds: dict[str, list[float]] = {engine.name: [] for engine in engines}
         for turn in self._turns(str(test)):
             for engine in engines[::turn]:

@@ -217,11 +217,29 @@ class Model:
 
     def bench_prompt(self, n_tokens: int, depth: int = 0) -> float:
         """Seconds to read a prompt of ``n_tokens`` random tokens after ``depth`` others, which are not timed."""
-        return self._bench(n_tokens, self._engine.limits.n_batch, depth)
+        ids = self._random_tokens(depth + n_tokens)
+        with self._lock:
+            self._check_open()
+            return self._engine.measure(ids, depth)
 
     def bench_generation(self, n_tokens: int, depth: int = 0) -> float:
-        """Seconds to compute ``n_tokens`` random tokens one at a time after ``depth`` others, which are not timed."""
-        return self._bench(n_tokens, 1, depth)
+        """Seconds to generate ``n_tokens`` after ``depth`` random ones, which are not timed.
+
+        The most probable token is chosen, wherever the text might end. Without a depth a token is there to begin with.
+        """
+        ids = self._random_tokens(depth + n_tokens)[: max(depth, 1)]
+        context = SamplerContext(n_vocab=self.n_vocab)
+        chain = Chain.build(self._registry.samplers, ["greedy"], {"temperature": 0.0}, context)
+        n_untimed = 1 if depth else 0  # the prompt's last step gives the first token
+        with self._lock:
+            self._check_open()
+            sequence = self._engine.add(Request(ids, chain, n_untimed + n_tokens))
+            while len(sequence.generated) < n_untimed:
+                self._engine.step()
+            started = time.perf_counter()
+            while not sequence.finish_reason:
+                self._engine.step()
+            return time.perf_counter() - started
 
     def bench_profile(self) -> list[KernelTime]:
         """Times of the kernels of the last step, by name, the longest first; empty where no backend can tell."""
@@ -229,16 +247,13 @@ class Model:
             self._check_open()
             return self._runner.profile()
 
-    def _bench(self, n_tokens: int, n_batch: int, depth: int) -> float:
+    def _random_tokens(self, n: int) -> list[int]:
         import numpy as np
 
-        total = depth + n_tokens
-        if total > self.n_ctx:
-            raise RequestError(f"{total} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
-        ids = np.random.default_rng(0).integers(0, self.n_vocab, total).tolist()
-        with self._lock:
-            self._check_open()
-            return self._engine.measure(ids, n_batch, depth)
+        if n > self.n_ctx:
+            raise RequestError(f"{n} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
+        ids: list[int] = np.random.default_rng(0).integers(0, self.n_vocab, n).tolist()
+        return ids
 
     # --- ending it
 

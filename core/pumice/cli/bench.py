@@ -34,8 +34,9 @@ def command(
 ) -> None:
     """Measure tokens/s of MODEL, a GGUF file, or of the demo model.
 
-    Of one prompt (pp), and of one token at a time (tg), after the tokens of --n-depth, which are computed first and
-    not timed. Each test runs once to warm up, then as often as --repetitions says. 0 tokens leave a test out.
+    Of one prompt (pp), and of generating the most probable tokens (tg), after the tokens of --n-depth, which are
+    computed first and not timed. Each test runs once to warm up, then as often as --repetitions says. 0 tokens leave
+    a test out.
     """
     if options["n_ctx"] is None:
         options["n_ctx"] = n_depth + max(n_prompt, n_gen, 1)
@@ -61,7 +62,7 @@ def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int],
     """Mean and sample standard deviation of tokens/s over the repetitions, after a warm-up that is not counted."""
     from tqdm import tqdm
 
-    seconds(n_tokens if name == "pp" else 1)
+    seconds(n_tokens)
     runs = tqdm(range(repetitions), desc=f"{name}{n_tokens}", leave=False, disable=None)
     speeds = [n_tokens / seconds(n_tokens) for _ in runs]
     stddev = statistics.stdev(speeds) if repetitions > 1 else 0.0

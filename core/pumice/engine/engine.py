@@ -1,4 +1,4 @@
-"""The scheduler: many sequences, one batch a step; prompts in chunks, generation a token at a time."""
+"""The scheduler: many sequences, one batch a step; prompts in chunks, generation a token or a few at a time."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pumice.backend import Batch
 from pumice.engine.kv_cache import BlockTables, KVCache
+from pumice.engine.lookahead import Lookahead
 from pumice.engine.runner import Runner
 from pumice.engine.sequence import Request, Sequence
 from pumice.errors import RequestError
@@ -24,6 +25,8 @@ class Engine:
         self._runner = runner
         # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
         self._cache = KVCache(runner.limits, share_prefixes=not runner.recurrent)
+        self._ahead = runner.ahead
+        self._lookahead = Lookahead(self._ahead, self._cache, self.limits.n_ctx) if self._ahead else None
         self._slots = list(range(runner.limits.n_seqs))[::-1]
         self._waiting: deque[Sequence] = deque()
         self._running: list[Sequence] = []
@@ -69,17 +72,51 @@ class Engine:
         return bool(self._running or self._waiting)
 
     def _compute(self, members: list[tuple[Sequence, int]]) -> None:
+        n_steps = self._lookahead.steps(members) if self._lookahead else 0
+        if n_steps:
+            self._generate(members, n_steps)
+            return
         logits = self._runner.run(self._batch(members))
         row = 0
         for sequence, n_new in members:
-            sequence.n_past += n_new
-            assert sequence.tables is not None
-            self._cache.publish(sequence.tables, sequence.tokens, sequence.n_past)
+            self._computed(sequence, n_new)
             if sequence.pending == 0:
-                sequence.accept(sequence.request.chain.sample(logits[row]))
+                self._take(sequence, sequence.request.chain.sample(logits[row]))
                 row += 1
-            if len(sequence.tokens) > self.limits.n_ctx and not sequence.finish_reason:
-                self._shift(sequence)
+
+    def _generate(self, members: list[tuple[Sequence, int]], n_steps: int) -> None:
+        """Several steps at once. The program guesses the tokens; a sequence's chain ends its steps at a wrong guess.
+
+        What was computed beyond lies in the cache where the right tokens will.
+        """
+        assert self._ahead is not None
+        assert self._lookahead is not None
+        chains = [sequence.request.chain for sequence, _ in members]
+        picks = [chain.pick for chain in chains if chain.pick]
+        numbers = np.stack([chain.peek(n_steps) for chain in chains], axis=1)
+        n_best = max(chain.n_best or 0 for chain in chains)
+        started = time.perf_counter()
+        ahead = self._ahead.run_ahead(self._batch(members), picks, numbers, n_best)
+        self._lookahead.took(len(members), n_steps, time.perf_counter() - started)
+        going = {row: sequence for row, (sequence, _) in enumerate(members)}
+        for step in range(n_steps):
+            for row, sequence in list(going.items()):
+                self._computed(sequence, 1)
+                token = sequence.request.chain.sample(ahead.logits[step, row], ahead.ids[step, row])
+                self._take(sequence, token)
+                if sequence.finish_reason or token != ahead.picked[step, row]:
+                    del going[row]
+
+    def _computed(self, sequence: Sequence, n_new: int) -> None:
+        sequence.n_past += n_new
+        assert sequence.tables is not None
+        self._cache.publish(sequence.tables, sequence.tokens, sequence.n_past)
+
+    def _take(self, sequence: Sequence, token: int) -> None:
+        """Go on with a token, or end."""
+        sequence.accept(token)
+        if len(sequence.tokens) > self.limits.n_ctx and not sequence.finish_reason:
+            self._shift(sequence)
 
     def logits(self, tokens: Tokens[int]) -> NDArray[np.float32]:
         """Logits ``[len(tokens), n_vocab]`` of a fresh sequence. RequestError while others hold what it needs."""
@@ -98,21 +135,21 @@ class Engine:
             self._cache.release(tables)
         return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
-    def measure(self, tokens: Tokens[int], n_batch: int, depth: int) -> float:
-        """Seconds to compute a fresh sequence's tokens after the first ``depth``, ``n_batch`` tokens a step."""
+    def measure(self, tokens: Tokens[int], depth: int) -> float:
+        """Seconds to read a fresh sequence's tokens after the first ``depth``."""
         tables, _ = self._cache.begin([])
         try:
-            self._evaluate(tables, tokens[:depth], 0, self.limits.n_batch)
+            self._read(tables, tokens[:depth], 0)
             started = time.perf_counter()
-            self._evaluate(tables, tokens, depth, n_batch)
+            self._read(tables, tokens, depth)
             return time.perf_counter() - started
         finally:
             self._cache.release(tables)
 
-    def _evaluate(self, tables: BlockTables, tokens: Tokens[int], n_past: int, n_batch: int) -> None:
+    def _read(self, tables: BlockTables, tokens: Tokens[int], n_past: int) -> None:
         """Compute ``tokens[n_past:]`` of a lone sequence, with the logits of each step's last token."""
-        for first in range(n_past, len(tokens), n_batch):
-            part = tokens[first : first + n_batch]
+        for first in range(n_past, len(tokens), self.limits.n_batch):
+            part = tokens[first : first + self.limits.n_batch]
             self._forward(tables, part, first, outputs=[len(part) - 1])
 
     def _forward(

@@ -6,6 +6,7 @@ The bytes belong to the backends.
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -50,17 +51,25 @@ class KVCache:
 
     def extend(self, tables: BlockTables, n_past: int, n_new: int) -> bool:
         """Hold blocks for ``n_new`` positions after ``n_past``; False, and no change, if too few are available."""
-        n_blocks = -(-(n_past + n_new) // self._block_size)
         for window in self._pools:
             self._slide(tables, window, n_past)
-        missing = n_blocks - tables.n_blocks
-        if any(pool.available < missing for pool in self._pools.values()):
+        missing = self.missing(tables, n_past, n_new)
+        if missing > self.available:
             return False
         for window, pool in self._pools.items():
-            for index in range(tables.n_blocks, n_blocks):
+            for index in range(tables.n_blocks, tables.n_blocks + missing):
                 tables.tables[window][index] = pool.take()
-        tables.n_blocks = max(n_blocks, tables.n_blocks)
+        tables.n_blocks += missing
         return True
+
+    def missing(self, tables: BlockTables, n_past: int, n_new: int) -> int:
+        """How many blocks ``extend`` would take, for each window."""
+        return max(0, -(-(n_past + n_new) // self._block_size) - tables.n_blocks)
+
+    @property
+    def available(self) -> int:
+        """How many blocks could be taken, for every window."""
+        return min((pool.available for pool in self._pools.values()), default=sys.maxsize)
 
     def publish(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> None:
         """Make the blocks that the first ``n_past`` tokens fill available to later equal prefixes."""

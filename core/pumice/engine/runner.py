@@ -117,6 +117,12 @@ class Runner:
         return values[self._graph.output.name]
 
     @property
+    def ahead(self) -> Program | None:
+        """The program that can generate by itself, if one has the whole graph and nothing that cannot be taken back."""
+        program = self._programs[0]
+        return program if len(self._programs) == 1 and program.max_steps and not self.recurrent else None
+
+    @property
     def backends_used(self) -> list[str]:
         """Names of the backends that have a segment, the one with most nodes first."""
         nodes: dict[str, int] = {}

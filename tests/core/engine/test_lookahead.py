@@ -1,0 +1,245 @@
+"""Steps in a row that a program takes by itself: however wrong its guesses, sequences get what they get otherwise."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pumice.backend import Ahead, Batch, Limits, Pick, Program
+from pumice.engine import Engine, Request
+from pumice.engine import lookahead as lookahead_module
+from pumice.sampler import Chain, SamplerContext
+from pumice_samplers import SAMPLERS
+
+N_VOCAB = 50
+BLOCK = 32
+PROMPTS = [[5], [7, 8, 9], list(range(10, 30)), [1, 2, 3, 4], [44] * 9]
+GREEDY = {"temperature": 0.0}
+RANDOM = {"temperature": 1.3, "top_k": 12, "top_p": 0.9, "min_p": 0.01}
+
+
+class Cells(Program):
+    """Logits that depend on all tokens of a sequence, read from the cells of its blocks."""
+
+    def __init__(self, steps: int, wrong: int = 0) -> None:
+        self.max_steps_ = steps
+        self.wrong = wrong  # every so many guesses
+        self.guesses = 0
+        self.asked: list[tuple[int, int]] = []  # sequences, steps
+        self.cells: dict[int, int] = {}
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {}
+
+    @property
+    def max_steps(self) -> int:
+        return self.max_steps_
+
+    @property
+    def max_best(self) -> int:
+        return 16
+
+    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+        rows = []
+        for s in range(len(batch.slots)):
+            for row in range(batch.seq_starts[s], batch.seq_starts[s + 1]):
+                rows.append(self.logits(batch.block_tables[0][s], batch.tokens[row], batch.positions[row]))
+        self.asked.append((len(batch.slots), 0))
+        return {"logits": np.stack([rows[i] for i in batch.output_ids]) if len(batch.output_ids) else np.empty((0, 0))}
+
+    def run_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: np.ndarray, n_best: int) -> Ahead:
+        n_steps, n_seqs = numbers.shape
+        self.asked.append((n_seqs, n_steps))
+        ids, logits = np.empty((n_steps, n_seqs, n_best), np.int32), np.empty((n_steps, n_seqs, n_best), np.float32)
+        picked = np.empty((n_steps, n_seqs), np.int32)
+        tokens = batch.tokens
+        for step in range(n_steps):
+            for s in range(n_seqs):
+                row = self.logits(batch.block_tables[0][s], tokens[s], batch.positions[s] + step)
+                ids[step, s] = np.argsort(-row, kind="stable")[:n_best]
+                logits[step, s] = row[ids[step, s]]
+                picked[step, s] = self.pick(picks[s], logits[step, s], ids[step, s], numbers[step, s])
+            tokens = picked[step]
+        return Ahead(ids, logits, picked)
+
+    def logits(self, table: np.ndarray, token: int, position: int) -> np.ndarray:
+        blocks = table[: position // BLOCK + 1]
+        assert (blocks >= 0).all()
+        self.cells[blocks[-1] * BLOCK + position % BLOCK] = int(token)
+        past = [self.cells[blocks[p // BLOCK] * BLOCK + p % BLOCK] for p in range(position + 1)]
+        return np.random.default_rng(past).standard_normal(N_VOCAB).astype(np.float32)
+
+    def pick(self, pick: Pick, logits: np.ndarray, ids: np.ndarray, number: float) -> int:
+        self.guesses += 1
+        if self.wrong and self.guesses % self.wrong == 0:
+            return int(ids[-1] + 1) % N_VOCAB
+        if pick.temperature == 0:
+            return int(ids[0])
+        p = np.exp(logits[: pick.top_k].astype(np.float64) - logits[0])
+        n = int(np.searchsorted(np.cumsum(p) / p.sum(), pick.top_p)) + 1
+        n = min(n, int((p >= pick.min_p).sum()))
+        sums = np.cumsum(p[:n] ** (1 / pick.temperature))
+        return int(ids[np.searchsorted(sums, number * sums[-1], side="right")])
+
+
+@dataclass
+class Runner:
+    """What the engine uses of one."""
+
+    program: Cells
+    limits: Limits
+    recurrent: bool = False
+    ahead: Program | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ahead = self.program if self.program.max_steps else None
+
+    def run(self, batch: Batch) -> np.ndarray:
+        return self.program.run({}, batch)["logits"]
+
+
+def engine(program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64) -> Engine:
+    return Engine(Runner(program, Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, {0: n_ctx // BLOCK}, "f32")))
+
+
+def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **options: Any) -> Request:
+    context = SamplerContext(n_vocab=N_VOCAB, seed=sum(prompt))
+    return Request(prompt, Chain.build(SAMPLERS, list(SAMPLERS), sampling, context), max_tokens, **options)
+
+
+def generate(made: Engine, requests: list[Request]) -> list[tuple[list[int], str | None]]:
+    sequences = [made.add(each) for each in requests]
+    while made.step():
+        pass
+    return [(sequence.generated, sequence.finish_reason) for sequence in sequences]
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of steps does not depend on the clock."""
+    monkeypatch.setattr(lookahead_module, "SECONDS", 1e9)
+
+
+@pytest.mark.parametrize("wrong", [0, 1, 3, 7])
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+@pytest.mark.parametrize("n_prompts", [1, 5])
+def test_wrong_guesses_change_nothing(sampling: dict[str, Any], wrong: int, n_prompts: int) -> None:
+    lengths = [40, 13, 1, 29, 2]
+    program = Cells(steps=8, wrong=wrong)
+
+    def requests() -> list[Request]:
+        pairs = zip(PROMPTS[-n_prompts:], lengths, strict=False)
+        return [request(prompt, sampling, n) for prompt, n in pairs]
+
+    expected = generate(engine(Cells(steps=0), 256), requests())
+    assert generate(engine(program, 256), requests()) == expected
+    assert [len(tokens) for tokens, _ in expected] == lengths[:n_prompts]
+    assert max(n_steps for _, n_steps in program.asked) == 8
+
+
+def test_steps_are_saved() -> None:
+    program = Cells(steps=8)
+    generate(engine(program), [request([5, 6], GREEDY, 1 + 2 + 3 * 8 + 4 + 1)])
+    assert program.asked == [(1, 0), (1, 1), (1, 1), (1, 8), (1, 8), (1, 8), (1, 4), (1, 1)]
+
+
+def test_a_first_token_is_not_kept_waiting() -> None:
+    program = Cells(steps=8)
+    made = engine(program)
+    generate(made, [request([5], GREEDY, 40)])
+    generate(made, [request([6], GREEDY, 9)])
+    assert program.asked[-2:] == [(1, 1), (1, 8)]
+
+
+def test_an_end_token_in_the_middle_ends_one_of_several() -> None:
+    whole, other = generate(engine(Cells(0)), [request([5], GREEDY, 40), request([7], GREEDY, 40)])
+    stopper = whole[0][20]
+    expected = whole[0][: whole[0].index(stopper)]
+    program = Cells(steps=8)
+    requests = [request([5], GREEDY, 40, end_tokens=frozenset([stopper])), request([7], GREEDY, 40)]
+    assert generate(engine(program), requests) == [(expected, "stop"), other]
+    assert {n_seqs for n_seqs, _ in program.asked} == {1, 2}
+
+
+def test_a_sequence_ended_by_its_listener_gets_no_more_tokens() -> None:
+    made = engine(Cells(steps=8))
+    sequence = made.add(request([5], GREEDY, 40))
+
+    def listen(token: int) -> None:
+        if len(sequence.generated) == 7:
+            sequence.finish_reason = "stop"
+
+    sequence.on_token = listen
+    while made.step():
+        pass
+    assert (len(sequence.generated), sequence.finish_reason) == (7, "stop")
+
+
+@pytest.mark.parametrize("steps", [0, 8])
+def test_the_context_ends_or_shifts(steps: int) -> None:
+    (ended,) = generate(engine(Cells(steps), 64), [request([5], RANDOM, 1000)])
+    assert (len(ended[0]), ended[1]) == (64, "context_full")
+    (shifted,) = generate(engine(Cells(steps), 64), [request([5], RANDOM, 100, context_shift=True)])
+    assert shifted == generate(engine(Cells(0), 64), [request([5], RANDOM, 100, context_shift=True)])[0]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+def test_running_out_of_blocks_delays_but_changes_nothing(sampling: dict[str, Any]) -> None:
+    requests = [request(prompt, sampling, 45) for prompt in PROMPTS]
+    alone = [generate(engine(Cells(0)), [each])[0] for each in requests]
+    program = Cells(steps=16)
+    again = [request(prompt, sampling, 45) for prompt in PROMPTS]
+    assert generate(engine(program, n_ctx=96), again) == alone
+    assert max(n_steps for _, n_steps in program.asked) > 1
+
+
+def test_an_equal_prefix_is_shared_after_wrong_guesses() -> None:
+    made = engine(Cells(steps=8, wrong=3), 256)
+    ((first, _),) = generate(made, [request([5], GREEDY, 70)])
+    again = made.add(request([5, *first[:69]], GREEDY, 1))
+    while made.step():
+        pass
+    assert again.timings.prompt_cached == 64
+    assert again.generated == first[69:]
+
+
+def test_what_the_program_cannot_pick_from_its_candidates_runs_as_before() -> None:
+    refused = [{"top_k": 17}, {"top_k": 0}, {"top_k": 50}, {"top_k": 9, "repeat_penalty": 1.2}, {"typical_p": 0.5}]
+    for sampling in refused:
+        program = Cells(steps=8)
+        generate(engine(program), [request([5], sampling, 9)])
+        assert {n_steps for _, n_steps in program.asked} == {0}, sampling
+
+
+def test_one_such_sequence_is_enough() -> None:
+    program = Cells(steps=8)
+    requests = [request([5], GREEDY, 40), request([7], {"top_k": 0}, 9)]
+    expected = [generate(engine(Cells(0)), [each])[0] for each in requests]
+    assert generate(engine(program), [request([5], GREEDY, 40), request([7], {"top_k": 0}, 9)]) == expected
+    assert program.asked[:9] == [(2, 0)] * 9
+    assert program.asked[-1][1] > 0
+
+
+def test_prompts_come_first() -> None:
+    """Until all members of a batch generate it is computed a step at a time."""
+    program = Cells(steps=8)
+    generate(engine(program, n_batch=8), [request([5], GREEDY, 20), request(PROMPTS[2], GREEDY, 20)])
+    n_alone = next(i for i, (_, n_steps) in enumerate(program.asked) if n_steps)
+    assert [n_steps for _, n_steps in program.asked[:n_alone]] == [0] * n_alone
+    assert n_alone == 3
+
+
+@pytest.mark.parametrize(("seconds", "steps"), [(0.001, 16), (0.002, 8), (0.009, 2), (0.011, 1), (1.0, 1)])
+def test_as_many_steps_as_a_moment_allows(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
+    monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
+    made = engine(Cells(steps=16))
+    lookahead = made._lookahead
+    sequence = made.add(request([5], GREEDY, 1000))
+    assert made.step()
+    assert lookahead is not None
+    assert lookahead.steps([(sequence, 1)]) == 1
+    lookahead.took(1, 1, seconds)
+    assert lookahead.steps([(sequence, 1)]) == steps
