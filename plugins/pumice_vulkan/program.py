@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, KernelTime, Limits, Program, Segment, Tensor, Weight, concrete, plan_memory
+from pumice.plugin import (
+    Ahead,
+    Batch,
+    KernelTime,
+    Limits,
+    Pick,
+    Program,
+    Segment,
+    Tensor,
+    Weight,
+    concrete,
+    plan_memory,
+)
 from pumice_vulkan.device import CommandBuffer, Device, Encoder
 from pumice_vulkan.fuse import fuse
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
+from pumice_vulkan.lower.rule import OUTPUTS_SYMBOL, STEP_INPUTS, Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
-from pumice_vulkan.step import StepLayout
+from pumice_vulkan.picker import MAX_BEST, Picker
+from pumice_vulkan.step import MAX_STEPS, StepLayout
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 Bucket = tuple[int, int]  # the most tokens and the most output rows of a step
+
+
+class Recording(NamedTuple):
+    """What a command buffer does: one step, or ``n_steps`` in a row, each with ``n_best`` candidates."""
+
+    bucket: Bucket
+    n_steps: int = 0
+    n_best: int = 0
 
 
 @dataclass
@@ -36,7 +57,7 @@ class DeviceProgram(Program):
     """A segment, lowered for every bucket when made, and recorded for a bucket when it is first needed.
 
     The host writes what changes from step to step into one buffer that every command buffer begins by copying to
-    the device, and finds the results in another.
+    the device, and finds the results in another. Where the segment gives logits, it can take several steps in a row.
     """
 
     def __init__(self, shared: Shared, segment: Segment, limits: Limits) -> None:
@@ -74,8 +95,9 @@ class DeviceProgram(Program):
         self._buckets = _buckets(limits)
         self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets)}
         shared.weights.finish()
-        self._recorded: dict[Bucket, CommandBuffer] = {}
-        self._last: Bucket | None = None
+        self._picker = Picker(self._memory, segment.outputs[0]) if self._gives_logits() else None
+        self._recorded: dict[Recording, CommandBuffer] = {}
+        self._last: Recording | None = None
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
         n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
@@ -85,18 +107,37 @@ class DeviceProgram(Program):
             offset = self._input_places[tensor]
             view = self._upload.contents[offset : offset + values.nbytes].view(values.dtype)
             np.copyto(view.reshape(values.shape), values)
-        bucket = self._bucket(n_tokens, n_outputs)
-        self._command_buffer(bucket).commit_and_wait()
-        self._last = bucket
+        self._commit(Recording(self._bucket(n_tokens, n_outputs)))
         return {tensor.name: self._result(tensor, n_tokens, n_outputs) for tensor in self._segment.outputs}
 
+    @property
+    def max_steps(self) -> int:
+        return MAX_STEPS if self._picker else 0
+
+    @property
+    def max_best(self) -> int:
+        return MAX_BEST if self._picker else 0
+
+    def run_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: NDArray[np.float32], n_best: int) -> Ahead:
+        assert self._picker is not None
+        words = self._upload.contents.view(np.int32)
+        self._memory.layout.write(words, batch)
+        self._memory.layout.write_picks(words, picks, numbers)
+        n_steps, n_seqs = numbers.shape
+        bucket = self._bucket(n_seqs, n_seqs)
+        recording = Recording(bucket, n_steps, 1 if n_best == 1 else MAX_BEST)
+        self._commit(recording)
+        found = self._picker.results(n_steps, recording.n_best, bucket[1])
+        return Ahead(found.ids[:, :n_seqs, :n_best], found.logits[:, :n_seqs, :n_best], found.picked[:, :n_seqs])
+
     def profile(self) -> list[KernelTime]:
-        """Runs the last step once more; recurrent states go on from there."""
+        """Runs the last step once more, of several the first; recurrent states go on from there."""
         if self._last is None:
             return []
-        dispatches = self._lowered[self._last]
+        recording = self._last._replace(n_steps=min(self._last.n_steps, 1))
+        dispatches = self._dispatches(recording)
         command = self._shared.device.new_command_buffer(len(dispatches) + 1)
-        self._record(command.encoder(), self._last, timestamps=True)
+        self._record(command.encoder(), recording, timestamps=True)
         command.commit_and_wait()
         command.commit_and_wait()
         times = command.timestamps()
@@ -121,6 +162,13 @@ class DeviceProgram(Program):
             arena.close()
         for buffer in (self._step, self._upload, self._download):
             buffer.close()
+        if self._picker:
+            self._picker.close()
+
+    def _gives_logits(self) -> bool:
+        """Whether this is the whole graph, as far as one can see here."""
+        first, *others = self._segment.outputs
+        return not self._inputs and not others and first.shape[0] == OUTPUTS_SYMBOL and len(first.shape) == 2
 
     def _lower(self, bucket: Bucket) -> list[Dispatch]:
         from pumice_vulkan.lower import RULES
@@ -133,14 +181,29 @@ class DeviceProgram(Program):
     def _bucket(self, n_tokens: int, n_outputs: int) -> Bucket:
         return next(b for b in self._buckets if b[0] >= n_tokens and b[1] >= n_outputs)
 
-    def _command_buffer(self, bucket: Bucket) -> CommandBuffer:
-        if bucket not in self._recorded:
+    def _commit(self, recording: Recording) -> None:
+        if recording not in self._recorded:
             command = self._shared.device.new_command_buffer()
-            self._record(command.encoder(), bucket)
-            self._recorded[bucket] = command
-        return self._recorded[bucket]
+            self._record(command.encoder(), recording)
+            self._recorded[recording] = command
+        self._recorded[recording].commit_and_wait()
+        self._last = recording
 
-    def _record(self, encoder: Encoder, bucket: Bucket, timestamps: bool = False) -> None:
+    def _dispatches(self, recording: Recording) -> list[Dispatch]:
+        """Those of all steps. What a step picks is where the next one finds its tokens and positions."""
+        bucket, n_steps, n_best = recording
+        dispatches = list(self._lowered[bucket])
+        for step in range(n_steps):
+            assert self._picker is not None
+            at = Lowering(self._memory, *bucket)
+            self._picker.lower(at, step, n_best)
+            dispatches += _after_all(at.dispatches)
+            if step + 1 < n_steps:
+                dispatches += _after_all(self._lowered[bucket])
+        return dispatches
+
+    def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
+        bucket = recording.bucket
         activations = self._memory.activations
         encoder.copy_buffer(self._upload, 0, self._step, 0, self._step.n_bytes)
         for tensor in self._inputs:
@@ -149,14 +212,14 @@ class DeviceProgram(Program):
         encoder.barrier()
         if timestamps:
             encoder.timestamp(0)
-        for index, dispatch in enumerate(self._lowered[bucket], 1):
+        for index, dispatch in enumerate(self._dispatches(recording), 1):
             if dispatch.barrier:
                 encoder.barrier()
             encode(encoder, self._shared.kernels, dispatch)
             if timestamps:
                 encoder.timestamp(index)
         encoder.barrier()
-        for tensor in self._segment.outputs:
+        for tensor in [] if recording.n_steps else self._segment.outputs:
             n_bytes, source = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
             encoder.copy_buffer(activations.buffer, source, self._download, self._output_places[tensor], n_bytes)
         encoder.end()
@@ -166,6 +229,11 @@ class DeviceProgram(Program):
         offset = self._output_places[tensor]
         n_bytes = 4 * int(np.prod(shape))
         return self._download.contents[offset : offset + n_bytes].view(DTYPES[tensor.dtype]).reshape(shape)
+
+
+def _after_all(dispatches: list[Dispatch]) -> list[Dispatch]:
+    """With a barrier before the first of them."""
+    return [replace(dispatches[0], barrier=True), *dispatches[1:]]
 
 
 def encode(encoder: Encoder, kernels: Kernels, dispatch: Dispatch) -> None:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Limits
+from pumice.plugin import Batch, Limits, Pick
 
 N_TOKENS, N_OUTPUTS, N_SEQS = range(3)
 HEADER = 16
+MAX_STEPS = 16  # that the device takes in a row
 
 
 class StepLayout:
     """Where each field lies, in words. Of every field there is room for the largest step.
 
-    ``sequences`` names the sequence of each token; the table of a window is ``[n_seqs, table_width]``.
+    ``sequences`` names the sequence of each token; the table of a window is ``[n_seqs, table_width]``. ``picks`` has
+    the four fields of a Pick for each sequence, ``numbers`` is ``[MAX_STEPS, limits.n_seqs]``.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -26,6 +30,9 @@ class StepLayout:
         self.output_ids = self._field(limits.n_outputs)
         self.seq_starts = self._field(limits.n_seqs + 1)
         self.slots = self._field(limits.n_seqs)
+        self.picks = self._field(4 * limits.n_seqs)
+        self.numbers = self._field(MAX_STEPS * limits.n_seqs)
+        self.max_seqs = limits.n_seqs
         self.tables = {window: self._field(limits.n_seqs * self.table_width) for window in sorted(limits.n_blocks)}
 
     @property
@@ -50,6 +57,15 @@ class StepLayout:
             if window in self.tables:
                 room = words[self.tables[window] :][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
                 room[:, : table.shape[1]] = table[:, : self.table_width]
+
+    def write_picks(self, words: NDArray[np.int32], picks: Sequence[Pick], numbers: NDArray[np.float32]) -> None:
+        fields = [(pick.top_k, pick.top_p, pick.min_p, pick.temperature) for pick in picks]
+        room = words[self.picks :][: 4 * len(picks)].reshape(-1, 4)
+        room[:, 0] = [top_k for top_k, *_ in fields]
+        room[:, 1:].view(np.float32)[:] = [floats for _, *floats in fields]
+        n_steps, n_seqs = numbers.shape
+        table = words[self.numbers :][: n_steps * self.max_seqs].reshape(n_steps, -1)
+        table.view(np.float32)[:, :n_seqs] = numbers
 
     def _field(self, n_words: int) -> int:
         offset = self._size

@@ -23,7 +23,7 @@ HOST = vk.VK_PIPELINE_STAGE_HOST_BIT
 WRITES = {COMPUTE: vk.VK_ACCESS_SHADER_WRITE_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_WRITE_BIT}
 READS = {COMPUTE: vk.VK_ACCESS_SHADER_READ_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_READ_BIT}
 FOREVER = 2**64 - 1
-SPIN_SECONDS = 0.02  # longer than a token takes to generate, shorter than most prompts
+SPIN_SECONDS = 0.02  # longer than tokens take to generate, shorter than most prompts
 
 
 def _barrier(writes: int, accesses: int) -> Any:

@@ -1,0 +1,68 @@
+"""Steps in a row on the device: the best of the logits, and of them the token that the next step computes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from pumice.plugin import Ahead, Tensor
+from pumice_vulkan.lower.rule import Lowering, Memory
+from pumice_vulkan.memory import Place
+from pumice_vulkan.step import MAX_STEPS
+
+SLOTS = 2048  # logits of a workgroup, as in shaders/best.glsl
+MAX_BEST = 64
+
+
+class Picker:
+    """What comes behind a step's logits, and the results of all steps in memory of the host."""
+
+    def __init__(self, memory: Memory, logits: Tensor) -> None:
+        self._logits = logits
+        self._n_parts = -(-int(logits.shape[1]) // SLOTS)
+        self._max_seqs = memory.limits.n_seqs
+        self._best = memory.scratch.take(8 * self._max_seqs * self._n_parts * MAX_BEST)
+        self._results = memory.device.new_buffer(4 * MAX_STEPS * self._max_seqs * _result_words(MAX_BEST), host=True)
+
+    def lower(self, at: Lowering, step: int, n_best: int) -> None:
+        """Behind the dispatches of step number ``step``; ``n_best`` is 1 or MAX_BEST."""
+        rows, layout = self._rows(at.n_outputs), at.memory.layout
+        at.dispatch(
+            "best",
+            count=self._logits,
+            reads=[at.place(self._logits)],
+            writes=[self._best],
+            push=[int(self._logits.shape[1])],
+            constants=[n_best],
+            grid=(self._n_parts, rows, 1),
+        )
+        words = rows * _result_words(n_best)
+        at.dispatch(
+            "pick",
+            count=self._logits,
+            reads=[self._best],
+            writes=[Place(self._results, step * words, words)],
+            push=[
+                *(self._n_parts, layout.tokens, layout.positions),
+                *(layout.picks, layout.numbers + step * layout.max_seqs),
+            ],
+            constants=[n_best],
+            grid=(rows, 1, 1),
+        )
+
+    def results(self, n_steps: int, n_best: int, n_outputs: int) -> Ahead:
+        """A copy of what was found in so many steps, lowered for ``n_best`` candidates and ``n_outputs`` rows."""
+        shape = n_steps, self._rows(n_outputs), _result_words(n_best)
+        words = self._results.contents[: 4 * math.prod(shape)].copy().view(np.int32).reshape(shape)
+        return Ahead(words[..., 1 : 1 + n_best], words[..., 1 + n_best :].view(np.float32), words[..., 0])
+
+    def close(self) -> None:
+        self._results.close()
+
+    def _rows(self, n_outputs: int) -> int:
+        return min(n_outputs, self._max_seqs)
+
+
+def _result_words(n_best: int) -> int:
+    return 1 + 2 * n_best

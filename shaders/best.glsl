@@ -1,0 +1,71 @@
+// The BEST highest of many values, in descending order, equal ones by the lower id: sorted runs of a workgroup's memory
+// are merged, two into one of the same length. BEST and SLOTS are powers of two.
+
+layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint BEST = 64u;
+
+#define SLOTS 2048u
+
+shared uvec2 slots[SLOTS]; // key, id
+
+const uvec2 NOTHING = uvec2(0u, 0xffffffffu);
+
+// Keys order as the values of these bits, and NaN above all; -0 and 0 are equal.
+uint key_of(uint bits) {
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
+    if (bits == 0x80000000u) bits = 0u;
+    return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
+}
+
+uint bits_of(uint key) {
+    return (key & 0x80000000u) != 0u ? key & 0x7fffffffu : ~key;
+}
+
+bool before(uvec2 a, uvec2 b) {
+    return a.x > b.x || (a.x == b.x && a.y < b.y);
+}
+
+// The better one first.
+void order(uint i, uint j) {
+    uvec2 a = slots[i], b = slots[j];
+    if (before(b, a)) {
+        slots[i] = b;
+        slots[j] = a;
+    }
+}
+
+// Each block of so many slots, a bitonic run, becomes sorted.
+void sort_bitonic(uint size, uint n_slots) {
+    for (uint apart = size / 2u; apart > 0u; apart /= 2u) {
+        for (uint p = gl_LocalInvocationID.x; p < n_slots / 2u; p += gl_WorkGroupSize.x) {
+            uint i = 2u * p - (p & (apart - 1u));
+            order(i, i + apart);
+        }
+        barrier();
+    }
+}
+
+// The first slots, a power of two of them, become sorted runs of BEST (Batcher 1968).
+void sort_runs(uint n_slots) {
+    for (uint size = 2u; size <= BEST; size *= 2u) {
+        for (uint p = gl_LocalInvocationID.x; p < n_slots / 2u; p += gl_WorkGroupSize.x) {
+            uint i = p & (size / 2u - 1u), block = 2u * (p - i);
+            order(block + i, block + size - 1u - i);
+        }
+        barrier();
+        sort_bitonic(size / 2u, n_slots);
+    }
+}
+
+// The sorted runs of the first slots become one. The better ones of a run and another, mirrored, are a bitonic run.
+void merge_runs(uint n_slots) {
+    while (n_slots > BEST) {
+        n_slots /= 2u;
+        for (uint i = gl_LocalInvocationID.x; i < n_slots; i += gl_WorkGroupSize.x) {
+            uvec2 other = slots[n_slots + (i ^ (BEST - 1u))];
+            if (before(other, slots[i])) slots[i] = other;
+        }
+        barrier();
+        sort_bitonic(BEST, n_slots);
+    }
+}

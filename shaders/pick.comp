@@ -1,0 +1,83 @@
+// The best of all parts of a row, and the token picked of them, which becomes the next to compute. A workgroup a row.
+// A result is the token, then ids, then logits.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "best.glsl"
+
+layout(std430, set = 0, binding = 0) buffer Step { uint step_words[]; };
+layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
+layout(std430, set = 0, binding = 2) buffer Y { uint y[]; };
+layout(push_constant) uniform Push {
+    uint rows, x_at, y_at;
+    uint n_parts;
+    uint tokens, positions, picks, numbers; // words of the step block
+};
+
+#define CHOSEN slots[2u * BEST].x
+#define N_KEPT slots[2u * BEST].y
+
+float logit(uint i) { return uintBitsToFloat(bits_of(slots[i].x)); }
+
+// Of the weights of candidates up to this one: as they are, and at the temperature.
+vec2 sums(uint i) { return uintBitsToFloat(slots[BEST + i]); }
+
+void add_up(vec2 weights) {
+    uint me = gl_LocalInvocationID.x;
+    if (me < BEST) slots[BEST + me] = floatBitsToUint(weights);
+    barrier();
+    for (uint apart = 1u; apart < BEST; apart *= 2u) {
+        vec2 sum = me < BEST && me >= apart ? sums(me) + sums(me - apart) : vec2(0.0);
+        barrier();
+        if (me < BEST && me >= apart) slots[BEST + me] = floatBitsToUint(sum);
+        barrier();
+    }
+}
+
+// Pick of core/pumice/backend.py: which candidate.
+uint pick(uint row) {
+    uint me = gl_LocalInvocationID.x, n = min(step_words[picks + 4u * row], BEST);
+    float top_p = uintBitsToFloat(step_words[picks + 4u * row + 1u]);
+    float min_p = uintBitsToFloat(step_words[picks + 4u * row + 2u]);
+    float temperature = uintBitsToFloat(step_words[picks + 4u * row + 3u]);
+    vec2 weights = vec2(0.0);
+    if (me < n) {
+        float below = logit(me) - logit(0);
+        weights = vec2(exp(below), temperature > 0.0 ? exp(below / temperature) : me == 0u ? 1.0 : 0.0);
+    }
+    if (me == 0u) slots[2u * BEST] = uvec2(0u, 1u);
+    add_up(weights);
+    bool kept = me == 0u || (me < n && sums(me - 1u).x < top_p * sums(n - 1u).x && weights.x >= min_p);
+    if (kept) atomicMax(N_KEPT, me + 1u);
+    barrier();
+    // A number so close to 1 that it became 1 is that of the last.
+    float target = min(uintBitsToFloat(step_words[numbers + row]), 0.9999999) * sums(N_KEPT - 1u).y;
+    if (me < N_KEPT && sums(me).y <= target) atomicMax(CHOSEN, me + 1u);
+    barrier();
+    return CHOSEN;
+}
+
+void main() {
+    uint row = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
+    if (row >= ((rows & 0x80000000u) != 0u ? rows & 0x7fffffffu : step_words[rows])) return;
+    const uint MORE = SLOTS / BEST - 1u; // parts beside the best so far
+    for (uint i = me; i < BEST; i += gl_WorkGroupSize.x) slots[i] = NOTHING;
+    for (uint first = 0u; first < n_parts; first += MORE) {
+        uint n = min(MORE, n_parts - first) * BEST, n_slots = 2u * BEST;
+        while (n_slots < n + BEST) n_slots *= 2u;
+        for (uint i = me; i < n_slots - BEST; i += gl_WorkGroupSize.x) {
+            slots[BEST + i] = i < n ? x[x_at / 2u + (row * n_parts + first) * BEST + i] : NOTHING;
+        }
+        barrier();
+        merge_runs(n_slots);
+    }
+    uint to = y_at + row * (2u * BEST + 1u);
+    if (me < BEST) {
+        y[to + 1u + me] = slots[me].y;
+        y[to + 1u + BEST + me] = bits_of(slots[me].x);
+    }
+    uint token = slots[pick(row)].y;
+    if (me != 0u) return;
+    y[to] = token;
+    step_words[tokens + row] = token;
+    step_words[positions + row]++;
+}

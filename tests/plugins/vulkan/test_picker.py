@@ -1,0 +1,191 @@
+"""Tokens chosen on the device: its candidates against NumPy, what it picks of them, and whole generations."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from graphs import builder
+from pumice.backend import Ahead, Batch, Limits, Pick, Program
+from pumice.engine import lookahead
+from pumice.graph import place, plan_memory
+from pumice_vulkan import VulkanBackend
+from pumice_vulkan.backend import VulkanOptions
+
+N_SEQS = 3
+LIMITS = Limits(n_ctx=64, n_batch=8, n_outputs=8, n_seqs=N_SEQS, block_size=8, n_blocks={}, kv_type="f32")
+rng = np.random.default_rng(11)
+
+
+@pytest.fixture
+def vulkan(driver: str) -> Iterator[VulkanBackend]:
+    backend = VulkanBackend(VulkanOptions(driver=driver))
+    yield backend
+    backend.close()
+
+
+def program(folder: Path, vulkan: VulkanBackend, table: np.ndarray) -> Program:
+    """The logits of a token are its row of the table."""
+    g = builder(folder, {"table": table})
+    with g.layer(0):
+        graph = g.finish(g.get_rows(g.embedding(g.weight("table"), g.tokens), g.output_ids))
+    (segment,) = place(graph, [("vulkan", vulkan.supports)])
+    return vulkan.compile(segment, plan_memory(segment, LIMITS.n_batch, LIMITS.n_outputs), LIMITS)
+
+
+def batch(tokens: list[int]) -> Batch:
+    each = np.arange(len(tokens), dtype=np.int32)
+    starts = np.arange(len(tokens) + 1, dtype=np.int32)
+    return Batch(np.array(tokens, np.int32), each + 5, each, starts, each, {})
+
+
+def best(logits: np.ndarray, k: int) -> np.ndarray:
+    return np.argsort(-logits, kind="stable")[:k]
+
+
+@pytest.mark.parametrize("n_best", [1, 2, 64])
+@pytest.mark.parametrize("width", [65, 2048, 2049, 5000, 140_000])
+def test_the_best_of_any_width(tmp_path: Path, vulkan: VulkanBackend, width: int, n_best: int) -> None:
+    table = rng.standard_normal((6, width)).astype(np.float32)
+    table[1] = np.round(table[1])  # many are equal
+    table[2] = 0
+    table[3] = np.where(rng.random(width) < 0.5, -0.0, 0.0)
+    table[4] = -np.abs(table[4]) * 1e30
+    table[5, 3:] = -np.inf
+    made = program(tmp_path, vulkan, table)
+    for tokens in ([0], [1], [2, 3], [4, 5, 0]):
+        n = len(tokens)
+        found = made.run_ahead(batch(tokens), [Pick(n_best, temperature=0)] * n, numbers(1, n), n_best)
+        for row, token in enumerate(tokens):
+            expected = best(table[token], n_best)
+            np.testing.assert_array_equal(found.ids[0, row], expected)
+            np.testing.assert_array_equal(found.logits[0, row], table[token][expected])
+            assert found.picked[0, row] == expected[0]
+
+
+@pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7F800001])
+def test_nan_comes_first(tmp_path: Path, vulkan: VulkanBackend, bits: int) -> None:
+    table = rng.standard_normal((1, 3000)).astype(np.float32)
+    table.view(np.uint32)[0, 2500] = bits
+    found = program(tmp_path, vulkan, table).run_ahead(batch([0]), [Pick(40)], numbers(1, 1), 40)
+    assert found.ids[0, 0, 0] == found.picked[0, 0] == 2500
+    assert np.isnan(found.logits[0, 0]).tolist() == [True] + [False] * 39
+
+
+PICKS = [
+    Pick(40),
+    Pick(64, temperature=0.3),
+    Pick(7, top_p=0.8),
+    Pick(40, min_p=0.3, temperature=1.7),
+    Pick(40, 0.95, 0.05, 0.8),
+    Pick(20, top_p=1e-6),
+    Pick(1),
+]
+
+
+def test_each_step_goes_on_with_what_the_one_before_picked(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    table = (2 * rng.standard_normal((500, 500))).astype(np.float32)
+    made = program(tmp_path, vulkan, table)
+    for n_steps in (1, 2, 16):
+        for first in range(len(PICKS) - N_SEQS + 1):
+            picks = PICKS[first : first + N_SEQS]
+            drawn = numbers(n_steps, N_SEQS)
+            found = made.run_ahead(batch([9, 8, 7]), picks, drawn, 64)
+            tokens = [9, 8, 7]
+            for step in range(n_steps):
+                for row, pick in enumerate(picks):
+                    ids = best(table[tokens[row]], 64)
+                    np.testing.assert_array_equal(found.ids[step, row], ids)
+                    at = ids.tolist().index(found.picked[step, row])
+                    low, high = interval(pick, table[tokens[row]][ids], at)
+                    assert low - 1e-5 <= drawn[step, row] <= high + 1e-5
+                tokens = found.picked[step].tolist()
+
+
+def test_the_numbers_at_the_ends(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    table = np.zeros((100, 100), np.float32)
+    made = program(tmp_path, vulkan, table)
+    drawn = np.array([[0.0, 0.4999, 1.0]], np.float32)  # 1 is what a number close to it is rounded to
+    assert made.run_ahead(batch([1, 2, 3]), [Pick(10)] * 3, drawn, 10).picked.tolist() == [[0, 4, 9]]
+
+
+def interval(pick: Pick, logits: np.ndarray, at: int) -> tuple[float, float]:
+    """The numbers that pick candidate ``at``."""
+    p = np.exp(logits[: pick.top_k].astype(np.float64) - logits[0])
+    n = min(int(np.searchsorted(np.cumsum(p) / p.sum(), pick.top_p)) + 1, int((p >= pick.min_p).sum()))
+    sums = np.concatenate([[0], np.cumsum(p[:n] ** (1 / pick.temperature))])
+    return sums[at] / sums[-1], sums[at + 1] / sums[-1]
+
+
+def numbers(n_steps: int, n_seqs: int) -> np.ndarray:
+    return rng.random((n_steps, n_seqs), np.float32)
+
+
+SAMPLING: list[dict[str, Any]] = [
+    {"temperature": 0.0},
+    {"seed": 5},
+    {"seed": 6, "temperature": 1.6, "top_k": 60, "top_p": 0.99, "min_p": 0.0},
+]
+
+
+@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "default", "wild"])
+def test_the_same_text_as_a_token_at_a_time(
+    tmp_path: Path, driver: str, sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookahead, "SECONDS", 1e9)
+    path = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
+    prompts = ["a", "the cat sat on the mat", "one two three four five"]
+    results = []
+    for ahead in (False, True):
+        config = {"vulkan": {"driver": driver}}
+        with pumice.load(path, backend="vulkan", n_ctx=192, n_parallel=3, config=config) as model:
+            model.tokenizer.eog = frozenset()
+            if not ahead:
+                model._engine._lookahead = None
+            program = model._runner._programs[0]
+            calls = count_calls(program, monkeypatch)
+            alone = model.generate(prompts[1], max_tokens=50, **sampling)
+            made = program._shared.device.n_allocations
+            several = model.generate_many(prompts, max_tokens=50, **sampling)
+            assert program._shared.device.n_allocations == made
+            results.append([alone.tokens, *(each.tokens for each in several)])
+    assert results[0] == results[1]
+    assert len(results[0][0]) == 50
+    assert len(calls) < 30, "most guesses were right"
+
+
+def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The steps of each call of ``run_ahead``, as they come."""
+    calls: list[int] = []
+    run_ahead = program.run_ahead
+
+    def counted(batch: Batch, picks: list[Pick], drawn: np.ndarray, n_best: int) -> Ahead:
+        calls.append(len(drawn))
+        found: Ahead = run_ahead(batch, picks, drawn, n_best)
+        return found
+
+    monkeypatch.setattr(program, "run_ahead", counted)
+    return calls
+
+
+def test_a_part_of_the_graph_cannot_go_on_by_itself(tmp_path: Path, driver: str) -> None:
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    config = {"vulkan": {"driver": driver}}
+    options = {"backend": "vulkan", "n_gpu_layers": 1, "config": config, "kv_type": "f32"}
+    with pumice.load(path, **options) as split, pumice.load(path, backend="numpy", kv_type="f32") as whole:
+        assert split._runner.ahead is None
+        found, expected = (model.generate("a", max_tokens=9, temperature=0).tokens for model in (split, whole))
+        assert found == expected
+
+
+def test_what_it_did_is_profiled(tmp_path: Path, driver: str) -> None:
+    config = {"vulkan": {"driver": driver}}
+    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config=config) as model:
+        assert model.bench_generation(20) > 0
+        times = {kernel.name: kernel.count for kernel in model.bench_profile()}
+        assert (times["best"], times["pick"]) == (1, 1)
+        assert model.generate("a", max_tokens=20, temperature=0).tokens
