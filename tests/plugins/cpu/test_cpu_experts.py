@@ -54,10 +54,9 @@ def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray |
     np.testing.assert_array_equal(one, two)
 
 
-TYPES = ["Q4_0", "Q5_1", "Q8_0", "MXFP4"]
+TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q5_1", "Q8_0", "MXFP4"]
 
 
-@pytest.mark.every_instruction_set
 @pytest.mark.parametrize("n_tokens", [1, 2, 37])
 @pytest.mark.parametrize("own_rows", [False, True])
 @pytest.mark.parametrize("name", TYPES)

@@ -14,6 +14,7 @@ from reference_models import SHARED_IDS, SHARED_MODELS
 from tiny_models import IDS, N_CTX
 from tiny_zoo import DEEP, FAMILIES, ZOO
 
+each_set = pytest.mark.every_instruction_set
 FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
 
 
@@ -40,7 +41,9 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-4
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=each_set) if name in ("rope-plain", "mamba") else name for name in ZOO]
+)
 def test_tiny_models(tmp_path: Path, tiny_logits: Any, name: str) -> None:
     path = ZOO[name]().write(tmp_path / "model.gguf")
     assert error(logits(path, IDS), tiny_logits[name]) < 1e-5

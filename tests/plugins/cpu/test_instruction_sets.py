@@ -6,6 +6,8 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ import pytest
 from pumice_cpu.isa import ISAS, current, machine_has
 
 FOLDER = Path(__file__).parent
+OTHERS = [isa.name for isa in ISAS if machine_has(isa) and isa != current()]
 ASSEMBLY = """
 from pumice_cpu.codegen import kernel_assembly
 from pumice_cpu.kernel import function_of
@@ -36,10 +39,17 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
-@pytest.mark.parametrize("name", [isa.name for isa in ISAS if machine_has(isa) and isa != current()])
-def test_results(name: str) -> None:
-    """The tests that are marked so, with the kernels of another set."""
-    result = run(name, "-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider", str(FOLDER))
+@pytest.fixture(scope="module")
+def marked_tests() -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
+    """The tests that are marked so, with the kernels of each other set: compiling them keeps every core busy."""
+    arguments = ("-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider", str(FOLDER))
+    with ThreadPoolExecutor(os.cpu_count()) as several:
+        yield {name: several.submit(run, name, *arguments) for name in OTHERS}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_results(name: str, marked_tests: Mapping[str, Future[subprocess.CompletedProcess[str]]]) -> None:
+    result = marked_tests[name].result()
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-1000:]
 
 
