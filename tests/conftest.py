@@ -1,11 +1,15 @@
 """Fixtures that every test may use."""
 
+import os
 import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+# Before NumPy is imported: its threads wait for each other in loops, and on busy cores tests take twice as long.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The demo model's tools are run from the root of the repository, not installed.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
