@@ -19,8 +19,9 @@ lint: $(STAMP)  ## Check style and formatting
 	$(VENV)/ruff check .
 	$(VENV)/ruff format --check .
 
-types: $(STAMP)  ## Check types
+types: $(STAMP)  ## Check types, as of the oldest Python that is supported and of the newest
 	$(VENV)/mypy
+	$(VENV)/mypy --python-version 3.13
 
 format: $(STAMP)  ## Fix what lint can fix
 	$(VENV)/ruff check --fix .

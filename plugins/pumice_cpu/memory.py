@@ -17,7 +17,7 @@ class WeightMemory:
     """Gives out zeroed memory at multiples of 64 bytes, for as long as somebody uses it."""
 
     def __init__(self) -> None:
-        self._piece = np.zeros(0, np.uint8)
+        self._piece: NDArray[np.uint8] = np.zeros(0, np.uint8)
 
     def zeros(self, size: int) -> NDArray[np.uint8]:
         rounded = -(-size // 64) * 64

@@ -80,7 +80,7 @@ def match_lengths(tokens: NDArray[np.int32], limit: int) -> NDArray[np.int64]:
     """For each i < n - 1, how many tokens ending at i equal those ending at n - 1, at most ``limit``."""
     last = len(tokens) - 1
     lengths = np.zeros(last, np.int64)
-    ends = np.arange(last)
+    ends: NDArray[np.intp] = np.arange(last)
     for length in range(limit):
         ends = ends[ends >= length]
         ends = ends[tokens[ends - length] == tokens[last - length]]

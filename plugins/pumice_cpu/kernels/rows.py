@@ -70,6 +70,6 @@ def top_k(thread, n_threads, count, x, y, n_rows, width, k):
                 value = get_f32(source + 4 * j)
                 after = value < last or (value == last and j > last_at)
                 if after and (value > best or not found):
-                    best, best_at, found = value, j, True
+                    best, best_at, found = value, np.int64(j), True
             put_i32(y + 4 * (row * k + i), np.int32(best_at))
             last, last_at = best, best_at
