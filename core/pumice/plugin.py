@@ -20,7 +20,7 @@ from pumice.graph import (
     concrete,
     plan_memory,
 )
-from pumice.graph.rope import rope_frequencies
+from pumice.graph.rope import rope_frequencies, rope_magnitude
 from pumice.hookspecs import hookimpl
 from pumice.sampler import Candidates, Sampler, SamplerContext
 
@@ -65,5 +65,6 @@ __all__ = [
     "positive",
     "quantize",
     "rope_frequencies",
+    "rope_magnitude",
     "row_bytes",
 ]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import rope_frequencies
+from pumice.plugin import rope_frequencies, rope_magnitude
 
 F32Array = NDArray[np.float32]
 I32Array = NDArray[np.int32]
@@ -75,7 +75,7 @@ def rope(
     angles = positions[:, None] * rope_frequencies(
         factors, n_rot, freq_scale=freq_scale, ext_factor=ext_factor, **scaling
     )
-    magnitude = attn_factor * (1 + 0.1 * math.log(1 / freq_scale) if ext_factor else 1)
+    magnitude = rope_magnitude(attn_factor, freq_scale, ext_factor)
     cos = (np.cos(angles) * magnitude).astype(np.float32)[:, None, :]
     sin = (np.sin(angles) * magnitude).astype(np.float32)[:, None, :]
     half = n_rot // 2

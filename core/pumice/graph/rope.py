@@ -1,4 +1,4 @@
-"""The angles by which rotary positions turn, which every backend computes once a model."""
+"""What rotary positions turn by and scale with, which every backend computes once a model."""
 
 from __future__ import annotations
 
@@ -33,3 +33,8 @@ def rope_frequencies(
     high = min(n_rot - 1, math.ceil(pair_turning(beta_slow)))
     keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * ext_factor
     return unscaled * (freq_scale * (1 - keep) + keep)
+
+
+def rope_magnitude(attn_factor: float, freq_scale: float, ext_factor: float) -> float:
+    """What the turned pairs are multiplied by: with YaRN more, the more the context is stretched (see ``Ops.rope``)."""
+    return attn_factor * (1 + 0.1 * math.log(1 / freq_scale)) if ext_factor else attn_factor

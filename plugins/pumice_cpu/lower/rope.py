@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Input, Node, Tensor, Weight, rope_frequencies
+from pumice.plugin import Input, Node, Tensor, Weight, rope_frequencies, rope_magnitude
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
@@ -44,9 +43,7 @@ def _angles(at: Lowering, positions: Tensor, factors: Tensor | None, attrs: Mapp
     scaling = {key: value for key, value in attrs.items() if key not in ("neox", "attn_factor")}
     values = factors.dequantize() if isinstance(factors, Weight) else None
     frequencies = rope_frequencies(values, **scaling)
-    magnitude = attrs["attn_factor"]
-    if attrs["ext_factor"]:
-        magnitude *= 1 + 0.1 * math.log(1 / attrs["freq_scale"])
+    magnitude = rope_magnitude(attrs["attn_factor"], attrs["freq_scale"], attrs["ext_factor"])
     key = f"angles of {positions.name} {magnitude} {frequencies.tobytes().hex()}"
     size = 4 * at.limits.n_batch * len(frequencies)
     cosines, sines = at.scratch_memory(f"cosine {key}", size), at.scratch_memory(f"sine {key}", size)

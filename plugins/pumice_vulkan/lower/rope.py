@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Node, Weight, rope_frequencies
+from pumice.plugin import Node, Weight, rope_frequencies, rope_magnitude
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 
@@ -34,8 +34,7 @@ def pairs(node: Node) -> tuple[int, int]:
 
 def magnitude(node: Node) -> float:
     attrs = node.attrs
-    yarn = 1 + 0.1 * math.log(1 / attrs["freq_scale"]) if attrs["ext_factor"] else 1
-    return float(attrs["attn_factor"] * yarn)
+    return float(rope_magnitude(attrs["attn_factor"], attrs["freq_scale"], attrs["ext_factor"]))
 
 
 def turns(at: Lowering, node: Node) -> Any:
