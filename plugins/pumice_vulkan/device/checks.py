@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device
+
+if TYPE_CHECKING:
+    from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device
 
 T = TypeVar("T")
-B = TypeVar("B", bound=Buffer)
+B = TypeVar("B", bound="Buffer")
 
 
 def choose(devices: Sequence[T], index: int) -> T:

@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pumice_vulkan.device.checks import check_push_bytes
+from pumice_vulkan.device.spirv import check_shader
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -221,7 +224,6 @@ class Device(ABC):
         Raises BackendError if it is larger than ``max_buffer_bytes`` or memory runs out.
         """
 
-    @abstractmethod
     def new_pipeline(
         self,
         spirv: bytes,
@@ -238,6 +240,15 @@ class Device(ABC):
         it; the workgroup's x size must then be a multiple of the subgroup size. Raises BackendError for code that is
         not SPIR-V, needs what the device lacks, or does not compile.
         """
+        check_shader(spirv, self.features)
+        check_push_bytes(self, push_bytes)
+        return self._compile(spirv, n_buffers, push_bytes, constants, full_subgroups)
+
+    @abstractmethod
+    def _compile(
+        self, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int], full_subgroups: bool
+    ) -> ComputePipeline:
+        """The driver's part of ``new_pipeline``, which has checked what can be known before."""
 
     @abstractmethod
     def new_command_buffer(self, timestamps: int = 0) -> CommandBuffer:

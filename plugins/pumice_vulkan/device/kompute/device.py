@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.checks import check_push_bytes, choose
+from pumice_vulkan.device.checks import choose
 from pumice_vulkan.device.contract import DeviceDescription
 from pumice_vulkan.device.kompute.api import kp
 from pumice_vulkan.device.kompute.commands import KomputeCommandBuffer
@@ -18,7 +18,6 @@ from pumice_vulkan.device.kompute.pipeline import KomputePipeline
 from pumice_vulkan.device.ledger import LedgerDevice
 from pumice_vulkan.device.native.features import STRUCTS
 from pumice_vulkan.device.native.instance import Instance, PhysicalDevice
-from pumice_vulkan.device.spirv import check_shader
 from pumice_vulkan.shaders import shader
 
 WITHOUT = {"subgroup_size_control", "full_subgroups"}
@@ -60,7 +59,7 @@ class KomputeDevice(LedgerDevice):
 
     @functools.cached_property
     def copy_pipeline(self) -> KomputePipeline:
-        return self.new_pipeline(shader("copy"), 2, 12)
+        return self._compile(shader("copy"), 2, 12, (), False)
 
     @property
     def free_memory_bytes(self) -> int:
@@ -69,17 +68,9 @@ class KomputeDevice(LedgerDevice):
     def new_buffer(self, n_bytes: int, *, host: bool = False) -> KomputeBuffer:
         return KomputeBuffer(self, n_bytes, host)
 
-    def new_pipeline(
-        self,
-        spirv: bytes,
-        n_buffers: int,
-        push_bytes: int,
-        constants: Sequence[int] = (),
-        *,
-        full_subgroups: bool = False,
+    def _compile(
+        self, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int], full_subgroups: bool
     ) -> KomputePipeline:
-        check_shader(spirv, self.features)
-        check_push_bytes(self, push_bytes)
         return KomputePipeline(self, spirv, n_buffers, push_bytes, constants)
 
     def new_command_buffer(self, timestamps: int = 0) -> KomputeCommandBuffer:

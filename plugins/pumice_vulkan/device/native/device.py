@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.checks import check_push_bytes, choose
+from pumice_vulkan.device.checks import choose
 from pumice_vulkan.device.ledger import LedgerDevice
 from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
 from pumice_vulkan.device.native.commands import NativeCommandBuffer
@@ -15,7 +15,6 @@ from pumice_vulkan.device.native.features import new_struct
 from pumice_vulkan.device.native.instance import MEMORY_BUDGET, Instance
 from pumice_vulkan.device.native.memory import NativeBuffer
 from pumice_vulkan.device.native.pipeline import NativePipeline
-from pumice_vulkan.device.spirv import check_shader
 
 PORTABILITY = "VK_KHR_portability_subset"
 
@@ -80,17 +79,9 @@ class NativeDevice(LedgerDevice):
     def new_buffer(self, n_bytes: int, *, host: bool = False) -> NativeBuffer:
         return NativeBuffer(self, n_bytes, host)
 
-    def new_pipeline(
-        self,
-        spirv: bytes,
-        n_buffers: int,
-        push_bytes: int,
-        constants: Sequence[int] = (),
-        *,
-        full_subgroups: bool = False,
+    def _compile(
+        self, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int], full_subgroups: bool
     ) -> NativePipeline:
-        check_shader(spirv, self.features)
-        check_push_bytes(self, push_bytes)
         return NativePipeline(self, spirv, n_buffers, push_bytes, constants, full_subgroups)
 
     def new_command_buffer(self, timestamps: int = 0) -> NativeCommandBuffer:
