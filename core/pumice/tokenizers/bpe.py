@@ -5,6 +5,7 @@ Sennrich et al., 2015 (https://arxiv.org/abs/1508.07909); bytes as printable cha
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import tokenizers
@@ -49,10 +50,14 @@ class BPETokenizer(Tokenizer):
         self.add_bos |= row.force_bos
         self._row = row
         # A byte without a token is dropped, but not before merging: its neighbours must not become neighbours.
-        nameless = [symbol for symbol in _BYTE if row.byte_level and symbol not in vocabulary.ids]
-        ids = vocabulary.ids | {symbol: self.n_vocab + i for i, symbol in enumerate(nameless)}
-        self._bpe = _build(ids, _merges(metadata, vocabulary), row)
-        self._drops = bool(nameless)
+        self._nameless = [symbol for symbol in _BYTE if row.byte_level and symbol not in vocabulary.ids]
+        self._metadata = metadata
+
+    @cached_property
+    def _bpe(self) -> tokenizers.Tokenizer:
+        """Made when the first text is encoded: decoding, and prompts of token ids, do without."""
+        ids = self.vocabulary.ids | {symbol: self.n_vocab + i for i, symbol in enumerate(self._nameless)}
+        return _build(ids, _merges(self._metadata), self._row)
 
     def _encode(self, text: str) -> list[int]:
         if self._row.byte_level:
@@ -67,13 +72,14 @@ class BPETokenizer(Tokenizer):
         return ids
 
     def _encode_words(self, text: str) -> list[int]:
+        bpe = self._bpe
         try:
-            ids: list[int] = self._bpe.encode(text, add_special_tokens=False).ids
+            ids: list[int] = bpe.encode(text, add_special_tokens=False).ids
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # of Rust, which no module exports
                 raise
             raise TokenizerError("the text has a run too long to cut into words (of white space, say)") from None
-        return [token for token in ids if token < self.n_vocab] if self._drops else ids
+        return [token for token in ids if token < self.n_vocab] if self._nameless else ids
 
     def _decode(self, text: str) -> bytes:
         if not self._row.byte_level:
@@ -84,24 +90,30 @@ class BPETokenizer(Tokenizer):
             return text.encode()
 
 
-def _merges(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> list[tuple[str, str]]:
-    """The pairs that merge, first ones first; each half, and what they make, is a token."""
+def _merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The pairs that merge, first ones first."""
     merges = strings(metadata, "merges")
     if len(set(merges)) < len(merges):
         merges = list(dict.fromkeys(merges))  # the first of equals counts
-    pairs = [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
-    ids = vocabulary.ids
-    for left, right in pairs:
-        if left not in ids or right not in ids or left + right not in ids:
-            raise TokenizerError(f"{PREFIX}merges: {left!r} and {right!r} are not two tokens that make a third one")
-    return pairs
+    return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
 
 
 def _build(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer) -> tokenizers.Tokenizer:
-    model = models.BPE(ids, merges, ignore_merges=row.ignore_merges, byte_fallback=not row.byte_level)
+    try:
+        model = models.BPE(ids, merges, ignore_merges=row.ignore_merges, byte_fallback=not row.byte_level)
+    except Exception as error:  # Hugging Face raises nothing more specific
+        raise TokenizerError(f"{PREFIX}merges: {_wrong_merge(ids, merges) or error}") from None
     words: list[Any] = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in row.patterns]
     if row.byte_level:
         words.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(words)
     return tokenizer
+
+
+def _wrong_merge(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> str:
+    """What is wrong with the first pair that is not of two tokens, or does not make a third one."""
+    for left, right in merges:
+        if left not in ids or right not in ids or left + right not in ids:
+            return f"{left!r} and {right!r} are not two tokens that make a third one"
+    return ""

@@ -51,7 +51,7 @@ SPM_TYPES = metadata("spm")["tokenizer.ggml.token_type"]
 )
 def test_inconsistent_metadata(name: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(TokenizerError, match=message) as error:
-        from_metadata(metadata(name, **changes))
+        from_metadata(metadata(name, **changes)).tokenize("a")
     assert "\n" not in str(error.value)
 
 
