@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -23,10 +22,11 @@ from pumice.plugin import (
     concrete,
     plan_memory,
 )
-from pumice_cpu.isa import usable
+from pumice_cpu.isa import cores, usable
+from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
-from pumice_cpu.packed import Packed
-from pumice_cpu.runtime import ThreadPool
+from pumice_cpu.packed import Packed, pack, pack_kernel
+from pumice_cpu.runtime import OperationTable, ThreadPool
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
@@ -56,7 +56,7 @@ class CpuBackend(Backend):
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
-        details = {"cores": str(_cores()), "instructions": usable().name}
+        details = {"cores": str(cores()), "instructions": usable().name}
         return [DeviceInfo("processor", "cpu", 0, details)]
 
     def supports(self, node: Node) -> bool:
@@ -69,7 +69,7 @@ class CpuBackend(Backend):
         from pumice_cpu.lower.fuse import fuse
 
         if self._pool is None:
-            self._pool = ThreadPool(self.options.threads or _cores())
+            self._pool = ThreadPool(self.options.threads or cores())
         segment = fuse(segment)
         plan = plan_memory(segment, limits.n_batch, limits.n_outputs)  # again: fewer values now, and some live longer
         return CpuProgram(self._pool, self._packed, self._memory, segment, plan, limits)
@@ -99,12 +99,12 @@ class CpuProgram(Program):
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
         self._step = np.zeros(STEP_SIZE, np.int64)
-        shared: dict[str, Any] = {"states": {}, "scratch": {}, "packed": packed, "memory": memory}
+        shared: dict[str, Any] = {"states": {}, "scratch": {}, "packed": packed, "to_pack": [], "memory": memory}
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
             at = Lowering(
                 pool,
-                pool.new_table(),
+                OperationTable(),
                 limits,
                 plan,
                 self._arena,
@@ -116,6 +116,10 @@ class CpuProgram(Program):
             for node in segment.nodes:
                 RULES[node.op].lower(at, node)
             self._lowered[one_token, one_output] = at
+        names = [name for at in self._lowered.values() for name in at.table.kernels]
+        load_kernels([*names, *(pack_kernel(weight) for weight in shared["to_pack"])])
+        for weight in shared["to_pack"]:
+            pack(pool, weight, packed[weight.name])
         self._packed_bytes = sum(packed[w.name].nbytes for w in segment.weights if w.name in packed)
         self._state_bytes = sum(state.nbytes for state in shared["states"].values())
 
@@ -142,10 +146,3 @@ class CpuProgram(Program):
     @property
     def memory(self) -> dict[str, int]:
         return {"weights": self._packed_bytes, "kv_cache": self._state_bytes, "activations": self._plan.size}
-
-
-def _cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -9,9 +9,8 @@ from numpy.typing import NDArray
 
 from pumice.plugin import GGMLType, Weight, concrete
 from pumice_cpu.formats import COLUMNS, FORMATS, ROWS, Format
-from pumice_cpu.kernel import kernel
 from pumice_cpu.memory import WeightMemory
-from pumice_cpu.runtime import ThreadPool, aligned_zeros
+from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
 UNIT = 256  # as in kernels/pack.py
 
@@ -26,6 +25,17 @@ class Packed:
     codes: NDArray[np.uint8]
     scales: NDArray[np.uint8]
     table: NDArray[np.uint8]
+
+    @classmethod
+    def allocate(cls, memory: WeightMemory, weight: Weight) -> Packed:
+        """Memory for a matrix ``[rows, columns]``, or for ``[experts, rows, columns]``, one matrix below the other."""
+        format = FORMATS[weight.type]
+        n_matrices, n_rows, n_columns = _sizes(weight)
+        n_tiles = n_matrices * -(-n_rows // ROWS)
+        codes = memory.zeros(n_tiles * (n_columns // COLUMNS) * format.code_bytes)
+        scales = memory.zeros(n_tiles * (n_columns // format.scale_columns) * format.scale_bytes)
+        values = np.array(format.table or [0] * 16, np.int8).view(np.uint8)
+        return cls(format, n_rows, n_columns, codes, scales, np.tile(values, 4))
 
     @property
     def n_blocks(self) -> int:
@@ -46,30 +56,33 @@ def can_pack(type: GGMLType, n_columns: int) -> bool:
     return type in FORMATS and n_columns % FORMATS[type].scale_columns == 0
 
 
-def pack(pool: ThreadPool, memory: WeightMemory, weight: Weight) -> Packed:
-    """Pack a matrix ``[rows, columns]``, or ``[experts, rows, columns]`` as the matrices one below the other."""
-    format = FORMATS[weight.type]
-    *experts, n_rows, n_columns = concrete(weight.shape, 0, 0)
-    n_tiles, n_units = -(-n_rows // ROWS), n_columns // format.scale_columns
-    n_matrices = int(np.prod(experts)) if experts else 1
-    codes = memory.zeros(n_matrices * n_tiles * (n_columns // COLUMNS) * format.code_bytes)
-    scales = memory.zeros(n_matrices * n_tiles * n_units * format.scale_bytes)
+def pack_kernel(weight: Weight) -> str:
+    return f"pack.pack:{FORMATS[weight.type].name}"
+
+
+def pack(pool: ThreadPool, weight: Weight, packed: Packed) -> None:
+    """Write a matrix's tiles, and give back the file's pages."""
+    n_matrices, n_rows, _ = _sizes(weight)
+    codes, scales, n_units = packed.codes, packed.scales, packed.n_columns // packed.format.scale_columns
     data = weight.data.reshape(n_matrices, n_rows, -1)
     scratch = aligned_zeros(pool.n_threads * ROWS * UNIT)
-    table = pool.new_table()
+    table = OperationTable()
     for i in range(n_matrices):
-        table.add(
-            kernel(f"pack.pack:{format.name}"),
-            source=data[i].ctypes.data,
-            row_bytes=data.shape[2],
-            block_bytes=data.shape[2] // n_units,
-            codes=codes[i * len(codes) // n_matrices :].ctypes.data,
-            scales=scales[i * len(scales) // n_matrices :].ctypes.data,
-            scratch=scratch.ctypes.data,
-            n_rows=n_rows,
-            n_units=n_units,
-        )
+        arguments = {
+            "source": data[i].ctypes.data,
+            "row_bytes": data.shape[2],
+            "block_bytes": data.shape[2] // n_units,
+            "codes": codes[i * len(codes) // n_matrices :].ctypes.data,
+            "scales": scales[i * len(scales) // n_matrices :].ctypes.data,
+            "scratch": scratch.ctypes.data,
+            "n_rows": n_rows,
+            "n_units": n_units,
+        }
+        table.add(pack_kernel(weight), arguments, alongside=True)
     pool.run(table)
     weight.source.release()
-    values = np.array(format.table or [0] * 16, np.int8).view(np.uint8)
-    return Packed(format, n_rows, n_columns, codes, scales, np.tile(values, 4))
+
+
+def _sizes(weight: Weight) -> tuple[int, int, int]:
+    *experts, n_rows, n_columns = concrete(weight.shape, 0, 0)
+    return int(np.prod(experts)) if experts else 1, n_rows, n_columns

@@ -20,39 +20,52 @@ from pumice_cpu.kernel import Kernel, load_kernels
 # Places in the shared block, in int64; kernels/step.py says what they are. A process whose kernels are
 # cached does not import that module.
 _LINE = 8
-_GO, _TICKETS, _TABLE, _SIZE = 0, 4 * _LINE, 6 * _LINE, 7 * _LINE
+_GO, _TABLE, _SIZE = 0, 4 * _LINE, 5 * _LINE
 
 
 class OperationTable:
     """Operations in the order they run: which kernel, and its row of arguments."""
 
-    def __init__(self, tickets: int) -> None:
-        self._tickets = tickets
+    def __init__(self) -> None:
+        self._operations: list[tuple[str, dict[str, int], bool]] = []
         self._rows: list[NDArray[np.int64]] = []
-        self._operations: list[tuple[int, int]] = []
-        self._table = np.zeros((0, 2), np.int64)
+        self._table = self._tickets = np.zeros(0, np.int64)
 
-    def add(self, kernel: Kernel, **arguments: int) -> None:
-        """Append an operation. Each parameter is a number, an address, or the bits of a float32.
+    def add(self, kernel: str, arguments: dict[str, int], *, alongside: bool = False) -> None:
+        """Append an operation. Each argument is a number, an address, or the bits of a float32.
 
-        The parameter ``ticket``, of kernels that share out their parts as they go, is given here.
+        The argument ``ticket``, of kernels that share out their parts as they go, is given later. ``alongside``:
+        threads may begin while others are at the operation before.
         """
-        if "ticket" in kernel.parameters:
-            arguments["ticket"] = self._tickets + 8 * (len(self) & 1)
-        if set(arguments) != set(kernel.parameters):
-            raise TypeError(f"{kernel.name} takes {kernel.parameters}, not {tuple(arguments)}")
-        row = np.array([arguments[name] for name in kernel.parameters], np.int64)
-        self._rows.append(row)
-        self._operations.append((kernel.address, row.ctypes.data))
+        self._operations.append((kernel, arguments, alongside))
 
     def __len__(self) -> int:
         return len(self._operations)
 
     @property
-    def address(self) -> int:
-        if len(self._table) != len(self._operations):
-            self._table = np.array(self._operations, np.int64).reshape(-1, 2)
-        return int(self._table.ctypes.data)
+    def kernels(self) -> list[str]:
+        """Names of the kernels."""
+        return list(dict.fromkeys(kernel for kernel, *_ in self._operations))
+
+    def description(self) -> tuple[int, int, int]:
+        """What threads need to run it: its address, its length and the address of its tickets."""
+        if len(self._rows) != len(self):
+            self._link()
+        return int(self._table.ctypes.data), len(self), int(self._tickets.ctypes.data)
+
+    def _link(self) -> None:
+        kernels = load_kernels(self.kernels)
+        self._tickets = np.zeros(len(self), np.int64)
+        self._table = np.zeros((len(self), 3), np.int64)
+        self._rows = []
+        for i, (name, arguments, alongside) in enumerate(self._operations):
+            kernel = kernels[name]
+            if "ticket" in kernel.parameters:
+                arguments = {**arguments, "ticket": int(self._tickets.ctypes.data) + 8 * i}
+            if set(arguments) != set(kernel.parameters):
+                raise TypeError(f"{name} takes {kernel.parameters}, not {tuple(arguments)}")
+            self._rows.append(np.array([arguments[parameter] for parameter in kernel.parameters], np.int64))
+            self._table[i] = kernel.address, self._rows[i].ctypes.data, i > 0 and not alongside
 
 
 class ThreadPool:
@@ -69,15 +82,13 @@ class ThreadPool:
         for index, event in enumerate(self._wake, 1):
             threading.Thread(target=self._work, args=(index, event), daemon=True, name=f"pumice-cpu-{index}").start()
 
-    def new_table(self) -> OperationTable:
-        return OperationTable(int(self.shared.ctypes.data) + 8 * _TICKETS)
-
     def run(self, table: OperationTable) -> None:
         """Run every operation on all threads; returns when the last is done."""
         if not len(table):  # nothing for the threads to meet at: they could take the next table for this one
             return
+        address, length, tickets = table.description()
         with self._lock:
-            self.shared[_TABLE : _TABLE + 3] = table.address, len(table), self.n_threads
+            self.shared[_TABLE : _TABLE + 4] = address, length, self.n_threads, tickets
             self._start(self.shared.ctypes.data)
             for event in self._wake:
                 event.set()

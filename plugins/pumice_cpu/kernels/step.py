@@ -16,8 +16,7 @@ LINE = 64
 GO = 0 * LINE  # number of the latest step that was started
 ARRIVED = 1 * LINE  # threads waiting at the barrier
 ROUND = 2 * LINE  # barriers passed
-TICKETS = 4 * LINE  # two counters that share out parts of operations, used in turn
-TABLE = 6 * LINE  # what the step runs: address of the table, number of operations, number of threads
+TABLE = 4 * LINE  # what the step runs: address of the table, number of operations, number of threads, tickets
 
 SPINS = 200_000  # looks at GO before a worker asks to sleep: about a millisecond
 
@@ -53,22 +52,21 @@ def give_way(builder: Any, function: Any) -> Any:
 
 
 def start(shared):
-    """Begin a step: whoever sees it begun sees what it is to run."""
-    put_i64(shared + TICKETS, 0)
-    put_i64(shared + TICKETS + 8, 0)
+    """Begin a step, with no part of its operations taken: whoever sees it begun sees what it is to run."""
+    n_operations, tickets = get_i64(shared + TABLE + 8), get_i64(shared + TABLE + 24)
+    for i in range(n_operations):
+        put_i64(tickets + 8 * i, 0)
     atomic_add(shared + GO, 1)
 
 
 def run(shared, thread, yield_function):
-    """One thread's part of a step: every operation, with a barrier after each."""
+    """One thread's part of a step: every operation, with a barrier before each that asks for it, and at the end."""
     table = get_i64(shared + TABLE)
     n_operations = get_i64(shared + TABLE + 8)
     n_threads = get_i64(shared + TABLE + 16)
-    for i in range(n_operations):
-        if thread == 0:  # the counter of the next operation; that of the one before is no longer used
-            put_i64(shared + TICKETS + 8 * ((i + 1) & 1), 0)
-        invoke(get_i64(table + 16 * i), get_i64(table + 16 * i + 8), thread, n_threads)
-        if n_threads > 1:
+    for i in range(n_operations + 1):
+        operation = table + 24 * i
+        if n_threads > 1 and (i == n_operations or get_i64(operation + 16) != 0):
             round = atomic_get(shared + ROUND)
             if atomic_add(shared + ARRIVED, 1) == n_threads - 1:
                 atomic_put(shared + ARRIVED, 0)
@@ -79,6 +77,8 @@ def run(shared, thread, yield_function):
                     spins += 1
                     if spins > 2000:  # more threads than cores
                         give_way(yield_function)
+        if i < n_operations:
+            invoke(get_i64(operation), get_i64(operation + 8), thread, n_threads)
 
 
 def wait(shared, seen, result, yield_function):

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Arena, Batch, Limits, MemoryPlan, Node, Tensor, Weight, concrete
-from pumice_cpu.kernel import kernel
 from pumice_cpu.memory import WeightMemory
-from pumice_cpu.packed import Packed, pack
+from pumice_cpu.packed import Packed
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
 # Places in the block of numbers that change from step to step, in int64.
@@ -44,7 +43,8 @@ class Lowering:
     plan: MemoryPlan
     arena: Arena
     step: NDArray[np.int64]  # numbers that change from step to step
-    packed: dict[str, Packed]  # weights packed before, by name; shared by all segments
+    packed: dict[str, Packed]  # weights in tiles, by name; shared by all segments
+    to_pack: list[Weight]  # those of them to be packed yet
     memory: WeightMemory  # where they lie
     keep: list[Any] = field(default_factory=list)  # memory whose addresses are in the table
     states: dict[Tensor, Any] = field(default_factory=dict)
@@ -52,13 +52,29 @@ class Lowering:
     one_output: bool = False  # of at most one output row
     before: list[HostStep] = field(default_factory=list)
     quantized: tuple[object, ...] | None = None  # the activation in int8 in scratch memory, and how
+    products: tuple[Tensor, list[range]] | None = None  # the last operations are products of it, into these places
     grouped: tuple[Tensor, str] | None = None  # the activation whose groups are in scratch memory
     scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)  # names of scratch memory already filled, to be used again
 
     def add(self, name: str, **arguments: int) -> None:
         """Append the kernel of this name to the table."""
-        self.table.add(kernel(name), **arguments)
+        self.table.add(name, arguments)
+        self.products = None
+
+    def add_product(self, name: str, of: Tensor, into: Tensor, **arguments: int) -> None:
+        """Append a product; threads need not wait between several of the same values, such as q, k and v."""
+        place = self._extent(into)
+        others = self.products[1] if self.products is not None and self.products[0] is of else []
+        alongside = bool(others) and all(place.stop <= other.start or other.stop <= place.start for other in others)
+        self.table.add(name, {**arguments, "y": self.address(into)}, alongside=alongside)
+        self.products = of, [*others, place] if alongside else [place]
+
+    def _extent(self, tensor: Tensor) -> range:
+        """The bytes of the plan that a value takes in the largest step."""
+        n_values = int(np.prod(concrete(tensor.shape, self.limits.n_batch, self.limits.n_outputs)))
+        offset = self.plan.offsets[tensor]
+        return range(offset, offset + 4 * n_values)
 
     def address(self, tensor: Tensor) -> int:
         """Where a value of the plan, or a float32 weight that is read as it is, lies."""
@@ -96,8 +112,10 @@ class Lowering:
         return self.hold(self.scratch[name])
 
     def pack(self, weight: Weight) -> Packed:
+        """The memory of a weight in tiles, which are written before the program first runs."""
         if weight.name not in self.packed:
-            self.packed[weight.name] = pack(self.pool, self.memory, weight)
+            self.packed[weight.name] = Packed.allocate(self.memory, weight)
+            self.to_pack.append(weight)
         return self.packed[weight.name]
 
 

@@ -19,13 +19,12 @@ ENTRY = Entry(["x", "y"], b"machine code\n" + bytes(range(256)))
 PROGRAM = """
 import sys
 import numpy as np
-from pumice_cpu.kernel import kernel
-from pumice_cpu.runtime import ThreadPool
+from pumice_cpu.runtime import OperationTable, ThreadPool
 pool = ThreadPool(2)
 x, y, count = np.arange(20, dtype=np.float32), np.zeros(20, np.float32), np.ones(1, np.int64)
-table = pool.new_table()
+table = OperationTable()
 places = {"count": count.ctypes.data, "x": x.ctypes.data, "y": x.ctypes.data, "z": y.ctypes.data}
-table.add(kernel("elementwise.binary:add"), **places, width=20)
+table.add("elementwise.binary:add", {**places, "width": 20})
 pool.run(table)
 print(y.sum(), "numba" in sys.modules)
 """

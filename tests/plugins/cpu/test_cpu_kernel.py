@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
+from pumice_cpu import compiler
+from pumice_cpu.cache import Entry
 from pumice_cpu.codegen import compile_kernel
-from pumice_cpu.kernel import function_of, kernel, load_kernels
-from pumice_cpu.runtime import ThreadPool, float_bits
+from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
+from pumice_cpu.kernel import load_kernels
+from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits
 
 
 def test_names_stand_for_functions_and_for_what_factories_return() -> None:
@@ -20,7 +25,7 @@ def test_names_stand_for_functions_and_for_what_factories_return() -> None:
 
 
 def test_kernels_are_loaded_once() -> None:
-    first = kernel("rows.copy")
+    first = load_kernels(["rows.copy"])["rows.copy"]
     both = load_kernels(["rows.copy", "rows.pick", "rows.copy"])
     assert list(both) == ["rows.copy", "rows.pick"]
     assert both["rows.copy"] is first
@@ -28,9 +33,10 @@ def test_kernels_are_loaded_once() -> None:
 
 
 def test_tables_want_every_parameter() -> None:
-    table = ThreadPool(1).new_table()
-    with pytest.raises(TypeError, match="takes"):
-        table.add(kernel("rows.copy"), count=0)
+    table = OperationTable()
+    table.add("rows.copy", {"count": 0})
+    with pytest.raises(TypeError, match=r"rows.copy takes \('count', 'x'"):
+        ThreadPool(1).run(table)
 
 
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
@@ -39,16 +45,60 @@ def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
     pool = ThreadPool(n_threads)
     width, steps = 4000, 50
     x, y, count = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64)
-    table = pool.new_table()
+    table = OperationTable()
     one = float_bits(1.0)
     for source, result in [(x, y), (y, x)] * (steps // 2):
         places = {"count": count.ctypes.data, "x": source.ctypes.data, "y": result.ctypes.data}
-        table.add(kernel("elementwise.unary:scale"), **places, width=width, p=one, q=one)
+        table.add("elementwise.unary:scale", {**places, "width": width, "p": one, "q": one})
     for _ in range(20):
-        pool.run(pool.new_table())  # nothing to do
+        pool.run(OperationTable())  # nothing to do
         pool.run(table)
     pool.close()
     np.testing.assert_array_equal(x, np.full(width, 20 * steps))
+
+
+def test_operations_alongside_others_are_all_done_before_the_next_that_waits() -> None:
+    pool, width = ThreadPool(3), 5000
+    x, y, count = np.ones(width, np.float32), np.zeros((4, width), np.float32), np.ones(1, np.int64)
+    total = np.zeros(width, np.float32)
+    table, two = OperationTable(), float_bits(2.0)
+    for i, row in enumerate(y):
+        places = {"count": count.ctypes.data, "x": x.ctypes.data, "y": row.ctypes.data}
+        table.add("elementwise.unary:scale", {**places, "width": width, "p": two, "q": two}, alongside=i > 0)
+    places = {"count": count.ctypes.data, "x": y.ctypes.data, "y": total.ctypes.data}
+    table.add("rows.sum_rows", {**places, "n_rows": 1, "n_added": 4, "width": width})
+    for _ in range(50):
+        y[:] = 0
+        pool.run(table)
+        np.testing.assert_array_equal(total, np.full(width, 16.0))
+    pool.close()
+
+
+NAMES = ["rows.copy", "rows.pick", "elementwise.unary:silu", "elementwise.unary:relu", "norms.rms_norm", "step.run"]
+
+
+def test_helping_processes_compile_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = []
+
+    def slowly(name: str) -> Entry:  # so that helpers get some
+        here.append(name)
+        time.sleep(3)
+        return compile_one(name)
+
+    monkeypatch.setattr(compiler, "cores", lambda: 2)
+    monkeypatch.setattr(compiler, "compile_one", slowly)
+    entries = dict(compile_all(NAMES))
+    assert set(entries) == set(NAMES)
+    assert len(here) < len(NAMES)
+    for name, entry in entries.items():
+        assert entry.parameters == compile_one(name).parameters
+        assert symbol(name).encode() in entry.code
+
+
+def test_what_helping_processes_do_not_compile_is_compiled_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "cores", lambda: 3)
+    monkeypatch.setattr(compiler.sys, "executable", "/bin/false")
+    assert set(dict(compile_all(NAMES))) == set(NAMES)
 
 
 def test_functions_that_numba_compiles_apart_are_refused() -> None:

@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent
 OTHERS = [isa.name for isa in ISAS if machine_has(isa) and isa != current()]
 ASSEMBLY = """
 from pumice_cpu.codegen import kernel_assembly
-from pumice_cpu.kernel import function_of
+from pumice_cpu.compiler import function_of
 print(kernel_assembly(function_of("linear.matmul:q4_0:2")))
 """
 
