@@ -77,8 +77,10 @@ def _linear(at: Lowering, node: Node) -> None:
 def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
     packed, width = at.pack(weight), _width(at, x)
     q = quantized(at, x, packed.format, width)
-    at.add(
+    at.add_product(
         f"linear.matmul:{packed.format.name}:{width}",
+        of=x,
+        into=y,
         count=at.count(x),
         codes=packed.codes.ctypes.data,
         scales=packed.scales.ctypes.data,
@@ -86,7 +88,6 @@ def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None,
         bias=_padded_bias(at, bias),
         x=q.codes,
         x_scales=q.scales,
-        y=at.address(y),
         n_rows=packed.n_rows,
         n_blocks=packed.n_blocks,
         scale_stride=packed.scale_stride,
@@ -96,8 +97,10 @@ def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None,
 def _linear_rare(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
     matrix, n_columns, width = stored(at, weight), int(x.shape[-1]), _width(at, x)
     q = quantized(at, x, UNPACKED, width)
-    at.add(
+    at.add_product(
         f"linear_rare.matmul:{weight.type.name.lower()}:{width}",
+        of=x,
+        into=y,
         count=at.count(x),
         weights=matrix.weights,
         table=matrix.table,
@@ -105,7 +108,6 @@ def _linear_rare(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
         x=q.codes,
         x_scales=q.scales,
         scratch=tile_memory(at, n_columns),
-        y=at.address(y),
         n_rows=int(weight.shape[0]),
         n_blocks=n_columns // COLUMNS,
         row_bytes=matrix.row_bytes,

@@ -16,17 +16,19 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
     arguments = {
         "weights": at.hold(weight.data),
         "bias": 0 if bias is None else at.address(bias),
-        "y": at.address(y),
         "n_rows": n_rows,
         "n_columns": n_columns,
     }
     kind = TYPES[weight.type]
     if at.is_single(x):
-        at.add(f"linear_float.matvec:{kind}", x=at.address(x), **arguments)
+        at.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=at.address(x), **arguments)
     else:
         scratch = at.scratch_memory("panels", at.pool.n_threads * 4 * ROWS * COLUMNS)
         group = "bf16.group" if kind == "bf16" and current().multiplies_bf16 else "linear_float.group"
-        at.add(f"linear_float.matmul:{kind}", count=at.count(x), x=_grouped(at, x, group), scratch=scratch, **arguments)
+        groups = _grouped(at, x, group)
+        at.add_product(
+            f"linear_float.matmul:{kind}", of=x, into=y, count=at.count(x), x=groups, scratch=scratch, **arguments
+        )
 
 
 def _grouped(at: Lowering, x: Tensor, kernel: str) -> int:
