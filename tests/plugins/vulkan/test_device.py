@@ -157,6 +157,31 @@ def test_command_buffers_run_in_the_order_of_their_commits(device):
     assert set(words(first)) == {110}
 
 
+def test_an_interrupted_wait_can_be_made_good(device, monkeypatch):
+    if device.description.driver != "native":
+        pytest.skip("Kompute waits in C")
+    n = 20_000
+    pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
+    first, second = host_buffer(device, np.zeros(n, np.uint32)), host_buffer(device, np.zeros(n, np.uint32))
+    commands, encoder = record(device)
+    encode_scale(encoder, pipeline, first, second, n, 7)
+    encoder.end()
+
+    def interrupted(handle):
+        raise KeyboardInterrupt
+
+    commands.commit()
+    with monkeypatch.context() as patch:
+        patch.setattr(commands, "_spin", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            commands.wait()
+    commands.wait()
+    assert set(words(second)) == {7}
+    words(second)[:] = 0
+    commands.commit_and_wait()
+    assert set(words(second)) == {7}
+
+
 def test_timestamps_grow(device):
     if not device.timestamp_period_ns:
         pytest.skip("the device has no timestamps")

@@ -79,8 +79,8 @@ class NativeCommandBuffer(CommandBuffer):
     def wait(self) -> None:
         if self._pending:
             device = self._device.handle
+            self._spin(device)  # an interrupt here leaves the end to be waited for
             self._pending = False
-            self._spin(device)
             check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), "waiting for the device")
             check(lib.vkResetFences(device, 1, self._fences), "waiting for the device")
 
