@@ -1,8 +1,8 @@
 // The BEST highest of many values, in descending order, equal ones by the lower id: sorted runs of a workgroup's memory
 // are merged, two into one of the same length. BEST and SLOTS are powers of two.
 
-layout(local_size_x = 256) in;
-layout(constant_id = 0) const uint BEST = 64u;
+layout(local_size_x_id = 0) in; // at least BEST
+layout(constant_id = 1) const uint BEST = 64u;
 
 #define SLOTS 2048u
 

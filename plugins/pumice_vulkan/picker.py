@@ -13,6 +13,7 @@ from pumice_vulkan.step import MAX_STEPS
 
 SLOTS = 2048  # logits of a workgroup, as in shaders/best.glsl
 MAX_BEST = 64
+INVOCATIONS = 512  # of a workgroup, where the device has so many
 
 
 class Picker:
@@ -28,13 +29,14 @@ class Picker:
     def lower(self, at: Lowering, step: int, n_best: int) -> None:
         """Behind the dispatches of step number ``step``; ``n_best`` is 1 or MAX_BEST."""
         rows, layout = self._rows(at.n_outputs), at.memory.layout
+        constants = [min(INVOCATIONS, at.device.description.max_workgroup_size), n_best]
         at.dispatch(
             "best",
             count=self._logits,
             reads=[at.place(self._logits)],
             writes=[self._best],
             push=[int(self._logits.shape[1])],
-            constants=[n_best],
+            constants=constants,
             grid=(self._n_parts, rows, 1),
         )
         words = rows * _result_words(n_best)
@@ -47,7 +49,7 @@ class Picker:
                 *(self._n_parts, layout.tokens, layout.positions),
                 *(layout.picks, layout.numbers + step * layout.max_seqs),
             ],
-            constants=[n_best],
+            constants=constants,
             grid=(rows, 1, 1),
         )
 
