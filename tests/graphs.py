@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from gguf_files import write_gguf
-from pumice.backend import Backend, Batch, Limits
+from pumice.backend import Backend, Batch, Limits, Program
 from pumice.gguf import GGUFFile
-from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+from pumice.graph import Graph, GraphBuilder, Tensor, place, plan_memory
 
 BLOCK_SIZE = 8
 
@@ -58,6 +58,13 @@ def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[in
     )
 
 
+def compile_graph(backend: Backend, graph: Graph, limits: Limits) -> Program:
+    """The program of a graph that the backend can run as a whole."""
+    (placed,) = place(graph, [("backend", backend.supports)])
+    segment = backend.rewrite(placed)
+    return backend.compile(segment, plan_memory(segment, limits.n_batch, limits.n_outputs), limits)
+
+
 class Graphed:
     """A case compiled for one backend; call it with activations and a batch."""
 
@@ -69,9 +76,7 @@ class Graphed:
         }
         with g.layer(0):
             output = case.build(g, activations)
-        graph = g.finish(output)
-        (segment,) = place(graph, [("backend", backend.supports)])
-        self._program = backend.compile(segment, plan_memory(segment, limits.n_batch, limits.n_outputs), limits)
+        self._program = compile_graph(backend, g.finish(output), limits)
         self._output = output.name
 
     def __call__(self, activations: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:

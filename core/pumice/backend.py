@@ -179,6 +179,13 @@ class Backend(ABC):
         """How many of the graph's last layers, counting what follows them as one more, have room; None: no limit."""
         return None
 
+    def rewrite(self, segment: Segment) -> Segment:
+        """The segment as it will be compiled, for example with fused nodes; its inputs and outputs stay.
+
+        Memory is planned after it, so a value that no node gives any more takes none.
+        """
+        return segment
+
     @abstractmethod
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         """Make ``segment`` ready to run: upload weights, allocate states and one arena of ``plan.size`` bytes.

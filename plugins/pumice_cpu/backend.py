@@ -20,8 +20,8 @@ from pumice.plugin import (
     Program,
     Segment,
     concrete,
-    plan_memory,
 )
+from pumice_cpu.fuse import fuse
 from pumice_cpu.isa import cores, usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
@@ -65,13 +65,12 @@ class CpuBackend(Backend):
         rule = RULES.get(node.op)
         return rule is not None and rule.claims(node)
 
-    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
-        from pumice_cpu.lower.fuse import fuse
+    def rewrite(self, segment: Segment) -> Segment:
+        return fuse(segment)
 
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if self._pool is None:
             self._pool = ThreadPool(self.options.threads or cores())
-        segment = fuse(segment)
-        plan = plan_memory(segment, limits.n_batch, limits.n_outputs)  # again: fewer values now, and some live longer
         return CpuProgram(self._pool, self._packed, self._memory, segment, plan, limits)
 
     def close(self) -> None:

@@ -7,8 +7,20 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pumice.plugin import Backend, BackendError, DeviceInfo, Graph, Limits, MemoryPlan, Node, Program, Segment
+from pumice.plugin import (
+    Backend,
+    BackendError,
+    DeviceInfo,
+    Graph,
+    Limits,
+    MemoryPlan,
+    Node,
+    Program,
+    Segment,
+    plan_memory,
+)
 from pumice_vulkan.device import DeviceDescription, list_devices, open_device
+from pumice_vulkan.fuse import fuse
 from pumice_vulkan.split import SplitProgram, layer_bytes, layers_that_fit, split
 
 if TYPE_CHECKING:
@@ -61,16 +73,24 @@ class VulkanBackend(Backend):
         sizes = layer_bytes([node for node in graph.nodes if self.supports(node)], limits)
         return layers_that_fit(sizes, [shared.device.free_memory_bytes for shared in self._open()])
 
+    def rewrite(self, segment: Segment) -> Segment:
+        """Fused; but what several devices share is first divided."""
+        return segment if len(self.options.devices) > 1 else fuse(segment)
+
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         from pumice_vulkan.program import DeviceProgram
 
         devices = self._open()
         if len(devices) == 1:
-            return DeviceProgram(devices[0], segment, limits)
+            return DeviceProgram(devices[0], segment, plan, limits)
         free = [shared.device.free_memory_bytes for shared in devices]
-        parts = split(segment, layer_bytes(segment.nodes, limits), free)
-        made = zip(devices, parts, strict=True)
-        return SplitProgram([DeviceProgram(shared, part, limits) for shared, part in made if part.nodes], segment)
+        programs = []
+        for shared, part in zip(devices, split(segment, layer_bytes(segment.nodes, limits), free), strict=True):
+            if part.nodes:
+                fused = fuse(part)
+                part_plan = plan_memory(fused, limits.n_batch, limits.n_outputs)
+                programs.append(DeviceProgram(shared, fused, part_plan, limits))
+        return SplitProgram(programs, segment)
 
     def close(self) -> None:
         for shared in self._opened:

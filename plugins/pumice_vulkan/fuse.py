@@ -23,10 +23,19 @@ class Group:
     kind: str
     nodes: list[Node] = field(default_factory=list)
 
+    def __str__(self) -> str:
+        return self.kind
+
 
 def fuse(segment: Segment) -> Segment:
     """The segment with groups; what goes in and out stays."""
     return Segment(segment.backend, _schedule(segment.nodes, _groups(segment)), segment.inputs, segment.outputs)
+
+
+def parts(segment: Segment) -> list[Node]:
+    """The nodes, with those of a group in its place."""
+    groups = [node.attrs["group"].nodes if node.op == GROUP else [node] for node in segment.nodes]
+    return [node for group in groups for node in group if node.op != DEFERRED]
 
 
 class _Uses:
@@ -164,7 +173,7 @@ def _as_nodes(unit: Group) -> list[Node]:
     if not unit.kind:
         return unit.nodes
     *parts, last = unit.nodes
-    deferred = [Node(DEFERRED, node.inputs, node.output, {}, node.layer) for node in parts]
+    deferred = [Node(DEFERRED, node.inputs, node.output, {"op": node.op}, node.layer) for node in parts]
     tensors = dict.fromkeys(tensor for node in unit.nodes for tensor in (*node.operands(), node.output))
     del tensors[last.output]
     return [*deferred, Node(GROUP, tuple(tensors), last.output, {"group": unit}, last.layer)]

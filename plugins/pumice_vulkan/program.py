@@ -14,16 +14,16 @@ from pumice.plugin import (
     Batch,
     KernelTime,
     Limits,
+    MemoryPlan,
     Pick,
     Program,
     Segment,
     Tensor,
     Weight,
     concrete,
-    plan_memory,
 )
 from pumice_vulkan.device import CommandBuffer, Device, Encoder
-from pumice_vulkan.fuse import fuse
+from pumice_vulkan.fuse import parts
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower.rule import OUTPUTS_SYMBOL, STEP_INPUTS, Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
@@ -54,17 +54,15 @@ class Shared:
 
 
 class DeviceProgram(Program):
-    """A segment, lowered for every bucket when made, and recorded for a bucket when it is first needed.
+    """A fused segment, lowered for every bucket when made, and recorded for a bucket when it is first needed.
 
     The host writes what changes from step to step into one buffer that every command buffer begins by copying to
     the device, and finds the results in another. Where the segment gives logits, it can take several steps in a row.
     """
 
-    def __init__(self, shared: Shared, segment: Segment, limits: Limits) -> None:
+    def __init__(self, shared: Shared, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
         self._shared = shared
         self._segment = segment
-        self._fused = fuse(segment)
-        plan = plan_memory(self._fused, limits.n_batch, limits.n_outputs)
         self._limits = limits
         device = shared.device
         self._inputs = [tensor for tensor in segment.inputs if tensor.name not in STEP_INPUTS]
@@ -174,7 +172,7 @@ class DeviceProgram(Program):
         from pumice_vulkan.lower import RULES
 
         at = Lowering(self._memory, *bucket)
-        for node in self._fused.nodes:
+        for node in self._segment.nodes:
             RULES[node.op].lower(at, node)
         return at.dispatches
 
@@ -256,7 +254,7 @@ def _weight_bytes(segment: Segment) -> int:
     """About what the weights take; one that is used twice is there in two layouts."""
     used = {
         (weight.name, node.op): weight
-        for node in segment.nodes
+        for node in parts(segment)
         for weight in node.operands()
         if isinstance(weight, Weight)
     }

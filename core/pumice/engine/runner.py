@@ -92,7 +92,9 @@ class Runner:
         self._backends = backends
         offload = frozenset(name for name, backend in backends if backend.offload)
         claims = [(name, backend.supports) for name, backend in backends]
-        self._segments = place(graph, claims, _layers_that_fit(graph, backends, limits, n_gpu_layers), offload)
+        placed = place(graph, claims, _layers_that_fit(graph, backends, limits, n_gpu_layers), offload)
+        by_name = dict(backends)
+        self._segments = [by_name[segment.backend].rewrite(segment) for segment in placed]
         self._plans = [plan_memory(s, limits.n_batch, limits.n_outputs) for s in self._segments]
         self._programs: list[Program] = []
         self._progress = progress

@@ -50,6 +50,13 @@ def test_info_prints_the_graph(run, model):
     done = run("info", model, "--graph", "--backend", "numpy")
     assert "on numpy" in done.stdout
     assert "blk.1.attn_q.weight" in done.stdout
+    assert "= silu(" in done.stdout
+
+
+def test_the_graph_is_as_its_backend_rewrites_it(run, model):
+    done = run("info", model, "--graph", "--backend", "cpu")
+    assert "= silu_mul(" in done.stdout
+    assert "= silu(" not in done.stdout
 
 
 def test_tokenize_gives_ids(run, model):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphs import batch, limits
+from graphs import batch, compile_graph, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize
-from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+from pumice.graph import GraphBuilder, Tensor
 from pumice_cpu import CpuBackend
 
 rng = np.random.default_rng(3)
@@ -37,8 +37,7 @@ def run(threads: int, type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: 
             chosen = Tensor("ids", ("n_tokens", ids.shape[1]), "i32", builder=g)
             output = g.mul_mat_id(given, g.weight("w"), chosen)
     backend = CpuBackend(CpuBackend.Options(threads=threads))
-    (segment,) = place(g.finish(output), [("cpu", backend.supports)])
-    program = backend.compile(segment, plan_memory(segment, 64, 64), limits())
+    program = compile_graph(backend, g.finish(output), limits())
     result = program.run({"x": x, "ids": ids}, batch([len(x)]))[output.name].copy()
     backend.close()
     return result

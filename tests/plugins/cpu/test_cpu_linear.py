@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphs import batch, limits
+from graphs import batch, compile_graph, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, row_bytes
 from pumice.gguf.types import block_size
-from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+from pumice.graph import GraphBuilder, Tensor
 from pumice_cpu import CpuBackend
 from pumice_cpu.isa import current
 
@@ -87,11 +87,8 @@ def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | 
     with g.layer(0):
         given = Tensor("x", ("n_tokens", x.shape[1]), builder=g)
         output = g.linear(given, g.weight("w"), None if bias is None else g.weight("b"))
-    graph = g.finish(output)
-    (segment,) = place(graph, [("cpu", backend.supports)])
     backend._packed.clear()  # weights are kept by name, and all are called the same here
-    program = backend.compile(segment, plan_memory(segment, 64, 64), limits())
-    return program.run({"x": x}, batch([len(x)]))[output.name].copy()
+    return compile_graph(backend, g.finish(output), limits()).run({"x": x}, batch([len(x)]))[output.name].copy()
 
 
 def as_seen(x: np.ndarray, name: str) -> np.ndarray:

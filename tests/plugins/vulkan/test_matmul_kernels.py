@@ -10,9 +10,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from graphs import batch, limits
+from graphs import batch, compile_graph, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
-from pumice.graph import GraphBuilder, MemoryPlan, Tensor, place, plan_memory
+from pumice.graph import GraphBuilder, MemoryPlan, Tensor
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import products
@@ -65,8 +65,7 @@ def compiled(
     }
     with g.layer(0):
         output = build(g, given)
-    (segment,) = place(g.finish(output), [("vulkan", backend.supports)])
-    program = backend.compile(segment, plan_memory(segment, 64, 64), limits())
+    program = compile_graph(backend, g.finish(output), limits())
 
     def run(n_tokens: int) -> np.ndarray:
         return program.run({name: x[:n_tokens] for name, x in inputs.items()}, batch([n_tokens]))[output.name].copy()

@@ -9,10 +9,9 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from graphs import builder
+from graphs import builder, compile_graph
 from pumice.backend import Ahead, Batch, Limits, Pick, Program
 from pumice.engine import lookahead
-from pumice.graph import place, plan_memory
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 
@@ -33,8 +32,7 @@ def program(folder: Path, vulkan: VulkanBackend, table: np.ndarray) -> Program:
     g = builder(folder, {"table": table})
     with g.layer(0):
         graph = g.finish(g.get_rows(g.embedding(g.weight("table"), g.tokens), g.output_ids))
-    (segment,) = place(graph, [("vulkan", vulkan.supports)])
-    return vulkan.compile(segment, plan_memory(segment, LIMITS.n_batch, LIMITS.n_outputs), LIMITS)
+    return compile_graph(vulkan, graph, LIMITS)
 
 
 def batch(tokens: list[int]) -> Batch:

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from gguf_files import write_gguf
-from graphs import Case, Graphed, batch, limits
+from graphs import Case, Graphed, batch, compile_graph, limits
 from pumice.gguf import GGMLType, GGUFFile
-from pumice.graph import GraphBuilder, Tensor, place, plan_memory
+from pumice.graph import GraphBuilder, Tensor
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from quantizers import quantize
@@ -197,9 +197,7 @@ def test_tables_of_every_type(tmp_path: Path, vulkan: Any, name: str) -> None:
     g = GraphBuilder(GGUFFile.open(path).tensors, 1, 64)
     x = Tensor("ids", ("n_tokens",), "i32", builder=g)
     graph = g.finish(g.embedding(g.weight("w"), x))
-    (segment,) = place(graph, [("vulkan", vulkan.supports)])
-    program = vulkan.compile(segment, plan_memory(segment, 64, 64), limits())
-    (actual,) = program.run({"ids": ids}, batch([4])).values()
+    (actual,) = compile_graph(vulkan, graph, limits()).run({"ids": ids}, batch([4])).values()
     np.testing.assert_allclose(actual, g.weight("w").dequantize()[ids], rtol=1e-6)
 
 
