@@ -14,6 +14,7 @@ from pumice.backend import Ahead, Batch, Limits, Pick, Program
 from pumice.engine import lookahead
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
+from tiny_zoo import ZOO
 
 N_SEQS = 3
 LIMITS = Limits(n_ctx=64, n_batch=8, n_outputs=8, n_seqs=N_SEQS, block_size=8, n_blocks={}, kv_type="f32")
@@ -154,6 +155,21 @@ def test_the_same_text_as_a_token_at_a_time(
     assert results[0] == results[1]
     assert len(results[0][0]) == 50
     assert len(calls) < 30, "most guesses were right"
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba"])
+def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recurrent state could not take a wrong guess back."""
+    monkeypatch.setattr(lookahead, "SECONDS", 1e9)
+    path, results = ZOO[name]().write(tmp_path / "model.gguf"), []
+    for ahead in (False, True):
+        with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=128, n_batch=4) as model:
+            assert (model._engine._lookahead is not None) == (name != "mamba")
+            if not ahead:
+                model._engine._lookahead = None
+            found = model.generate_many([[3, 5, 7], [1]], max_tokens=60, top_k=12, temperature=1.2, seed=1)
+            results.append([each.tokens for each in found])
+    assert results[0] == results[1]
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
