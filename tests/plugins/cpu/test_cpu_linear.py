@@ -36,15 +36,6 @@ RARE = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def cpus() -> Any:
-    """Backends of one thread and of two."""
-    backends = [CpuBackend(CpuBackend.Options(threads=threads)) for threads in (1, 2)]
-    yield backends
-    for backend in backends:
-        backend.close()
-
-
 def random_rows(name: str, n_rows: int, n_columns: int) -> np.ndarray:
     """Stored rows of a type: uint8 (rows, bytes of a row)."""
     type = GGMLType[name]
@@ -109,12 +100,14 @@ def rounded(x: np.ndarray) -> np.ndarray:
     return (codes.astype(np.float64) * scale).reshape(x.shape)
 
 
-def check(cpus: list[CpuBackend], name: str, n_rows: int, n_columns: int, n_tokens: int, bias: bool = False) -> None:
+def check(
+    backends: list[CpuBackend], name: str, n_rows: int, n_columns: int, n_tokens: int, bias: bool = False
+) -> None:
     rows = random_rows(name, n_rows, n_columns)
     b = rng.standard_normal(n_rows).astype(np.float32) if bias else None
     x = (rng.standard_normal((n_tokens, n_columns)) * rng.uniform(0.1, 3, (n_tokens, 1))).astype(np.float32)
     x[:, : n_columns // 3] = 0  # blocks without a scale
-    one, two = (linear(backend, name, rows, b, x) for backend in cpus)
+    one, two = (linear(backend, name, rows, b, x) for backend in backends)
 
     weights = dequantize(rows, GGMLType[name]).astype(np.float64)
     seen = as_seen(x, name)
@@ -126,32 +119,32 @@ def check(cpus: list[CpuBackend], name: str, n_rows: int, n_columns: int, n_toke
 
 @pytest.mark.parametrize("n_tokens", [1, 5, 20])
 @pytest.mark.parametrize("name", PACKED)
-def test_packed(cpus: Any, name: str, n_tokens: int) -> None:
+def test_packed(backends: Any, name: str, n_tokens: int) -> None:
     columns = int(rng.integers(1, 4)) * max(32, block_size(GGMLType[name]))
-    check(cpus, name, int(rng.integers(1, 100)), columns, n_tokens, bias=n_tokens > 1)
+    check(backends, name, int(rng.integers(1, 100)), columns, n_tokens, bias=n_tokens > 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5, 20])
 @pytest.mark.parametrize("name", ["F32", pytest.param("F16", marks=each_set), "BF16"])
 @pytest.mark.parametrize("shape", [(1, 7), (67, 300), (40, 512), (100, 1)])
-def test_floats(cpus: Any, name: str, shape: tuple[int, int], n_tokens: int) -> None:
-    check(cpus, name, *shape, n_tokens, bias=n_tokens > 1)
+def test_floats(backends: Any, name: str, shape: tuple[int, int], n_tokens: int) -> None:
+    check(backends, name, *shape, n_tokens, bias=n_tokens > 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 20])
 @pytest.mark.parametrize("name", ["F64", *INTEGERS])
-def test_plain_numbers(cpus: Any, name: str, n_tokens: int) -> None:
-    check(cpus, name, 21, 77, n_tokens, bias=n_tokens == 1)
+def test_plain_numbers(backends: Any, name: str, n_tokens: int) -> None:
+    check(backends, name, 21, 77, n_tokens, bias=n_tokens == 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 20])
 @pytest.mark.parametrize("name", RARE)
-def test_rare(cpus: Any, name: str, n_tokens: int) -> None:
+def test_rare(backends: Any, name: str, n_tokens: int) -> None:
     columns = int(rng.integers(1, 4)) * block_size(GGMLType[name])
-    check(cpus, name, int(rng.integers(1, 60)), columns, n_tokens, bias=n_tokens == 1)
+    check(backends, name, int(rng.integers(1, 60)), columns, n_tokens, bias=n_tokens == 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 60])
-def test_a_matrix_of_many_tiles(cpus: Any, n_tokens: int) -> None:
+def test_a_matrix_of_many_tiles(backends: Any, n_tokens: int) -> None:
     """Threads take several tiles at once, and tokens come in more than one part."""
-    check(cpus, "Q4_0", 1000, 8192, n_tokens)
+    check(backends, "Q4_0", 1000, 8192, n_tokens)

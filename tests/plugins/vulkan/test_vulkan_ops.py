@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -12,19 +12,12 @@ import numpy as np
 import pytest
 
 from gguf_files import write_gguf
-from graphs import Case, Graphed, batch, compile_graph, limits
+from graphs import batch, compile_graph, limits
+from operation_tests import OperationTests, f32
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import GraphBuilder, Tensor
-from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from quantizers import quantize
-
-Build = Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]
-rng = np.random.default_rng(5)
-
-
-def f32(*shape: int) -> np.ndarray:
-    return rng.standard_normal(shape).astype(np.float32)
 
 
 @pytest.fixture(scope="module")
@@ -38,151 +31,12 @@ def vulkan() -> Iterator[VulkanBackend]:
     backend.close()
 
 
-def check(
-    folder: Path,
-    vulkan: VulkanBackend,
-    build: Build,
-    activations: Mapping[str, np.ndarray],
-    weights: Mapping[str, np.ndarray] | None = None,
-    tolerance: float = 2e-6,
-) -> None:
-    n_tokens = len(next(iter(activations.values())))
-    case = Case(build, activations, weights or {})
-    expected, actual = (
-        Graphed(folder, backend, case, limits())(activations, batch([n_tokens])) for backend in (NumpyBackend(), vulkan)
-    )
-    assert actual.dtype == expected.dtype
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance * max(1, np.abs(expected).max()))
+class TestOperations(OperationTests):
+    function_tolerance = 5e-6
 
-
-SHAPES = [(1, 5), (2, 3, 37), (17, 64), (1, 4100), (5, 1)]
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("op", ["sigmoid", "silu", "gelu", "relu", "tanh", "softplus", "softmax"])
-def test_functions(tmp_path: Path, vulkan: Any, op: str, shape: tuple[int, ...]) -> None:
-    x = f32(*shape) * 4
-    x.flat[: min(x.size, 8)] = [-80, -20, -1e-3, 0, 0.4999, 0.5, 20, 80][: x.size]
-    check(tmp_path, vulkan, lambda g, a: getattr(g, op)(a["x"]), {"x": x}, tolerance=5e-6)
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_constants(tmp_path: Path, vulkan: Any, shape: tuple[int, ...]) -> None:
-    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
-        return g.clamp(g.clamp(g.scale(a["x"], 2.0, 0.25), -1.0, float("inf")), float("-inf"), 1.5)
-
-    check(tmp_path, vulkan, build, {"x": f32(*shape)})
-
-
-@pytest.mark.parametrize("op", ["add", "mul", "div"])
-@pytest.mark.parametrize(
-    ("shape", "other"),
-    [
-        ((3, 16), (3, 16)),
-        ((3, 40), (40,)),
-        ((2, 40), (1,)),
-        ((2, 3, 40), (2, 3, 1)),
-        ((2, 3, 40), (3, 40)),
-        ((2, 3, 40), (3, 1)),
-        ((2, 3, 4), (2, 1, 4)),
-        ((2, 3, 40), (2, 1, 1)),
-        ((2, 3, 4, 5), (2, 3, 1, 5)),
-        ((2, 3, 4, 5), (3, 1, 5)),
-        ((2, 3, 4, 5), (2, 1, 4, 1)),
-        ((1, 2100), (2100,)),
-        ((4, 2), (4, 1)),
-    ],
-)
-def test_arithmetic_broadcasts(
-    tmp_path: Path, vulkan: Any, op: str, shape: tuple[int, ...], other: tuple[int, ...]
-) -> None:
-    x, y = f32(*shape), np.abs(f32(*other)) + 0.5
-    if len(other) == len(shape) and other[0] == shape[0]:
-        check(tmp_path, vulkan, lambda g, a: getattr(g, op)(a["x"], a["y"]), {"x": x, "y": y})
-    else:
-        check(tmp_path, vulkan, lambda g, a: getattr(g, op)(a["x"], g.weight("y")), {"x": x}, {"y": y})
-
-
-@pytest.mark.parametrize(
-    ("shape", "weight"),
-    [
-        ((1, 64), (64,)),
-        ((7, 33), (33,)),
-        ((3, 2, 16), (16,)),
-        ((3, 2, 20), (2, 20)),
-        ((2, 9), ()),
-        ((2, 2100), (2100,)),
-    ],
-)
-def test_norms(tmp_path: Path, vulkan: Any, shape: tuple[int, ...], weight: tuple[int, ...]) -> None:
-    x = f32(*shape) * 3 + 1
-    weights = {"w": f32(*weight), "b": f32(*weight)} if weight else {}
-
-    def both(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
-        w, b = (g.weight(name) if weights else None for name in "wb")
-        return g.rms_norm(g.layer_norm(a["x"], w, b, 1e-5), w, 1e-6)
-
-    check(tmp_path, vulkan, both, {"x": x}, weights, 5e-6)
-
-
-SCALINGS: list[dict[str, Any]] = [
-    {},
-    {"freq_scale": 0.25, "attn_factor": 1.5},
-    {"freq_scale": 0.25, "ext_factor": 1.0, "n_ctx_orig": 64},
-]
-
-
-@pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize("neox", [True, False])
-@pytest.mark.parametrize(("shape", "n_rot"), [((5, 2, 64), 64), ((1, 3, 40), 24), ((9, 1, 10), 10), ((3, 4, 8), 2)])
-def test_rope(
-    tmp_path: Path, vulkan: Any, shape: tuple[int, ...], n_rot: int, neox: bool, scaling: dict[str, Any]
-) -> None:
-    x, factors = f32(*shape), np.abs(f32(n_rot // 2)) + 0.5
-    positions = rng.integers(0, 200_000, shape[0]).astype(np.int32)
-
-    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
-        options = {"n_rot": n_rot, "neox": neox, "freq_base": 10000.0, **scaling}
-        once = g.rope(a["x"], a["at"], g.weight("factors"), **options)
-        return g.rope(g.rope(once, a["at"], None, **options), a["at"], None, **options)
-
-    check(tmp_path, vulkan, build, {"x": x, "at": positions}, {"factors": factors})
-
-
-def test_position_scale(tmp_path: Path, vulkan: Any) -> None:
-    check(tmp_path, vulkan, lambda g, a: g.position_scale(g.positions, 4, 0.1), {"x": f32(19, 1)})
-
-
-def test_rows(tmp_path: Path, vulkan: Any) -> None:
-    ids = np.array([3, 0, 8, 3, 8], np.int32)
-    table, values, x = f32(9, 20), f32(9), f32(5, 3, 7)
-    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), {"ids": ids}, {"w": table})
-    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), {"ids": ids}, {"w": values})
-    pairs = {"ids": ids.repeat(2).reshape(5, 2)}
-    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), pairs, {"w": table})
-    check(tmp_path, vulkan, lambda g, a: g.embedding(g.weight("w"), a["ids"]), pairs, {"w": values})
-    some = np.array([4, 0, 0, 1, 2], np.int32)
-    check(tmp_path, vulkan, lambda g, a: g.get_rows(a["x"], a["ids"]), {"ids": some, "x": x})
-
-
-@pytest.mark.parametrize(("shape", "k"), [((5, 8), 3), ((1, 64), 8), ((2, 3, 5), 5), ((4, 1), 1)])
-def test_the_largest(tmp_path: Path, vulkan: Any, shape: tuple[int, ...], k: int) -> None:
-    x = np.round(f32(*shape) * 2)  # many are equal
-    check(tmp_path, vulkan, lambda g, a: g.top_k(a["x"], k), {"x": x})
-    check(tmp_path, vulkan, lambda g, a: g.gather(a["x"], g.top_k(a["x"], k)), {"x": x})
-
-
-@pytest.mark.parametrize("axis", [-1, -2, -3])
-@pytest.mark.parametrize("keepdims", [True, False])
-def test_sums(tmp_path: Path, vulkan: Any, axis: int, keepdims: bool) -> None:
-    check(tmp_path, vulkan, lambda g, a: g.sum(a["x"], axis, keepdims), {"x": f32(3, 4, 5, 21)})
-
-
-def test_slice_and_concat(tmp_path: Path, vulkan: Any) -> None:
-    x, y = f32(3, 2, 26), f32(3, 1, 4)
-    build: Build = lambda g, a: g.concat(g.slice(a["x"], 1, 23), a["y"])  # noqa: E731
-    check(tmp_path, vulkan, build, {"x": x, "y": y})
-    check(tmp_path, vulkan, lambda g, a: g.concat(a["x"], a["x"]), {"x": x})
+    @pytest.fixture
+    def backends(self, vulkan: VulkanBackend) -> list[VulkanBackend]:
+        return [vulkan]
 
 
 TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
@@ -199,27 +53,3 @@ def test_tables_of_every_type(tmp_path: Path, vulkan: Any, name: str) -> None:
     graph = g.finish(g.embedding(g.weight("w"), x))
     (actual,) = compile_graph(vulkan, graph, limits()).run({"ids": ids}, batch([4])).values()
     np.testing.assert_allclose(actual, g.weight("w").dequantize()[ids], rtol=1e-6)
-
-
-@pytest.mark.parametrize("width", [6, 16, 40])
-@pytest.mark.parametrize("parts", [[10], [1] * 10, [2, 1, 7]])
-def test_recurrent_operations(tmp_path: Path, vulkan: Any, parts: list[int], width: int) -> None:
-    """Two sequences in parts of the given lengths; begun again, a sequence forgets the one before."""
-    n_state = 5
-    activations = {"x": f32(10, width), "dt": np.abs(f32(10, width)), "b": f32(10, n_state), "c": f32(10, n_state)}
-    weights = {"conv": f32(width, 4), "bias": f32(width), "a": -np.abs(f32(width, n_state)), "d": f32(width)}
-
-    def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
-        y = g.conv1d(g.conv1d(a["x"], g.weight("conv"), g.weight("bias")), g.weight("conv"), None)
-        return g.ssm_scan(y, a["dt"], g.weight("a"), a["b"], a["c"], g.weight("d"))
-
-    case = Case(build, activations, weights)
-    expected, actual = (Graphed(tmp_path, backend, case, limits()) for backend in (NumpyBackend(), vulkan))
-    for _ in range(2):
-        n_past = 0
-        for n in parts:
-            rows = slice(n_past, n_past + n)
-            both = {name: np.concatenate([v[rows], v[::-1][rows]]) for name, v in activations.items()}
-            step = batch([n, n], [n_past, n_past])
-            np.testing.assert_allclose(actual(both, step), expected(both, step), rtol=1e-5, atol=1e-5)
-            n_past += n
