@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +24,15 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"reference data not found at {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def tiny_logits() -> dict[str, Any]:
+    """llama.cpp's logits for the models of ``tiny_zoo.py``, by name."""
+    import numpy as np
+
+    with np.load(Path(__file__).parent / "fixtures" / "tiny_logits.npz") as file:
+        return dict(file)
 
 
 @pytest.fixture(scope="session")

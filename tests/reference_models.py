@@ -1,4 +1,7 @@
-"""The models of ``../shared/archs`` whose logits llama.cpp computed, and the tokens it was given."""
+"""Models whose logits llama.cpp computed: those of ``../shared/archs``, and the tokens it was given."""
+
+import numpy as np
+from numpy.typing import NDArray
 
 SHARED_MODELS = [
     "command-r-dense",
@@ -27,3 +30,9 @@ SHARED_MODELS = [
     "starcoder2-dense",
 ]
 SHARED_IDS = [(7 * i + 3) % 128 for i in range(24)]
+
+
+def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
+    """Mean squared error, normalized by the mean square of what is expected."""
+    assert actual.shape == expected.shape
+    return float(np.mean((actual - expected) ** 2) / np.mean(expected**2))

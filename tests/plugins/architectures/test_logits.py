@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 import pumice
 from gguf_files import write_gguf
 from pumice_architectures import ARCHITECTURES
-from reference_models import SHARED_IDS, SHARED_MODELS
+from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX, TinyModel, llama, weights
 from tiny_zoo import DEEP, FAMILIES, ROPES, ZOO
-
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
 
 # llama.cpp looks GELU up in a table of float16 numbers. Its rounding grows through the 46 layers of one model.
 LIMITS = {"gemma2-27b": 1e-5}
@@ -25,18 +23,6 @@ LIMITS = {"gemma2-27b": 1e-5}
 def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
     with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch) as model:
         return model.logits(ids)
-
-
-def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
-    """Mean squared error, normalized by the mean square of what is expected."""
-    assert actual.shape == expected.shape
-    return float(np.mean((actual - expected) ** 2) / np.mean(expected**2))
-
-
-@pytest.fixture(scope="module")
-def tiny_logits() -> Any:
-    with np.load(FIXTURE) as file:
-        return dict(file)
 
 
 @pytest.mark.parametrize("name", SHARED_MODELS)

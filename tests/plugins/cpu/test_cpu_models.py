@@ -10,29 +10,16 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
-from reference_models import SHARED_IDS, SHARED_MODELS
+from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
 from tiny_zoo import DEEP, FAMILIES, ZOO
 
 each_set = pytest.mark.every_instruction_set
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
 
 
 def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
     with pumice.load(path, backend="cpu", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch) as model:
         return model.logits(ids)
-
-
-def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
-    """Mean squared error, normalized by the mean square of what is expected."""
-    assert actual.shape == expected.shape
-    return float(np.mean((actual - expected) ** 2) / np.mean(expected**2))
-
-
-@pytest.fixture(scope="module")
-def tiny_logits() -> Any:
-    with np.load(FIXTURE) as file:
-        return dict(file)
 
 
 @pytest.mark.parametrize("name", SHARED_MODELS)

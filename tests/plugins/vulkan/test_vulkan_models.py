@@ -14,11 +14,9 @@ import pumice
 from demo_models import TYPES, write_demo_model
 from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
-from reference_models import SHARED_IDS, SHARED_MODELS
+from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
 from tiny_zoo import DEEP, FAMILIES, ZOO
-
-FIXTURE = Path(__file__).resolve().parents[2] / "fixtures" / "tiny_logits.npz"
 
 
 @pytest.fixture(autouse=True)
@@ -32,18 +30,6 @@ def logits(path: Path, ids: list[int], n_batch: int = 32, activations: str = "fl
     config = {"vulkan": {"activations": activations}}
     with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch, config=config) as model:
         return model.logits(ids)
-
-
-def error(actual: NDArray[np.float32], expected: NDArray[np.float32]) -> float:
-    """Mean squared error, normalized by the mean square of what is expected."""
-    assert actual.shape == expected.shape
-    return float(np.mean((actual - expected) ** 2) / np.mean(expected**2))
-
-
-@pytest.fixture(scope="module")
-def tiny_logits() -> Any:
-    with np.load(FIXTURE) as file:
-        return dict(file)
 
 
 @pytest.mark.parametrize("name", SHARED_MODELS)
