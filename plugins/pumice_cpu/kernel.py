@@ -59,8 +59,8 @@ _engines: list[Any] = []
 
 
 def _progress(names: list[str]) -> Iterable[tuple[str, cache.Entry]]:
+    if not names or not sys.stderr.isatty():
+        return compile_all(names)
     from tqdm import tqdm
 
-    quiet = not names or not sys.stderr.isatty()
-    description = "compiling kernels (kept for next time)"
-    return tqdm(compile_all(names), desc=description, total=len(names), disable=quiet, leave=False)
+    return tqdm(compile_all(names), desc="compiling kernels (kept for next time)", total=len(names), leave=False)

@@ -4,14 +4,16 @@ Layout from the GGUF specification (ggml, `docs/gguf.md`): key string, 32-bit va
 64-bit length and bytes; an array is a 32-bit element type, a 64-bit length and the elements.
 """
 
+import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from mmap import mmap
 from struct import Struct
 from typing import Any
 
 import numpy as np
 
+from pumice.errors import GGUFError
 from pumice.gguf.cursor import U64, Cursor
 
 # Bounds on what must be stepped over in Python, far above any real model (a large vocabulary has half a
@@ -166,19 +168,29 @@ class _ValueReader:
         if self.n_strings > MAX_STRINGS:
             raise cursor.error(f"more than {MAX_STRINGS} strings in arrays", cursor.offset - 8)
         unpack, buffer, end = U64.unpack_from, cursor.buffer, cursor.offset
-        last = len(buffer) - 8
         ends = array("Q")
-        for i in range(n):
-            start = end
-            if start > last:
-                raise cursor.error(f"string {i} of {n} begins after the end of the file", start)
-            end += 8 + unpack(buffer, start)[0]
-            if end > len(buffer):
-                raise cursor.error(f"string {i} of {n} takes {end - start - 8} bytes, past the end of the file", start)
-            ends.append(end)
+        append = ends.append
+        try:
+            for _ in range(n):
+                end += 8 + unpack(buffer, end)[0]
+                append(end)
+        except (struct.error, OverflowError):  # no length there: the string before, if any, goes past the end
+            pass
+        if len(ends) < n or end > len(buffer):
+            raise self._string_error(cursor.offset, ends, n)
         strings = StringArray(buffer, cursor.offset, ends)
         cursor.offset = end
         return strings
+
+    def _string_error(self, start: int, ends: Sequence[int], n: int) -> GGUFError:
+        """What is wrong with the first of ``n`` strings from ``start`` that does not end within the file."""
+        cursor, size = self.cursor, len(self.cursor.buffer)
+        i = next((i for i, end in enumerate(ends) if end > size), len(ends))
+        start = ends[i - 1] if i else start
+        if start > size - 8:
+            return cursor.error(f"string {i} of {n} begins after the end of the file", start)
+        n_bytes = U64.unpack_from(cursor.buffer, start)[0]
+        return cursor.error(f"string {i} of {n} takes {n_bytes} bytes, past the end of the file", start)
 
 
 def _shortened(key: str) -> str:

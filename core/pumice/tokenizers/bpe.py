@@ -6,16 +6,16 @@ Sennrich et al., 2015 (https://arxiv.org/abs/1508.07909); bytes as printable cha
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
-
-import tokenizers
-from tokenizers import models, pre_tokenizers
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.errors import TokenizerError
 from pumice.tokenizers.base import Tokenizer
 from pumice.tokenizers.pre_tokenizers import PreTokenizer, pre_tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, strings, value
+
+if TYPE_CHECKING:
+    import tokenizers
 
 SPACE = "▁"
 
@@ -54,7 +54,7 @@ class BPETokenizer(Tokenizer):
         self._metadata = metadata
 
     @cached_property
-    def _bpe(self) -> tokenizers.Tokenizer:
+    def _bpe(self) -> "tokenizers.Tokenizer":
         """Made when the first text is encoded: decoding, and prompts of token ids, do without."""
         ids = self.vocabulary.ids | {symbol: self.n_vocab + i for i, symbol in enumerate(self._nameless)}
         return _build(ids, _merges(self._metadata), self._row)
@@ -98,7 +98,10 @@ def _merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
 
 
-def _build(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer) -> tokenizers.Tokenizer:
+def _build(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer) -> "tokenizers.Tokenizer":
+    import tokenizers
+    from tokenizers import models, pre_tokenizers
+
     try:
         model = models.BPE(ids, merges, ignore_merges=row.ignore_merges, byte_fallback=not row.byte_level)
     except Exception as error:  # Hugging Face raises nothing more specific
