@@ -1,6 +1,6 @@
 """Pumice and llama.cpp side by side: tokens/s, time to the first token, peak memory.
 
-    python bench/compare_llama_cpp.py model.gguf [more.gguf ...] [--load] [--json results.json]
+    python bench/compare_llama_cpp.py model.gguf [more.gguf ...] [--load] [--memory] [--json results.json]
 
 Each engine has its own process with the model loaded once. They take turns, so that both see the same machine;
 the one that waits does not compute. Each row is written when it is measured: the median of the repetitions, the
@@ -25,6 +25,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from engine_process import Memory
 from tqdm import tqdm
 
 ENGINES = ("pumice", "llama.cpp")
@@ -171,6 +172,7 @@ class Comparison:
         self._tests: list[Test] = arguments.tests
         self._repetitions: int = arguments.repetitions
         self._measure_load: bool = arguments.load
+        self._measure_memory: bool = arguments.memory
         self._settings = {
             "backend": arguments.backend,
             "n_gpu_layers": arguments.n_gpu_layers,
@@ -196,9 +198,15 @@ class Comparison:
         try:
             for name in self._engines:
                 engines.append(self._start(name, model))
+            if self._measure_memory:
+                engines.append(Engine("memory", sys.executable, self._settings))
             for test in self._tests:
-                yield Row(model.stem, str(test), "tokens/s", self._alternate(engines, test))
-            peaks = {engine.name: mebibytes([engine.peak_bytes]) for engine in engines}
+                speeds = self._alternate(engines, test)
+                rates = speeds.pop("memory", [])
+                yield Row(model.stem, str(test), "tokens/s", speeds)
+                if rates and test.kind == "tg" and not test.depth:
+                    yield Row(model.stem, f"{test}, of the memory's rate", "%", self._shares(model, speeds, rates))
+            peaks = {engine.name: mebibytes([engine.peak_bytes]) for engine in engines if engine.name in ENGINES}
             yield Row(model.stem, "peak memory in the tests", "MiB", peaks)
             if len(engines) > 1:
                 warn_of_busy_waiting(engines)
@@ -209,13 +217,21 @@ class Comparison:
     def _alternate(self, engines: list[Engine], test: Test) -> dict[str, list[float]]:
         """Tokens/s of each repetition, by engine, after a warm-up."""
         for engine in engines:
-            engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens, depth=0)
+            measure(engine, Test(test.kind, test.n_tokens))
         speeds: dict[str, list[float]] = {engine.name: [] for engine in engines}
         for turn in self._turns(str(test)):
             for engine in engines[::turn]:
-                seconds = engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens, depth=test.depth)
-                speeds[engine.name].append(test.n_tokens / seconds)
+                speeds[engine.name].append(measure(engine, test))
         return speeds
+
+    @staticmethod
+    def _shares(model: Path, speeds: dict[str, list[float]], rates: list[float]) -> dict[str, list[float]]:
+        """Percent of the memory's rate at which an engine reads the file's bytes once a token."""
+        n_bytes = model.stat().st_size
+        return {
+            name: [100 * speed * n_bytes / rate for speed, rate in zip(values, rates, strict=True)]
+            for name, values in speeds.items()
+        }
 
     def _turns(self, description: str) -> Iterator[int]:
         """1 and -1 in turn, the step through the engines: who comes first in one repetition is second in the next."""
@@ -249,6 +265,13 @@ class Comparison:
             return seconds, engine.load_seconds + first_token_seconds, engine.peak_bytes
         finally:
             engine.close()
+
+
+def measure(engine: Engine, test: Test) -> float:
+    """Tokens/s of a test; bytes/s of the memory."""
+    if engine.name == "memory":
+        return Memory.N_BYTES / engine.ask("read", SETTLE_SECONDS)
+    return test.n_tokens / engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens, depth=test.depth)
 
 
 def warn_of_busy_waiting(engines: list[Engine]) -> None:
@@ -294,6 +317,9 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("-r", "--repetitions", type=positive, default=5, help="default: %(default)s")
     parser.add_argument("--load", action="store_true", help="also time to first token and memory, in new processes")
+    parser.add_argument(
+        "--memory", action="store_true", help="also which part of the memory's read rate tg tests reach"
+    )
     parser.add_argument("--backend", help="Pumice's backend; default: its configuration's")
     parser.add_argument("-ngl", "--n-gpu-layers", type=int, default=-1, help="layers on a GPU, of both; -1: all")
     parser.add_argument("-t", "--threads", type=positive, default=available_cores(), help="default: %(default)s")

@@ -1,6 +1,6 @@
 """One engine with one model in a process of its own: the child of compare_llama_cpp.py.
 
-    python engine_process.py {pumice|llama.cpp} '{"path": "model.gguf", "n_ctx": 4096, "n_batch": 512, ...}'
+    python engine_process.py {pumice|llama.cpp|memory} '{"path": "model.gguf", "n_ctx": 4096, "n_batch": 512, ...}'
 
 Speaks JSON, one object a line: first says what it loaded, then answers each request on standard input with the
 seconds it took. Between requests it waits in a read. It runs under an interpreter that may have only one of the
@@ -12,6 +12,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 from typing import Any
 
@@ -123,7 +124,33 @@ class LlamaCpp:
         return self._errors[0] if self._errors else "it does not say why"
 
 
-ENGINES: dict[str, Any] = {"pumice": Pumice, "llama.cpp": LlamaCpp}
+class Memory:
+    """No engine: what both wait for. Reads memory as fast as all threads together can."""
+
+    N_BYTES = 1 << 30
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        import numpy as np
+
+        self._parts = np.array_split(np.ones(self.N_BYTES // 8, np.int64), settings["n_threads"])
+        self.about, self.load_seconds = "memory", 0.0
+
+    def read(self) -> float:
+        threads = [threading.Thread(target=self._read_part, args=(part,)) for part in self._parts]
+        started = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return time.perf_counter() - started
+
+    @staticmethod
+    def _read_part(part: Any) -> None:
+        for first in range(0, len(part), 1 << 17):
+            part[first : first + (1 << 17)].sum()
+
+
+ENGINES: dict[str, Any] = {"pumice": Pumice, "llama.cpp": LlamaCpp, "memory": Memory}
 
 
 def main() -> None:
