@@ -7,10 +7,10 @@ layout(std430, set = 0, binding = 3) readonly buffer Sinks { float sinks[]; };
 layout(std430, set = 0, binding = 4) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, q_at, cache_at, sinks_at, y_at;
-    uint sequences, positions, seq_starts, table, table_width, block_size; // words of the step block
+    uint sequences, positions, seq_starts, table, table_width; // words of the step block
     uint n_head_kv, heads_per_key;
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
     uint k_dim, v_dim, v_head_dim, window; // v_head_dim: from head to head in a quantized row
-    float scale, softcap;
+    float scale;
     uint n_parts;
 };

@@ -1,9 +1,15 @@
 // All of attention for a lone token: a workgroup turns the queries of some heads and the key they read, stores that key
-// and its value, attends to one part of the positions, one position an invocation, and the last one to end merges all.
+// and its value, and attends to one part of the positions; the last one to end merges all parts.
+//
+// LANES invocations share a position, eight columns each (and again eight, where heads have more). They load EACH keys
+// and values ahead, and have their own running maximum and sums, so invocations wait for each other only at the end.
+// With few positions all of the time is waiting for memory, so what can be asked for is asked for at once: the queries
+// before it is known where the token stands, and the blocks of the cache before it is known which are needed.
 #version 450
+#extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_basic : require
-#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
 #include "common.glsl"
 #include "rope_angle.glsl"
 #define CACHE_BINDING 8
@@ -11,249 +17,244 @@
 #include "cache.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint PART = 128u; // positions
-layout(constant_id = 1) const uint HEADS = 4u;
-layout(constant_id = 2) const uint K_OCTETS = 8u;
-layout(constant_id = 3) const uint V_QUADS = 16u;
-layout(constant_id = 4) const bool HAS_SINKS = false;
+layout(constant_id = 0) const uint THREADS = 128u;
+layout(constant_id = 1) const uint SUBGROUP = 32u; // its size
+layout(constant_id = 2) const uint LANES = 8u;
+layout(constant_id = 3) const uint EACH = 4u;
+layout(constant_id = 4) const uint ROUNDS = 1u; // the fewest of a part
+layout(constant_id = 5) const uint HEADS = 4u;
+layout(constant_id = 6) const uint K_OCTETS = 8u;
+layout(constant_id = 7) const uint V_OCTETS = 8u;
+layout(constant_id = 8) const bool HAS_SINKS = false;
+layout(constant_id = 9) const uint heads_per_key = 4u;
+layout(constant_id = 10) const uint block_size = 32u;
+layout(constant_id = 11) const float softcap = 0.0;
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
 layout(std430, set = 0, binding = 4) readonly buffer Turns { uvec2 turns[]; };
 layout(std430, set = 0, binding = 5) readonly buffer Sinks { float sinks[]; };
-layout(std430, set = 0, binding = 6) coherent buffer Partial { float partial[]; };
+layout(std430, set = 0, binding = 6) coherent buffer Partial { vec4 partial[]; };
 layout(std430, set = 0, binding = 7) coherent buffer Counters { uint counters[]; };
 layout(std430, set = 0, binding = 9) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, q_at, k_at, v_at, turns_at, sinks_at, partial_at, counters_at, cache_at, y_at;
-    uint positions, table, block_size; // words of the step block
-    uint n_head_kv, heads_per_key;
+    uint positions, table, table_width; // words of the step block
+    uint n_head_kv;
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
     uint k_dim, v_dim, v_head_dim, window;
-    float scale, softcap;
-    uint n_parts;
+    float scale;
     uint n_rot, second_distance; // pairs are this far apart; neighbours with 1
     float magnitude;
 };
-#define table_width 0u
 #include "attention.glsl"
 
-const uint SLICES = V_QUADS >= PART ? 1u : PART / V_QUADS;
+const uint MOST_PARTS = 32u;
+const uint SUBGROUPS = THREADS / SUBGROUP, GROUPS = THREADS / LANES;
+const uint CHUNK = GROUPS * EACH; // positions that a workgroup has at a time
+const uint K_EACH = (K_OCTETS + LANES - 1u) / LANES, V_EACH = (V_OCTETS + LANES - 1u) / LANES;
+const uint V_QUADS = 2u * V_OCTETS;
+const uint PAIRS = K_OCTETS * 4u, PAIRS_EACH = ((HEADS + 1u) * PAIRS + THREADS - 1u) / THREADS;
 
 shared vec4 queries[HEADS * K_OCTETS * 2u];
 shared vec4 new_key[K_OCTETS * 2u];
 shared vec4 new_value[V_QUADS];
-shared float weights[HEADS * PART];
-shared float parts[HEADS * PART / 4u];
-shared vec4 sums[HEADS * PART];
+shared vec4 sums[SUBGROUPS * HEADS * V_QUADS];
+shared vec2 states[HEADS * (SUBGROUPS > MOST_PARTS ? SUBGROUPS : MOST_PARTS)]; // maximum, and sum of weights
 shared bool last;
 
-uint me, position;
+uint me, lane, group, position;
 
-// What one value of a head becomes: a and b are its pair, and second says which of them it is.
-void pair_of(uint i, out uint pair, out uint a, out uint b, out bool second) {
-    pair = second_distance == 1u ? i / 2u : i % second_distance;
-    a = second_distance == 1u ? 2u * pair : pair;
-    b = a + second_distance;
-    second = i == b;
-}
+#include "attention_token.glsl"
 
-float turned(float first, float second, uint pair, bool is_second) {
-    vec2 cs = magnitude * turn(position, turns[turns_at / 2u + pair]);
-    return is_second ? first * cs.y + second * cs.x : first * cs.x - second * cs.y;
-}
+uint blocks[EACH];                             // of the positions that are loaded next
+Octet keys[EACH * K_EACH], values[EACH * V_EACH]; // on their way
 
-float query(uint from, uint i) {
-    if (i >= n_rot) return q[from + i];
-    uint pair, a, b;
-    bool second;
-    pair_of(i, pair, a, b, second);
-    return turned(q[from + a], q[from + b], pair, second);
-}
+uint position_of(uint first, uint e) { return first + e * GROUPS + group; }
 
-float key(uint from, uint i) {
-    if (i >= n_rot) return k[from + i];
-    uint pair, a, b;
-    bool second;
-    pair_of(i, pair, a, b, second);
-    return turned(k[from + a], k[from + b], pair, second);
-}
-
-// Words of a row of the cache, from the values in shared memory, which become what the cache will give back.
-#define VALUE(i) (is_key ? new_key[(i) / 4u][(i) % 4u] : new_value[(i) / 4u][(i) % 4u])
-
-float half_of(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }
-
-void set_value(bool is_key, uint i, float x) {
-    if (is_key) new_key[i / 4u][i % 4u] = x;
-    else new_value[i / 4u][i % 4u] = x;
-}
-
-void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_words) {
-#if defined(CACHE_F32)
-    for (uint i = me; write && i < dim; i += PART) cache1[to + i] = floatBitsToUint(VALUE(i));
-#elif defined(CACHE_F16)
-    for (uint i = me; write && 2u * i < dim; i += PART) {
-        cache1[to + i] = packHalf2x16(vec2(VALUE(2u * i), 2u * i + 1u < dim ? VALUE(2u * i + 1u) : 0.0));
+void find_blocks(uint first) {
+    [[unroll]] for (uint e = 0; e < EACH; e++) {
+        blocks[e] = step_words[table + min(position_of(first, e) / block_size, table_width - 1u)];
     }
-#else
-    for (uint unit = me; unit < dim / 32u; unit += PART) {
-        uint block = head_kv * dim / 32u + unit;
-        float extreme = 0.0;
-        for (uint j = 0; j < 32u; j++) {
-            float x = VALUE(unit * 32u + j);
-            if (abs(x) > abs(extreme)) extreme = x;
-        }
-#if defined(CACHE_Q8_0)
-        float scale = abs(extreme) / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale, kept = half_of(scale);
-        for (uint j = 0; j < 8u; j++) {
-            uint w = 0u;
-            for (uint n = 0; n < 4u; n++) {
-                uint i = unit * 32u + 4u * j + n;
-                float x = VALUE(i) * inverse, code = sign(x) * floor(abs(x) + 0.5);
-                w |= (uint(int(code)) & 255u) << (8u * n);
-                set_value(is_key, i, code * kept);
-            }
-            if (write) cache1[to + scale_words + block * 8u + j] = w;
-        }
-#else
-        float scale = extreme / -8.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale, kept = half_of(scale);
-        for (uint j = 0; j < 4u; j++) {
-            uint w = 0u;
-            for (uint n = 0; n < 8u; n++) {
-                uint i = unit * 32u + 8u * j + n, code = min(15u, uint(VALUE(i) * inverse + 8.5));
-                w |= code << (4u * n);
-                set_value(is_key, i, (float(code) - 8.0) * kept);
-            }
-            if (write) cache1[to + scale_words + block * 4u + j] = w;
-        }
-#endif
-        if (write) cache1[to + block] = floatBitsToUint(kept);
-    }
-#endif
 }
 
-float rounded(float x) {
-#ifdef CACHE_F16
-    return half_of(x);
-#else
-    return x;
-#endif
+void request(uint first, uint end, uint head_kv) {
+    [[unroll]] for (uint e = 0; e < EACH; e++) {
+        bool real = position_of(first, e) < end;
+        uint row = cell_row(blocks[e], position_of(first, e), head_kv);
+        uint key_row = cache_at + row * k_row_words, value_row = cache_at + v_cache + row * v_row_words;
+        [[unroll]] for (uint j = 0; j < K_EACH; j++) {
+            uint octet = min(lane + j * LANES, K_OCTETS - 1u);
+            keys[e * K_EACH + j] = no_octet();
+            if (real) keys[e * K_EACH + j] = load_key(key_row, head_kv, octet);
+        }
+        [[unroll]] for (uint j = 0; j < V_EACH; j++) {
+            uint octet = min(lane + j * LANES, V_OCTETS - 1u);
+            values[e * V_EACH + j] = no_octet();
+            if (real) values[e * V_EACH + j] = load_value(value_row, head_kv, octet);
+        }
+    }
+}
+
+// Of weights that were relative to one maximum, to a higher one.
+float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
+
+void put_result(uint head, uint quad, vec4 value) {
+    for (uint c = 0; c < 4u; c++) {
+        if (quad * 4u + c < v_dim) y[y_at + head * v_dim + quad * 4u + c] = value[c];
+    }
 }
 
 void main() {
     me = gl_LocalInvocationID.x;
-    position = step_words[positions];
-    uint groups = (heads_per_key + HEADS - 1u) / HEADS;
-    uint head_kv = gl_WorkGroupID.y / groups, group = gl_WorkGroupID.y % groups;
-    uint n_heads = min(HEADS, heads_per_key - group * HEADS), first_head = head_kv * heads_per_key + group * HEADS;
-    uint oldest = window != 0u && position >= window ? position - window + 1u : 0u;
-    uint start = (oldest / PART + gl_WorkGroupID.x) * PART;
-    if (start > position) return;
-    uint n_used = position / PART - oldest / PART + 1u;
+    lane = me % LANES;
+    group = me / LANES;
+    const uint groups = (heads_per_key + HEADS - 1u) / HEADS, usual_part = CHUNK * ROUNDS;
+    uint n_parts = gl_NumWorkGroups.x;
+    uint head_kv = gl_WorkGroupID.y / groups, group_of_heads = gl_WorkGroupID.y % groups;
+    uint n_heads = min(HEADS, heads_per_key - group_of_heads * HEADS);
+    uint first_head = head_kv * heads_per_key + group_of_heads * HEADS;
 
-    for (uint i = me; i < HEADS * K_OCTETS * 8u; i += PART) {
-        uint h = i / (K_OCTETS * 8u), column = i % (K_OCTETS * 8u);
-        bool real = h < n_heads && column < k_dim;
-        queries[i / 4u][i % 4u] = real ? query(q_at + (first_head + h) * k_dim, column) : 0.0;
+    find_blocks(gl_WorkGroupID.x * usual_part);
+    position = step_words[positions];
+    Pair pairs[PAIRS_EACH];
+    [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) {
+        pairs[i] = load_pair(me + i * THREADS, n_heads, first_head, head_kv);
     }
-    bool newest = start + PART > position;
-    if (newest) {
-        for (uint i = me; i < K_OCTETS * 8u; i += PART) {
-            new_key[i / 4u][i % 4u] = i < k_dim ? rounded(key(k_at + head_kv * k_dim, i)) : 0.0;
-        }
-        for (uint i = me; i < V_QUADS * 4u; i += PART) {
-            new_value[i / 4u][i % 4u] = i < v_dim ? rounded(v[v_at + head_kv * v_dim + i]) : 0.0;
-        }
+
+    uint oldest = window != 0u && position >= window ? position - window + 1u : 0u;
+    uint n_positions = position + 1u - oldest;
+    uint part = usual_part, n_used = (n_positions + usual_part - 1u) / usual_part;
+    if (n_used > n_parts) {
+        part = CHUNK * ((n_positions + n_parts * CHUNK - 1u) / (n_parts * CHUNK));
+        n_used = (n_positions + part - 1u) / part;
+    }
+    uint start = oldest + gl_WorkGroupID.x * part, end = min(start + part, position + 1u);
+    if (start > position) return;
+    bool newest = end == position + 1u;
+
+    if (start != gl_WorkGroupID.x * usual_part) find_blocks(start);
+    request(start, end, head_kv);
+    find_blocks(start + CHUNK);
+    [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) put_pair(pairs[i]);
+    for (uint i = me; newest && i < V_OCTETS * 8u; i += THREADS) {
+        set_value(false, i, i < v_dim ? rounded(v[v_at + head_kv * v_dim + i]) : 0.0);
     }
     barrier();
     if (newest) {
+        bool write = group_of_heads == 0u;
         uint row = cache_row(0u, position, head_kv);
-        store(true, group == 0u, cache_at + row * k_row_words, k_dim, head_kv, k_scale_words);
-        store(false, group == 0u, cache_at + v_cache + row * v_row_words, v_dim, head_kv, v_scale_words);
+        store(true, write, cache_at + row * k_row_words, k_dim, head_kv, k_scale_words);
+        store(false, write, cache_at + v_cache + row * v_row_words, v_dim, head_kv, v_scale_words);
     }
 #ifdef CACHE_QUANTIZED
     barrier();
 #endif
 
-    uint key_position = start + me;
-    bool visible = key_position >= oldest && key_position <= position;
-    float scores[HEADS];
-    for (uint h = 0; h < HEADS; h++) scores[h] = 0.0;
-    if (visible) {
-        uint row = cache_at + cache_row(0u, key_position, head_kv) * k_row_words;
-        for (uint j = 0; j < K_OCTETS; j++) {
-            vec4 a, b;
-            if (key_position == position) {
-                a = new_key[2u * j];
-                b = new_key[2u * j + 1u];
-            } else {
-                key_octet(row, head_kv, j, a, b);
-            }
-            for (uint h = 0; h < HEADS; h++) {
-                scores[h] += dot(a, queries[(h * K_OCTETS + j) * 2u]) + dot(b, queries[(h * K_OCTETS + j) * 2u + 1u]);
-            }
+    vec4 query[HEADS * K_EACH * 2u], sum[HEADS * V_EACH * 2u];
+    float top[HEADS], total[HEADS];
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        top[h] = LOWEST;
+        total[h] = 0.0;
+        [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) sum[h * V_EACH * 2u + i] = vec4(0.0);
+        [[unroll]] for (uint i = 0; i < 2u * K_EACH; i++) {
+            uint octet = lane + i / 2u * LANES;
+            query[h * K_EACH * 2u + i] =
+                octet < K_OCTETS ? queries[(h * K_OCTETS + octet) * 2u + i % 2u] : vec4(0.0);
         }
-    }
-    for (uint h = 0; h < HEADS; h++) {
-        scores[h] = visible ? capped(scores[h]) : LOWEST;
-        float top = subgroupMax(scores[h]);
-        if (subgroupElect()) parts[h * (PART / 4u) + gl_SubgroupID] = top;
-    }
-    barrier();
-    float tops[HEADS];
-    for (uint h = 0; h < HEADS; h++) {
-        tops[h] = parts[h * (PART / 4u)];
-        for (uint i = 1; i < gl_NumSubgroups; i++) tops[h] = max(tops[h], parts[h * (PART / 4u) + i]);
-        weights[h * PART + me] = visible ? exp(scores[h] - tops[h]) : 0.0;
-    }
-    barrier();
-    for (uint h = 0; h < HEADS; h++) {
-        float total = subgroupAdd(weights[h * PART + me]);
-        if (subgroupElect()) parts[h * (PART / 4u) + gl_SubgroupID] = total;
     }
 
-    // Values: an invocation has four columns of every SLICES-th position.
-    const uint width = min(V_QUADS, PART);
-    const uint part_words = V_QUADS * 4u + 4u;
-    uint n_keys = min(PART, position + 1u - start), first_key = oldest > start ? oldest - start : 0u;
-    for (uint first_quad = 0; first_quad < V_QUADS; first_quad += PART) {
-        uint quad = first_quad + me % width, slice = me / width;
-        vec4 sum[HEADS];
-        for (uint h = 0; h < HEADS; h++) sum[h] = vec4(0.0);
-        if (quad < V_QUADS && slice < SLICES) {
-            for (uint i = first_key + slice; i < n_keys; i += SLICES) {
-                uint row = cache_at + v_cache + cache_row(0u, start + i, head_kv) * v_row_words;
-                vec4 value = start + i == position ? new_value[quad] : value_quad(row, head_kv, quad);
-                for (uint h = 0; h < HEADS; h++) sum[h] += weights[h * PART + i] * value;
+    for (uint first = start; first < end; first += CHUNK) {
+        Octet chunk_keys[EACH * K_EACH], chunk_values[EACH * V_EACH];
+        [[unroll]] for (uint i = 0; i < EACH * K_EACH; i++) chunk_keys[i] = keys[i];
+        [[unroll]] for (uint i = 0; i < EACH * V_EACH; i++) chunk_values[i] = values[i];
+        if (first + CHUNK < end) {
+            request(first + CHUNK, end, head_kv);
+            find_blocks(first + 2u * CHUNK);
+        }
+
+        float score[EACH * HEADS];
+        [[unroll]] for (uint e = 0; e < EACH; e++) {
+            bool is_new = position_of(first, e) == position;
+            [[unroll]] for (uint h = 0; h < HEADS; h++) score[e * HEADS + h] = 0.0;
+            [[unroll]] for (uint i = 0; i < 2u * K_EACH; i++) {
+                vec4 key = octet_half(chunk_keys[e * K_EACH + i / 2u], i % 2u);
+                if (is_new) key = new_key[min(lane + i / 2u * LANES, K_OCTETS - 1u) * 2u + i % 2u];
+                [[unroll]] for (uint h = 0; h < HEADS; h++) {
+                    score[e * HEADS + h] += dot(key, query[h * K_EACH * 2u + i]);
+                }
             }
         }
-        barrier();
-        for (uint h = 0; h < HEADS; h++) sums[h * PART + me] = sum[h];
-        barrier();
-        for (uint i = me; i < n_heads * width; i += PART) {
-            uint h = i / width, at = i % width, head = first_head + h;
-            if (first_quad + at >= V_QUADS) continue;
-            vec4 total = vec4(0.0);
-            for (uint s = 0; s < SLICES; s++) total += sums[h * PART + s * width + at];
-            float sum_of_weights = 0.0;
-            for (uint s = 0; s < gl_NumSubgroups; s++) sum_of_weights += parts[h * (PART / 4u) + s];
-            uint to = partial_at + (head * n_parts + gl_WorkGroupID.x) * part_words;
-            float factor = 1.0;
-            if (n_used == 1u) {
-                float sink = HAS_SINKS ? sinks[sinks_at + head] : LOWEST, highest = max(tops[h], sink);
-                factor = exp(tops[h] - highest);
-                factor /= sum_of_weights * factor + (HAS_SINKS ? exp(sink - highest) : 0.0);
+        [[unroll]] for (uint step = 1u; step < LANES; step *= 2u) {
+            [[unroll]] for (uint i = 0; i < EACH * HEADS; i++) score[i] += subgroupShuffleXor(score[i], step);
+        }
+        [[unroll]] for (uint h = 0; h < HEADS; h++) {
+            float fresh = top[h];
+            [[unroll]] for (uint e = 0; e < EACH; e++) {
+                bool real = position_of(first, e) < end;
+                score[e * HEADS + h] = real ? capped(score[e * HEADS + h]) : LOWEST;
+                fresh = max(fresh, score[e * HEADS + h]);
             }
-            for (uint c = 0; c < 4u; c++) {
-                uint column = (first_quad + at) * 4u + c;
-                if (n_used > 1u) partial[to + column] = total[c];
-                else if (column < v_dim) y[y_at + head * v_dim + column] = total[c] * factor;
+            float factor = rescaled(top[h], fresh);
+            top[h] = fresh;
+            total[h] *= factor;
+            [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) sum[h * V_EACH * 2u + i] *= factor;
+            [[unroll]] for (uint e = 0; e < EACH; e++) {
+                score[e * HEADS + h] = score[e * HEADS + h] == LOWEST ? 0.0 : exp(score[e * HEADS + h] - fresh);
+                total[h] += score[e * HEADS + h];
             }
-            if (n_used > 1u && first_quad + at == 0u) {
-                partial[to + V_QUADS * 4u] = tops[h];
-                partial[to + V_QUADS * 4u + 1u] = sum_of_weights;
+        }
+        [[unroll]] for (uint e = 0; e < EACH; e++) {
+            bool is_new = position_of(first, e) == position;
+            [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) {
+                vec4 value = octet_half(chunk_values[e * V_EACH + i / 2u], i % 2u);
+                if (is_new) value = new_value[min(lane + i / 2u * LANES, V_OCTETS - 1u) * 2u + i % 2u];
+                [[unroll]] for (uint h = 0; h < HEADS; h++) sum[h * V_EACH * 2u + i] += score[e * HEADS + h] * value;
             }
+        }
+    }
+
+    // One of LANES has what its subgroup has, and then the workgroup.
+    [[unroll]] for (uint h = 0; h < HEADS; h++) {
+        float fresh = top[h];
+        [[unroll]] for (uint step = LANES; step < SUBGROUP; step *= 2u) fresh = max(fresh, subgroupShuffleXor(fresh, step));
+        float factor = rescaled(top[h], fresh);
+        total[h] *= factor;
+        [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) sum[h * V_EACH * 2u + i] *= factor;
+        [[unroll]] for (uint step = LANES; step < SUBGROUP; step *= 2u) {
+            total[h] += subgroupShuffleXor(total[h], step);
+            [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) {
+                sum[h * V_EACH * 2u + i] += subgroupShuffleXor(sum[h * V_EACH * 2u + i], step);
+            }
+        }
+        uint to = me / SUBGROUP * HEADS + h;
+        if (me % SUBGROUP == 0u) states[to] = vec2(fresh, total[h]);
+        [[unroll]] for (uint i = 0; i < 2u * V_EACH; i++) {
+            uint octet = lane + i / 2u * LANES;
+            if (me % SUBGROUP < LANES && octet < V_OCTETS) {
+                sums[to * V_QUADS + octet * 2u + i % 2u] = sum[h * V_EACH * 2u + i];
+            }
+        }
+    }
+    barrier();
+    const uint part_quads = V_QUADS + 1u; // the last has the maximum and the sum of weights
+    for (uint i = me; i < n_heads * V_QUADS; i += THREADS) {
+        uint h = i / V_QUADS, quad = i % V_QUADS, head = first_head + h;
+        float sink = HAS_SINKS && n_used == 1u ? sinks[sinks_at + head] : LOWEST, fresh = sink;
+        for (uint s = 0; s < SUBGROUPS; s++) fresh = max(fresh, states[s * HEADS + h].x);
+        float all = HAS_SINKS && n_used == 1u ? exp(sink - fresh) : 0.0;
+        vec4 value = vec4(0.0);
+        for (uint s = 0; s < SUBGROUPS; s++) {
+            float factor = rescaled(states[s * HEADS + h].x, fresh);
+            all += factor * states[s * HEADS + h].y;
+            value += factor * sums[(s * HEADS + h) * V_QUADS + quad];
+        }
+        if (n_used == 1u) {
+            put_result(head, quad, value / all);
+        } else {
+            uint to = partial_at / 4u + (head * n_parts + gl_WorkGroupID.x) * part_quads;
+            partial[to + quad] = value;
+            if (quad == 0u) partial[to + V_QUADS] = vec4(fresh, all, 0.0, 0.0);
         }
     }
     if (n_used == 1u) return;
@@ -265,17 +266,23 @@ void main() {
     if (!last) return;
     memoryBarrierBuffer();
     if (me == 0u) counters[counters_at + gl_WorkGroupID.y] = 0u; // for the next time
-    for (uint i = me; i < n_heads * v_dim; i += PART) {
-        uint head = first_head + i / v_dim, column = i % v_dim;
-        uint from = partial_at + head * n_parts * part_words, state = from + V_QUADS * 4u;
-        float sink = HAS_SINKS ? sinks[sinks_at + head] : LOWEST, top = sink;
-        for (uint p = 0; p < n_used; p++) top = max(top, partial[state + p * part_words]);
-        float total = HAS_SINKS ? exp(sink - top) : 0.0, sum = 0.0;
+    uint from = partial_at / 4u + first_head * n_parts * part_quads;
+    for (uint i = me; i < n_heads * n_used; i += THREADS) {
+        uint h = i / n_used, p = i % n_used;
+        states[h * MOST_PARTS + p] = partial[from + (h * n_parts + p) * part_quads + V_QUADS].xy;
+    }
+    barrier();
+    for (uint i = me; i < n_heads * V_QUADS; i += THREADS) {
+        uint h = i / V_QUADS, quad = i % V_QUADS, head = first_head + h;
+        float sink = HAS_SINKS ? sinks[sinks_at + head] : LOWEST, fresh = sink;
+        for (uint p = 0; p < n_used; p++) fresh = max(fresh, states[h * MOST_PARTS + p].x);
+        float all = HAS_SINKS ? exp(sink - fresh) : 0.0;
+        vec4 value = vec4(0.0);
         for (uint p = 0; p < n_used; p++) {
-            float w = exp(partial[state + p * part_words] - top);
-            total += w * partial[state + p * part_words + 1u];
-            sum += w * partial[from + p * part_words + column];
+            float factor = exp(states[h * MOST_PARTS + p].x - fresh);
+            all += factor * states[h * MOST_PARTS + p].y;
+            value += factor * partial[from + (h * n_parts + p) * part_quads + quad];
         }
-        y[y_at + head * v_dim + column] = sum / total;
+        put_result(head, quad, value / all);
     }
 }

@@ -6,7 +6,6 @@
 #extension GL_KHR_shader_subgroup_arithmetic : require
 #include "common.glsl"
 #include "attention_arguments.glsl"
-#include "attention.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint PART = 128u; // positions
@@ -15,6 +14,9 @@ layout(constant_id = 2) const uint K_OCTETS = 8u;
 layout(constant_id = 3) const uint V_QUADS = 16u;
 layout(constant_id = 4) const bool HAS_SINKS = false;
 layout(constant_id = 5) const bool ONE_PART = false; // the result is final
+layout(constant_id = 6) const uint block_size = 32u;
+layout(constant_id = 7) const float softcap = 0.0;
+#include "attention.glsl"
 
 const uint SLICES = V_QUADS >= PART ? 1u : PART / V_QUADS;
 
@@ -43,15 +45,15 @@ void main() {
     }
     barrier();
 
-    uint key = start + me;
-    bool visible = key >= oldest && key <= position;
+    uint key_position = start + me;
+    bool visible = key_position >= oldest && key_position <= position;
     float scores[HEADS];
     for (uint h = 0; h < HEADS; h++) scores[h] = 0.0;
     if (visible) {
-        uint row = cache_at + cache_row(sequence, key, head_kv) * k_row_words;
+        uint row = cache_at + cache_row(sequence, key_position, head_kv) * k_row_words;
         for (uint j = 0; j < K_OCTETS; j++) {
-            vec4 a, b;
-            key_octet(row, head_kv, j, a, b);
+            Octet key = load_key(row, head_kv, j);
+            vec4 a = octet_half(key, 0u), b = octet_half(key, 1u);
             for (uint h = 0; h < HEADS; h++) {
                 scores[h] += dot(a, queries[(h * K_OCTETS + j) * 2u]) + dot(b, queries[(h * K_OCTETS + j) * 2u + 1u]);
             }

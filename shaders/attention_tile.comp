@@ -5,13 +5,15 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "attention_arguments.glsl"
-#include "attention.glsl"
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint ROWS_EACH = 2u;
 layout(constant_id = 1) const uint K_QUADS = 16u;
 layout(constant_id = 2) const uint V_QUADS = 16u;
 layout(constant_id = 3) const bool HAS_SINKS = false;
+layout(constant_id = 4) const uint block_size = 32u;
+layout(constant_id = 5) const float softcap = 0.0;
+#include "attention.glsl"
 
 const uint ROWS = 16u * ROWS_EACH;
 const uint COLUMNS = 32u;

@@ -9,9 +9,9 @@ from pumice_vulkan.kv_cache import BLOCK, CacheLayout
 from pumice_vulkan.lower.rope import magnitude, pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
+from pumice_vulkan.tuning import decode_shape
 
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
-HEADS = 4  # that a workgroup attends with for a lone token
 PART = 128  # positions of a workgroup, where they are split
 
 
@@ -69,14 +69,18 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
     quantized = at.limits.kv_type in ("q8_0", "q4_0")
     if at.n_tokens > 1 or v is None or (quantized and (state.k_dim % BLOCK or state.v_dim % BLOCK)):
         return False
+    if "subgroup_shuffle" not in at.device.features:
+        return False
     layout, cache = cache_of(at, state)
     steps, n_head = at.memory.layout, int(q.shape[1])
     per_key = n_head // state.n_head_kv
-    heads = min(per_key, HEADS)
-    n_groups = state.n_head_kv * -(-per_key // heads)
-    n_parts, v_quads = _n_parts(at, state), -(-state.v_dim // 4)
+    shape = decode_shape(at.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, at.limits.n_ctx)
+    n_groups = state.n_head_kv * -(-per_key // shape.heads)
+    n_positions = min(at.limits.n_ctx, state.window or at.limits.n_ctx)
+    n_parts = min(shape.parts, -(-n_positions // (shape.chunk * shape.rounds)))
+    k_octets, v_octets = -(-state.k_dim // 8), -(-state.v_dim // 8)
     counters = at.constant(("attention counters", n_groups), lambda: np.zeros(n_groups, np.uint32))
-    partial = at.scratch("attention parts", 4 * n_head * n_parts * (4 * v_quads + 4))
+    partial = at.scratch("attention parts", 4 * n_head * n_parts * (8 * v_octets + 4))
     at.dispatch(
         f"attention_decode.{at.limits.kv_type}",
         count=1,
@@ -87,15 +91,19 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
         ],
         writes=[partial, counters, cache, at.place(node.output)],
         push=[
-            *(steps.positions, steps.tables[state.window], at.limits.block_size),
-            *(state.n_head_kv, per_key),
+            *(steps.positions, steps.tables[state.window], steps.table_width, state.n_head_kv),
             *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
             *(layout.v_offset, state.k_dim, state.v_dim, layout.values.head_dim, state.window),
-            *(float(node.attrs["scale"]), float(node.attrs["softcap"]), n_parts),
+            float(node.attrs["scale"]),
             *((0, 1, 1.0) if rope is None else (rope.attrs["n_rot"], pairs(rope)[1], magnitude(rope))),
         ],
-        constants=[PART, heads, -(-state.k_dim // 8), v_quads, sinks is not None],
+        constants=[
+            *(shape.threads, at.device.subgroup_size, shape.lanes, shape.each, shape.rounds, shape.heads),
+            *(k_octets, v_octets, sinks is not None),
+            *(per_key, at.limits.block_size, _bits(node.attrs["softcap"])),
+        ],
         grid=(n_parts, n_groups, 1),
+        full_subgroups=True,
     )
     return True
 
@@ -181,15 +189,19 @@ def _attend(
         writes=[target],
         push=[
             *(steps.sequences, steps.positions, steps.seq_starts, steps.tables[state.window]),
-            *(steps.table_width, at.limits.block_size),
-            *(state.n_head_kv, int(q.shape[1]) // state.n_head_kv),
+            *(steps.table_width, state.n_head_kv, int(q.shape[1]) // state.n_head_kv),
             *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
             *(layout.v_offset, state.k_dim, int(node.output.shape[2]), layout.values.head_dim, state.window),
-            *(float(node.attrs["scale"]), float(node.attrs["softcap"]), n_parts),
+            *(float(node.attrs["scale"]), n_parts),
         ],
-        constants=constants,
+        constants=[*constants, at.limits.block_size, _bits(node.attrs["softcap"])],
         grid=grid,
     )
+
+
+def _bits(value: float) -> int:
+    """A float32 as a specialization constant."""
+    return int(np.float32(value).view(np.uint32))
 
 
 RULES = {"attention": Rule(_attention)}

@@ -1,5 +1,7 @@
 """Attention of the Vulkan backend against the NumPy backend's, over shapes, cache types, and ways to cut a sequence."""
 
+from unittest import mock
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,8 @@ from pumice.backend import Batch, Limits
 from pumice.errors import BackendError
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.lower import attention
+from pumice_vulkan.tuning import DecodeShape
 
 
 def batches(steps, n_ctx, block_size, window):
@@ -111,9 +115,19 @@ def test_values_inside_the_keys(tmp_path, kv_type):
     compare(tmp_path, [(20,), (1,)], heads=(17, 1), dims=(576, 512), values=False, kv_type=kv_type, scale=0.05)
 
 
-def test_one_token_at_a_time_over_several_parts(tmp_path):
+def test_one_token_at_a_time(tmp_path):
     compare(tmp_path, [(127,), (1,), (1,), (150,), (1,), (1,)])
     compare(tmp_path, [(250,), (50,), (1,), (1,)], window=290)
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
+    """Workgroups that go around several times, with another number of heads than they have room for."""
+    shape = DecodeShape(threads=64, lanes=4, each=2, rounds=1, heads=2, parts=4)
+    steps = [(7,), (1,), (1,), (30,), (1,), (260,), (1,), (1,)]
+    with mock.patch.object(attention, "decode_shape", return_value=shape):
+        compare(tmp_path, steps, kv_type=kv_type, heads=(6, 2))
+        compare(tmp_path, steps, kv_type=kv_type, window=100, sinks=True, softcap=3.0)
 
 
 def test_rows_of_no_whole_blocks_are_refused(tmp_path):

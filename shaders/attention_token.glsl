@@ -1,0 +1,99 @@
+// The token that attention_decode.comp attends with: its queries, and its key and value on their way into the cache.
+
+// Words of a row of the cache, from the values in shared memory, which become what the cache will give back.
+#define VALUE(i) (is_key ? new_key[(i) / 4u][(i) % 4u] : new_value[(i) / 4u][(i) % 4u])
+
+float half_of(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }
+
+void set_value(bool is_key, uint i, float x) {
+    if (is_key) new_key[i / 4u][i % 4u] = x;
+    else new_value[i / 4u][i % 4u] = x;
+}
+
+void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_words) {
+#if defined(CACHE_F32)
+    for (uint i = me; write && i < dim; i += THREADS) cache1[to + i] = floatBitsToUint(VALUE(i));
+#elif defined(CACHE_F16)
+    for (uint i = me; write && 2u * i < dim; i += THREADS) {
+        cache1[to + i] = packHalf2x16(vec2(VALUE(2u * i), 2u * i + 1u < dim ? VALUE(2u * i + 1u) : 0.0));
+    }
+#else
+    for (uint unit = me; unit < dim / 32u; unit += THREADS) {
+        uint block = head_kv * dim / 32u + unit;
+        float extreme = 0.0;
+        for (uint j = 0; j < 32u; j++) {
+            float x = VALUE(unit * 32u + j);
+            if (abs(x) > abs(extreme)) extreme = x;
+        }
+#if defined(CACHE_Q8_0)
+        float scale = abs(extreme) / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale, kept = half_of(scale);
+        for (uint j = 0; j < 8u; j++) {
+            uint w = 0u;
+            for (uint n = 0; n < 4u; n++) {
+                uint i = unit * 32u + 4u * j + n;
+                float x = VALUE(i) * inverse, code = sign(x) * floor(abs(x) + 0.5);
+                w |= (uint(int(code)) & 255u) << (8u * n);
+                set_value(is_key, i, code * kept);
+            }
+            if (write) cache1[to + scale_words + block * 8u + j] = w;
+        }
+#else
+        float scale = extreme / -8.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale, kept = half_of(scale);
+        for (uint j = 0; j < 4u; j++) {
+            uint w = 0u;
+            for (uint n = 0; n < 8u; n++) {
+                uint i = unit * 32u + 8u * j + n, code = min(15u, uint(VALUE(i) * inverse + 8.5));
+                w |= code << (4u * n);
+                set_value(is_key, i, (float(code) - 8.0) * kept);
+            }
+            if (write) cache1[to + scale_words + block * 4u + j] = w;
+        }
+#endif
+        if (write) cache1[to + block] = floatBitsToUint(kept);
+    }
+#endif
+}
+
+// A driver may leave out packing and unpacking, so the bits are rounded here.
+float rounded(float x) {
+#ifdef CACHE_F16
+    uint bits = floatBitsToUint(x);
+    return uintBitsToFloat((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
+#else
+    return x;
+#endif
+}
+
+// Two values of a query, or behind HEADS queries of the key, that turn together, or that do not turn.
+struct Pair {
+    uint head, a, b;
+    vec2 values;
+    uvec2 turns;
+};
+
+Pair load_pair(uint i, uint n_heads, uint first_head, uint head_kv) {
+    Pair pair = Pair(i / PAIRS, 2u * (i % PAIRS), 2u * (i % PAIRS) + 1u, vec2(0.0), uvec2(0u));
+    if (pair.a < n_rot) {
+        if (second_distance != 1u) pair.a = i % PAIRS;
+        pair.b = pair.a + second_distance;
+        pair.turns = turns[turns_at / 2u + i % PAIRS];
+    }
+    uint from = pair.head == HEADS ? k_at + head_kv * k_dim : q_at + (first_head + pair.head) * k_dim;
+    bool real = pair.head == HEADS || pair.head < n_heads;
+    if (real && pair.a < k_dim) pair.values.x = pair.head == HEADS ? k[from + pair.a] : q[from + pair.a];
+    if (real && pair.b < k_dim) pair.values.y = pair.head == HEADS ? k[from + pair.b] : q[from + pair.b];
+    return pair;
+}
+
+void put_pair(Pair pair) {
+    vec2 cs = magnitude * turn(position, pair.turns), u = pair.values;
+    if (pair.a < n_rot) u = vec2(u.x * cs.x - u.y * cs.y, u.x * cs.y + u.y * cs.x);
+    if (pair.head == HEADS) {
+        set_value(true, pair.a, rounded(u.x));
+        set_value(true, pair.b, rounded(u.y));
+    } else if (pair.head < HEADS) {
+        uint to = pair.head * K_OCTETS * 8u;
+        queries[(to + pair.a) / 4u][pair.a % 4u] = u.x;
+        queries[(to + pair.b) / 4u][pair.b % 4u] = u.y;
+    }
+}
