@@ -122,3 +122,27 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
     threads = max(device.subgroup_size, min(256, device.description.max_workgroup_size))
     heads = min(n_head // n_head_kv, 2 if n_ctx > LONG_CONTEXT else 1)
     return DecodeShape(threads, lanes, 4, 2, heads, min(32, max(4, 2 * PROCESSORS * heads // n_head)))
+
+
+@dataclass(frozen=True)
+class AttentionShape:
+    """How shaders/attention_cooperative.comp does."""
+
+    subgroups: int  # of ``unit`` rows each
+    columns: int  # positions at a time
+
+    def shared_bytes(self, k_dim: int, v_dim: int, unit: int) -> int:
+        rows = self.subgroups * unit
+        tile = max(self.columns * (k_dim + v_dim + 16), rows * (k_dim + 8))
+        return 2 * tile + rows * (self.columns + 8) * 6
+
+
+def attention_shape(device: Device, k_dim: int, v_dim: int, unit: int) -> AttentionShape | None:
+    """For heads of so many values, and matrices of ``unit`` rows and columns; None where shared memory is too small.
+
+    On an H200 the first took 25 microseconds for 512 tokens of Llama 1B (43 of 8B), with 64 columns 29, with half as
+    many subgroups 33 (69).
+    """
+    shapes = (AttentionShape(4, 32), AttentionShape(2, 32))
+    fitting = (shape for shape in shapes if shape.shared_bytes(k_dim, v_dim, unit) <= device.shared_memory_bytes)
+    return next(fitting, None)

@@ -9,10 +9,13 @@ from pumice_vulkan.kv_cache import BLOCK, CacheLayout
 from pumice_vulkan.lower.rope import magnitude, pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
-from pumice_vulkan.tuning import decode_shape
+from pumice_vulkan.probe import SHAPE
+from pumice_vulkan.tuning import attention_shape, decode_shape
 
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
 PART = 128  # positions of a workgroup, where they are split
+UNIT = SHAPE.m  # rows and columns of what matrix units multiply
+MOST_VALUES = 256  # of a head on matrix units, whose sums stay in registers
 
 
 def cache_of(at: Lowering, state: KVState) -> tuple[CacheLayout, Place]:
@@ -33,7 +36,7 @@ def _attention(at: Lowering, node: Node) -> None:
     _store(at, node)
     if at.n_tokens <= FEW_TOKENS:
         _attend_in_parts(at, node)
-    else:
+    elif not _attend_on_matrix_units(at, node):
         _attend_in_tiles(at, node)
 
 
@@ -147,6 +150,34 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
         )
 
 
+def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
+    """False where they cannot: for the precision of float32, or for heads of another size."""
+    q, _, _, state, sinks = node.inputs
+    assert q is not None
+    assert isinstance(state, KVState)
+    k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
+    shape = attention_shape(at.device, k_dim, v_dim, UNIT)
+    if not at.cooperative or at.limits.kv_type == "f32" or shape is None or at.device.subgroup_size % UNIT:
+        return False
+    if k_dim % UNIT or v_dim % UNIT or max(k_dim, v_dim) > MOST_VALUES:
+        return False
+    n_rows = at.rows(q) * (int(q.shape[1]) // state.n_head_kv)
+    _attend(
+        at,
+        "attention_cooperative",
+        node,
+        at.place(node.output),
+        constants=[
+            *(shape.subgroups * at.device.subgroup_size, shape.subgroups, UNIT, shape.columns),
+            *(k_dim, v_dim, sinks is not None),
+        ],
+        n_parts=1,
+        grid=(-(-n_rows // (UNIT * shape.subgroups)), state.n_head_kv, 1),
+        full_subgroups=True,
+    )
+    return True
+
+
 def _attend_in_tiles(at: Lowering, node: Node) -> None:
     q, _, _, state, sinks = node.inputs
     assert q is not None
@@ -174,6 +205,7 @@ def _attend(
     constants: list[int],
     n_parts: int,
     grid: tuple[int, int, int],
+    full_subgroups: bool = False,
 ) -> None:
     """A dispatch of a kernel with the arguments of shaders/attention.glsl."""
     q, k, _, state, sinks = node.inputs
@@ -196,6 +228,7 @@ def _attend(
         ],
         constants=[*constants, at.limits.block_size, _bits(node.attrs["softcap"])],
         grid=grid,
+        full_subgroups=full_subgroups,
     )
 
 

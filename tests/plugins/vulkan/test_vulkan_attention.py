@@ -10,8 +10,15 @@ from pumice.backend import Batch, Limits
 from pumice.errors import BackendError
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.device import list_devices
 from pumice_vulkan.lower import attention
 from pumice_vulkan.tuning import DecodeShape
+
+
+@pytest.fixture(autouse=True)
+def no_matrix_units(monkeypatch):
+    """Attention as precise as float32 is, also where there are matrix units."""
+    monkeypatch.setattr("pumice_vulkan.probe.cooperative_matrices_work", lambda device: False)
 
 
 def batches(steps, n_ctx, block_size, window):
@@ -66,13 +73,16 @@ def attend(
 
 def compare(folder, steps, tolerance=1e-5, **options):
     options.setdefault("scale", 0.2)
+    limit = options.pop("limit", None)
     vulkan = VulkanBackend()
     actual = attend(folder, vulkan, steps, **options)
     vulkan.close()
     expected = attend(folder, NumpyBackend(), steps, **options)
     for mine, right in zip(actual, expected, strict=True):
-        if options.get("kv_type") in ("q8_0", "q4_0"):  # a value between two codes may go to either
-            assert np.mean((mine - right) ** 2) < 1e-6 * np.mean(right**2)
+        if limit is None and options.get("kv_type") in ("q8_0", "q4_0"):  # a value between two codes may go to either
+            limit = 1e-6
+        if limit is not None:
+            assert np.mean((mine - right) ** 2) < limit * np.mean(right**2)
         else:
             np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
 
@@ -135,3 +145,43 @@ def test_rows_of_no_whole_blocks_are_refused(tmp_path):
         BackendError, match=r"kv_type q4_0 needs rows of whole blocks, .* has 40 values, 20 a head: use f16"
     ):
         attend(tmp_path, VulkanBackend(), [(1,)], heads=(2, 2), dims=(20, 20), kv_type="q4_0", scale=1.0)
+
+
+FLOAT16 = 1e-6
+"""The normalized mean squared error of queries and weights in float16, whose last bit is worth 1/2048."""
+
+
+@pytest.fixture
+def matrix_units(monkeypatch, no_matrix_units):
+    """Attention on the matrix units of the first device, of whatever size they are (8 in Mesa's lavapipe)."""
+    units = {shape.m for shape in list_devices()[0].cooperative_matrices
+             if shape.m == shape.n == shape.k and (shape.a, shape.c) == ("float16", "float32")}  # fmt: skip
+    if not units:
+        pytest.skip("no matrix units")
+    monkeypatch.setattr(attention, "UNIT", max(units))
+    monkeypatch.setattr("pumice_vulkan.probe.cooperative_matrices_work", lambda device: True)
+    with mock.patch.object(attention, "_attend_in_tiles", side_effect=AssertionError("not on matrix units")):
+        yield
+
+
+@pytest.mark.usefixtures("matrix_units")
+class TestMatrixUnits:
+    @pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+    @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (64, 96)])
+    def test_cache_types(self, tmp_path, kv_type, dims):
+        compare(tmp_path, STEPS, kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
+
+    @pytest.mark.parametrize("heads", [(3, 3), (6, 2), (20, 2)])
+    def test_grouped_heads(self, tmp_path, heads):
+        compare(tmp_path, STEPS, kv_type="f16", heads=heads, dims=(16, 48), limit=FLOAT16)
+
+    def test_long_prompt(self, tmp_path):
+        compare(tmp_path, [(400,), (200,)], kv_type="f16", dims=(80, 80), limit=FLOAT16)
+
+    @pytest.mark.parametrize("block_size", [5, 64])
+    def test_block_sizes_and_windows(self, tmp_path, block_size):
+        compare(tmp_path, STEPS, block_size=block_size, kv_type="f16", window=40, limit=FLOAT16)
+
+    def test_softcap_and_sinks(self, tmp_path):
+        compare(tmp_path, STEPS, kv_type="f16", softcap=3.0, sinks=True, window=30, limit=FLOAT16)
+        compare(tmp_path, [(140,), (30,)], kv_type="f16", sinks=True, limit=FLOAT16)

@@ -1,0 +1,210 @@
+// As attention_tile.comp does, on matrix units: float16 operands, float32 sums and statistics.
+//
+// A subgroup attends with UNIT rows, and the workgroup shares COLUMNS keys and values in shared memory, while the next
+// are on their way from the cache. Which invocation has which part of a matrix is the driver's secret, so scores go
+// through shared memory to become weights, and sums are rescaled by a matrix of factors.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_cooperative_matrix : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_KHR_shader_subgroup_vote : require
+#include "common.glsl"
+#include "attention_arguments.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 128u;
+layout(constant_id = 1) const uint SUBGROUPS = 4u;
+layout(constant_id = 2) const uint UNIT = 16u; // rows and columns of a matrix
+layout(constant_id = 3) const uint COLUMNS = 64u;
+layout(constant_id = 4) const uint K_DIM = 64u;
+layout(constant_id = 5) const uint V_DIM = 64u;
+layout(constant_id = 6) const bool HAS_SINKS = false;
+layout(constant_id = 7) const uint block_size = 32u;
+layout(constant_id = 8) const float softcap = 0.0;
+#include "attention.glsl"
+layout(std430, set = 0, binding = 1) readonly buffer Q4 { vec4 q4[]; };
+layout(std430, set = 0, binding = 4) buffer Y4 { vec4 y4[]; };
+
+const uint ROWS = SUBGROUPS * UNIT;
+const uint LANES = THREADS / ROWS;         // invocations that share a row
+const uint OWN = COLUMNS / 4u / LANES;     // quads of a row that each of them has
+const uint K_STRIDE = K_DIM / 4u + 2u, V_STRIDE = V_DIM / 4u + 2u, STRIDE = COLUMNS / 4u + 2u; // quads
+const uint VALUES = COLUMNS * K_STRIDE;    // where they begin in the tile
+const uint TILE = VALUES + COLUMNS * V_STRIDE, QUERIES = ROWS * K_STRIDE;
+const uint K_ITEMS = COLUMNS * K_DIM / 8u, V_ITEMS = COLUMNS * V_DIM / 8u;
+const uint K_LOADS = (K_ITEMS + THREADS - 1u) / THREADS, V_LOADS = (V_ITEMS + THREADS - 1u) / THREADS;
+
+shared f16vec4 tile[TILE > QUERIES ? TILE : QUERIES];
+shared vec4 scores[ROWS * STRIDE];
+shared f16vec4 weights[ROWS * STRIDE];
+
+#define ACCUMULATOR coopmat<float, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseAccumulator>
+#define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseA>
+#define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
+
+uint me, head_kv, sequence, oldest, newest;
+Octet keys[K_LOADS], values[V_LOADS]; // on their way
+
+uint position_of(uint start, uint item, uint dim) { return start + (me + item * THREADS) / (dim / 8u); }
+
+uint row_of(uint position) { return cache_row(sequence, clamp(position, oldest, newest), head_kv); }
+
+void request(uint start) {
+    [[unroll]] for (uint i = 0; i < K_LOADS; i++) {
+        uint row = cache_at + row_of(position_of(start, i, K_DIM)) * k_row_words;
+        keys[i] = load_key(row, head_kv, (me + i * THREADS) % (K_DIM / 8u));
+    }
+    [[unroll]] for (uint i = 0; i < V_LOADS; i++) {
+        uint row = cache_at + v_cache + row_of(position_of(start, i, V_DIM)) * v_row_words;
+        values[i] = load_value(row, head_kv, (me + i * THREADS) % (V_DIM / 8u));
+    }
+}
+
+f16vec4 octet_half16(Octet octet, uint i) {
+#ifdef CACHE_F16
+    uvec2 w = i == 0u ? octet.words.xy : octet.words.zw;
+    return f16vec4(unpackFloat2x16(w.x), unpackFloat2x16(w.y));
+#else
+    return f16vec4(octet_half(octet, i));
+#endif
+}
+
+void put_octet(uint to, Octet octet, uint position) {
+    bool real = position >= oldest && position <= newest;
+    tile[to] = real ? octet_half16(octet, 0u) : f16vec4(0.0);
+    tile[to + 1u] = real ? octet_half16(octet, 1u) : f16vec4(0.0);
+}
+
+void put(uint start) {
+    [[unroll]] for (uint i = 0; i < K_LOADS; i++) {
+        uint item = me + i * THREADS, to = item / (K_DIM / 8u) * K_STRIDE + item % (K_DIM / 8u) * 2u;
+        if (K_ITEMS % THREADS == 0u || item < K_ITEMS) put_octet(to, keys[i], position_of(start, i, K_DIM));
+    }
+    [[unroll]] for (uint i = 0; i < V_LOADS; i++) {
+        uint item = me + i * THREADS, to = VALUES + item / (V_DIM / 8u) * V_STRIDE + item % (V_DIM / 8u) * 2u;
+        if (V_ITEMS % THREADS == 0u || item < V_ITEMS) put_octet(to, values[i], position_of(start, i, V_DIM));
+    }
+}
+
+void main() {
+    me = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
+    head_kv = gl_WorkGroupID.y;
+    const uint n_tokens = row_count(rows), n_head = n_head_kv * heads_per_key;
+    const uint first_row = (gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x) * ROWS; // those that take longest begin first
+    const uint first_token = first_row / heads_per_key;
+    if (first_token >= n_tokens) return;
+    const uint last_token = min(n_tokens - 1u, (first_row + ROWS - 1u) / heads_per_key);
+
+    for (uint i = me; i < ROWS * K_DIM / 4u; i += THREADS) {
+        uint row = i / (K_DIM / 4u), quad = i % (K_DIM / 4u), token = (first_row + row) / heads_per_key;
+        uint head = head_kv * heads_per_key + (first_row + row) % heads_per_key;
+        uint from = q_at / 4u + (token * n_head + head) * (K_DIM / 4u) + quad;
+        tile[row * K_STRIDE + quad] = token < n_tokens ? f16vec4(q4[from]) : f16vec4(0.0);
+    }
+    barrier();
+    const uint subgroup_row = gl_SubgroupID * UNIT, subgroup_at = subgroup_row * STRIDE;
+    LEFT queries[K_DIM / UNIT];
+    [[unroll]] for (uint i = 0; i < K_DIM / UNIT; i++) {
+        coopMatLoad(queries[i], tile, subgroup_row * K_STRIDE + i * UNIT / 4u, K_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+    }
+    ACCUMULATOR sums[V_DIM / UNIT];
+    [[unroll]] for (uint i = 0; i < V_DIM / UNIT; i++) sums[i] = ACCUMULATOR(0.0);
+
+    const uint own_row = first_row + subgroup_row + gl_SubgroupInvocationID / LANES, lane = gl_SubgroupInvocationID % LANES;
+    const uint own_at = (own_row - first_row) * STRIDE + lane;
+    const uint own_token = own_row / heads_per_key;
+    const bool real = own_token < n_tokens;
+    const uint own_sequence = real ? step_words[sequences + own_token] : 0xffffffffu;
+    const uint own_position = real ? step_words[positions + own_token] : 0u;
+    const uint own_oldest = window != 0u && own_position >= window ? own_position - window + 1u : 0u;
+    float top = LOWEST, total = 0.0;
+
+    for (uint s = step_words[sequences + first_token]; s <= step_words[sequences + last_token]; s++) {
+        sequence = s;
+        newest = step_words[positions + min(last_token, step_words[seq_starts + s + 1u] - 1u)];
+        uint lowest = step_words[positions + max(first_token, step_words[seq_starts + s])];
+        oldest = window != 0u && lowest >= window ? lowest - window + 1u : 0u;
+        uint start = oldest / COLUMNS * COLUMNS;
+        request(start);
+        for (; start <= newest; start += COLUMNS) {
+            barrier();
+            put(start);
+            barrier();
+            if (start + COLUMNS <= newest) request(start + COLUMNS);
+
+            [[unroll]] for (uint c = 0; c < COLUMNS / UNIT; c++) {
+                ACCUMULATOR score = ACCUMULATOR(0.0);
+                [[unroll]] for (uint i = 0; i < K_DIM / UNIT; i++) {
+                    RIGHT key;
+                    coopMatLoad(key, tile, c * UNIT * K_STRIDE + i * UNIT / 4u, K_STRIDE, gl_CooperativeMatrixLayoutColumnMajor);
+                    score = coopMatMulAdd(queries[i], key, score);
+                }
+                coopMatStore(score, scores, subgroup_at + c * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+            }
+            subgroupBarrier();
+
+            vec4 own[OWN];
+            float fresh = top;
+            [[unroll]] for (uint j = 0; j < OWN; j++) {
+                own[j] = scores[own_at + j * LANES];
+                [[unroll]] for (uint c = 0; c < 4u; c++) {
+                    uint position = start + (lane + j * LANES) * 4u + c;
+                    bool visible = own_sequence == s && position <= own_position && position >= own_oldest;
+                    own[j][c] = visible ? capped(own[j][c]) : LOWEST;
+                    fresh = max(fresh, own[j][c]);
+                }
+            }
+            for (uint step = 1u; step < LANES; step *= 2u) fresh = max(fresh, subgroupShuffleXor(fresh, step));
+            float factor = top == fresh ? 1.0 : exp(top - fresh);
+            top = fresh;
+            total *= factor;
+            [[unroll]] for (uint j = 0; j < OWN; j++) {
+                [[unroll]] for (uint c = 0; c < 4u; c++) own[j][c] = own[j][c] == LOWEST ? 0.0 : exp(own[j][c] - fresh);
+                weights[own_at + j * LANES] = f16vec4(own[j]);
+                total += own[j].x + own[j].y + own[j].z + own[j].w;
+            }
+            for (uint j = lane; j < UNIT / 4u; j += LANES) scores[own_at - lane + j] = vec4(factor); // those it has read
+            subgroupBarrier();
+            if (subgroupAny(factor != 1.0)) {
+                ACCUMULATOR factors;
+                coopMatLoad(factors, scores, subgroup_at, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint i = 0; i < V_DIM / UNIT; i++) sums[i] *= factors;
+            }
+            [[unroll]] for (uint c = 0; c < COLUMNS / UNIT; c++) {
+                LEFT weight;
+                coopMatLoad(weight, weights, subgroup_at + c * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                [[unroll]] for (uint i = 0; i < V_DIM / UNIT; i++) {
+                    RIGHT value;
+                    coopMatLoad(value, tile, VALUES + c * UNIT * V_STRIDE + i * UNIT / 4u, V_STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+                    sums[i] = coopMatMulAdd(weight, value, sums[i]);
+                }
+            }
+        }
+    }
+
+    for (uint step = 1u; step < LANES; step *= 2u) total += subgroupShuffleXor(total, step);
+    const uint head = head_kv * heads_per_key + own_row % heads_per_key;
+    float factor = 1.0 / total;
+    if (HAS_SINKS) {
+        float sink = real ? sinks[sinks_at + head] : 0.0, highest = max(top, sink);
+        factor = exp(top - highest);
+        factor /= total * factor + exp(sink - highest);
+    }
+    const uint to = y_at / 4u + (own_token * n_head + head) * (V_DIM / 4u);
+    [[unroll]] for (uint first = 0; first < V_DIM / UNIT; first += COLUMNS / UNIT) {
+        subgroupBarrier();
+        [[unroll]] for (uint i = 0; i < COLUMNS / UNIT; i++) {
+            if (first + i < V_DIM / UNIT)
+                coopMatStore(sums[first + i], scores, subgroup_at + i * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
+        }
+        subgroupBarrier();
+        [[unroll]] for (uint j = 0; j < OWN; j++) {
+            uint quad = first * UNIT / 4u + lane + j * LANES;
+            if (real && quad < V_DIM / 4u) y4[to + quad] = scores[own_at + j * LANES] * factor;
+        }
+    }
+}
