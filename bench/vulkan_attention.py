@@ -1,0 +1,203 @@
+"""Speed of the Vulkan backend's attention alone: ``python bench/vulkan_attention.py [--sweep] [--json FILE]``.
+
+Shapes are those of Llama 1B and 8B. Sixteen layers, each of which waits for the one before and has a cache of its own,
+attend with a lone token at several depths, and with a prompt. Printed is the time of each kernel in one layer, in
+microseconds of the device's clock; with ``--sweep`` also the best of many sizes of workgroups.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import itertools
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
+
+from pumice.backend import Batch, Limits  # noqa: E402
+from pumice.errors import BackendError  # noqa: E402
+from pumice.graph import GraphBuilder, Tensor, place, plan_memory  # noqa: E402
+from pumice_vulkan import VulkanBackend  # noqa: E402
+from pumice_vulkan.lower import attention  # noqa: E402
+from pumice_vulkan.tuning import AttentionShape, DecodeShape, attention_shape, decode_shape  # noqa: E402
+
+SHAPES = {"1b": (32, 8, 64), "8b": (32, 8, 128)}  # query heads, key heads, values of a head
+N_LAYER, BLOCK_SIZE = 16, 32
+BEST = 6
+BESIDE = ("rope", "kv_store.f16", "kv_store.q8_0", "kv_store.q4_0", "kv_store.f32")
+
+
+class Layers:
+    """A program of attention layers, and one step that it runs."""
+
+    def __init__(self, backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_type: str) -> None:
+        n_head, n_head_kv, dim = SHAPES[shape]
+        n_ctx = max(640, depth + n_tokens + 127)
+        n_blocks = -(-n_ctx // BLOCK_SIZE)
+        limits = Limits(n_ctx, n_tokens, 1, 1, BLOCK_SIZE, {0: n_blocks}, kv_type)
+        g = GraphBuilder({}, N_LAYER, n_ctx)
+        q, k, v = (
+            Tensor(name, ("n_tokens", n, dim), builder=g)
+            for name, n in zip("qkv", (n_head, n_head_kv, n_head_kv), strict=True)
+        )
+        rope: dict[str, Any] = {"n_rot": dim, "neox": False, "freq_base": 500000.0}
+        self._inputs = {
+            t.name: np.random.default_rng(0).standard_normal((n_tokens, *t.shape[1:])).astype("f4") for t in (q, k, v)
+        }
+        for layer in range(N_LAYER):
+            with g.layer(layer):
+                turned = [g.rope(x, g.positions, **rope) for x in (q, k)]
+                q = g.attention(*turned, v, scale=dim**-0.5)
+        (placed,) = place(g.finish(q), [("vulkan", backend.supports)])
+        segment = backend.rewrite(placed)
+        self._program: Any = backend.compile(segment, plan_memory(segment, n_tokens, 1), limits)
+        rows = np.arange(n_tokens, dtype=np.int32)
+        self._batch = Batch(
+            tokens=rows,
+            positions=rows + depth,
+            output_ids=rows[:1],
+            seq_starts=np.array([0, n_tokens], np.int32),
+            slots=np.zeros(1, np.int32),
+            block_tables={0: np.random.default_rng(1).permutation(n_blocks).astype(np.int32)[None]},
+        )
+
+    def times(self, warm_up: float, runs: int = 7) -> dict[str, float]:
+        """Microseconds of each kernel in one layer, the median of some runs."""
+        steps = {"positions": self._batch.positions}
+        end = time.perf_counter() + warm_up
+        while True:  # the device's clocks must be up
+            self._program.run({**steps, **self._inputs}, self._batch)
+            if time.perf_counter() > end:
+                break
+        found: dict[str, list[float]] = {}
+        for _ in range(runs):
+            spans: dict[str, float] = {}
+            for each in self._program.profile():
+                spans[each.name] = spans.get(each.name, 0.0) + each.microseconds
+            for name, span in spans.items():
+                found.setdefault(name, []).append(span / N_LAYER)
+        return {name: float(np.median(spans)) for name, spans in found.items()}
+
+    def close(self) -> None:
+        self._program.close()
+
+
+def measure(backend: VulkanBackend, chooser: str, candidates: list[Any], *arguments: Any) -> list[Any]:
+    """The times of each kernel with each candidate, which the function ``chooser`` then gives instead of its own.
+
+    All pipelines are made before the first is timed, and the first is given time for the device's clocks to go up.
+    """
+    timed = []
+    for measuring in (False, True):
+        timed.clear()
+        for candidate in candidates:
+            seconds = 0.0 if not measuring else 0.05 if timed else 0.5
+            setattr(attention, chooser, lambda *_, candidate=candidate: candidate)
+            try:
+                layers = Layers(backend, *arguments)
+                timed.append((layers.times(seconds), candidate))
+            except BackendError as error:
+                print(f"  {candidate}: {error}", file=sys.stderr)
+                continue
+            layers.close()
+    return timed
+
+
+def decode_candidates(default: DecodeShape) -> Iterator[DecodeShape]:
+    for threads, each, rounds, heads, parts in itertools.product((128, 256, 512), (1, 2, 4), (1, 2), (1, 2, 4), (4, 8)):
+        shape = dataclasses.replace(
+            default, threads=threads, each=each, rounds=rounds, heads=heads, parts=parts * heads
+        )
+        if 32 <= shape.chunk * rounds <= 256:
+            yield shape
+
+
+def compact(shape: object) -> str:
+    return "/".join(str(value) for value in dataclasses.astuple(shape))  # type: ignore[call-overload]
+
+
+def decode(backend: VulkanBackend, shape: str, depths: list[int], kv_type: str, sweep: bool) -> list[Any]:
+    n_head, n_head_kv, dim = SHAPES[shape]
+    device = backend._open()[0].device
+    results: list[Any] = []
+    for depth in depths:
+        default = decode_shape(device, dim, n_head, n_head_kv, max(640, depth + 128))
+        candidates = [default]
+        for candidate in decode_candidates(default) if sweep else ():
+            n_parts = -(-max(640, depth + 128) // (candidate.chunk * candidate.rounds))
+            if n_parts >= candidate.parts or candidate.parts == 4 * candidate.heads:  # else as many parts as with fewer
+                candidates.append(candidate)
+        times = measure(backend, "decode_shape", candidates, shape, 1, depth, kv_type)
+        timed = [(sum(spans.values()), candidate) for spans, candidate in times]
+        show(f"{shape} {kv_type} one token at depth {depth:5}", timed)
+        results.append({"shape": shape, "depth": depth, "kv_type": kv_type, "timed": astuples(timed)})
+    return results
+
+
+def prompt(backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_type: str, sweep: bool) -> Any:
+    dim = SHAPES[shape][2]
+    shared = backend._open()[0]
+    default = attention_shape(shared.device, dim, dim, attention.UNIT)
+    candidates = [default]
+    if sweep and shared.cooperative:
+        candidates += [AttentionShape(*each) for each in itertools.product((1, 2, 4, 8), (32, 64, 128))]
+    most = shared.device.shared_memory_bytes
+    candidates = [each for each in candidates if not each or each.shared_bytes(dim, dim, attention.UNIT) <= most]
+    times = measure(backend, "attention_shape", candidates, shape, n_tokens, depth, kv_type)
+    print(f"{shape}: " + ", ".join(f"{name} {span:.1f}" for name, span in times[0][0].items()))
+    timed = [(span, each) for spans, each in times for name, span in spans.items() if name not in BESIDE]
+    show(f"{shape} {kv_type} {n_tokens} tokens at depth {depth:5}", timed)
+    return {"shape": shape, "n_tokens": n_tokens, "depth": depth, "kv_type": kv_type, "timed": astuples(timed)}
+
+
+def show(label: str, timed: list[Any]) -> None:
+    if timed:
+        best = sorted(timed[1:], key=lambda item: item[0])[:BEST]
+        others = ", ".join(f"{compact(shape)} {us:.2f}" for us, shape in best)
+        print(
+            f"{label}: {timed[0][0]:8.2f} us ({compact(timed[0][1]) if timed[0][1] else 'tiles'})  {others}", flush=True
+        )
+
+
+def astuples(timed: list[Any]) -> list[Any]:
+    return [[round(us, 3), shape and dataclasses.astuple(shape)] for us, shape in timed]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--sweep", action="store_true", help="many sizes of workgroups, not only those that models use")
+    parser.add_argument("--shapes", default="1b,8b")
+    parser.add_argument("--depths", default="0,100,512,2048,8192", help="of a lone token")
+    parser.add_argument("--tokens", type=int, default=512, help="of a prompt")
+    parser.add_argument("--kv-type", default="f16")
+    parser.add_argument("--device", type=int, default=0)
+    parser.add_argument("--driver", default="native")
+    parser.add_argument("--json", type=Path, help="write all measurements to a file")
+    arguments = parser.parse_args()
+    depths = [int(depth) for depth in arguments.depths.split(",")]
+    backend = VulkanBackend(VulkanBackend.Options(driver=arguments.driver, device=arguments.device))
+    shared = backend._open()[0]
+    print(
+        f"{shared.device.name}; matrix units: {shared.cooperative}; shared memory: {shared.device.shared_memory_bytes}"
+    )
+    print("decode: threads/lanes/each/rounds/heads/parts; prompt: subgroups/columns", flush=True)
+    report: dict[str, Any] = {"device": shared.device.name, "decode": [], "prompt": []}
+    for shape in arguments.shapes.split(","):
+        for depth in (0, 2048):
+            report["prompt"].append(prompt(backend, shape, arguments.tokens, depth, arguments.kv_type, arguments.sweep))
+        report["decode"] += decode(backend, shape, depths, arguments.kv_type, arguments.sweep)
+        if arguments.json:
+            arguments.json.write_text(json.dumps(report) + "\n")
+    backend.close()
+
+
+if __name__ == "__main__":
+    main()
