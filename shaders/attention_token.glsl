@@ -11,11 +11,12 @@ void set_value(bool is_key, uint i, float x) {
 }
 
 void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_words) {
+    uint padded = (dim + 7u) / 8u * 8u; // with zeros, which are read too
 #if defined(CACHE_F32)
-    for (uint i = me; write && i < dim; i += THREADS) cache1[to + i] = floatBitsToUint(VALUE(i));
+    for (uint i = me; write && i < padded; i += THREADS) cache1[to + i] = floatBitsToUint(VALUE(i));
 #elif defined(CACHE_F16)
-    for (uint i = me; write && 2u * i < dim; i += THREADS) {
-        cache1[to + i] = packHalf2x16(vec2(VALUE(2u * i), 2u * i + 1u < dim ? VALUE(2u * i + 1u) : 0.0));
+    for (uint i = me; write && 2u * i < padded; i += THREADS) {
+        cache1[to + i] = packHalf2x16(vec2(VALUE(2u * i), VALUE(2u * i + 1u)));
     }
 #else
     for (uint unit = me; unit < dim / 32u; unit += THREADS) {
