@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumice.plugin import GGMLType, Node, Tensor, Weight, concrete
+from pumice_cpu.formats import UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower.linear import quantized_offset
+from pumice_cpu.lower.linear_rare import can_unpack, stored
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.packed import can_pack
 
@@ -32,7 +34,8 @@ def _claims(node: Node) -> bool:
     if x is None or not isinstance(weight, Weight) or len(x.shape) > 3:
         return False
     n_columns = int(x.shape[-1])
-    return can_pack(weight.type, n_columns) or (weight.type in FLOATS and n_columns % 16 == 0)
+    quantized = can_pack(weight.type, n_columns) or can_unpack(weight.type, n_columns)
+    return quantized or (weight.type in FLOATS and n_columns % 16 == 0)
 
 
 def _mul_mat_id(at: Lowering, node: Node) -> None:
@@ -109,10 +112,32 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
             n_columns=n_columns,
         )
         return
-    packed = at.pack(weight)
+    common = {**order, "y": at.address(output)}
+    if can_pack(weight.type, n_columns):
+        packed = at.pack(weight)
+        activations = _quantized(at, x, packed.format, grouped, per_row, width)
+        at.add(
+            f"experts.matmul:{packed.format.name}:{width}",
+            **common,
+            **activations,
+            codes=packed.codes.ctypes.data,
+            scales=packed.scales.ctypes.data,
+            table=packed.table.ctypes.data,
+            n_rows=packed.n_rows,
+            n_blocks=packed.n_blocks,
+            scale_stride=packed.scale_stride,
+        )
+    else:
+        activations = _quantized(at, x, UNPACKED, grouped, per_row, width)
+        name = f"linear_rare.matmul_experts:{weight.type.name.lower()}:{width}"
+        at.add(name, **common, **activations, **stored(at, weight))
+
+
+def _quantized(at: Lowering, x: Tensor, format: Format, grouped: Grouped, per_row: int, width: int) -> dict[str, int]:
+    """The rows of ``x`` that pairs have, in their order, in int8 blocks for weights of this format."""
+    n_columns, offset = int(x.shape[-1]), quantized_offset(format)
     codes = at.scratch_memory(f"codes {n_columns}", grouped.n_rows * n_columns)
     scales = at.scratch_memory(f"scales {n_columns}", grouped.n_rows * n_columns // 2)
-    offset = quantized_offset(packed.format)
     key = (x, width, offset, grouped.name)
     if at.quantized != key:
         at.add(
@@ -128,19 +153,7 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
             offset=offset,
         )
         at.quantized = key
-    at.add(
-        f"experts.matmul:{packed.format.name}:{width}",
-        **order,
-        codes=packed.codes.ctypes.data,
-        scales=packed.scales.ctypes.data,
-        table=packed.table.ctypes.data,
-        x=codes,
-        x_scales=scales,
-        y=at.address(output),
-        n_rows=packed.n_rows,
-        n_blocks=packed.n_blocks,
-        scale_stride=packed.scale_stride,
-    )
+    return {"x": codes, "x_scales": scales}
 
 
 RULES = {"mul_mat_id": Rule(_mul_mat_id, _claims), "batched_linear": Rule(_batched_linear, _claims)}

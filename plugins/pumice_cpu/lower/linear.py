@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from pumice.plugin import Node, Tensor, Weight
-from pumice_cpu.formats import COLUMNS, ROWS, UNPACKED, Format
+from pumice_cpu.formats import ROWS, UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower.linear_float import TYPES, linear_float
-from pumice_cpu.lower.linear_rare import can_unpack, stored, tile_memory
+from pumice_cpu.lower.linear_rare import can_unpack, stored
 from pumice_cpu.lower.rule import Lowering, Rule, row_width
 from pumice_cpu.packed import can_pack
 
@@ -95,24 +95,17 @@ def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None,
 
 
 def _linear_rare(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
-    matrix, n_columns, width = stored(at, weight), int(x.shape[-1]), _width(at, x)
+    width = _width(at, x)
     q = quantized(at, x, UNPACKED, width)
     at.add_product(
         f"linear_rare.matmul:{weight.type.name.lower()}:{width}",
         of=x,
         into=y,
         count=at.count(x),
-        weights=matrix.weights,
-        table=matrix.table,
         bias=_padded_bias(at, bias),
         x=q.codes,
         x_scales=q.scales,
-        scratch=tile_memory(at, n_columns),
-        n_rows=int(weight.shape[0]),
-        n_blocks=n_columns // COLUMNS,
-        row_bytes=matrix.row_bytes,
-        unit_blocks=matrix.unit_blocks,
-        unit_bytes=matrix.unit_bytes,
+        **stored(at, weight),
     )
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pumice.plugin import GGMLType, Weight
 from pumice_cpu.formats import COLUMNS, UNPACKED
 from pumice_cpu.lower.rule import Lowering
@@ -27,29 +25,22 @@ TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A matrix as it is in the file: addresses, and sizes of its blocks in bytes and in 32 columns."""
-
-    weights: int
-    table: int
-    row_bytes: int
-    unit_blocks: int
-    unit_bytes: int
-
-
 def can_unpack(type: GGMLType, n_columns: int) -> bool:
     return type in TYPES and n_columns % TYPES[type] == 0
 
 
-def stored(at: Lowering, weight: Weight) -> Stored:
+def stored(at: Lowering, weight: Weight) -> dict[str, int]:
+    """Arguments that say where a matrix, or one matrix below the other, lies in the file, and how."""
     data, unit = weight.data, TYPES[weight.type]
     row_bytes, n_columns = int(data.shape[-1]), int(weight.shape[-1])
-    table = at.hold(unpack_table(weight.type))
-    return Stored(at.hold(data), table, row_bytes, unit // COLUMNS, row_bytes // (n_columns // unit))
-
-
-def tile_memory(at: Lowering, n_columns: int) -> int:
-    """Address of scratch memory for an unpacked tile of each thread."""
-    tile = n_columns // COLUMNS * (UNPACKED.code_bytes + UNPACKED.scale_bytes)
-    return at.scratch_memory("tiles", at.pool.n_threads * tile)
+    tile_bytes = n_columns // COLUMNS * (UNPACKED.code_bytes + UNPACKED.scale_bytes)
+    return {
+        "weights": at.hold(data),
+        "table": at.hold(unpack_table(weight.type)),
+        "scratch": at.scratch_memory("tiles", at.pool.n_threads * tile_bytes),
+        "n_rows": int(weight.shape[-2]),
+        "n_blocks": n_columns // COLUMNS,
+        "row_bytes": row_bytes,
+        "unit_blocks": unit // COLUMNS,
+        "unit_bytes": row_bytes // (n_columns // unit),
+    }

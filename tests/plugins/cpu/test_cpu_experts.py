@@ -9,6 +9,7 @@ from graphs import batch, compile_graph, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice_cpu import CpuBackend
+from random_weights import RARE, random_rows
 
 rng = np.random.default_rng(3)
 
@@ -65,6 +66,16 @@ def test_experts(name: str, own_rows: bool, n_tokens: int) -> None:
     ids = rng.permuted(np.tile(np.arange(n_matrices, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :n_used].copy()
     ids[ids == 4] = 5  # one is never used, another twice by some tokens
     check(GGMLType[name], matrices, f32(n_tokens, n_used, width) if own_rows else f32(n_tokens, width), ids)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 37])
+@pytest.mark.parametrize("name", RARE)
+def test_experts_of_rarer_types(name: str, n_tokens: int) -> None:
+    """Rows that are not whole tiles: what follows a matrix's last row is the next matrix's first."""
+    type, width = GGMLType[name], 512
+    ids = rng.permuted(np.tile(np.arange(5, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :2].copy()
+    matrices = random_rows(rng, name, 5 * 37, width).reshape(5, 37, -1)
+    check(type, matrices, f32(n_tokens, width), ids)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 19])

@@ -8,63 +8,20 @@ import numpy as np
 import pytest
 
 from graphs import batch, compile_graph, limits
-from pumice.gguf import GGMLType, GGUFTensor, dequantize, row_bytes
+from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.gguf.types import block_size
 from pumice.graph import GraphBuilder, Tensor
 from pumice_cpu import CpuBackend
 from pumice_cpu.isa import current
+from random_weights import FLOATS, INTEGERS, RARE, random_rows
 
 rng = np.random.default_rng(11)
 each_set = pytest.mark.every_instruction_set
 
-#: Where the blocks of a type have float16 scales; the rest of a block may be any bytes.
-FLOAT16 = {
-    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q8_1": (0, 2), "Q1_0": (0,),
-    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,),
-    "IQ1_S": (0,), "IQ2_XXS": (0,), "IQ2_XS": (0,), "IQ2_S": (0,), "IQ3_XXS": (0,), "IQ3_S": (0,), "TQ1_0": (52,),
-    "TQ2_0": (64,),
-}  # fmt: skip
-FLOATS = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
-INTEGERS = {"I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
 PACKED = [
     *(pytest.param(name, marks=each_set) for name in ("Q4_0", "Q8_0", "Q5_K", "Q6_K", "IQ4_NL")),
     *("Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "IQ4_XS", "MXFP4"),
 ]
-RARE = [
-    "Q8_1", "Q8_K", "Q1_0", "NVFP4", "TQ1_0", "TQ2_0",
-    "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
-]  # fmt: skip
-
-
-def random_rows(name: str, n_rows: int, n_columns: int) -> np.ndarray:
-    """Stored rows of a type: uint8 (rows, bytes of a row)."""
-    type = GGMLType[name]
-    if name in FLOATS:
-        return rng.standard_normal((n_rows, n_columns)).astype(FLOATS[name]).view(np.uint8)
-    if name == "BF16":
-        values = rng.standard_normal((n_rows, n_columns)).astype(np.float32)
-        return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
-    if name in INTEGERS:
-        return rng.integers(-100, 100, (n_rows, n_columns)).astype(INTEGERS[name]).view(np.uint8)
-
-    n_blocks = n_rows * n_columns // block_size(type)
-    blocks = rng.integers(0, 256, (n_blocks, row_bytes(type, block_size(type))), dtype=np.uint8)
-    for offset in FLOAT16.get(name, ()):
-        blocks[:, offset : offset + 2] = scales(n_blocks, np.float16)
-    if name == "Q8_K":
-        blocks[:, :4] = scales(n_blocks, np.float32)
-    if name == "IQ1_M":  # the float16 is spread over the high nibbles of four int16; its own is the last
-        blocks[:, 55] = blocks[:, 55] & 15 | 0x20
-    if name == "MXFP4":
-        blocks[:, 0] = rng.integers(118, 126, n_blocks)
-    if name == "NVFP4":
-        blocks[:, :4] = rng.integers(0, 0x7F, (n_blocks, 4))
-    return blocks.reshape(n_rows, -1)
-
-
-def scales(n: int, dtype: Any) -> np.ndarray:
-    values = rng.uniform(0.001, 0.02, (n, 1)) * rng.choice([-1, 1], (n, 1))
-    return values.astype(dtype).view(np.uint8)
 
 
 def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | None, x: np.ndarray) -> np.ndarray:
@@ -103,7 +60,7 @@ def rounded(x: np.ndarray) -> np.ndarray:
 def check(
     backends: list[CpuBackend], name: str, n_rows: int, n_columns: int, n_tokens: int, bias: bool = False
 ) -> None:
-    rows = random_rows(name, n_rows, n_columns)
+    rows = random_rows(rng, name, n_rows, n_columns)
     b = rng.standard_normal(n_rows).astype(np.float32) if bias else None
     x = (rng.standard_normal((n_tokens, n_columns)) * rng.uniform(0.1, 3, (n_tokens, 1))).astype(np.float32)
     x[:, : n_columns // 3] = 0  # blocks without a scale
