@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from pumice_cpu.memory import WeightMemory
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
 UNIT = 256  # as in kernels/pack.py
+PIECE = 16 * 2**20  # bytes of a matrix packed at a time
 
 
 @dataclass(frozen=True)
@@ -61,26 +63,41 @@ def pack_kernel(weight: Weight) -> str:
 
 
 def pack(pool: ThreadPool, weight: Weight, packed: Packed) -> None:
-    """Write a matrix's tiles, and give back the file's pages."""
+    """Write a matrix's tiles, and give back the file's pages: a piece at a time, so that little is there twice."""
     n_matrices, n_rows, _ = _sizes(weight)
-    codes, scales, n_units = packed.codes, packed.scales, packed.n_columns // packed.format.scale_columns
+    n_tiles, n_units = -(-n_rows // ROWS), packed.n_columns // packed.format.scale_columns
     data = weight.data.reshape(n_matrices, n_rows, -1)
+    codes, scales = packed.codes.reshape(n_matrices, n_tiles, -1), packed.scales.reshape(n_matrices, n_tiles, -1)
+    row_bytes = data.shape[2]
     scratch = aligned_zeros(pool.n_threads * ROWS * UNIT)
-    table = OperationTable()
-    for i in range(n_matrices):
+    table, first, end = OperationTable(), 0, 0
+    for matrix, tile in _pieces(n_matrices, n_tiles, ROWS * row_bytes):
+        rows = data[matrix, ROWS * tile.start : ROWS * tile.stop]
         arguments = {
-            "source": data[i].ctypes.data,
-            "row_bytes": data.shape[2],
-            "block_bytes": data.shape[2] // n_units,
-            "codes": codes[i * len(codes) // n_matrices :].ctypes.data,
-            "scales": scales[i * len(scales) // n_matrices :].ctypes.data,
+            "source": rows.ctypes.data,
+            "row_bytes": row_bytes,
+            "block_bytes": row_bytes // n_units,
+            "codes": codes[matrix, tile.start :].ctypes.data,
+            "scales": scales[matrix, tile.start :].ctypes.data,
             "scratch": scratch.ctypes.data,
-            "n_rows": n_rows,
+            "n_rows": len(rows),
             "n_units": n_units,
         }
         table.add(pack_kernel(weight), arguments, alongside=True)
-    pool.run(table)
+        end += rows.nbytes
+        if end - first >= PIECE or end == data.nbytes:
+            pool.run(table)
+            weight.source.release(first, end)
+            table, first = OperationTable(), end
     weight.source.release()
+
+
+def _pieces(n_matrices: int, n_tiles: int, tile_bytes: int) -> Iterator[tuple[int, range]]:
+    """A matrix and tiles of it, of about ``PIECE`` bytes, until all are done."""
+    step = max(1, PIECE // tile_bytes)
+    for matrix in range(n_matrices):
+        for tile in range(0, n_tiles, step):
+            yield matrix, range(tile, min(tile + step, n_tiles))
 
 
 def _sizes(weight: Weight) -> tuple[int, int, int]:

@@ -45,14 +45,15 @@ class GGUFTensor:
         """The numbers, float32 of `shape`: for F32 a read-only view of the file, else a new array."""
         return dequantize(self.data, self.type)
 
-    def release(self) -> None:
-        """Give back the memory of pages that only this tensor has; what reads them again gets them from the file.
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        """Give back the memory of pages with nothing but bytes ``start`` to ``end`` (None: the last) of this tensor.
 
-        For whoever has made a copy of its own. Does nothing where the system has no such call.
+        What reads them again gets them from the file. For whoever has made a copy of its own. Does nothing where
+        the system has no such call.
         """
         if hasattr(self._buffer, "madvise") and hasattr(mmap, "MADV_DONTNEED"):
-            start = -(-self.offset // mmap.PAGESIZE) * mmap.PAGESIZE
-            end = (self.offset + self.nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
+            start = -(-(self.offset + start) // mmap.PAGESIZE) * mmap.PAGESIZE
+            end = (self.offset + (self.nbytes if end is None else end)) // mmap.PAGESIZE * mmap.PAGESIZE
             if start < end:
                 self._buffer.madvise(mmap.MADV_DONTNEED, start, end - start)
 

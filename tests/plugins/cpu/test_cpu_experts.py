@@ -82,3 +82,11 @@ def test_experts_of_rarer_types(name: str, n_tokens: int) -> None:
 @pytest.mark.parametrize("name", TYPES)
 def test_matrices_by_head(name: str, n_tokens: int) -> None:
     check(GGMLType[name], quantize(f32(4, 33, 96), GGMLType[name]), f32(n_tokens, 4, 96), None)
+
+
+@pytest.mark.parametrize("piece", [1_000, 5_000])
+def test_experts_packed_in_pieces(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Smaller and larger than a matrix."""
+    monkeypatch.setattr("pumice_cpu.packed.PIECE", piece)
+    ids = rng.integers(0, 9, (4, 2), dtype=np.int32)
+    check(GGMLType.Q8_0, quantize(f32(9, 50, 64), GGMLType.Q8_0), f32(4, 64), ids)

@@ -105,3 +105,8 @@ def test_rare(backends: Any, name: str, n_tokens: int) -> None:
 def test_a_matrix_of_many_tiles(backends: Any, n_tokens: int) -> None:
     """Threads take several tiles at once, and tokens come in more than one part."""
     check(backends, "Q4_0", 1000, 8192, n_tokens)
+
+
+def test_a_matrix_packed_in_pieces(backends: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice_cpu.packed.PIECE", 20_000)
+    check(backends, "Q4_0", 1003, 512, 3)
