@@ -162,7 +162,8 @@ class Xtc(Sampler):
     def apply(self, candidates: Candidates) -> None:
         if len(candidates) < 2 or self._rng.random() > self.xtc_probability:
             return
-        likely = np.flatnonzero(candidates.probabilities() >= self.xtc_threshold)
+        possible = candidates.logits > -math.inf  # a threshold of 0 would let the impossible stay alone
+        likely = np.flatnonzero(possible & (candidates.probabilities() >= self.xtc_threshold))
         if len(likely) < 2 or len(candidates) - len(likely) + 1 < self.min_keep:
             return
         keep = np.ones(len(candidates), bool)

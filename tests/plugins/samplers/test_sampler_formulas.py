@@ -101,6 +101,11 @@ def test_xtc_leaves_min_keep_or_does_nothing() -> None:
     check(logits, [0, 1, 2, 3], xtc_probability=1.0, min_keep=3)
 
 
+def test_xtc_leaves_something_possible() -> None:
+    logits = np.array([2, 1, -math.inf], np.float32)
+    assert build(3, xtc_probability=1.0, xtc_threshold=0.0).apply(logits).selected == 1
+
+
 def test_xtc_happens_with_its_probability() -> None:
     chain = build(3, xtc_probability=0.3, xtc_threshold=0.2)
     logits = np.array([1.0, 0.9, -1.0], np.float32)
