@@ -324,7 +324,7 @@ def matrix_dispatches(
     products.tile_shape = (lambda *_: shape) if shape else tile_shape
     x, y = activation(columns), Place(bench.y, 0, n_rows * n_tokens)
     for offset in bench.copies(n_bytes)[:8]:
-        products._cooperative_product(
+        products.cooperative_product(
             at,
             x,
             products.Matrix(kind, Place(bench.weights, offset, n_bytes // 4, True), n_rows, columns),
@@ -426,9 +426,9 @@ def check(bench: Bench, cooperative: bool) -> bool:
             if label in ("float", "int8"):
                 products.vector_product(at, x, [matrix], [y], [None])
             elif label == "tiles":
-                products._tiled_product(at, x, matrix, y, None, None)
+                products.tiled_product(at, x, matrix, y)
             else:
-                products._cooperative_product(at, x, matrix, y, None, None)
+                products.cooperative_product(at, x, matrix, y)
             try:
                 bench.time(at.dispatches, 1)
             except BackendError as error:

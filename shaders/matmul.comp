@@ -1,7 +1,7 @@
 // y = W x for many rows of x, in float32: tiles of both go through shared memory, for devices without cooperative matrices.
 //
-// A workgroup computes 64 rows of W times 32 rows of x, 32 columns at a time; an invocation 4 by 4 of them. With EXPERTS
-// each workgroup z is a head, with a matrix of its own.
+// A workgroup computes 64 rows of W times 32 rows of x, 32 columns at a time; an invocation 4 by 4 of them. Which
+// rows of x, and of which matrix, routes.glsl says.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = 16, local_size_y = 8) in;
@@ -17,11 +17,13 @@ layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
 layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };
 layout(set = 0, binding = 3) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4) readonly buffer Residual { float residual[]; };
-layout(set = 0, binding = 5) writeonly buffer Y { float y[]; };
+layout(set = 0, binding = 7) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint count;
-    uint x_at, weights_at, bias_at, residual_at, y_at;
+    uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, y_at;
     uint n_rows, n_columns;
+    uint n_matrix_rows;  // of all matrices
+    uint n_used;         // experts of a token, or heads
 };
 
 uint row_count() { return (count & 0x80000000u) != 0u ? count & 0x7FFFFFFFu : step_words[count]; }
@@ -31,23 +33,25 @@ shared float a[M * STRIDE];
 shared float b[N * STRIDE];
 
 #include "pieces.glsl"
+#define TILES 5
+#include "routes.glsl"
 
 void load_a(Planes at, uint row0, uint k) {
     const uint pieces = K / PIECE;
     for (uint i = gl_LocalInvocationIndex; i < M * pieces; i += 128u) {
         uint row = i / pieces, p = i % pieces;
         vec4 v[PIECE / 4u];
-        load_piece(at, min(row0 + row, n_rows - 1u), k / PIECE + p, v);
+        load_piece(at, matrix * n_rows + min(row0 + row, n_rows - 1u), k / PIECE + p, v);
         [[unroll]] for (uint j = 0; j < PIECE; j++) a[row * STRIDE + p * PIECE + j] = v[j / 4u][j & 3u];
     }
 }
 
-void load_b(uint n0, uint n_x, uint k) {
+void load_b(uint k) {
     for (uint i = gl_LocalInvocationIndex; i < N * K / 4u; i += 128u) {
         uint row = i / (K / 4u), column = k + 4u * (i % (K / 4u));
-        uint at = x_at + (n0 + row) * n_columns + column;
         vec4 v = vec4(0);
         if (n0 + row < n_x && column < n_columns) {
+            uint at = x_at + x_row(n0 + row) * n_columns + column;
             if ((FLAGS & RAGGED_X) == 0) v = x4[at / 4u];
             else for (uint j = 0; j < 4u; j++) if (column + j < n_columns) v[j] = x1[at + j];
         }
@@ -56,16 +60,15 @@ void load_b(uint n0, uint n_x, uint k) {
 }
 
 void main() {
-    const uint row0 = gl_WorkGroupID.x * M, n0 = gl_WorkGroupID.y * N;
-    const uint n_x = row_count();
-    if (n0 >= n_x) return;
+    const uint row0 = gl_WorkGroupID.x * M;
+    if (!find_vectors(N)) return;
     begin_format();
-    const Planes at = planes_at(weights_at, n_rows * BLOCKS);
+    const Planes at = planes_at(weights_at, n_matrix_rows * BLOCKS);
     float sums[4][4];
     [[unroll]] for (uint i = 0; i < 4; i++) [[unroll]] for (uint j = 0; j < 4; j++) sums[i][j] = 0.0;
     for (uint k = 0; k < n_columns; k += K) {
         load_a(at, row0, k);
-        load_b(n0, n_x, k);
+        load_b(k);
         barrier();
         for (uint kk = 0; kk < K; kk++) {
             vec4 u, v;
@@ -75,12 +78,17 @@ void main() {
         }
         barrier();
     }
-    [[unroll]] for (uint j = 0; j < 4; j++) [[unroll]] for (uint i = 0; i < 4; i++) {
-        const uint row = row0 + gl_LocalInvocationID.x + 16u * i, n = n0 + gl_LocalInvocationID.y + 8u * j;
-        if (row >= n_rows || n >= n_x) continue;
-        float value = sums[i][j];
-        if ((FLAGS & BIAS) != 0) value += bias[bias_at + row];
-        if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + n * n_rows + row];
-        y[y_at + n * n_rows + row] = value;
+    [[unroll]] for (uint j = 0; j < 4; j++) {
+        const uint n = n0 + gl_LocalInvocationID.y + 8u * j;
+        if (n >= n_x) continue;
+        const uint y_start = y_row(n) * n_rows;
+        [[unroll]] for (uint i = 0; i < 4; i++) {
+            const uint row = row0 + gl_LocalInvocationID.x + 16u * i;
+            if (row >= n_rows) continue;
+            float value = sums[i][j];
+            if ((FLAGS & BIAS) != 0) value += bias[bias_at + row];
+            if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_start + row];
+            y[y_at + y_start + row] = value;
+        }
     }
 }

@@ -2,7 +2,7 @@
 //
 // A workgroup computes TILE_M rows of W times TILE_N rows of x, 32 columns at a time; its subgroups share the tile as
 // WARPS_M by WARPS_N parts. While one pair of tiles is multiplied the next is on its way from memory to registers.
-// x comes in float16 (half.comp).
+// x comes in float16 (half.comp); which of its rows, and of which matrix, routes.glsl says.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -27,16 +27,20 @@ layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
 layout(set = 0, binding = 1) readonly buffer X { uvec4 x[]; };
 layout(set = 0, binding = 3) readonly buffer Bias { float bias[]; };
 layout(set = 0, binding = 4) readonly buffer Residual { float residual[]; };
-layout(set = 0, binding = 5) writeonly buffer Y { float y[]; };
+layout(set = 0, binding = 7) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint count;
-    uint x_at, weights_at, bias_at, residual_at, y_at;
+    uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, y_at;
     uint n_rows, n_columns;
+    uint n_matrix_rows;  // of all matrices
+    uint n_used;         // experts of a token, or heads
 };
 
 uint row_count() { return (count & 0x80000000u) != 0u ? count & 0x7FFFFFFFu : step_words[count]; }
 
 #include "pieces.glsl"
+#define TILES 5
+#include "routes.glsl"
 
 const uint K = 32, STRIDE = K + 8;  // float16
 const uint A_SIZE = TILE_M * STRIDE / 4, B_SIZE = TILE_N * STRIDE / 4;
@@ -48,12 +52,13 @@ const uint A_PIECES = K / PIECE, A_LOADS = TILE_M * A_PIECES / THREADS;
 const uint B_LOADS = TILE_N * (K / 8) / THREADS;
 const uint FRAGMENTS_M = TILE_M / WARPS_M / 16, FRAGMENTS_N = TILE_N / WARPS_N / 16;
 
-uint row0, n0, n_x;
+uint row0;
 Planes at;
 Block blocks[A_LOADS];  // on their way
 uvec4 xs[B_LOADS];
+uint x_starts[B_LOADS];
 
-uint piece_row(uint i) { return min(row0 + (gl_LocalInvocationIndex + i * THREADS) / A_PIECES, n_rows - 1u); }
+uint piece_row(uint i) { return matrix * n_rows + min(row0 + (gl_LocalInvocationIndex + i * THREADS) / A_PIECES, n_rows - 1u); }
 uint piece_number(uint i, uint k) {
     uint piece = k / PIECE + (gl_LocalInvocationIndex + i * THREADS) % A_PIECES;
     return piece_row(i) * BLOCKS + min(piece / (BLOCK_COLUMNS / PIECE), BLOCKS - 1u);
@@ -63,8 +68,8 @@ void request(uint k) {
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) blocks[i] = load_block(at, piece_number(i, k));
     [[unroll]] for (uint i = 0; i < B_LOADS; i++) {
         uint item = gl_LocalInvocationIndex + i * THREADS;
-        uint row = min(n0 + item / (K / 8), n_x - 1u), column = k + 8u * (item % (K / 8));
-        xs[i] = column < n_columns ? x[(x_at + (row * n_columns + column) / 2u) / 4u] : uvec4(0);
+        uint column = k + 8u * (item % (K / 8));
+        xs[i] = column < n_columns ? x[(x_at + (x_starts[i] + column) / 2u) / 4u] : uvec4(0);
     }
 }
 
@@ -94,11 +99,11 @@ void put(uint stage, uint k) {
 
 void main() {
     row0 = gl_WorkGroupID.x * TILE_M;
-    n0 = gl_WorkGroupID.y * TILE_N;
-    n_x = row_count();
-    if (n0 >= n_x) return;
+    if (!find_vectors(TILE_N)) return;
     begin_format();
-    at = planes_at(weights_at, n_rows * BLOCKS);
+    at = planes_at(weights_at, n_matrix_rows * BLOCKS);
+    [[unroll]] for (uint i = 0; i < B_LOADS; i++)
+        x_starts[i] = x_row(min(n0 + (gl_LocalInvocationIndex + i * THREADS) / (K / 8), n_x - 1u)) * n_columns;
     const uint warp_m = gl_SubgroupID % WARPS_M, warp_n = gl_SubgroupID / WARPS_M;
 
     coopmat<float, gl_ScopeSubgroup, 16, 16, gl_MatrixUseAccumulator> sums[FRAGMENTS_M * FRAGMENTS_N];
@@ -142,8 +147,9 @@ void main() {
                 if (row < n_rows && n < n_x) {
                     float value = c[gl_SubgroupID * 256 + e];
                     if ((FLAGS & BIAS) != 0) value += bias[bias_at + row];
-                    if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + n * n_rows + row];
-                    y[y_at + n * n_rows + row] = value;
+                    const uint y_at_row = y_row(n) * n_rows + row;
+                    if ((FLAGS & RESIDUAL) != 0) value += residual[residual_at + y_at_row];
+                    y[y_at + y_at_row] = value;
                 }
             }
             subgroupBarrier();

@@ -48,13 +48,13 @@ def product_is_right(device: Device) -> bool:
         buffer.contents[:] = array.view(np.uint8).reshape(-1)
     y = device.new_buffer(4 * n_rows * n_tokens, host=True)
     constants = [4 * device.subgroup_size, n_columns // 8, 0, 64, 64, 2, 2, 2]
-    pipeline = device.new_pipeline(shader("matmul_cooperative.f16"), 6, 32, constants, full_subgroups=True)
+    pipeline = device.new_pipeline(shader("matmul_cooperative.f16"), 8, 48, constants, full_subgroups=True)
     command = device.new_command_buffer()
     encoder = command.encoder()
     encoder.set_pipeline(pipeline)
-    for i, buffer in enumerate([step, *buffers, y, y, y]):
+    for i, buffer in enumerate([step, *buffers, y, y, y, y, y]):
         encoder.set_buffer(i, buffer)
-    encoder.set_bytes(np.array([FIXED | n_tokens, 0, 0, 0, 0, 0, n_rows, n_columns], np.uint32))
+    encoder.set_bytes(np.array([FIXED | n_tokens, *[0] * 7, n_rows, n_columns, n_rows, 1], np.uint32))
     encoder.dispatch_threadgroups(-(-n_rows // 64), -(-n_tokens // 64))
     encoder.end()
     command.commit_and_wait()

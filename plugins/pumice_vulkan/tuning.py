@@ -93,6 +93,14 @@ def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
     return TileShape(64, 64, 2, 2) if n_tokens > 32 else TileShape(64, 32, 4, 1)
 
 
+def expert_shape(device: Device, n_tokens: int) -> TileShape:
+    """For products with experts that have ``n_tokens`` vectors each on average. What is wider than an expert's tokens
+    is computed for nothing, and there are enough tiles, since there are many experts."""
+    shapes = (TileShape(64, 128, 2, 2), TileShape(64, 64, 2, 2), TileShape(64, 32, 4, 1))
+    fitting = (each for each in shapes if each.n <= n_tokens and each.shared_bytes() <= device.shared_memory_bytes)
+    return next(fitting, shapes[-1])
+
+
 @dataclass(frozen=True)
 class DecodeShape:
     """How shaders/attention_decode.comp shares out a token's positions."""

@@ -2,6 +2,7 @@
 
 from pumice_vulkan.lower.attention import RULES as ATTENTION
 from pumice_vulkan.lower.elementwise import RULES as ELEMENTWISE
+from pumice_vulkan.lower.experts import RULES as EXPERTS
 from pumice_vulkan.lower.groups import RULES as GROUPS
 from pumice_vulkan.lower.linear import RULES as LINEAR
 from pumice_vulkan.lower.norms import RULES as NORMS
@@ -13,6 +14,7 @@ from pumice_vulkan.lower.rule import Rule
 RULES: dict[str, Rule] = {
     **ATTENTION,
     **ELEMENTWISE,
+    **EXPERTS,
     **GROUPS,
     **LINEAR,
     **NORMS,

@@ -10,9 +10,10 @@ from pumice_vulkan.formats import FORMATS, Format
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import Place
 from pumice_vulkan.packing import pack
-from pumice_vulkan.tuning import of_whole_blocks, tile_shape, vector_shape
+from pumice_vulkan.tuning import TileShape, of_whole_blocks, tile_shape, vector_shape
 
 MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
+TILE_VECTORS = 32  # that a workgroup of shaders/matmul.comp has
 QUANTIZED, PLAIN, NORMED = range(3)  # its X_MODE
 BIAS, RESIDUAL, PAIRED, BY_ID, BY_HEAD, OWN_X, RAGGED_X, QUANTIZED_Y = (1 << i for i in range(8))  # its FLAGS
 INT8_X = "int8 activations"  # scratch memory, and whose they are
@@ -45,6 +46,28 @@ class Experts:
     ids: Place | None = None
     own_x: bool = True
 
+    @property
+    def flags(self) -> int:
+        return (BY_ID if self.ids else BY_HEAD) | (OWN_X if self.own_x else 0)
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Which vectors a kernel for many multiplies with which matrix (shaders/routes.glsl).
+
+    There are ``n_tiles`` workgroups of them; ``tiles`` and ``order`` are what shaders/group.comp makes for experts.
+    """
+
+    n_tiles: int
+    n_heads: int = 1
+    n_used: int = 1
+    flags: int = 0
+    tiles: Place | None = None
+    order: Place | None = None
+
+    def places(self, instead: Place) -> list[Place]:
+        return [self.tiles or instead, self.order or instead]
+
 
 def matrix(at: Lowering, weight: Weight) -> Matrix:
     *matrices, n_rows, n_columns = concrete(weight.shape, 0, 0)
@@ -59,9 +82,9 @@ def product(
     if at.rows(x) <= MOST_VECTORS:
         vector_product(at, x, [weight], [y], [bias], residual=residual)
     elif use_cooperative(at, weight):
-        _cooperative_product(at, x, weight, y, bias, residual)
+        cooperative_product(at, x, weight, y, bias, residual)
     else:
-        _tiled_product(at, x, weight, y, bias, residual)
+        tiled_product(at, x, weight, y, bias, residual)
 
 
 def vector_product(
@@ -88,7 +111,7 @@ def vector_product(
     int8 = use_int8(at, first)
     flags = (BIAS if any(biases) else 0) | (RESIDUAL if residual else 0) | (PAIRED if paired else 0)
     if experts:
-        flags |= (BY_ID if experts.ids else BY_HEAD) | (OWN_X if experts.own_x else 0)
+        flags |= experts.flags
     if first.n_columns % 4:
         flags |= RAGGED_X
     x_place, x_mode = at.place(x), QUANTIZED
@@ -198,46 +221,61 @@ def _halves(at: Lowering, x: Tensor) -> Place:
     return place
 
 
-def _cooperative_product(
-    at: Lowering, x: Tensor, weight: Matrix, y: Place, bias: Place | None, residual: Place | None
+def cooperative_product(
+    at: Lowering,
+    x: Tensor,
+    weight: Matrix,
+    y: Place,
+    bias: Place | None = None,
+    residual: Place | None = None,
+    shape: TileShape | None = None,
+    routes: Routes | None = None,
 ) -> None:
     halves = _halves(at, x)
-    shape = tile_shape(at.device, weight.n_rows, at.rows(x))
+    shape = shape or tile_shape(at.device, weight.n_rows, at.rows(x))
+    routes = routes or Routes(-(-at.rows(x) // shape.n))
     threads = shape.warps_m * shape.warps_n * at.device.subgroup_size
     at.dispatch(
         f"matmul_cooperative.{weight.format.name}",
         count=x,
-        reads=[halves, weight.place, bias or halves, residual or halves],
+        reads=[halves, weight.place, bias or halves, residual or halves, *routes.places(halves)],
         writes=[y],
-        push=[weight.n_rows, weight.n_columns],
+        push=[weight.n_rows, weight.n_columns, weight.n_rows * weight.n_matrices, routes.n_used],
         constants=[
             threads,
             weight.row_blocks,
-            (BIAS if bias else 0) | (RESIDUAL if residual else 0),
+            (BIAS if bias else 0) | (RESIDUAL if residual else 0) | routes.flags,
             shape.m,
             shape.n,
             shape.warps_m,
             shape.warps_n,
             shape.stages,
         ],
-        grid=(-(-weight.n_rows // shape.m), -(-at.rows(x) // shape.n), 1),
+        grid=(-(-weight.n_rows // shape.m), routes.n_tiles, routes.n_heads),
         full_subgroups=True,
         label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
     )
 
 
-def _tiled_product(
-    at: Lowering, x: Tensor, weight: Matrix, y: Place, bias: Place | None, residual: Place | None
+def tiled_product(
+    at: Lowering,
+    x: Tensor,
+    weight: Matrix,
+    y: Place,
+    bias: Place | None = None,
+    residual: Place | None = None,
+    routes: Routes | None = None,
 ) -> None:
+    routes, x_place = routes or Routes(-(-at.rows(x) // TILE_VECTORS)), at.place(x)
     flags = (BIAS if bias else 0) | (RESIDUAL if residual else 0) | (RAGGED_X if weight.n_columns % 4 else 0)
     at.dispatch(
         f"matmul.{weight.format.name}",
         count=x,
-        reads=[at.place(x), weight.place, bias or at.place(x), residual or at.place(x)],
+        reads=[x_place, weight.place, bias or x_place, residual or x_place, *routes.places(x_place)],
         writes=[y],
-        push=[weight.n_rows, weight.n_columns],
-        constants=[weight.row_blocks, flags],
-        grid=(-(-weight.n_rows // 64), -(-at.rows(x) // 32), 1),
+        push=[weight.n_rows, weight.n_columns, weight.n_rows * weight.n_matrices, routes.n_used],
+        constants=[weight.row_blocks, flags | routes.flags],
+        grid=(-(-weight.n_rows // 64), routes.n_tiles, routes.n_heads),
         label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
     )
 

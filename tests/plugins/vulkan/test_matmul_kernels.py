@@ -94,28 +94,6 @@ def test_linear(vulkan: VulkanBackend, type: GGMLType) -> None:
         assert error(run(n), x[:n] @ numbers.T + b) < tolerance(vulkan, type, n <= 8), n
 
 
-@pytest.mark.parametrize("type", [GGMLType.Q4_0, GGMLType.Q6_K, GGMLType.F16], ids=lambda type: type.name)
-@pytest.mark.parametrize("own_x", [False, True])
-def test_experts(vulkan: VulkanBackend, type: GGMLType, own_x: bool) -> None:
-    w, numbers = weight("w", type, 5, 37, 256)
-    x = f32(20, 3, 256) if own_x else f32(20, 256)
-    ids = rng.integers(0, 5, (20, 3)).astype(np.int32)
-    run = compiled(vulkan, [w], {"x": x, "ids": ids}, lambda g, a: g.mul_mat_id(a["x"], g.weight("w"), a["ids"]))
-    inputs = x if own_x else np.repeat(x[:, None], 3, axis=1)
-    expected = np.einsum("tek,temk->tem", inputs, numbers[ids])
-    for n in (1, 2, 20):
-        assert error(run(n), expected[:n]) < tolerance(vulkan, type, True)
-
-
-@pytest.mark.parametrize("type", [GGMLType.Q8_0, GGMLType.F32], ids=lambda type: type.name)
-def test_batched_linear(vulkan: VulkanBackend, type: GGMLType) -> None:
-    w, numbers = weight("w", type, 3, 19, 64)
-    x = f32(20, 3, 64)
-    run = compiled(vulkan, [w], {"x": x}, lambda g, a: g.batched_linear(a["x"], g.weight("w")))
-    for n in (1, 20):
-        assert error(run(n), np.einsum("thk,hmk->thm", x[:n], numbers)) < tolerance(vulkan, type, True)
-
-
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])
 def test_dense_rows_of_any_width(vulkan: VulkanBackend, type: str, columns: int) -> None:
     w, numbers = weight("w", GGMLType[type], 33, columns)

@@ -1,0 +1,89 @@
+"""Rules for products with one of several matrices for each row: experts, or a matrix for each head.
+
+A pair is a token and one of the matrices it uses. Few pairs are products of their own (shaders/matvec.comp), of which
+each reads a whole matrix. Of many, those of one matrix lie side by side (shaders/group.comp), and a tile of them reads
+it once.
+"""
+
+from __future__ import annotations
+
+from pumice.plugin import Node, Tensor, Weight
+from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.lower.products import (
+    TILE_VECTORS,
+    Experts,
+    Matrix,
+    Routes,
+    cooperative_product,
+    matrix,
+    tiled_product,
+    use_cooperative,
+    vector_product,
+)
+from pumice_vulkan.lower.rule import Lowering, Rule
+from pumice_vulkan.memory import Place
+from pumice_vulkan.tuning import expert_shape
+
+ROUTES = "pairs of tokens and experts"  # scratch memory, and whose they are
+
+# From how many tokens of a matrix on, on average, they share tiles. Alone each reads the matrix; a tile reads it once,
+# but multiplies at its full width however few tokens it has. A weight of half a byte, in tiles of 32 tokens: an H200
+# reads it in 0.13 ps and multiplies it in 0.6 (matrix units, 100 TFLOP/s), as long as 5 readings. One with 500 GB/s
+# and 20 TFLOP/s, of which tiles in shared memory reach a third: 1.1 ps and 9.6, as long as 9.
+COOPERATIVE_TOKENS, TILED_TOKENS = 4, 8
+
+
+def _claims(node: Node) -> bool:
+    weight = node.inputs[1]
+    return isinstance(weight, Weight) and weight.type in FORMATS
+
+
+def _batched_linear(at: Lowering, node: Node) -> None:
+    x, weight = node.operands()
+    assert isinstance(weight, Weight)
+    _multiply(at, x, matrix(at, weight), at.place(node.output), Experts(int(weight.shape[0])))
+
+
+def _mul_mat_id(at: Lowering, node: Node) -> None:
+    x, weight, ids = node.operands()
+    assert isinstance(weight, Weight)
+    experts = Experts(int(ids.shape[1]), at.place(ids), own_x=len(x.shape) == 3)
+    _multiply(at, x, matrix(at, weight), at.place(node.output), experts, ids)
+
+
+def _multiply(at: Lowering, x: Tensor, weight: Matrix, y: Place, experts: Experts, ids: Tensor | None = None) -> None:
+    cooperative = use_cooperative(at, weight)
+    n_tokens = at.rows(x) * experts.n_used // weight.n_matrices  # of a matrix, on average
+    if n_tokens < (COOPERATIVE_TOKENS if cooperative else TILED_TOKENS):
+        vector_product(at, x, [weight], [y], experts=experts)
+    elif cooperative:
+        shape = expert_shape(at.device, n_tokens)
+        cooperative_product(at, x, weight, y, shape=shape, routes=_routes(at, x, weight, experts, ids, shape.n))
+    else:
+        tiled_product(at, x, weight, y, routes=_routes(at, x, weight, experts, ids, TILE_VECTORS))
+
+
+def _routes(at: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tensor | None, width: int) -> Routes:
+    """Pairs in tiles of ``width``; gate, up and down, which have the same ids, share them."""
+    n_rows, n_used, n_matrices = at.rows(x), experts.n_used, weight.n_matrices
+    if experts.ids is None:
+        return Routes(-(-n_rows // width), n_used, n_used, experts.flags)
+    n_pairs = n_rows * n_used
+    n_tiles = n_pairs // width + min(n_pairs, n_matrices)  # at most; all but one of each matrix are full
+    memory = at.scratch(ROUTES, 4 * (n_pairs + 1 + 3 * n_tiles))
+    order, tiles = memory.part(0, n_pairs), memory.part(n_pairs, 1 + 3 * n_tiles)
+    if at.remembered.get(ROUTES) != (ids, n_matrices, width):
+        at.dispatch(
+            "group",
+            count=x,
+            reads=[experts.ids],
+            writes=[tiles, order],
+            push=[n_used],
+            constants=[n_matrices, width],
+            grid=(1, 1, 1),
+        )
+        at.remembered[ROUTES] = ids, n_matrices, width
+    return Routes(n_tiles, 1, n_used, experts.flags, tiles, order)
+
+
+RULES = {"batched_linear": Rule(_batched_linear, _claims), "mul_mat_id": Rule(_mul_mat_id, _claims)}

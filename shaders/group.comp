@@ -1,0 +1,45 @@
+// Pairs of a token and an expert in the order of the experts, cut into tiles: so that a product reads an expert's matrix
+// once for all tokens of a tile (routes.glsl).
+//
+// One workgroup counts the pairs of each expert, adds up where they begin, and puts each pair into its place.
+#version 450
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+
+layout(local_size_x = 256) in;
+layout(constant_id = 0) const uint MATRICES = 1;
+layout(constant_id = 1) const uint WIDTH = 32;  // pairs of a tile, at most
+layout(std430, set = 0, binding = 1) readonly buffer Ids { uint ids[]; };
+layout(std430, set = 0, binding = 2) writeonly buffer Tiles { uint tiles[]; };
+layout(std430, set = 0, binding = 3) writeonly buffer Order { uint order[]; };
+layout(push_constant) uniform Push { uint rows, ids_at, tiles_at, order_at; uint n_used; };
+
+shared uint counts[MATRICES];
+shared uint places[MATRICES];
+
+void main() {
+    const uint lane = gl_LocalInvocationID.x, n_pairs = row_count(rows) * n_used;
+    for (uint m = lane; m < MATRICES; m += gl_WorkGroupSize.x) counts[m] = 0;
+    barrier();
+    for (uint pair = lane; pair < n_pairs; pair += gl_WorkGroupSize.x) atomicAdd(counts[ids[ids_at + pair]], 1u);
+    barrier();
+    for (uint m = lane; m < MATRICES; m += gl_WorkGroupSize.x) {
+        uint first = 0, tile = 0;
+        for (uint i = 0; i < m; i++) {
+            first += counts[i];
+            tile += (counts[i] + WIDTH - 1u) / WIDTH;
+        }
+        places[m] = first;
+        const uint end = first + counts[m];
+        for (; first < end; first += WIDTH) {
+            const uint at = tiles_at + 1u + 3u * tile++;
+            tiles[at] = m;
+            tiles[at + 1u] = first;
+            tiles[at + 2u] = min(first + WIDTH, end);
+        }
+        if (m + 1u == MATRICES) tiles[tiles_at] = tile;
+    }
+    barrier();
+    for (uint pair = lane; pair < n_pairs; pair += gl_WorkGroupSize.x)
+        order[order_at + atomicAdd(places[ids[ids_at + pair]], 1u)] = pair;
+}

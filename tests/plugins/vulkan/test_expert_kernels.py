@@ -1,0 +1,146 @@
+"""Products with one of several matrices for each row, a pair at a time and in tiles, against the NumPy backend."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import numpy as np
+import pytest
+
+from graphs import batch, compile_graph, limits
+from pumice.backend import Backend, Program
+from pumice.gguf import GGMLType, GGUFTensor
+from pumice.graph import GraphBuilder, Tensor
+from pumice_numpy import NumpyBackend
+from pumice_vulkan import VulkanBackend
+from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.lower import experts
+from pumice_vulkan.program import DeviceProgram
+from random_weights import random_rows
+
+MOST = 100  # tokens
+LIMITS = dataclasses.replace(limits(), n_batch=MOST, n_outputs=MOST)
+FLOAT, HALF, INT8 = 1e-11, 1e-6, 2e-4  # normalized mean squared errors
+Build = Callable[[GraphBuilder, dict[str, Tensor]], Tensor]
+
+
+@pytest.fixture(scope="module", params=["float", "int8"])
+def vulkan(request: pytest.FixtureRequest) -> Iterator[VulkanBackend]:
+    with mock.patch.dict("os.environ", {"PUMICE_VULKAN_SOFTWARE": "1"}):
+        reason = VulkanBackend.unavailable()
+    if reason:
+        pytest.skip(reason)
+    backend = VulkanBackend(VulkanBackend.Options(activations=request.param))
+    yield backend
+    backend.close()
+
+
+@pytest.fixture
+def rng(request: pytest.FixtureRequest) -> np.random.Generator:
+    return np.random.default_rng(list(request.node.name.encode()))
+
+
+def weight(rng: np.random.Generator, type: GGMLType, *shape: int) -> GGUFTensor:
+    rows = random_rows(rng, type.name, shape[0] * shape[1], shape[2])
+    return GGUFTensor("w", type, shape, 0, rows.nbytes, rows.tobytes())
+
+
+def compiled(backend: Backend, w: GGUFTensor, inputs: dict[str, np.ndarray], build: Build) -> Program:
+    g = GraphBuilder({"w": w}, 1, 64)
+    given = {
+        name: Tensor(name, ("n_tokens", *x.shape[1:]), "i32" if x.dtype == np.int32 else "f32", builder=g)
+        for name, x in inputs.items()
+    }
+    with g.layer(0):
+        output = build(g, given)
+    return compile_graph(backend, g.finish(output), LIMITS)
+
+
+def result(program: Program, inputs: dict[str, np.ndarray], n_tokens: int) -> np.ndarray:
+    (output,) = program.run({name: x[:n_tokens] for name, x in inputs.items()}, batch([n_tokens])).values()
+    return output.copy()
+
+
+def check(
+    vulkan: VulkanBackend, w: GGUFTensor, steps: list[dict[str, np.ndarray]], build: Build, tokens: tuple[int, ...]
+) -> None:
+    """Steps with inputs of the same shapes, of which the first ``tokens`` rows are taken."""
+    tolerance = HALF if vulkan._open()[0].cooperative else FLOAT
+    if vulkan.options.activations == "int8" and not FORMATS[w.type].dense:
+        tolerance = INT8
+    mine, right = (compiled(backend, w, steps[0], build) for backend in (vulkan, NumpyBackend()))
+    for inputs in steps:
+        for n in tokens:
+            actual, expected = (result(program, inputs, n) for program in (mine, right))
+            assert actual.shape == expected.shape
+            assert np.mean((actual - expected) ** 2) <= tolerance * np.mean(expected**2), n
+    mine.close()
+
+
+def experts_of(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+    return g.mul_mat_id(a["x"], g.weight("w"), a["ids"])
+
+
+def heads_of(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+    return g.batched_linear(a["x"], g.weight("w"))
+
+
+def f32(rng: np.random.Generator, *shape: int) -> np.ndarray:
+    return rng.standard_normal(shape).astype(np.float32)
+
+
+def routing(rng: np.random.Generator, n_matrices: int, n_used: int) -> np.ndarray:
+    """Different experts for each token."""
+    every = np.tile(np.arange(n_matrices, dtype=np.int32), (MOST, 1))
+    return rng.permuted(every, axis=1)[:, :n_used].copy()
+
+
+@pytest.mark.parametrize("own_x", [False, True])
+@pytest.mark.parametrize("type", FORMATS, ids=lambda type: type.name)
+def test_experts_of_every_type(vulkan: VulkanBackend, rng: np.random.Generator, type: GGMLType, own_x: bool) -> None:
+    x = f32(rng, MOST, 3, 256) if own_x else f32(rng, MOST, 256)
+    ids = routing(rng, 5, 3)
+    all_to_one = np.full_like(ids, 4)
+    without_tokens = np.where(ids == 2, 3, ids)
+    steps = [{"x": x, "ids": each} for each in (ids, without_tokens, all_to_one)]
+    check(vulkan, weight(rng, type, 5, 75, 256), steps, experts_of, (1, 7, 33, MOST))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tiles_of_random_shapes(
+    vulkan: VulkanBackend, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Also where pairs would be products of their own."""
+    monkeypatch.setattr(experts, "TILED_TOKENS", 0)
+    monkeypatch.setattr(experts, "COOPERATIVE_TOKENS", 0)
+    n_matrices = int(rng.integers(1, 300 if seed == 0 else 20))
+    n_used, n_rows = int(rng.integers(1, min(n_matrices, 6) + 1)), int(rng.integers(1, 150))
+    type, unit = [(GGMLType.Q4_1, 32), (GGMLType.Q6_K, 256), (GGMLType.F16, 1), (GGMLType.F32, 1)][seed % 4]
+    columns = int(rng.integers(1, 4)) * unit + (int(rng.integers(0, 90)) if unit == 1 else 0)
+    x = f32(rng, MOST, n_used, columns) if rng.integers(2) else f32(rng, MOST, columns)
+    inputs = {"x": x, "ids": routing(rng, n_matrices, n_used)}
+    tokens = tuple(int(n) for n in rng.integers(1, MOST, 4))
+    check(vulkan, weight(rng, type, n_matrices, n_rows, columns), [inputs], experts_of, tokens)
+
+
+@pytest.mark.parametrize("type", [GGMLType.Q8_0, GGMLType.Q3_K, GGMLType.F32], ids=lambda type: type.name)
+def test_a_matrix_for_each_head(vulkan: VulkanBackend, rng: np.random.Generator, type: GGMLType) -> None:
+    check(vulkan, weight(rng, type, 3, 90, 256), [{"x": f32(rng, MOST, 3, 256)}], heads_of, (1, 8, 9, MOST))
+
+
+def test_pairs_are_grouped_once_for_all_products_with_the_same_ids(
+    vulkan: VulkanBackend, rng: np.random.Generator
+) -> None:
+    def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+        first = g.mul_mat_id(a["x"], g.weight("w"), a["ids"])
+        return g.mul_mat_id(first, g.weight("w"), a["ids"]) + g.mul_mat_id(first, g.weight("w"), a["others"])
+
+    inputs = {"x": f32(rng, MOST, 64), "ids": routing(rng, 4, 2), "others": routing(rng, 4, 2)}
+    check(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), [inputs], build, (1, MOST))
+    program = compiled(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), inputs, build)
+    assert isinstance(program, DeviceProgram)
+    groups = {n: [each.kernel for each in at].count("group") for (n, _), at in program._lowered.items()}
+    assert (groups[1], groups[MOST]) == (0, 2)
+    program.close()
