@@ -1,24 +1,25 @@
-// Rows of a table in its GGUF blocks, decoded value by value.
+// Rows of a matrix in planes, where products find it too. An invocation has four columns.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(local_size_x = 128) in;
-layout(std430, set = 0, binding = 1) readonly buffer Table { uint table[]; };
-layout(std430, set = 0, binding = 2) readonly buffer Ids { uint ids[]; };
-layout(std430, set = 0, binding = 3) buffer Y { float y[]; };
-layout(push_constant) uniform Push { uint rows, table_at, ids_at, y_at; uint n_inner, width, row_bytes; };
+layout(constant_id = 0) const uint BLOCKS = 1;  // of a row of the matrix
 
-uint u8(uint i) { return (table[table_at + (i >> 2)] >> (8u * (i & 3u))) & 0xffu; }
-int s8(uint i) { return int(u8(i) << 24) >> 24; }
-uint u16(uint i) { return u8(i) | u8(i + 1u) << 8; }
-float f16(uint i) { return unpackHalf2x16(u16(i)).x; }
-#include "ggml_blocks.glsl"
+#define WEIGHTS 1
+#include "weights.glsl"
+layout(std430, set = 0, binding = 2) readonly buffer Ids { uint ids[]; };
+layout(std430, set = 0, binding = 3) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform Push { uint rows, weights_at, ids_at, y_at; uint n_inner, n_rows, n_columns; };
 
 void main() {
-    uint i = group_index() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
-    if (i >= row_count(rows) * n_inner * width) return;
-    uint column = i % width;
-    uint block = ids[ids_at + i / width] * row_bytes + column / BLOCK * BLOCK_BYTES;
-    y[y_at + i] = decode(block, column % BLOCK);
+    begin_format();
+    const uint quarters = (n_columns + 3u) / 4u;
+    const uint i = group_index() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
+    if (i >= row_count(rows) * n_inner * quarters) return;
+    const uint row = i / quarters, column = i % quarters * 4u;
+    const uint number = ids[ids_at + row] * BLOCKS + column / BLOCK_COLUMNS;
+    const Block block = load_block(planes_at(weights_at, n_rows * BLOCKS), number);
+    const vec4 v = numbers(block, number, column % BLOCK_COLUMNS / 4u);
+    for (uint j = 0; j < 4u && column + j < n_columns; j++) y[y_at + row * n_columns + column + j] = v[j];
 }

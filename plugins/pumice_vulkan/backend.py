@@ -70,8 +70,8 @@ class VulkanBackend(Backend):
         return rule is not None and rule.claims(node)
 
     def fit(self, graph: Graph, limits: Limits) -> int:
-        sizes = layer_bytes([node for node in graph.nodes if self.supports(node)], limits)
-        return layers_that_fit(sizes, [shared.device.free_memory_bytes for shared in self._open()])
+        free = [shared.device.free_memory_bytes for shared in self._open()]
+        return layers_that_fit(layer_bytes([n for n in graph.nodes if self.supports(n)], limits, len(free) > 1), free)
 
     def rewrite(self, segment: Segment) -> Segment:
         """Fused; but what several devices share is first divided."""
@@ -85,7 +85,9 @@ class VulkanBackend(Backend):
             return DeviceProgram(devices[0], segment, plan, limits)
         free = [shared.device.free_memory_bytes for shared in devices]
         programs = []
-        for shared, part in zip(devices, split(segment, layer_bytes(segment.nodes, limits), free), strict=True):
+        for shared, part in zip(
+            devices, split(segment, layer_bytes(segment.nodes, limits, several=True), free), strict=True
+        ):
             if part.nodes:
                 fused = fuse(part)
                 part_plan = plan_memory(fused, limits.n_batch, limits.n_outputs)

@@ -251,13 +251,8 @@ def _buckets(limits: Limits) -> list[Bucket]:
 
 
 def _weight_bytes(segment: Segment) -> int:
-    """About what the weights take; one that is used twice is there in two layouts."""
-    used = {
-        (weight.name, node.op): weight
-        for node in parts(segment)
-        for weight in node.operands()
-        if isinstance(weight, Weight)
-    }
+    """About what the weights take."""
+    used = {weight.name: weight for node in parts(segment) for weight in node.operands() if isinstance(weight, Weight)}
     return sum(weight.data.nbytes * 33 // 32 + 4096 for weight in used.values())
 
 

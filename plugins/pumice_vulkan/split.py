@@ -14,15 +14,18 @@ RESERVE = 256 * 2**20  # bytes of a device that are left for activations, comman
 LAYOUT_FACTOR = 1.04  # how much larger weights may become in the kernels' layouts
 
 
-def layer_bytes(nodes: Sequence[Node], limits: Limits) -> dict[int, int]:
-    """What weights and caches of each layer take on a device; what precedes the first layer counts to it."""
+def layer_bytes(nodes: Sequence[Node], limits: Limits, several: bool = False) -> dict[int, int]:
+    """What weights and caches of each layer take on a device; what precedes the first layer counts to it.
+
+    A table of embeddings that is also the output's matrix counts to the last layer; with ``several`` devices to both.
+    """
     sizes: dict[int, int] = {}
     seen: set[Any] = set()
-    for node in nodes:
+    for node in reversed(nodes):
         layer = max(node.layer, 0)
         sizes.setdefault(layer, 0)
         for tensor in node.operands():
-            key = (tensor.name, node.op == "embedding")  # a table for embedding has a layout of its own
+            key = (tensor.name, several and node.op == "embedding")
             if key in seen:
                 continue
             if isinstance(tensor, Weight):

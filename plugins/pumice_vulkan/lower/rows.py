@@ -4,19 +4,10 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
-
-from pumice.plugin import GGMLType, Node, Tensor, Weight, concrete
+from pumice.plugin import Node, Tensor, Weight, concrete
+from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.lower.products import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
-
-#: Types that shaders/ggml_blocks.glsl decodes.
-DECODED = {
-    GGMLType[name]
-    for name in (
-        *("F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"),
-        *("IQ4_NL", "IQ4_XS", "MXFP4"),
-    )
-}
 
 
 def inner(tensor: Tensor, axes: int = 1) -> int:
@@ -40,23 +31,27 @@ def _each(at: Lowering, kernel: str, local: int, node: Node, reads: list[Tensor]
 def _embedding(at: Lowering, node: Node) -> None:
     weight, ids = node.operands()
     assert isinstance(weight, Weight)
-    width = math.prod(concrete(weight.shape[1:], 0, 0))
-    table = at.upload(weight, "gguf", lambda: [np.ascontiguousarray(weight.data)])[0]
     y = node.output
+    if len(weight.shape) == 1:
+        _each(at, "rows.get", 256, node, [weight, ids], [at.width(ids), 1])
+        return
+    table = matrix(at, weight)
+    quarters = -(-table.n_columns // 4)
     at.dispatch(
-        f"embedding.{weight.type.name.lower()}",
+        f"embedding.{table.format.name}",
         count=y,
-        reads=[table, at.place(ids)],
+        reads=[table.place, at.place(ids)],
         writes=[at.place(y)],
-        push=[at.width(ids), width, weight.data.nbytes // int(weight.shape[0])],
-        grid=at.grid(-(-at.rows(y) * at.width(y) // 128)),
+        push=[at.width(ids), table.n_rows, table.n_columns],
+        constants=[table.row_blocks],
+        grid=at.grid(-(-at.rows(y) * at.width(ids) * quarters // 128)),
     )
 
 
-def _decodes(node: Node) -> bool:
+def _claims_table(node: Node) -> bool:
     weight = node.inputs[0]
     return isinstance(weight, Weight) and (
-        weight.type in DECODED if len(weight.shape) > 1 else weight.type.name == "F32"
+        weight.type in FORMATS if len(weight.shape) > 1 else weight.type.name == "F32"
     )
 
 
@@ -120,7 +115,7 @@ def _each_row(at: Lowering, kernel: str, node: Node, x: Tensor, push: list[int |
 
 
 RULES = {
-    "embedding": Rule(_embedding, _decodes),
+    "embedding": Rule(_embedding, _claims_table),
     "get_rows": Rule(_get_rows),
     "slice": Rule(_slice),
     "concat": Rule(_concat, _concatenates),

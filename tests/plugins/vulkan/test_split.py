@@ -1,6 +1,21 @@
 """How layers are shared out over memory."""
 
-from pumice_vulkan.split import RESERVE, layers_that_fit
+from pathlib import Path
+
+import numpy as np
+
+from graphs import builder, limits
+from pumice_vulkan.split import LAYOUT_FACTOR, RESERVE, layer_bytes, layers_that_fit
+
+
+def test_a_tied_table_counts_where_it_is_used(tmp_path: Path) -> None:
+    g = builder(tmp_path, {"w": np.ones((10, 4), "f4")}, n_layer=3)
+    x = g.embedding(g.weight("w"), g.tokens)
+    with g.layer(2):
+        x = g.linear(x, g.weight("w"))
+    nodes, size = g.finish(x).nodes, int(160 * LAYOUT_FACTOR)
+    assert layer_bytes(nodes, limits()) == {0: 0, 2: size}
+    assert layer_bytes(nodes, limits(), several=True) == {0: size, 2: size}
 
 
 def test_the_last_layers_fit_first() -> None:
