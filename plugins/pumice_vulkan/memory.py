@@ -63,9 +63,9 @@ class Arena:
         self._expected += n_bytes
 
     def _grow(self, size: int) -> None:
-        left = self._expected - self.nbytes
-        wanted = max(min(left, self._device.max_buffer_bytes), 4 * size, 4 * ALIGNMENT)
-        self._buffers.append(self._device.new_buffer(-(-wanted // 256) * 256 if wanted % 256 else wanted))
+        left = -(-(self._expected - self.nbytes) // 256) * 256
+        most = self._device.max_buffer_bytes // 256 * 256
+        self._buffers.append(self._device.new_buffer(max(min(left, most), 4 * size, 4 * ALIGNMENT)))
         self._used = 0
 
     def close(self) -> None:
