@@ -17,6 +17,7 @@ from pumice.plugin import (
     Node,
     Program,
     Segment,
+    Weight,
     plan_memory,
 )
 from pumice_vulkan.device import DeviceDescription, list_devices, open_device
@@ -67,7 +68,7 @@ class VulkanBackend(Backend):
         from pumice_vulkan.lower import RULES
 
         rule = RULES.get(node.op)
-        return rule is not None and rule.claims(node)
+        return rule is not None and rule.claims(node) and self._has_room(node)
 
     def fit(self, graph: Graph, limits: Limits) -> int:
         free = [shared.device.free_memory_bytes for shared in self._open()]
@@ -98,6 +99,13 @@ class VulkanBackend(Backend):
         for shared in self._opened:
             shared.device.close()
         self._opened = []
+
+    def _has_room(self, node: Node) -> bool:
+        """Whether each weight fits into a buffer; a kernel has one for it."""
+        from pumice_vulkan.packing import packed_bytes
+
+        sizes = [packed_bytes(tensor) for tensor in node.operands() if isinstance(tensor, Weight)]
+        return not sizes or max(sizes) <= min(shared.device.max_buffer_bytes for shared in self._open())
 
     def _open(self) -> list[Shared]:
         if not self._opened:

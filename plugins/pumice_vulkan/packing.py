@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -40,6 +41,13 @@ class Packing:
     @staticmethod
     def grid(push: Sequence[int]) -> int:
         return -(-push[-1] // 128)
+
+
+def packed_bytes(weight: Weight) -> int:
+    """What a weight takes on the device: in planes, or as float32 where it is no matrix or has another type."""
+    *rows, n_columns = concrete(weight.shape, 0, 0)
+    format = FORMATS.get(weight.type) if rows else None
+    return format.matrix_bytes(math.prod(rows), n_columns) if format else 4 * math.prod([*rows, n_columns])
 
 
 def pack(weight: Weight) -> Packing | NDArray[np.generic]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,25 @@ def test_layers_without_room_go_to_the_next_backend(
         assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-4
         assert set(model.backends) == {"vulkan", "cpu"}
     assert "memory for 2 of 3 layers; the others run on cpu" in capsys.readouterr().err
+
+
+def test_a_weight_too_large_for_a_buffer_goes_to_the_next_backend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The table of embeddings, which is also the output's matrix, is the largest of the demo model's."""
+    open_one = VulkanBackend._open_one
+
+    def with_small_buffers(backend: VulkanBackend, index: int) -> Any:
+        shared = open_one(backend, index)
+        shared.device.description = replace(shared.device.description, max_buffer_bytes=550_000)
+        return shared
+
+    ids, options = [(37 * i + 3) % 500 for i in range(12)], {"kv_type": "f32", "n_ctx": N_CTX, "n_batch": 4}
+    with pumice.load(backend="numpy", **options) as model:
+        expected = model.logits(ids)
+    monkeypatch.setattr("pumice_vulkan.memory.STAGING_BYTES", 2**16)
+    monkeypatch.setattr(VulkanBackend, "_open_one", with_small_buffers)
+    with pumice.load(backend="vulkan", **options) as model:
+        assert error(model.logits(ids), expected) < 1e-3
+        assert set(model.backends) == {"vulkan", "cpu"}
 
 
 @pytest.mark.parametrize("type", TYPES)
