@@ -14,7 +14,6 @@ from pumice_cpu.simd import (
     get_u16,
     load_f32,
     load_i32,
-    prefetch,
     put_u16,
     splat_f32,
     store_f32,
@@ -56,7 +55,6 @@ def pair_multiplier() -> Any:
                     registers[row] = splat_f32(np.float32(0))
                     if 16 * half + row < n_rows:
                         registers[row] = load_f32(at)  # of two values each: they are only moved
-                        prefetch(at + 2 * COLUMNS)
                 transpose(registers, spare)
                 for pair in range(16):
                     store_f32(panel + 4 * ROWS * (16 * part + pair) + 64 * half, registers[pair])

@@ -9,7 +9,7 @@ import numpy as np
 from pumice_cpu.isa import current
 from pumice_cpu.kernels.bf16 import pair_multiplier
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
-from pumice_cpu.kernels.linear import AHEAD, RUN, tiles_at_once
+from pumice_cpu.kernels.linear import tiles_at_once
 from pumice_cpu.simd import (
     fma,
     get_bf16,
@@ -28,7 +28,6 @@ from pumice_cpu.simd import (
     load_i16,
     load_i32,
     load_i64,
-    prefetch,
     put_f32,
     registers_f32,
     splat_f32,
@@ -37,8 +36,10 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
+RUN = 1 << 22  # bytes of weights that a thread reads in a row
 TOKENS = 8  # multiplied at once
 ROWS = 32  # of a panel: two vectors
+SUMS = 16  # of a dot product, added up side by side
 COLUMNS = 256  # of a panel, which then takes 32 KiB as float32 and stays in the first-level cache
 
 
@@ -96,28 +97,28 @@ _LOADS = {
 
 
 def matvec(type: str) -> Any:
-    """A kernel for one token: each row is a dot product, in memory order."""
+    """A kernel for one token: each row is a dot product, in memory order, which the processor itself reads ahead."""
     size, load, get = _LOADS[type]
 
     def kernel(thread, n_threads, ticket, weights, bias, x, y, n_rows, n_columns):
-        total = registers_f32(4)
+        total = registers_f32(SUMS)
         step = tiles_at_once(n_rows, n_threads, size * n_columns, RUN)
         row = next_part(ticket) * step
         while row < n_rows:
             end = row + step if row + step < n_rows else n_rows
             for each in range(row, end):
                 place = weights + each * n_columns * size
-                for i in range(4):
+                for i in range(SUMS):
                     total[i] = splat_f32(np.float32(0))
-                for four in range(n_columns // 64):
-                    for line in range(size):
-                        prefetch(place + 64 * size * four + 64 * line + AHEAD)
-                    for i in range(4):
-                        at = 4 * four + i
+                for several in range(n_columns // (16 * SUMS)):
+                    for i in range(SUMS):
+                        at = SUMS * several + i
                         total[i] = fma(load(place + 16 * size * at), load_f32(x + 64 * at), total[i])
-                for at in range(n_columns // 64 * 4, n_columns // 16):
+                for at in range(n_columns // (16 * SUMS) * SUMS, n_columns // 16):
                     total[0] = fma(load(place + 16 * size * at), load_f32(x + 64 * at), total[0])
-                result = sum_lanes((total[0] + total[1]) + (total[2] + total[3]))
+                for i in range(1, SUMS):
+                    total[0] = total[0] + total[i]
+                result = sum_lanes(total[0])
                 for column in range(n_columns // 16 * 16, n_columns):
                     result += get(place + size * column) * get_f32(x + 4 * column)
                 if bias != 0:
@@ -164,7 +165,6 @@ def panel_multiplier(type: str) -> Any:
                     registers[row] = splat_f32(np.float32(0))
                     if 16 * half + row < n_rows:
                         registers[row] = load(at)
-                        prefetch(at + COLUMNS * size)
                 transpose(registers, spare)
                 for column in range(16):
                     store_f32(panel + 4 * ROWS * (16 * part + column) + 64 * half, registers[column])
