@@ -17,7 +17,7 @@ from pumice_vulkan.device.kompute.memory import KomputeBuffer
 from pumice_vulkan.device.kompute.pipeline import KomputePipeline
 from pumice_vulkan.device.ledger import LedgerDevice
 from pumice_vulkan.device.native.features import STRUCTS
-from pumice_vulkan.device.native.instance import Instance, PhysicalDevice
+from pumice_vulkan.device.native.instance import PhysicalDevice, instance
 from pumice_vulkan.shaders import shader
 
 WITHOUT = {"subgroup_size_control", "full_subgroups"}
@@ -42,18 +42,13 @@ class KomputeDevice(LedgerDevice):
 
     def __init__(self, index: int) -> None:
         super().__init__()
-        self._instance = Instance()
+        self._physical = choose(instance().devices, index)
+        self.description = _describe(self._physical, index)
+        extensions = [item.extension for item in STRUCTS if item.extension in self._physical.extensions]
         try:
-            self._physical = choose(self._instance.devices, index)
-            self.description = _describe(self._physical, index)
-            extensions = [item.extension for item in STRUCTS if item.extension in self._physical.extensions]
             self.manager = kp.Manager(self.description.loader_index, [], extensions)
         except RuntimeError as error:
-            self._instance.close()
             raise BackendError(f"vulkan: Kompute cannot open the device: {error}") from None
-        except BaseException:
-            self._instance.close()
-            raise
         word = self.manager.tensor_t(np.zeros(1, np.uint32), kp.TensorTypes.device)
         self.ordering = [] if self.description.vendor == "NVIDIA" else [kp.OpTensorSyncLocal([word])]
 
@@ -88,7 +83,6 @@ class KomputeDevice(LedgerDevice):
     def _destroy(self) -> None:
         self.ordering = []
         self.manager.destroy()
-        self._instance.close()
 
 
 def open_device(index: int) -> KomputeDevice:
@@ -96,11 +90,7 @@ def open_device(index: int) -> KomputeDevice:
 
 
 def list_devices() -> list[DeviceDescription]:
-    instance = Instance()
-    try:
-        return [_describe(device, index) for index, device in enumerate(instance.devices)]
-    finally:
-        instance.close()
+    return [_describe(device, index) for index, device in enumerate(instance().devices)]
 
 
 def _describe(physical: PhysicalDevice, index: int) -> DeviceDescription:

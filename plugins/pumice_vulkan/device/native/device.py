@@ -12,7 +12,7 @@ from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
 from pumice_vulkan.device.native.commands import NativeCommandBuffer
 from pumice_vulkan.device.native.descriptors import Descriptors
 from pumice_vulkan.device.native.features import new_struct
-from pumice_vulkan.device.native.instance import MEMORY_BUDGET, Instance
+from pumice_vulkan.device.native.instance import MEMORY_BUDGET, instance
 from pumice_vulkan.device.native.memory import NativeBuffer
 from pumice_vulkan.device.native.pipeline import NativePipeline
 
@@ -24,16 +24,11 @@ class NativeDevice(LedgerDevice):
 
     def __init__(self, index: int) -> None:
         super().__init__()
-        self._instance = Instance()
-        try:
-            self.physical = choose(self._instance.devices, index)
-            self.description = self.physical.describe(index)
-            family = self._queue_family()
-            with reporting(f"cannot open {self.name}"):
-                self.handle = self._create(family)
-        except BaseException:
-            self._instance.close()
-            raise
+        self.physical = choose(instance().devices, index)
+        self.description = self.physical.describe(index)
+        family = self._queue_family()
+        with reporting(f"cannot open {self.name}"):
+            self.handle = self._create(family)
         self.queue = vk.vkGetDeviceQueue(self.handle, family, 0)
         pool = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
         self.command_pool = vk.vkCreateCommandPool(self.handle, pool, None)
@@ -95,7 +90,6 @@ class NativeDevice(LedgerDevice):
         lib.vkDestroyPipelineCache(self.handle, self.pipeline_cache, ffi.NULL)
         lib.vkDestroyCommandPool(self.handle, self.command_pool, ffi.NULL)
         lib.vkDestroyDevice(self.handle, ffi.NULL)
-        self._instance.close()
 
 
 def open_device(index: int) -> NativeDevice:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from pumice.plugin import BackendError
@@ -34,7 +35,7 @@ VENDORS = {
 
 
 class Instance:
-    """A connection to the Vulkan loader."""
+    """A connection to the Vulkan loader, and through it to the drivers."""
 
     def __init__(self) -> None:
         # MoltenVK is no full Vulkan, and is listed only on request.
@@ -55,8 +56,11 @@ class Instance:
         devices = [PhysicalDevice(self.handle, handle, index) for index, handle in enumerate(handles)]
         self.devices = sorted(devices, key=lambda device: ORDER.index(device.type))
 
-    def close(self) -> None:
-        lib.vkDestroyInstance(self.handle, ffi.NULL)
+
+@functools.cache
+def instance() -> Instance:
+    """This process's only one, never given up: a driver cannot be unloaded and loaded again any number of times."""
+    return Instance()
 
 
 class PhysicalDevice:
@@ -134,11 +138,7 @@ class PhysicalDevice:
 
 
 def list_devices() -> list[DeviceDescription]:
-    instance = Instance()
-    try:
-        return [device.describe(index) for index, device in enumerate(instance.devices)]
-    finally:
-        instance.close()
+    return [device.describe(index) for index, device in enumerate(instance().devices)]
 
 
 def _names(properties: Any) -> set[str]:
