@@ -10,6 +10,9 @@ from pumice.plugin import BackendError
 if TYPE_CHECKING:
     from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device
 
+OUT_OF_MEMORY = "out of memory; lower n_gpu_layers or n_ctx, or choose a smaller kv_type"
+LOST = "the driver has reset the device; load the model again, and if it comes back, lower n_batch or update the driver"
+
 T = TypeVar("T")
 B = TypeVar("B", bound="Buffer")
 
@@ -33,8 +36,8 @@ def check_buffer_size(device: Device, n_bytes: int) -> None:
     # Drivers for GPUs may spill into slow memory of the host instead of refusing, and Linux overcommits.
     if device.allocated_bytes + n_bytes > device.memory_bytes:
         raise BackendError(
-            f"vulkan: out of memory on {device.name}: {n_bytes} bytes more than the {device.allocated_bytes} "
-            f"allocated, of {device.memory_bytes}"
+            f"vulkan: cannot allocate {n_bytes} bytes more than {device.allocated_bytes} on {device.name}, "
+            f"which has {device.memory_bytes}: {OUT_OF_MEMORY}"
         )
 
 
@@ -42,7 +45,7 @@ def check_free_memory(device: Device, n_bytes: int) -> None:
     if n_bytes > device.free_memory_bytes:
         raise BackendError(
             f"vulkan: cannot allocate {n_bytes} bytes on {device.name}, which holds {device.allocated_bytes} already: "
-            f"out of memory"
+            f"{OUT_OF_MEMORY}"
         )
 
 

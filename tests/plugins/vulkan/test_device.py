@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -256,7 +257,7 @@ def test_memory_runs_out_with_an_error(device):
     device.description = dataclasses.replace(device.description, memory_bytes=10 * size)
     for _ in range(10):
         device.new_buffer(size)
-    with pytest.raises(BackendError, match=rf"out of memory on .*: {size} bytes more than the {10 * size} allocated"):
+    with pytest.raises(BackendError, match=rf"{size} bytes more than {10 * size} on .*: out of memory; lower"):
         device.new_buffer(size)
     assert (device.n_allocations, device.allocated_bytes) == (10, 10 * size)
 
@@ -272,6 +273,46 @@ def test_memory_of_a_gpu_runs_out_with_an_error(device):
     with pytest.raises(BackendError, match="out of memory"):
         fill()
     assert device.allocated_bytes > 0.5 * device.memory_bytes
+
+
+def test_memory_that_others_hold_runs_out_with_an_error(device, monkeypatch):
+    if device.description.driver == "native":
+        import vulkan
+
+        from pumice_vulkan.device.native import memory
+
+        lib = mock.Mock(wraps=memory.lib)
+        lib.vkAllocateMemory = lambda *arguments: vulkan.VK_ERROR_OUT_OF_DEVICE_MEMORY
+        monkeypatch.setattr(memory, "lib", lib)
+    else:
+        monkeypatch.setattr(type(device), "free_memory_bytes", 100)
+    with pytest.raises(BackendError, match=r"cannot allocate 4096 bytes on .*, which holds 0 already: out of memory; "):
+        device.new_buffer(4096)
+    assert device.n_allocations == 0
+
+
+@pytest.mark.parametrize("function", ["vkQueueSubmit", "vkWaitForFences"])
+def test_a_lost_device_is_an_error(device, monkeypatch, function):
+    pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
+    commands, encoder = record(device)
+    encode_scale(encoder, pipeline, device.new_buffer(256), device.new_buffer(256), 64, 0)
+    encoder.end()
+    with monkeypatch.context() as patch:
+        if device.description.driver == "native":
+            import vulkan
+
+            from pumice_vulkan.device.native import commands as module
+
+            lib = mock.Mock(wraps=module.lib)
+            setattr(lib, function, lambda *arguments: vulkan.VK_ERROR_DEVICE_LOST)
+            patch.setattr(module, "lib", lib)
+        else:
+            lost = RuntimeError(f"vk::{function}: ErrorDeviceLost")
+            patch.setattr(commands, "_sequence", mock.Mock(eval=mock.Mock(side_effect=lost)))
+        with pytest.raises(
+            BackendError, match=f"(to|on|for) {re.escape(device.name)}: the driver has reset the device"
+        ):
+            commands.commit_and_wait()
 
 
 @pytest.mark.parametrize(
@@ -360,7 +401,7 @@ except BackendError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert re.fullmatch(
-        r"vulkan: cannot allocate 67108864 bytes on .*, which holds \d+ already: out of memory\n", done.stdout
+        r"vulkan: cannot allocate 67108864 bytes on .*, which holds \d+ already: out of memory; lower .*\n", done.stdout
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.checks import check_copy, check_dispatch, check_timestamp
+from pumice_vulkan.device.checks import LOST, check_copy, check_dispatch, check_timestamp
 from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder
 from pumice_vulkan.device.kompute.memory import KomputeBuffer
 from pumice_vulkan.device.kompute.pipeline import KomputePipeline
@@ -47,7 +47,8 @@ class KomputeCommandBuffer(CommandBuffer):
             try:
                 self._sequence.eval()
             except RuntimeError as error:
-                raise BackendError(f"vulkan: cannot run commands: {error}") from None
+                cause = LOST if "DeviceLost" in str(error) else error
+                raise BackendError(f"vulkan: cannot run commands on {self._device.name}: {cause}") from None
 
     def wait(self) -> None:
         return

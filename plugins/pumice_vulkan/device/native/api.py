@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from pumice.plugin import BackendError
+from pumice_vulkan.device.checks import LOST, OUT_OF_MEMORY
 
 try:
     import vulkan
@@ -32,7 +33,9 @@ def reporting(doing: str) -> Iterator[None]:
     try:
         yield
     except (vk.VkErrorOutOfDeviceMemory, vk.VkErrorOutOfHostMemory, vk.VkErrorOutOfPoolMemory):
-        raise BackendError(f"vulkan: {doing}: out of memory") from None
+        raise BackendError(f"vulkan: {doing}: {OUT_OF_MEMORY}") from None
+    except vk.VkErrorDeviceLost:
+        raise BackendError(f"vulkan: {doing}: {LOST}") from None
     except (vk.VkError, vk.VkException) as error:
         raise BackendError(f"vulkan: {doing}: {type(error).__name__.removeprefix('VkError')}") from None
 

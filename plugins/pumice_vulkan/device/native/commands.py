@@ -73,7 +73,7 @@ class NativeCommandBuffer(CommandBuffer):
         self.wait()
         result = lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence)
         if result:
-            check(result, "cannot submit commands")
+            check(result, f"cannot submit commands to {self._device.name}")
         self._pending = True
 
     def wait(self) -> None:
@@ -81,8 +81,9 @@ class NativeCommandBuffer(CommandBuffer):
             device = self._device.handle
             self._spin(device)  # an interrupt here leaves the end to be waited for
             self._pending = False
-            check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), "waiting for the device")
-            check(lib.vkResetFences(device, 1, self._fences), "waiting for the device")
+            doing = f"waiting for {self._device.name}"
+            check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), doing)
+            check(lib.vkResetFences(device, 1, self._fences), doing)
 
     def _spin(self, device: Any) -> None:
         """Ask for the end again and again, for a while: to be woken up by the driver takes 20 to 200 microseconds."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pumice.plugin import BackendError
 from pumice_vulkan.device.checks import check_buffer_size
 from pumice_vulkan.device.contract import Buffer
-from pumice_vulkan.device.native.api import check, ffi, lib, vk
+from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
 
 if TYPE_CHECKING:
     from pumice_vulkan.device.native.device import NativeDevice
@@ -34,7 +34,8 @@ class NativeBuffer(Buffer):
         self._memory: Any = None
         self._mapped: NDArray[np.uint8] | None = None
         doing = f"cannot allocate {n_bytes} bytes on {device.name}, which holds {device.allocated_bytes} already"
-        self.handle = vk.vkCreateBuffer(device.handle, vk.VkBufferCreateInfo(size=n_bytes, usage=USAGE), None)
+        with reporting(doing):
+            self.handle = vk.vkCreateBuffer(device.handle, vk.VkBufferCreateInfo(size=n_bytes, usage=USAGE), None)
         try:
             self._allocate(doing)
         except BaseException:
