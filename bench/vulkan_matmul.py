@@ -54,21 +54,22 @@ SHAPES = {
 }
 MATMUL = [(2048, 2048), (8192, 2048), (2048, 8192), (4096, 4096), (14336, 4096), (4096, 14336)]
 TILES = [
+    TileShape(32, 32, 2, 1),
+    TileShape(32, 64, 1, 2),
+    TileShape(32, 128, 1, 2),
     TileShape(64, 32, 4, 1),
+    TileShape(64, 32, 2, 1),
     TileShape(64, 64, 2, 2),
-    TileShape(64, 64, 2, 2, 1),
     TileShape(128, 64, 2, 2),
     TileShape(128, 64, 4, 2),
     TileShape(64, 128, 2, 2),
+    TileShape(64, 128, 1, 4),
     TileShape(128, 128, 2, 2),
-    TileShape(128, 128, 2, 2, 1),
+    TileShape(128, 128, 2, 2, 32),
     TileShape(128, 128, 4, 2),
-    TileShape(128, 128, 4, 2, 1),
     TileShape(128, 128, 2, 4),
-    TileShape(128, 256, 2, 4, 1),
-    TileShape(256, 128, 4, 2, 1),
-    TileShape(256, 64, 4, 1),
-    TileShape(256, 64, 4, 2),
+    TileShape(64, 256, 1, 4),
+    TileShape(256, 128, 4, 2, 32),
 ]
 FLOAT16 = {"q4_0": [0], "q4_1": [0, 2], "q5_0": [0], "q5_1": [0, 2], "q8_0": [0], "q2_k": [80, 82], "q3_k": [108]}
 FLOAT16 |= {"q4_k": [0, 2], "q5_k": [0, 2], "q6_k": [208], "iq4_nl": [0], "iq4_xs": [0]}
@@ -412,7 +413,7 @@ def check(bench: Bench, cooperative: bool) -> bool:
         runs: list[tuple[str, int, Any]] = [("float", 1, None), ("float", 7, None)]
         runs += [] if kind.dense else [("int8", 1, None), ("int8", 5, None)]
         runs += [("tiles", 40, None)]
-        if cooperative:
+        if cooperative and kind.name != "f32":
             runs += [
                 (f"cooperative {compact(shape)}", 100, shape)
                 for shape in (tiles if type.name == "Q4_0" else tiles[1:2])
@@ -487,7 +488,7 @@ def main() -> None:
                     report["vectors"] += vectors(bench, formats[:2], ["1b gate+up", "8b down"], n_tokens, sweep)
             save()
         if cooperative and arguments.only in (None, "matrices"):
-            print("\nmany rows: m/n/subgroups m/subgroups n/stages", flush=True)
+            print("\nmany rows: m/n/subgroups m/subgroups n/k", flush=True)
             sweep = not arguments.defaults
             sizes = MATMUL[:1] if quick else MATMUL
             report["matrices"] = matrices(bench, [*formats, "f16"], sizes, 512, sweep)

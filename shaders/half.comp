@@ -1,4 +1,5 @@
-// Rows of activations in float16, as cooperative matrices take them; what float16 cannot hold becomes its largest number.
+// Rows of activations in float16, as cooperative matrices take them, in the order of half_weights.glsl; what float16
+// cannot hold becomes its largest number.
 #version 450
 layout(local_size_x = 128) in;
 layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
@@ -10,5 +11,5 @@ void main() {
     const uint i = gl_GlobalInvocationID.x, row = gl_GlobalInvocationID.y;
     if (i >= n_quarters) return;
     vec4 v = clamp(x[x_at / 4u + row * n_quarters + i], -65504.0, 65504.0);
-    y[y_at / 2u + row * n_quarters + i] = uvec2(packHalf2x16(v.xy), packHalf2x16(v.zw));
+    y[y_at / 2u + row * n_quarters + i] = uvec2(packHalf2x16(v.xz), packHalf2x16(v.yw));
 }

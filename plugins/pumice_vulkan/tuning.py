@@ -26,16 +26,16 @@ class VectorShape:
 
 @dataclass(frozen=True)
 class TileShape:
-    """How shaders/matmul_cooperative.comp does."""
+    """How shaders/matmul_cooperative.comp does: rows of the matrix and of x in a tile, subgroups, columns at a time."""
 
     m: int
     n: int
     warps_m: int
     warps_n: int
-    stages: int = 2
+    k: int = 64
 
     def shared_bytes(self) -> int:
-        return (self.m + self.n) * 40 * 2 * self.stages + self.warps_m * self.warps_n * 1024
+        return (self.m + self.n) * (self.k + 8) * 2
 
 
 LANES = 32  # of a subgroup on the device measured
@@ -83,20 +83,24 @@ def _dense_shape(device: Device, row_blocks: int, n_tokens: int) -> VectorShape:
     return VectorShape(lanes, max(1, 128 // lanes), 4 if n_tokens <= 4 else 2, unroll)
 
 
+TILES = [TileShape(128, 128, 2, 2), TileShape(64, 128, 2, 2), TileShape(64, 64, 2, 2), TileShape(64, 32, 4, 1)]
+
+
 def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
-    """For a product of ``n_rows`` rows with ``n_tokens`` vectors on matrix units: the largest tiles of which there are
-    enough for the device."""
-    for shape in (TileShape(128, 256, 2, 4, 1), TileShape(128, 128, 4, 2), TileShape(64, 128, 2, 2)):
+    """For a product of ``n_rows`` rows with ``n_tokens`` vectors on matrix units: the largest tiles that are not mostly
+    empty, of which there are nearly enough for the device."""
+    for shape in TILES:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
-        if n_tiles >= PROCESSORS and shape.shared_bytes() <= device.shared_memory_bytes:
+        enough = shape.n < 2 * n_tokens and 8 * n_tiles >= 7 * PROCESSORS
+        if enough and shape.shared_bytes() <= device.shared_memory_bytes:
             return shape
-    return TileShape(64, 64, 2, 2) if n_tokens > 32 else TileShape(64, 32, 4, 1)
+    return TileShape(32, 32, 2, 1)
 
 
 def expert_shape(device: Device, n_tokens: int) -> TileShape:
     """For products with experts that have ``n_tokens`` vectors each on average. What is wider than an expert's tokens
     is computed for nothing, and there are enough tiles, since there are many experts."""
-    shapes = (TileShape(64, 128, 2, 2), TileShape(64, 64, 2, 2), TileShape(64, 32, 4, 1))
+    shapes = TILES[1:]
     fitting = (each for each in shapes if each.n <= n_tokens and each.shared_bytes() <= device.shared_memory_bytes)
     return next(fitting, shapes[-1])
 

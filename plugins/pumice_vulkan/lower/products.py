@@ -10,6 +10,7 @@ from pumice_vulkan.formats import FORMATS, Format
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import Place
 from pumice_vulkan.packing import pack
+from pumice_vulkan.probe import SHAPE
 from pumice_vulkan.tuning import TileShape, of_whole_blocks, tile_shape, vector_shape
 
 MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
@@ -17,6 +18,7 @@ TILE_VECTORS = 32  # that a workgroup of shaders/matmul.comp has
 QUANTIZED, PLAIN, NORMED = range(3)  # its X_MODE
 BIAS, RESIDUAL, PAIRED, BY_ID, BY_HEAD, OWN_X, RAGGED_X, QUANTIZED_Y = (1 << i for i in range(8))  # its FLAGS
 INT8_X = "int8 activations"  # scratch memory, and whose they are
+UNIT = SHAPE.m  # rows and columns of what matrix units multiply
 SHARED_X_BYTES = 16384  # of quantized activations in shared memory
 
 
@@ -180,7 +182,7 @@ def use_int8(at: Lowering, weight: Matrix) -> bool:
 
 def use_cooperative(at: Lowering, weight: Matrix) -> bool:
     """Whether matrix units compute a product: not with float32 weights, which may need their precision."""
-    return at.cooperative and weight.format.name != "f32" and weight.n_columns % 8 == 0
+    return at.cooperative and weight.format.name != "f32" and weight.n_columns % 8 == 0 and weight.n_rows % 4 == 0
 
 
 def quantized(at: Lowering, x: Tensor, row_blocks: int) -> Place:
@@ -235,6 +237,7 @@ def cooperative_product(
     shape = shape or tile_shape(at.device, weight.n_rows, at.rows(x))
     routes = routes or Routes(-(-at.rows(x) // shape.n))
     threads = shape.warps_m * shape.warps_n * at.device.subgroup_size
+    flags = (BIAS if bias else 0) | (RESIDUAL if residual else 0) | (RAGGED_X if weight.n_columns % shape.k else 0)
     at.dispatch(
         f"matmul_cooperative.{weight.format.name}",
         count=x,
@@ -244,12 +247,13 @@ def cooperative_product(
         constants=[
             threads,
             weight.row_blocks,
-            (BIAS if bias else 0) | (RESIDUAL if residual else 0) | routes.flags,
+            flags | routes.flags,
             shape.m,
             shape.n,
             shape.warps_m,
             shape.warps_n,
-            shape.stages,
+            shape.k,
+            UNIT,
         ],
         grid=(-(-weight.n_rows // shape.m), routes.n_tiles, routes.n_heads),
         full_subgroups=True,

@@ -14,6 +14,7 @@ from graphs import batch, compile_graph, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.device.native import list_devices
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import products
 from pumice_vulkan.lower.products import matrix, vector_product
@@ -21,11 +22,12 @@ from pumice_vulkan.lower.rule import Lowering, Memory
 from pumice_vulkan.memory import Arena, Place, Weights
 from pumice_vulkan.program import encode
 from pumice_vulkan.step import N_TOKENS
+from pumice_vulkan.tuning import TileShape
 from quantizers import quantize
 
 TYPES = sorted(FORMATS, key=lambda type: type.name)
 COLUMNS = 512  # whole blocks of every type
-FLOAT, INT8 = 1e-11, 2e-4  # normalized mean squared errors
+FLOAT, FLOAT16, INT8 = 1e-11, 5e-7, 2e-4  # normalized mean squared errors
 
 rng = np.random.default_rng(3)
 Build = Callable[[GraphBuilder, dict[str, Tensor]], Tensor]
@@ -92,6 +94,44 @@ def test_linear(vulkan: VulkanBackend, type: GGMLType) -> None:
     run = compiled(vulkan, [w, bias], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")))
     for n in (1, 3, 8, 13, 40):
         assert error(run(n), x[:n] @ numbers.T + b) < tolerance(vulkan, type, n <= 8), n
+
+
+@pytest.fixture(scope="module")
+def matrix_units() -> Iterator[VulkanBackend]:
+    """A backend whose products run on the matrix units of the first device, of whatever size they are."""
+    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
+        reason = VulkanBackend.unavailable()
+        shapes = () if reason else list_devices()[0].cooperative_matrices
+        units = [s.m for s in shapes if s.m == s.n == s.k and (s.a, s.c) == ("float16", "float32")]
+        if not units:
+            pytest.skip(reason or "no matrix units")
+        works = mock.patch("pumice_vulkan.probe.cooperative_matrices_work", return_value=True)
+        refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
+        with works, refused, mock.patch.object(products, "UNIT", max(units)):
+            backend = VulkanBackend(VulkanBackend.Options(driver="native"))
+            yield backend
+            backend.close()
+
+
+def check_on_matrix_units(backend: VulkanBackend, type: GGMLType, n_rows: int, columns: int) -> None:
+    w, numbers = weight("w", type, n_rows, columns)
+    b, x = f32(n_rows), f32(64, columns)
+    bias = GGUFTensor("b", GGMLType.F32, b.shape, 0, b.nbytes, b.tobytes())
+    run = compiled(backend, [w, bias], {"x": x}, lambda g, a: g.linear(a["x"], g.weight("w"), g.weight("b")))
+    for n in (9, 40, 64):
+        assert error(run(n), x[:n] @ numbers.T + b) < FLOAT16, n
+
+
+@pytest.mark.parametrize("type", [type for type in TYPES if type != GGMLType.F32], ids=lambda type: type.name)
+def test_linear_on_matrix_units(matrix_units: VulkanBackend, type: GGMLType) -> None:
+    check_on_matrix_units(matrix_units, type, 76, COLUMNS)
+
+
+@pytest.mark.parametrize("type", [GGMLType.Q5_1, GGMLType.F16], ids=lambda type: type.name)
+@pytest.mark.parametrize("shape", [(64, 32, 4, 1, 64), (32, 64, 2, 2, 64), (64, 64, 2, 2, 32)], ids=str)
+def test_tiles_of_matrix_units(matrix_units: VulkanBackend, type: GGMLType, shape: tuple[int, ...]) -> None:
+    with mock.patch.object(products, "tile_shape", return_value=TileShape(*shape)):
+        check_on_matrix_units(matrix_units, type, 180, 160)  # the last tile is half empty
 
 
 @pytest.mark.parametrize(("type", "columns"), [("F32", 172), ("F32", 6), ("F16", 2), ("F16", 12), ("BF16", 20)])

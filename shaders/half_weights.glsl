@@ -1,0 +1,41 @@
+// Eight columns of a matrix in float16, as matrix units take them. Of each four columns the second and the third change
+// places, as half.comp has it for activations: so bytes of codes become pairs of float16 with a mask, and sums are the same.
+
+f16vec2 as_pair(uint word) { return unpackFloat2x16(word); }
+uvec2 paired(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xz)), packFloat2x16(f16vec2(v.yw))); }
+
+#if DENSE
+
+uvec4 octet(Block block) {
+#if FORMAT == f16
+    const uvec4 w = block.words;
+    return uvec4(w.x & 0xFFFFu | w.y << 16, w.x >> 16 | w.y & 0xFFFF0000u,
+                 w.z & 0xFFFFu | w.w << 16, w.z >> 16 | w.w & 0xFFFF0000u);
+#else
+    return uvec4(paired(numbers(block, 0, 0)), paired(numbers(block, 0, 1)));
+#endif
+}
+
+#else
+
+// What is subtracted from codes: with it, also those that are numbers above a minimum lie around zero, where float16 is
+// most precise. Signed codes are made unsigned first.
+#define HAS_MINIMUM (SCALES == PAIRS || (SCALES == SUPER && !SIGNED_BYTES))
+#define SIGNED_CODES (TABLE || LOW_BITS == 8)
+#define ZERO (SIGNED_CODES ? 128 : HAS_MINIMUM ? 1 << (LOW_BITS + HIGH_BITS - 1) : OFFSET)
+
+// Octets 2h and 2h + 1 of a block, one half of it. A byte c in the low bits of float16 1024 makes it 1024 + c.
+void octets(Block block, uint number, uint h, out uvec4 both[2]) {
+    const vec2 scale = block_scale(block, number, h);
+    const f16vec2 factor = f16vec2(scale.x), centre = f16vec2(scale.x * ZERO + scale.y);
+    [[unroll]] for (uint i = 0; i < 4; i++) {
+        uint codes = code_words(block, i)[h] ^ (SIGNED_CODES ? 0x80808080u : 0u);
+        [[unroll]] for (uint odd = 0; odd < 2; odd++) {
+            f16vec2 pair = as_pair(codes >> (8 * odd) & 0x00FF00FFu | 0x64006400u) - f16vec2(1024 + ZERO);
+            pair = HAS_MINIMUM ? fma(pair, factor, centre) : pair * factor;
+            both[i / 2][i % 2 * 2 + odd] = packFloat2x16(pair);
+        }
+    }
+}
+
+#endif
