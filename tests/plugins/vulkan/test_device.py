@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from unittest import mock
 
 import numpy as np
@@ -237,6 +238,17 @@ def test_closing_the_device_closes_what_it_made(driver):
     device.close()
     device.close()
     assert (device.n_allocations, device.allocated_bytes) == (0, 0)
+
+
+@pytest.mark.parametrize(("most", "expected"), [(2**20, 2**20), (0, None)])
+def test_each_limit_of_buffers_counts(driver, monkeypatch, most, expected):
+    """That of Vulkan 1.3, which is 0 where the driver has an older one."""
+    from pumice_vulkan.device.native.instance import instance
+
+    (physical, *_) = instance().devices
+    monkeypatch.setattr(physical, "buffers", SimpleNamespace(maxBufferSize=most))
+    others = min(physical.limits.maxStorageBufferRange, physical.maintenance.maxMemoryAllocationSize, 2**32 - 16)
+    assert physical.describe(0).max_buffer_bytes == (expected or others // 16 * 16)
 
 
 def test_a_buffer_that_is_too_large_is_an_error(device):

@@ -75,6 +75,7 @@ class PhysicalDevice:
         self.properties.sType = vk.VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PROPERTIES_2
         self.subgroup = chain(self.properties, "VkPhysicalDeviceSubgroupProperties")
         self.maintenance = chain(self.properties, "VkPhysicalDeviceMaintenance3Properties")
+        self.buffers = chain(self.properties, "VkPhysicalDeviceMaintenance4Properties")
         self.sizes = chain(self.properties, "VkPhysicalDeviceSubgroupSizeControlProperties")
         self.driver = chain(self.properties, "VkPhysicalDeviceDriverProperties")
         self.dot = chain(self.properties, "VkPhysicalDeviceShaderIntegerDotProductProperties")
@@ -88,7 +89,8 @@ class PhysicalDevice:
     def describe(self, index: int) -> DeviceDescription:
         properties, limits = self.properties.properties, self.limits
         version = properties.apiVersion
-        buffer_bytes = min(limits.maxStorageBufferRange, self.maintenance.maxMemoryAllocationSize, MAX_BUFFER_BYTES)
+        most = [limits.maxStorageBufferRange, self.maintenance.maxMemoryAllocationSize, self.buffers.maxBufferSize]
+        buffer_bytes = min([MAX_BUFFER_BYTES, *filter(None, most)])  # the last is 0 before Vulkan 1.3
         timestamps = limits.timestampComputeAndGraphics
         return DeviceDescription(
             index=index,
