@@ -105,7 +105,7 @@ def test_experts_of_every_type(vulkan: VulkanBackend, rng: np.random.Generator, 
     all_to_one = np.full_like(ids, 4)
     without_tokens = np.where(ids == 2, 3, ids)
     steps = [{"x": x, "ids": each} for each in (ids, without_tokens, all_to_one)]
-    check(vulkan, weight(rng, type, 5, 75, 256), steps, experts_of, (1, 7, 33, MOST))
+    check(vulkan, weight(rng, type, 5, 76, 256), steps, experts_of, (1, 7, 33, MOST))
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -127,7 +127,7 @@ def test_tiles_of_random_shapes(
 
 @pytest.mark.parametrize("type", [GGMLType.Q8_0, GGMLType.Q3_K, GGMLType.F32], ids=lambda type: type.name)
 def test_a_matrix_for_each_head(vulkan: VulkanBackend, rng: np.random.Generator, type: GGMLType) -> None:
-    check(vulkan, weight(rng, type, 3, 90, 256), [{"x": f32(rng, MOST, 3, 256)}], heads_of, (1, 8, 9, MOST))
+    check(vulkan, weight(rng, type, 3, 92, 256), [{"x": f32(rng, MOST, 3, 256)}], heads_of, (1, 8, 9, MOST))
 
 
 def test_pairs_are_grouped_once_for_all_products_with_the_same_ids(
