@@ -32,7 +32,12 @@ import importlib.util
 found = importlib.util.find_spec
 importlib.util.find_spec = lambda name, package=None: None if name == {package!r} else found(name, package)
 """)
-    return {"PYTHONPATH": os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])}
+    return search_first(tmp_path)
+
+
+def search_first(folder):
+    """An environment in which Python looks for modules in a folder before all others."""
+    return {"PYTHONPATH": os.pathsep.join([str(folder), *filter(None, [os.environ.get("PYTHONPATH")])])}
 
 
 @native
@@ -75,7 +80,7 @@ def test_without_the_package_it_says_what_to_install(tmp_path):
 @native
 def test_without_the_loader_it_says_what_to_install(driver, tmp_path):
     (tmp_path / "vulkan.py").write_text("raise OSError('Cannot find Vulkan SDK version.')\n")
-    found = devices(PYTHONPATH=str(tmp_path))
+    found = devices(**search_first(tmp_path))
     assert not found["available"]
     assert found["reason"].startswith("the Vulkan loader is missing; install it")
 

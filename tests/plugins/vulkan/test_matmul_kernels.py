@@ -81,7 +81,9 @@ def error(actual: np.ndarray, expected: np.ndarray) -> float:
 
 
 def tolerance(backend: VulkanBackend, type: GGMLType, few: bool) -> float:
-    return INT8 if few and backend.options.activations == "int8" and not FORMATS[type].dense else FLOAT
+    if few:
+        return INT8 if backend.options.activations == "int8" and not FORMATS[type].dense else FLOAT
+    return FLOAT16 if backend._open()[0].cooperative else FLOAT
 
 
 @pytest.mark.parametrize("type", TYPES, ids=lambda type: type.name)
