@@ -114,7 +114,7 @@ def vector_product(
     flags = (BIAS if any(biases) else 0) | (RESIDUAL if residual else 0) | (PAIRED if paired else 0)
     if experts:
         flags |= experts.flags
-    if first.n_columns % 4:
+    if first.n_columns % first.format.columns:
         flags |= RAGGED_X
     x_place, x_mode = at.place(x), QUANTIZED
     if int8:
