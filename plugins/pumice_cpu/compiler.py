@@ -55,7 +55,8 @@ def compile_all(names: Sequence[str]) -> Iterator[tuple[str, Entry]]:
     What a helper fails to give, for whatever reason, is compiled here.
     """
     todo, done = deque(names), deque[tuple[str, Entry]]()
-    n_helpers = min(cores(), len(names) // WORTH_A_PROCESS) - 1 if sys.executable else 0
+    can_help = sys.executable and not getattr(sys, "frozen", False)  # of a frozen program it is the program itself
+    n_helpers = min(cores(), len(names) // WORTH_A_PROCESS) - 1 if can_help else 0
     helpers = [_Helper(todo, done) for _ in range(n_helpers)]
     missing = set(names)
     try:
