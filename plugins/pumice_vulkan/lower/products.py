@@ -237,28 +237,10 @@ def cooperative_product(
     shape = shape or tile_shape(at.device, weight.n_rows, at.rows(x))
     routes = routes or Routes(-(-at.rows(x) // shape.n))
     threads = shape.warps_m * shape.warps_n * at.device.subgroup_size
-    flags = (BIAS if bias else 0) | (RESIDUAL if residual else 0) | (RAGGED_X if weight.n_columns % shape.k else 0)
-    at.dispatch(
-        f"matmul_cooperative.{weight.format.name}",
-        count=x,
-        reads=[halves, weight.place, bias or halves, residual or halves, *routes.places(halves)],
-        writes=[y],
-        push=[weight.n_rows, weight.n_columns, weight.n_rows * weight.n_matrices, routes.n_used],
-        constants=[
-            threads,
-            weight.row_blocks,
-            flags | routes.flags,
-            shape.m,
-            shape.n,
-            shape.warps_m,
-            shape.warps_n,
-            shape.k,
-            UNIT,
-        ],
-        grid=(-(-weight.n_rows // shape.m), routes.n_tiles, routes.n_heads),
-        full_subgroups=True,
-        label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
-    )
+    flags = _tile_flags(weight, shape.k, bias, residual, routes)
+    sizes = [shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, UNIT]
+    constants = [threads, weight.row_blocks, flags, *sizes]
+    _tiles(at, "matmul_cooperative", x, halves, weight, y, bias, residual, routes, shape.m, constants, True)
 
 
 def tiled_product(
@@ -270,16 +252,41 @@ def tiled_product(
     residual: Place | None = None,
     routes: Routes | None = None,
 ) -> None:
-    routes, x_place = routes or Routes(-(-at.rows(x) // TILE_VECTORS)), at.place(x)
-    flags = (BIAS if bias else 0) | (RESIDUAL if residual else 0) | (RAGGED_X if weight.n_columns % 4 else 0)
+    routes = routes or Routes(-(-at.rows(x) // TILE_VECTORS))
+    constants = [weight.row_blocks, _tile_flags(weight, 4, bias, residual, routes)]
+    _tiles(at, "matmul", x, at.place(x), weight, y, bias, residual, routes, 64, constants)
+
+
+def _tile_flags(weight: Matrix, columns: int, bias: Place | None, residual: Place | None, routes: Routes) -> int:
+    """For a kernel that takes so many columns at a time."""
+    ragged = RAGGED_X if weight.n_columns % columns else 0
+    return (BIAS if bias else 0) | (RESIDUAL if residual else 0) | ragged | routes.flags
+
+
+def _tiles(
+    at: Lowering,
+    kernel: str,
+    x: Tensor,
+    vectors: Place,
+    weight: Matrix,
+    y: Place,
+    bias: Place | None,
+    residual: Place | None,
+    routes: Routes,
+    tile_rows: int,
+    constants: list[int],
+    full_subgroups: bool = False,
+) -> None:
+    """A dispatch of a kernel for many vectors, a workgroup for each tile; ``vectors`` is where it reads ``x``."""
     at.dispatch(
-        f"matmul.{weight.format.name}",
+        f"{kernel}.{weight.format.name}",
         count=x,
-        reads=[x_place, weight.place, bias or x_place, residual or x_place, *routes.places(x_place)],
+        reads=[vectors, weight.place, bias or vectors, residual or vectors, *routes.places(vectors)],
         writes=[y],
         push=[weight.n_rows, weight.n_columns, weight.n_rows * weight.n_matrices, routes.n_used],
-        constants=[weight.row_blocks, flags | routes.flags],
-        grid=(-(-weight.n_rows // 64), routes.n_tiles, routes.n_heads),
+        constants=constants,
+        grid=(-(-weight.n_rows // tile_rows), routes.n_tiles, routes.n_heads),
+        full_subgroups=full_subgroups,
         label=f"matmul {weight.format.name} {weight.n_rows}x{weight.n_columns}",
     )
 
