@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from pumice_cpu.formats import BY_NAME
-from pumice_cpu.kernels.common import next_part
+from pumice_cpu.formats import BY_NAME, Format
+from pumice_cpu.kernels.common import inline, next_part
 from pumice_cpu.kernels.linear import CACHED, RUN, store_tile, tile_multiplier, tiles_at_once
 from pumice_cpu.simd import (
     fma,
@@ -67,10 +67,31 @@ def group(thread, n_threads, count, ids, order, matrices, starts, places, totals
     put_i64(totals + 8, end)
 
 
+def pairs_multiplier(format: Format, width: int) -> Any:
+    """A function that multiplies one tile by the activations of the pairs ``first`` to ``end`` of the order, ``width``
+    at a time; what is computed for a pair goes to its row of y.
+    """
+    multiply = tile_multiplier(format, width)
+
+    @inline
+    def multiply_pairs(
+        total, registers, codes, scales, table, x, x_scales, y, order, first, end, tile, n_rows, n_blocks
+    ):  # fmt: skip
+        for start in range(first, end, width):
+            place = start * n_blocks
+            multiply(total, registers, codes, scales, table, x + 32 * place, x_scales + 16 * place, n_blocks)
+            for t in range(width):
+                pair = get_i32(order + 4 * (start + t))
+                if pair >= 0:
+                    store_tile(total[t], 0, y + 4 * pair * n_rows, tile, n_rows)
+
+    return multiply_pairs
+
+
 def matmul(format_name: str, n_tokens: str) -> Any:
     """As ``linear.matmul``; what is computed for a pair becomes its row of y."""
     format, width = BY_NAME[format_name], int(n_tokens)
-    multiply, code_bytes = tile_multiplier(format, width), format.code_bytes
+    multiply_pairs, code_bytes = pairs_multiplier(format, width), format.code_bytes
     run = RUN if width == 1 else CACHED
 
     def kernel(
@@ -86,23 +107,14 @@ def matmul(format_name: str, n_tokens: str) -> Any:
             which, first_tile = part // steps, part % steps * step
             end_tile = first_tile + step if first_tile + step < n_tiles else n_tiles
             matrix = get_i32(matrices + 4 * which)
+            first, end = get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)
             for tile in range(first_tile, end_tile):
                 each = matrix * n_tiles + tile
-                for first in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4), width):
-                    multiply(
-                        total,
-                        registers,
-                        codes + each * n_blocks * code_bytes,
-                        scales + each * scale_stride,
-                        table,
-                        x + first * n_blocks * 32,
-                        x_scales + first * n_blocks * 16,
-                        n_blocks,
-                    )
-                    for t in range(width):
-                        pair = get_i32(order + 4 * (first + t))
-                        if pair >= 0:
-                            store_tile(total[t], 0, y + 4 * pair * n_rows, tile, n_rows)
+                tile_codes, tile_scales = codes + each * n_blocks * code_bytes, scales + each * scale_stride
+                multiply_pairs(
+                    total, registers, tile_codes, tile_scales, table, x, x_scales, y, order, first, end, tile, n_rows,
+                    n_blocks,
+                )  # fmt: skip
             part = next_part(ticket)
 
     return kernel

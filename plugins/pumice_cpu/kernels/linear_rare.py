@@ -6,6 +6,7 @@ from typing import Any
 
 from pumice_cpu.formats import UNPACKED
 from pumice_cpu.kernels.common import inline, next_part
+from pumice_cpu.kernels.experts import pairs_multiplier
 from pumice_cpu.kernels.linear import store_tile, tile_multiplier
 from pumice_cpu.kernels.unpack_rare import UNPACK
 from pumice_cpu.simd import get_i32, get_i64, registers_f32, registers_u8
@@ -64,7 +65,7 @@ def matmul(type: str, n_tokens: str) -> Any:
 def matmul_experts(type: str, n_tokens: str) -> Any:
     """The same for one of several matrices for each row: pairs in the order of ``experts.group``."""
     width = int(n_tokens)
-    multiply, unpack_tile = tile_multiplier(UNPACKED, width), tile_unpacker(type)
+    multiply_pairs, unpack_tile = pairs_multiplier(UNPACKED, width), tile_unpacker(type)
 
     def kernel(
         thread, n_threads, ticket, order, matrices, starts, totals, weights, table, x, x_scales, scratch, y, n_rows,
@@ -80,13 +81,10 @@ def matmul_experts(type: str, n_tokens: str) -> Any:
             rows = weights + (n_rows * get_i32(matrices + 4 * which) + 16 * tile) * row_bytes
             left = n_rows - 16 * tile
             unpack_tile(rows, table, codes, scales, left, n_blocks, row_bytes, unit_blocks, unit_bytes)
-            for first in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4), width):
-                start = first * n_blocks
-                multiply(total, registers, codes, scales, table, x + 32 * start, x_scales + 16 * start, n_blocks)
-                for t in range(width):
-                    pair = get_i32(order + 4 * (first + t))
-                    if pair >= 0:
-                        store_tile(total[t], 0, y + 4 * pair * n_rows, tile, n_rows)
+            first, end = get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)
+            multiply_pairs(
+                total, registers, codes, scales, table, x, x_scales, y, order, first, end, tile, n_rows, n_blocks
+            )  # fmt: skip
             part = next_part(ticket)
 
     return kernel
