@@ -39,7 +39,8 @@ from pumice_cpu.simd import (
 RUN = 1 << 22  # bytes of weights that a thread reads in a row
 TOKENS = 8  # multiplied at once
 ROWS = 32  # of a panel: two vectors
-SUMS = 16  # of a dot product, added up side by side
+STREAMS = 4  # rows that one token is multiplied by side by side
+SUMS = 4  # of each of them, that are added up side by side
 COLUMNS = 256  # of a panel, which then takes 32 KiB as float32 and stays in the first-level cache
 
 
@@ -97,33 +98,51 @@ _LOADS = {
 
 
 def matvec(type: str) -> Any:
-    """A kernel for one token: each row is a dot product, in memory order, which the processor itself reads ahead."""
+    """A kernel for one token: each row is a dot product, and STREAMS rows that are far apart are read side by side.
+
+    The processor reads ahead in each of them, and ``x``, which may not fit into the first-level cache, is loaded once
+    for all.
+    """
     size, load, get = _LOADS[type]
 
+    @inline
+    def dots(total, weights, bias, x, y, row, apart, n_columns):
+        """Rows ``row``, ``row + apart`` and so on."""
+        place, stride = weights + row * n_columns * size, apart * n_columns * size
+        for i in range(STREAMS * SUMS):
+            total[i] = splat_f32(np.float32(0))
+        for several in range(n_columns // (16 * SUMS)):
+            for i in range(SUMS):
+                at = SUMS * several + i
+                value = load_f32(x + 64 * at)
+                for stream in range(STREAMS):
+                    weight = load(place + stream * stride + 16 * size * at)
+                    total[STREAMS * i + stream] = fma(weight, value, total[STREAMS * i + stream])
+        for at in range(n_columns // (16 * SUMS) * SUMS, n_columns // 16):
+            value = load_f32(x + 64 * at)
+            for stream in range(STREAMS):
+                total[stream] = fma(load(place + stream * stride + 16 * size * at), value, total[stream])
+        for i in range(STREAMS, STREAMS * SUMS):
+            total[i % STREAMS] = total[i % STREAMS] + total[i]
+        for stream in range(STREAMS):
+            result = sum_lanes(total[stream])
+            for column in range(n_columns // 16 * 16, n_columns):
+                result += get(place + stream * stride + size * column) * get_f32(x + 4 * column)
+            if bias != 0:
+                result += get_f32(bias + 4 * (row + stream * apart))
+            put_f32(y + 4 * (row + stream * apart), result)
+
     def kernel(thread, n_threads, ticket, weights, bias, x, y, n_rows, n_columns):
-        total = registers_f32(SUMS)
+        total = registers_f32(16)  # STREAMS * SUMS
         step = tiles_at_once(n_rows, n_threads, size * n_columns, RUN)
         row = next_part(ticket) * step
         while row < n_rows:
             end = row + step if row + step < n_rows else n_rows
-            for each in range(row, end):
-                place = weights + each * n_columns * size
-                for i in range(SUMS):
-                    total[i] = splat_f32(np.float32(0))
-                for several in range(n_columns // (16 * SUMS)):
-                    for i in range(SUMS):
-                        at = SUMS * several + i
-                        total[i] = fma(load(place + 16 * size * at), load_f32(x + 64 * at), total[i])
-                for at in range(n_columns // (16 * SUMS) * SUMS, n_columns // 16):
-                    total[0] = fma(load(place + 16 * size * at), load_f32(x + 64 * at), total[0])
-                for i in range(1, SUMS):
-                    total[0] = total[0] + total[i]
-                result = sum_lanes(total[0])
-                for column in range(n_columns // 16 * 16, n_columns):
-                    result += get(place + size * column) * get_f32(x + 4 * column)
-                if bias != 0:
-                    result += get_f32(bias + 4 * each)
-                put_f32(y + 4 * each, result)
+            apart = (end - row) // STREAMS
+            for each in range(row, row + apart):
+                dots(total, weights, bias, x, y, each, apart, n_columns)
+            for each in range(row + STREAMS * apart, end):
+                dots(total, weights, bias, x, y, each, 0, n_columns)
             row = next_part(ticket) * step
 
     return kernel
