@@ -20,6 +20,10 @@ from pumice.plugin import GGMLType
 
 ROWS, COLUMNS = 16, 32
 
+#: A panel of a float matrix, and the rows of activations that it is multiplied by at once. As float32 it takes 128 KiB
+#: of the second-level cache: shorter pieces of a row are slower to read (kernels/linear_float.py).
+PANEL_ROWS, PANEL_COLUMNS, PANEL_TOKENS = 32, 1024, 8
+
 
 @dataclass(frozen=True)
 class Format:

@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from pumice_cpu.kernels.common import inline, part_start, transpose
+from pumice_cpu.formats import PANEL_COLUMNS as COLUMNS
+from pumice_cpu.formats import PANEL_ROWS as ROWS
+from pumice_cpu.formats import PANEL_TOKENS as TOKENS
+from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to, transpose, transpose_eight
 from pumice_cpu.simd import (
     dot_bf16,
     get_i32,
@@ -14,33 +17,35 @@ from pumice_cpu.simd import (
     get_u16,
     load_f32,
     load_i32,
+    prefetch,
     put_u16,
+    registers_f32,
     splat_f32,
     store_f32,
+    to_bf16,
 )
 
-TOKENS, ROWS, COLUMNS = 8, 32, 256  # as in linear_float.py
-
-
-@inline
-def _rounded(bits):
-    """The nearest bfloat16, ties to even, of a float32's bits."""
-    return ((np.int64(bits) & 0xFFFFFFFF) + 0x7FFF + ((bits >> 16) & 1)) >> 16
+AHEAD = 2048  # as in linear_float.py
 
 
 def group(thread, n_threads, count, x, y, width):
     """As ``linear_float.group``, with pairs of columns in bfloat16; an odd last column is paired with zero."""
+    rows, columns = registers_f32(8), registers_f32(8)
     total = get_i64(count)
-    padded, pairs = (total + TOKENS - 1) // TOKENS * TOKENS, (width + 1) // 2
-    for pair in range(part_start(pairs, thread, n_threads), part_start(pairs, thread + 1, n_threads)):
-        start = 2 * pair // COLUMNS * COLUMNS
+    padded, parts = (total + TOKENS - 1) // TOKENS * TOKENS, (width + 31) // 32
+    for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
+        left = width - 32 * part
+        start = 32 * part // COLUMNS * COLUMNS
         panel_width = COLUMNS if start + COLUMNS < width else (width - start + 1) // 2 * 2
-        to = y + 2 * (start * padded) + 4 * TOKENS * (pair - start // 2)
-        for row in range(total):
-            place, source = to + 2 * (row // TOKENS * TOKENS * panel_width) + 4 * (row % TOKENS), x + 4 * row * width
-            put_u16(place, np.int32(_rounded(get_i32(source + 8 * pair))))
-            second = _rounded(get_i32(source + 8 * pair + 4)) if 2 * pair + 1 < width else np.int64(0)
-            put_u16(place + 2, np.int32(second))
+        for first in range(0, total, TOKENS):
+            for row in range(TOKENS):
+                here = left if first + row < total else 0
+                place = x + 4 * ((first + row) * width + 32 * part)
+                rows[row] = to_bf16(load_up_to(place, here), load_up_to(place + 64, here - 16))
+            transpose_eight(rows, columns)
+            to = y + 2 * (start * padded + first * panel_width + TOKENS * (32 * part - start))
+            for pairs in range(8):
+                store_up_to(to + 64 * pairs, columns[pairs], TOKENS * ((left + 1) // 2 - 2 * pairs))
 
 
 def pair_multiplier() -> Any:
@@ -67,6 +72,7 @@ def pair_multiplier() -> Any:
     @inline
     def multiply(total, panel, x, n_columns):
         for pair in range((n_columns + 1) // 2):
+            prefetch(x + 4 * TOKENS * pair + AHEAD)
             low, high = load_i32(panel + 4 * ROWS * pair), load_i32(panel + 4 * ROWS * pair + 64)
             for t in range(TOKENS):
                 value = get_i32(x + 4 * TOKENS * pair + 4 * t)

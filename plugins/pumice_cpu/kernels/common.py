@@ -47,3 +47,19 @@ def transpose(rows, spare):
         for i in range(8):
             rows[2 * i] = interleave_low(spare[i], spare[i + 8])
             rows[2 * i + 1] = interleave_high(spare[i], spare[i + 8])
+
+
+@inline
+def transpose_eight(rows, columns):
+    """Eight vectors to their columns, two in each vector of ``columns``: three perfect shuffles. ``rows`` is
+    overwritten.
+    """
+    for i in range(4):
+        columns[2 * i] = interleave_low(rows[i], rows[i + 4])
+        columns[2 * i + 1] = interleave_high(rows[i], rows[i + 4])
+    for i in range(4):
+        rows[2 * i] = interleave_low(columns[i], columns[i + 4])
+        rows[2 * i + 1] = interleave_high(columns[i], columns[i + 4])
+    for i in range(4):
+        columns[2 * i] = interleave_low(rows[i], rows[i + 4])
+        columns[2 * i + 1] = interleave_high(rows[i], rows[i + 4])

@@ -6,9 +6,12 @@ from typing import Any
 
 import numpy as np
 
+from pumice_cpu.formats import PANEL_COLUMNS as COLUMNS
+from pumice_cpu.formats import PANEL_ROWS as ROWS
+from pumice_cpu.formats import PANEL_TOKENS as TOKENS
 from pumice_cpu.isa import current
 from pumice_cpu.kernels.bf16 import pair_multiplier
-from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
+from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose, transpose_eight
 from pumice_cpu.kernels.linear import tiles_at_once
 from pumice_cpu.simd import (
     fma,
@@ -28,6 +31,7 @@ from pumice_cpu.simd import (
     load_i16,
     load_i32,
     load_i64,
+    prefetch,
     put_f32,
     registers_f32,
     splat_f32,
@@ -37,11 +41,9 @@ from pumice_cpu.simd import (
 )
 
 RUN = 1 << 22  # bytes of weights that a thread reads in a row
-TOKENS = 8  # multiplied at once
-ROWS = 32  # of a panel: two vectors
 STREAMS = 4  # rows that one token is multiplied by side by side
 SUMS = 4  # of each of them, that are added up side by side
-COLUMNS = 256  # of a panel, which then takes 32 KiB as float32 and stays in the first-level cache
+AHEAD = 2048  # bytes of activations asked for before they are needed
 
 
 @inline
@@ -155,18 +157,23 @@ def _padded(n_tokens):
 
 def group(thread, n_threads, count, x, y, width):
     """Rows of ``width`` values as ``matmul`` reads them: panels of COLUMNS columns below each other, in these groups
-    of TOKENS rows, in these columns.
+    of TOKENS rows, in these columns. Rows that are not there are zeros.
     """
+    rows, columns = registers_f32(8), registers_f32(8)
     total = get_i64(count)
     parts = (width + 15) // 16
     for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
-        last = 16 * part + 16 if 16 * part + 16 < width else width
+        left = width - 16 * part
         start = 16 * part // COLUMNS * COLUMNS
         panel_width = COLUMNS if start + COLUMNS < width else width - start
-        for row in range(total):
-            place = y + 4 * (start * _padded(total) + row // TOKENS * TOKENS * panel_width + row % TOKENS)
-            for column in range(16 * part, last):
-                put_f32(place + 4 * TOKENS * (column - start), get_f32(x + 4 * (row * width + column)))
+        for first in range(0, total, TOKENS):
+            for row in range(TOKENS):
+                here = left if first + row < total else 0
+                rows[row] = load_up_to(x + 4 * ((first + row) * width + 16 * part), here)
+            transpose_eight(rows, columns)
+            to = y + 4 * (start * _padded(total) + first * panel_width + TOKENS * (16 * part - start))
+            for pair in range(8):
+                store_up_to(to + 64 * pair, columns[pair], TOKENS * (left - 2 * pair))
 
 
 def panel_multiplier(type: str) -> Any:
@@ -195,6 +202,7 @@ def panel_multiplier(type: str) -> Any:
     @inline
     def multiply(total, panel, x, n_columns):
         for column in range(n_columns):
+            prefetch(x + 4 * TOKENS * column + AHEAD)
             low, high = load_f32(panel + 4 * ROWS * column), load_f32(panel + 4 * ROWS * column + 64)
             for t in range(TOKENS):
                 value = splat_f32(get_f32(x + 4 * TOKENS * column + 4 * t))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pumice.plugin import GGMLType, Tensor, Weight
+from pumice_cpu.formats import PANEL_COLUMNS, PANEL_ROWS, PANEL_TOKENS
 from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering
 
 TYPES = {GGMLType[name]: name.lower() for name in ("F32", "F16", "BF16", "F64", "I8", "I16", "I32", "I64")}
-
-TOKENS, ROWS, COLUMNS = 8, 32, 256  # as in kernels/linear_float.py
 
 
 def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
@@ -23,7 +22,7 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
     if at.is_single(x):
         at.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=at.address(x), **arguments)
     else:
-        scratch = at.scratch_memory("panels", at.pool.n_threads * 4 * ROWS * COLUMNS)
+        scratch = at.scratch_memory("panels", at.pool.n_threads * 4 * PANEL_ROWS * PANEL_COLUMNS)
         group = "bf16.group" if kind == "bf16" and current().multiplies_bf16 else "linear_float.group"
         groups = _grouped(at, x, group)
         at.add_product(
@@ -34,7 +33,7 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
 def _grouped(at: Lowering, x: Tensor, kernel: str) -> int:
     """The rows of ``x`` in groups. What was grouped last is used again: q, k and v share it."""
     n_columns = int(x.shape[-1])
-    n_rows = max(at.limits.n_batch, at.limits.n_outputs) + TOKENS
+    n_rows = max(at.limits.n_batch, at.limits.n_outputs) + PANEL_TOKENS
     groups = at.scratch_memory("groups", 4 * n_rows * n_columns)
     if at.grouped != (x, kernel):
         at.add(kernel, count=at.count(x), x=at.address(x), y=groups, width=n_columns)

@@ -131,6 +131,7 @@ class _BFloatType(ir.HalfType):
         return "bfloat"
 
 
+_BFloatType._create_instance()  # each of llvmlite's types of floats is one object
 _BF16_32 = ir.VectorType(_BFloatType(), 32)
 
 
@@ -139,6 +140,13 @@ def dot_bf16(builder: Any, total: Any, weights: Any, x: Any) -> Any:
     """Add to each lane the products of its two bfloat16 with the two packed in ``x``; if ``Isa.multiplies_bf16``."""
     pairs = [builder.bitcast(value, _BF16_32) for value in (weights, splat(builder, x, D16))]
     return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", f32x16.llvm, total, *pairs)
+
+
+@operation(f32x16, f32x16, f32x16)
+def to_bf16(builder: Any, low: Any, high: Any) -> Any:
+    """Thirty-two bfloat16, rounded to nearest, in the place of sixteen float32; if ``Isa.multiplies_bf16``."""
+    rounded = call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", _BF16_32, high, low)
+    return builder.bitcast(rounded, f32x16.llvm)
 
 
 def _part(builder: Any, vector: Any, index: int, parts: int) -> Any:
