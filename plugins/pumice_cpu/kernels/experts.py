@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from pumice_cpu.formats import BY_NAME, Format
+from pumice_cpu.kernels import linear_float
 from pumice_cpu.kernels.common import inline, next_part
-from pumice_cpu.kernels.linear import CACHED, RUN, store_tile, tile_multiplier, tiles_at_once
+from pumice_cpu.kernels.linear import CACHED, RUN, STREAMS, run_multiplier, store_tile, tile_multiplier, tiles_at_once
 from pumice_cpu.simd import (
     fma,
     get_i32,
@@ -79,7 +80,7 @@ def pairs_multiplier(format: Format, width: int) -> Any:
     ):  # fmt: skip
         for start in range(first, end, width):
             place = start * n_blocks
-            multiply(total, registers, codes, scales, table, x + 32 * place, x_scales + 16 * place, n_blocks)
+            multiply(total, registers, codes, scales, 0, 0, table, x + 32 * place, x_scales + 16 * place, n_blocks)
             for t in range(width):
                 pair = get_i32(order + 4 * (start + t))
                 if pair >= 0:
@@ -88,11 +89,40 @@ def pairs_multiplier(format: Format, width: int) -> Any:
     return multiply_pairs
 
 
+def matvec(format_name: str) -> Any:
+    """As ``linear.matvec``, for the pairs of each matrix one by one."""
+    format = BY_NAME[format_name]
+    multiply_run, code_bytes = run_multiplier(format), format.code_bytes
+
+    def kernel(
+        thread, n_threads, ticket, order, matrices, starts, totals, codes, scales, table, x, x_scales, y, n_rows,
+        n_blocks, scale_stride,
+    ):  # fmt: skip
+        total, registers = registers_f32(STREAMS), registers_u8(8)
+        n_tiles = (n_rows + 15) // 16
+        step = tiles_at_once(get_i64(totals) * n_tiles, n_threads, n_blocks * code_bytes, RUN)
+        steps = (n_tiles + step - 1) // step
+        part = next_part(ticket)
+        while part < get_i64(totals) * steps:
+            which, tile = part // steps, part % steps * step
+            end = tile + step if tile + step < n_tiles else n_tiles
+            first_tile = get_i32(matrices + 4 * which) * n_tiles
+            its_codes, its_scales = codes + first_tile * n_blocks * code_bytes, scales + first_tile * scale_stride
+            for each in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)):
+                place, pair = each * n_blocks, get_i32(order + 4 * each)
+                multiply_run(
+                    total, registers, its_codes, its_scales, table, 0, x + 32 * place, x_scales + 16 * place,
+                    y + 4 * pair * n_rows, tile, end, n_rows, n_blocks, scale_stride,
+                )  # fmt: skip
+            part = next_part(ticket)
+
+    return kernel
+
+
 def matmul(format_name: str, n_tokens: str) -> Any:
     """As ``linear.matmul``; what is computed for a pair becomes its row of y."""
     format, width = BY_NAME[format_name], int(n_tokens)
     multiply_pairs, code_bytes = pairs_multiplier(format, width), format.code_bytes
-    run = RUN if width == 1 else CACHED
 
     def kernel(
         thread, n_threads, ticket, order, matrices, starts, totals, codes, scales, table, x, x_scales, y, n_rows,
@@ -100,7 +130,7 @@ def matmul(format_name: str, n_tokens: str) -> Any:
     ):  # fmt: skip
         total, registers = registers_f32(width), registers_u8(8)
         n_tiles = (n_rows + 15) // 16
-        step = tiles_at_once(get_i64(totals) * n_tiles, n_threads, n_blocks * code_bytes, run)
+        step = tiles_at_once(get_i64(totals) * n_tiles, n_threads, n_blocks * code_bytes, CACHED)
         steps = (n_tiles + step - 1) // step
         part = next_part(ticket)
         while part < get_i64(totals) * steps:
@@ -121,6 +151,30 @@ def matmul(format_name: str, n_tokens: str) -> Any:
 
 
 _LOADS = {"f32": (load_f32, 4), "f16": (load_f16, 2), "bf16": (load_bf16, 2)}
+
+
+def matvec_float(type_name: str) -> Any:
+    """As ``matvec``, for matrices of floats. Row ``pair // per_row`` of x belongs to a pair."""
+    multiply_run, size = linear_float.run_multiplier(type_name), _LOADS[type_name][1]
+
+    def kernel(
+        thread, n_threads, ticket, order, matrices, starts, totals, weights, per_row, x, y, n_rows, n_columns
+    ):  # fmt: skip
+        total = registers_f32(16)
+        step = tiles_at_once(get_i64(totals) * n_rows, n_threads, size * n_columns, RUN)
+        steps = (n_rows + step - 1) // step
+        part = next_part(ticket)
+        while part < get_i64(totals) * steps:
+            which, row = part // steps, part % steps * step
+            end = row + step if row + step < n_rows else n_rows
+            matrix = weights + size * n_columns * n_rows * get_i32(matrices + 4 * which)
+            for each in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)):
+                pair = get_i32(order + 4 * each)
+                source, result = x + 4 * n_columns * (pair // per_row), y + 4 * n_rows * pair
+                multiply_run(total, matrix, 0, source, result, row, end, n_columns)
+            part = next_part(ticket)
+
+    return kernel
 
 
 def matmul_float(type_name: str, n_tokens: str) -> Any:

@@ -20,7 +20,6 @@ from pumice_cpu.simd import (
     get_i64,
     lane,
     load_f32,
-    prefetch,
     put_f32,
     registers_f32,
     registers_u8,
@@ -30,8 +29,8 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
-AHEAD = 4096  # bytes of codes asked for before they are needed: memory is read twice as fast with long requests
-RUN = 1 << 20  # bytes of weights that a thread reads in a row
+RUN = 1 << 22  # bytes of weights that a thread reads at a time, for one row of activations
+STREAMS = 4  # places of them that it reads side by side: the processor reads ahead in each
 CACHED = 1 << 18  # bytes of weights, or of activations, that stay in the second-level cache together
 
 
@@ -55,40 +54,91 @@ def store_tile(result, bias, y, tile, n_rows):
             put_f32(y + 64 * tile + 4 * row, lane(result, row))
 
 
-def tile_multiplier(format: Any, width: int) -> Any:
-    """A function that adds up one tile times ``width`` rows of activations in the registers ``total``."""
+def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
+    """A function that adds up ``streams`` tiles times ``width`` rows of activations in the registers ``total``.
+
+    The tiles are ``code_stride`` bytes of codes and ``scale_stride`` bytes of scales from each other.
+    """
     read_codes, read_scale, read_minimum = codes_reader(format), scale_reader(format), minimum_reader(format)
     has_offset = (SIGNED_OFFSET if format.signed else format.offset) != 0
     halves, has_minimum = format.halves, read_minimum is not None
     code_bytes, groups = format.code_bytes, 8 // format.halves
-    lines = code_bytes // 64 if width == 1 else 0
     add_products = dot_signed if format.signed else dot
     first_sum = 1 if halves == 1 else 2
 
     @inline
-    def multiply(total, registers, codes, scales, table, x, x_scales, n_blocks):
-        for t in range(width):
-            total[t] = splat_f32(np.float32(0))
+    def multiply(total, registers, codes, scales, code_stride, scale_stride, table, x, x_scales, n_blocks):
+        for i in range(streams * width):
+            total[i] = splat_f32(np.float32(0))
         for block in range(n_blocks):
-            for line in range(lines):
-                prefetch(codes + code_bytes * block + 64 * line + AHEAD)
-            read_codes(registers, codes + code_bytes * block, table)
             four, factors = x + 32 * width * block, x_scales + 16 * width * block
-            for half in range(halves):
-                scale = read_scale(scales, block, half)
-                if has_minimum:
-                    minimum = read_minimum(scales, block, half)
-                for t in range(width):
-                    x_sum = factors + 4 * width * (first_sum + half) + 4 * t
-                    products = splat_i32(get_i32(x_sum) if has_offset else np.int32(0))
-                    for group in range(groups):
-                        at = groups * half + group
-                        products = add_products(products, registers[at], get_i32(four + 32 * t + 4 * at))
-                    total[t] = fma(to_f32(products), scale * splat_f32(get_f32(factors + 4 * t)), total[t])
+            for stream in range(streams):
+                read_codes(registers, codes + code_stride * stream + code_bytes * block, table)
+                for half in range(halves):
+                    scale = read_scale(scales + scale_stride * stream, block, half)
                     if has_minimum:
-                        total[t] = fma(minimum, splat_f32(get_f32(x_sum)), total[t])
+                        minimum = read_minimum(scales + scale_stride * stream, block, half)
+                    for t in range(width):
+                        x_sum, sum = factors + 4 * width * (first_sum + half) + 4 * t, width * stream + t
+                        products = splat_i32(get_i32(x_sum) if has_offset else np.int32(0))
+                        for group in range(groups):
+                            at = groups * half + group
+                            products = add_products(products, registers[at], get_i32(four + 32 * t + 4 * at))
+                        total[sum] = fma(to_f32(products), scale * splat_f32(get_f32(factors + 4 * t)), total[sum])
+                        if has_minimum:
+                            total[sum] = fma(minimum, splat_f32(get_f32(x_sum)), total[sum])
 
     return multiply
+
+
+def run_multiplier(format: Any) -> Any:
+    """A function that multiplies the tiles ``tile`` to ``end`` of a matrix by one row of activations: STREAMS at once,
+    as far apart as they can be, and the last few one by one.
+    """
+    multiply_several, multiply_one = tile_multiplier(format, 1, STREAMS), tile_multiplier(format, 1)
+    code_bytes = format.code_bytes
+
+    @inline
+    def multiply_run(
+        total, registers, codes, scales, table, bias, x, x_scales, y, tile, end, n_rows, n_blocks, scale_stride
+    ):  # fmt: skip
+        tile_bytes = n_blocks * code_bytes
+        apart = (end - tile) // STREAMS
+        for each in range(tile, tile + apart):
+            multiply_several(
+                total, registers, codes + each * tile_bytes, scales + each * scale_stride, apart * tile_bytes,
+                apart * scale_stride, table, x, x_scales, n_blocks,
+            )  # fmt: skip
+            for stream in range(STREAMS):
+                store_tile(total[stream], bias, y, each + stream * apart, n_rows)
+        for each in range(tile + STREAMS * apart, end):
+            multiply_one(
+                total, registers, codes + each * tile_bytes, scales + each * scale_stride, 0, 0, table, x, x_scales,
+                n_blocks,
+            )  # fmt: skip
+            store_tile(total[0], bias, y, each, n_rows)
+
+    return multiply_run
+
+
+def matvec(format_name: str) -> Any:
+    """A kernel that multiplies tiles of a matrix by one row of activations."""
+    format = BY_NAME[format_name]
+    multiply_run, code_bytes = run_multiplier(format), format.code_bytes
+
+    def kernel(thread, n_threads, ticket, codes, scales, table, bias, x, x_scales, y, n_rows, n_blocks, scale_stride):
+        total, registers = registers_f32(STREAMS), registers_u8(8)
+        n_tiles = (n_rows + 15) // 16
+        step = tiles_at_once(n_tiles, n_threads, n_blocks * code_bytes, RUN)
+        tile = next_part(ticket) * step
+        while tile < n_tiles:
+            end = tile + step if tile + step < n_tiles else n_tiles
+            multiply_run(
+                total, registers, codes, scales, table, bias, x, x_scales, y, tile, end, n_rows, n_blocks, scale_stride
+            )  # fmt: skip
+            tile = next_part(ticket) * step
+
+    return kernel
 
 
 def matmul(format_name: str, n_tokens: str) -> Any:
@@ -98,8 +148,7 @@ def matmul(format_name: str, n_tokens: str) -> Any:
     computed from the padding is not stored.
     """
     format, width = BY_NAME[format_name], int(n_tokens)
-    multiply = tile_multiplier(format, width)
-    code_bytes, run = format.code_bytes, RUN if width == 1 else CACHED
+    multiply, code_bytes = tile_multiplier(format, width), format.code_bytes
 
     def kernel(
         thread, n_threads, ticket, count, codes, scales, table, bias, x, x_scales, y, n_rows, n_blocks, scale_stride
@@ -107,7 +156,7 @@ def matmul(format_name: str, n_tokens: str) -> Any:
         total, registers = registers_f32(width), registers_u8(8)
         n_tokens = get_i64(count)
         n_tiles = (n_rows + 15) // 16
-        step = tiles_at_once(n_tiles, n_threads, n_blocks * code_bytes, run)
+        step = tiles_at_once(n_tiles, n_threads, n_blocks * code_bytes, CACHED)
         token_step = CACHED // (32 * width * n_blocks) * width
         token_step = token_step if token_step > width else width
         tile = next_part(ticket) * step
@@ -116,17 +165,13 @@ def matmul(format_name: str, n_tokens: str) -> Any:
             for first_token in range(0, n_tokens, token_step):
                 end_token = first_token + token_step if first_token + token_step < n_tokens else n_tokens
                 for each in range(tile, end):
+                    tile_codes, tile_scales = codes + each * n_blocks * code_bytes, scales + each * scale_stride
                     for first in range(first_token, end_token, width):
+                        place = first * n_blocks
                         multiply(
-                            total,
-                            registers,
-                            codes + each * n_blocks * code_bytes,
-                            scales + each * scale_stride,
-                            table,
-                            x + first * n_blocks * 32,
-                            x_scales + first * n_blocks * 16,
-                            n_blocks,
-                        )
+                            total, registers, tile_codes, tile_scales, 0, 0, table, x + 32 * place,
+                            x_scales + 16 * place, n_blocks,
+                        )  # fmt: skip
                         for t in range(width):
                             if first + t < n_tokens:
                                 store_tile(total[t], bias, y + 4 * (first + t) * n_rows, each, n_rows)

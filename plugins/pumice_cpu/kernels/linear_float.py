@@ -12,7 +12,7 @@ from pumice_cpu.formats import PANEL_TOKENS as TOKENS
 from pumice_cpu.isa import current
 from pumice_cpu.kernels.bf16 import pair_multiplier
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose, transpose_eight
-from pumice_cpu.kernels.linear import tiles_at_once
+from pumice_cpu.kernels.linear import RUN, STREAMS, tiles_at_once
 from pumice_cpu.simd import (
     fma,
     get_bf16,
@@ -40,9 +40,7 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
-RUN = 1 << 22  # bytes of weights that a thread reads in a row
-STREAMS = 4  # rows that one token is multiplied by side by side
-SUMS = 4  # of each of them, that are added up side by side
+SUMS = 4  # of each row of a matrix, added up side by side
 AHEAD = 2048  # bytes of activations asked for before they are needed
 
 
@@ -99,8 +97,9 @@ _LOADS = {
 }
 
 
-def matvec(type: str) -> Any:
-    """A kernel for one token: each row is a dot product, and STREAMS rows that are far apart are read side by side.
+def run_multiplier(type: str) -> Any:
+    """A function that multiplies the rows ``row`` to ``end`` of a matrix by one row of activations: STREAMS at once, as
+    far apart as they can be, and the last few one by one. ``total`` has STREAMS * SUMS registers.
 
     The processor reads ahead in each of them, and ``x``, which may not fit into the first-level cache, is loaded once
     for all.
@@ -134,17 +133,28 @@ def matvec(type: str) -> Any:
                 result += get_f32(bias + 4 * (row + stream * apart))
             put_f32(y + 4 * (row + stream * apart), result)
 
+    @inline
+    def multiply_run(total, weights, bias, x, y, row, end, n_columns):
+        apart = (end - row) // STREAMS
+        for each in range(row, row + apart):
+            dots(total, weights, bias, x, y, each, apart, n_columns)
+        for each in range(row + STREAMS * apart, end):
+            dots(total, weights, bias, x, y, each, 0, n_columns)
+
+    return multiply_run
+
+
+def matvec(type: str) -> Any:
+    """A kernel for one row of activations."""
+    multiply_run, size = run_multiplier(type), _LOADS[type][0]
+
     def kernel(thread, n_threads, ticket, weights, bias, x, y, n_rows, n_columns):
-        total = registers_f32(16)  # STREAMS * SUMS
+        total = registers_f32(16)
         step = tiles_at_once(n_rows, n_threads, size * n_columns, RUN)
         row = next_part(ticket) * step
         while row < n_rows:
             end = row + step if row + step < n_rows else n_rows
-            apart = (end - row) // STREAMS
-            for each in range(row, row + apart):
-                dots(total, weights, bias, x, y, each, apart, n_columns)
-            for each in range(row + STREAMS * apart, end):
-                dots(total, weights, bias, x, y, each, 0, n_columns)
+            multiply_run(total, weights, bias, x, y, row, end, n_columns)
             row = next_part(ticket) * step
 
     return kernel

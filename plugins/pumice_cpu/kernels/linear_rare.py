@@ -53,7 +53,7 @@ def matmul(type: str, n_tokens: str) -> Any:
             unpack_tile(rows, table, codes, scales, left, n_blocks, row_bytes, unit_blocks, unit_bytes)
             for first in range(0, n_tokens, width):
                 start = first * n_blocks
-                multiply(total, registers, codes, scales, table, x + 32 * start, x_scales + 16 * start, n_blocks)
+                multiply(total, registers, codes, scales, 0, 0, table, x + 32 * start, x_scales + 16 * start, n_blocks)
                 for t in range(width):
                     if first + t < n_tokens:
                         store_tile(total[t], bias, y + 4 * (first + t) * n_rows, tile, n_rows)

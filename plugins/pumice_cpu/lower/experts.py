@@ -101,8 +101,9 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
     n_rows, n_columns = concrete(weight.shape[1:], 0, 0)
     width = _width(at, x, weight)
     if weight.type in FLOATS:
+        name = FLOATS[weight.type]
         at.add(
-            f"experts.matmul_float:{FLOATS[weight.type]}:{width}",
+            f"experts.matvec_float:{name}" if width == 1 else f"experts.matmul_float:{name}:{width}",
             **order,
             weights=at.hold(np.ascontiguousarray(weight.data)),
             per_row=per_row,
@@ -116,8 +117,9 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
     if can_pack(weight.type, n_columns):
         packed = at.pack(weight)
         activations = _quantized(at, x, packed.format, grouped, per_row, width)
+        name = packed.format.name
         at.add(
-            f"experts.matmul:{packed.format.name}:{width}",
+            f"experts.matvec:{name}" if width == 1 else f"experts.matmul:{name}:{width}",
             **common,
             **activations,
             codes=packed.codes.ctypes.data,

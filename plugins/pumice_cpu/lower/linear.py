@@ -77,11 +77,15 @@ def _linear(at: Lowering, node: Node) -> None:
 def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
     packed, width = at.pack(weight), _width(at, x)
     q = quantized(at, x, packed.format, width)
+    name = packed.format.name
+    kernel, count = f"linear.matmul:{name}:{width}", {"count": at.count(x)}
+    if width == 1:
+        kernel, count = f"linear.matvec:{name}", {}
     at.add_product(
-        f"linear.matmul:{packed.format.name}:{width}",
+        kernel,
         of=x,
         into=y,
-        count=at.count(x),
+        **count,
         codes=packed.codes.ctypes.data,
         scales=packed.scales.ctypes.data,
         table=packed.table.ctypes.data,

@@ -1,4 +1,4 @@
-"""Products with one of several quantized matrices for each row, against the decoded weights, row by row."""
+"""Products with one of several matrices for each row, against the decoded weights, row by row."""
 
 from __future__ import annotations
 
@@ -47,13 +47,15 @@ def run(threads: int, type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: 
 def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray | None) -> None:
     one, two = (run(threads, type, matrices, x, ids) for threads in (1, 2))
     n_used = matrices.shape[0] if ids is None else ids.shape[1]
-    rows = rounded(np.repeat(x[:, None], n_used, axis=1) if x.ndim == 2 else x)
+    rows = np.repeat(x[:, None], n_used, axis=1) if x.ndim == 2 else x
+    rows = rows if type.name in FLOATS else rounded(rows)
     which = np.arange(n_used)[None] if ids is None else ids
     expected = np.einsum("temk,tek->tem", dequantize(matrices, type).astype(np.float64)[which], rows, optimize=True)
     np.testing.assert_allclose(one, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())
     np.testing.assert_array_equal(one, two)
 
 
+FLOATS = ["F32", "F16", "BF16"]
 TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q5_1", "Q8_0", "MXFP4"]
 
 
@@ -62,7 +64,7 @@ TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q5_1", 
 @pytest.mark.parametrize("name", TYPES)
 def test_experts(name: str, own_rows: bool, n_tokens: int) -> None:
     n_matrices, n_used, width = 9, 3, 64
-    matrices = quantize(f32(n_matrices, 50, width), GGMLType[name])
+    matrices = quantize(f32(n_matrices, 130, width), GGMLType[name])
     ids = rng.permuted(np.tile(np.arange(n_matrices, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :n_used].copy()
     ids[ids == 4] = 5  # one is never used, another twice by some tokens
     check(GGMLType[name], matrices, f32(n_tokens, n_used, width) if own_rows else f32(n_tokens, width), ids)
@@ -78,8 +80,17 @@ def test_experts_of_rarer_types(name: str, n_tokens: int) -> None:
     check(type, matrices, f32(n_tokens, width), ids)
 
 
+@pytest.mark.parametrize("n_tokens", [1, 37])
+@pytest.mark.parametrize("own_rows", [False, True])
+@pytest.mark.parametrize("name", FLOATS)
+def test_experts_of_floats(name: str, own_rows: bool, n_tokens: int) -> None:
+    ids = rng.permuted(np.tile(np.arange(5, dtype=np.int32), (n_tokens, 1)), axis=1)[:, :2].copy()
+    matrices = random_rows(rng, name, 5 * 37, 80).reshape(5, 37, -1)
+    check(GGMLType[name], matrices, f32(n_tokens, 2, 80) if own_rows else f32(n_tokens, 80), ids)
+
+
 @pytest.mark.parametrize("n_tokens", [1, 19])
-@pytest.mark.parametrize("name", TYPES)
+@pytest.mark.parametrize("name", [*TYPES, "F16"])
 def test_matrices_by_head(name: str, n_tokens: int) -> None:
     check(GGMLType[name], quantize(f32(4, 33, 96), GGMLType[name]), f32(n_tokens, 4, 96), None)
 

@@ -78,7 +78,8 @@ def check(
 @pytest.mark.parametrize("name", PACKED)
 def test_packed(backends: Any, name: str, n_tokens: int) -> None:
     columns = int(rng.integers(1, 4)) * max(32, block_size(GGMLType[name]))
-    check(backends, name, int(rng.integers(1, 100)), columns, n_tokens, bias=n_tokens > 1)
+    n_rows = int(rng.integers(1, 100)) + (256 if n_tokens == 1 else 0)  # enough for several streams
+    check(backends, name, n_rows, columns, n_tokens, bias=n_tokens > 1)
 
 
 @pytest.mark.parametrize("n_tokens", [1, 5, 20])
