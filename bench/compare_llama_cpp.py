@@ -31,6 +31,8 @@ from tqdm import tqdm
 ENGINES = ("pumice", "llama.cpp")
 SETTLE_SECONDS = 0.3
 """Between turns. Longer than threads of either engine wait actively for more work."""
+FEWEST_TOKENS = 32
+"""Context that every test has. Loading is measured with a short prompt."""
 BUSY_WHEN_IDLE = 0.05
 """Cores that a waiting engine may use before its rival's numbers are in doubt."""
 
@@ -178,7 +180,7 @@ class Comparison:
             "n_gpu_layers": arguments.n_gpu_layers,
             "n_threads": arguments.threads,
             "n_batch": 512,
-            "n_ctx": max([test.depth + test.n_tokens for test in self._tests], default=512),
+            "n_ctx": max([FEWEST_TOKENS, *(test.depth + test.n_tokens for test in self._tests)]),
         }
         self.about: dict[str, str] = {}
 

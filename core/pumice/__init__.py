@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import Completion, Model, load, load_tokenizer
+    from pumice.api import Model, load, load_tokenizer
     from pumice.demo import demo_model_path
     from pumice.errors import (
         BackendError,
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         RequestError,
         TokenizerError,
     )
+    from pumice.stream import Completion
 
     __version__: str
 

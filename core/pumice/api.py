@@ -5,9 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +14,7 @@ from pumice.architecture import Architecture, HParams
 from pumice.backend import KernelTime
 from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
-from pumice.engine import Engine, FinishReason, Request, Runner, Timings
+from pumice.engine import Engine, Request, Runner
 from pumice.engine import Sequence as EngineSequence
 from pumice.engine.backends import backend_line
 from pumice.engine.runner import Sizes, make_limits, trace
@@ -25,6 +23,7 @@ from pumice.errors import ModelError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.registry import Registry, get_registry
 from pumice.sampler import Chain, SamplerContext
+from pumice.stream import Completion, Stream
 from pumice.tokenizers import Tokenizer, from_metadata
 
 if TYPE_CHECKING:
@@ -32,25 +31,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Prompt = str | Sequence[int]
-
-
-@dataclass(frozen=True)
-class Piece:
-    """A part of a stream: ``text`` that became certain with ``token``; the last has a ``finish_reason``, no token."""
-
-    text: str
-    token: int | None
-    finish_reason: FinishReason | None = None
-
-
-@dataclass(frozen=True)
-class Completion:
-    """What came after a prompt. ``tokens`` leaves out the end-of-generation token, ``text`` the stop string."""
-
-    text: str
-    tokens: list[int]
-    finish_reason: FinishReason
-    timings: Timings
 
 
 def load(
@@ -147,6 +127,7 @@ class Model:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """Raises TokenizerError if the file describes none that is known."""
+        self._check_open()
         return from_metadata(self.metadata)
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
@@ -191,27 +172,32 @@ class Model:
 
         Raises RequestError for a prompt that does not fit or a wrong parameter.
         """
-        options = {
-            "max_tokens": max_tokens,
-            "context_shift": context_shift,
-            **sampling,
-        }
-        return self.generate_many([prompt], stop=stop, **options)[0]
+        with self.stream(prompt, max_tokens=max_tokens, stop=stop, context_shift=context_shift, **sampling) as stream:
+            return stream.completion()
 
     def generate_many(
         self, prompts: Sequence[Prompt], *, stop: str | Sequence[str] = (), **options: Any
     ) -> list[Completion]:
         """Complete several prompts in one batch, each as ``generate`` would alone."""
-        streams = [Stream(self, prompt, stop, **options) for prompt in prompts]
+        streams = [self.stream(prompt, stop=stop, **options) for prompt in prompts]
         try:
             return [stream.completion() for stream in streams]
         finally:
             for stream in streams:
                 stream.close()
 
-    def stream(self, prompt: Prompt, *, stop: str | Sequence[str] = (), **options: Any) -> Stream:
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = 128,
+        stop: str | Sequence[str] = (),
+        context_shift: bool = False,
+        **sampling: Any,
+    ) -> Stream:
         """As ``generate``, piece by piece as it comes. Closing the stream, or leaving it, cancels the rest."""
-        return Stream(self, prompt, stop, **options)
+        text = TextStream(self._tokenizer_or_none, [stop] if isinstance(stop, str) else stop)
+        return Stream(self._add(prompt, max_tokens, context_shift, sampling), text, self._step, self._cancel)
 
     # --- measuring it
 
@@ -331,70 +317,6 @@ class Model:
     def _check_open(self) -> None:
         if self._closed:
             raise RequestError("the model is closed")
-
-
-class Stream(Iterator[Piece]):
-    """The pieces of one generation. After the last, ``completion`` has all of it."""
-
-    def __init__(
-        self,
-        model: Model,
-        prompt: Prompt,
-        stop: str | Sequence[str] = (),
-        *,
-        max_tokens: int | None = 128,
-        context_shift: bool = False,
-        **sampling: Any,
-    ) -> None:
-        self._model = model
-        self._sequence = model._add(prompt, max_tokens, context_shift, sampling)
-        self._sequence.on_token = self._take
-        self._text = TextStream(model._tokenizer_or_none, [stop] if isinstance(stop, str) else stop)
-        self._pieces: deque[Piece] = deque()
-        self._written: list[str] = []
-        self._finish_reason: FinishReason | None = None
-
-    def __next__(self) -> Piece:
-        if self._finish_reason:
-            raise StopIteration
-        while not self._pieces and not self._sequence.finish_reason:
-            self._model._step(self._sequence)
-        piece = self._pieces.popleft() if self._pieces else self._end()
-        self._written.append(piece.text)
-        return piece
-
-    def completion(self) -> Completion:
-        """Run to the end, and give everything."""
-        for _ in self:
-            pass
-        assert self._finish_reason is not None
-        text = "".join(self._written)
-        return Completion(text, list(self._sequence.generated), self._finish_reason, self.timings)
-
-    @property
-    def timings(self) -> Timings:
-        return self._sequence.timings
-
-    def close(self) -> None:
-        """Cancel what is not generated yet."""
-        self._model._cancel(self._sequence)
-        self._pieces.clear()
-
-    def _take(self, token: int) -> None:
-        """Called by the engine, so that a stop string ends the sequence in the step that completes it."""
-        self._pieces.append(Piece(self._text.push(token), token))
-        if self._text.stopped:
-            self._sequence.finish_reason = "stop"
-
-    def _end(self) -> Piece:
-        self._finish_reason = self._sequence.finish_reason
-        return Piece(self._text.finish(), None, self._finish_reason)
-
-    def __enter__(self) -> Stream:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _prepare(

@@ -18,6 +18,7 @@ LAYERS = [
     ["config"],
     ["registry"],
     ["engine"],
+    ["stream"],
     ["api"],
     ["__init__"],
     ["cli"],

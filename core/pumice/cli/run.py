@@ -13,7 +13,8 @@ from pumice.cli.options import load_model, load_options, model_argument
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
-    from pumice.api import Model, Stream
+    from pumice.api import Model
+    from pumice.stream import Stream
 
 
 @click.command("run")

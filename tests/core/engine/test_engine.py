@@ -202,6 +202,13 @@ def test_a_closed_model_says_so(path):
             use()
 
 
+def test_a_model_closed_before_its_first_text_says_so(path):
+    model = pumice.load(path, **EXACT)
+    model.close()
+    with pytest.raises(pumice.PumiceError, match="closed"):
+        model.generate("a")
+
+
 def test_a_model_without_tokenizer_takes_ids(tmp_path):
     with pumice.load(tiny_llama(tmp_path / "bare.gguf", tokenizer=False), **EXACT) as model:
         completion = model.generate([1, 2, 3], **GREEDY)
