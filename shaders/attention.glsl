@@ -15,32 +15,29 @@ uint cache_row(uint sequence, uint position, uint head_kv) {
     return cell_row(block, position, head_kv);
 }
 
-vec4 key_quad(uint row, uint head_kv, uint quad) {
+// Where the values of a head begin in a row, in units of so many.
+uint head_start(uint head_kv, uint head_dim, uint width) {
 #ifdef CACHE_QUANTIZED
-    quad += head_kv * k_dim / 4u;
+    return head_kv * head_dim / width;
+#else
+    return 0u;
 #endif
-    return cache_quad(row, quad, k_scale_words);
+}
+
+vec4 key_quad(uint row, uint head_kv, uint quad) {
+    return cache_quad(row, head_start(head_kv, k_dim, 4u) + quad, k_scale_words);
 }
 
 vec4 value_quad(uint row, uint head_kv, uint quad) {
-#ifdef CACHE_QUANTIZED
-    quad += head_kv * v_head_dim / 4u;
-#endif
-    return cache_quad(row, quad, v_scale_words);
+    return cache_quad(row, head_start(head_kv, v_head_dim, 4u) + quad, v_scale_words);
 }
 
 Octet load_key(uint row, uint head_kv, uint octet) {
-#ifdef CACHE_QUANTIZED
-    octet += head_kv * k_dim / 8u;
-#endif
-    return load_octet(row, octet, k_scale_words);
+    return load_octet(row, head_start(head_kv, k_dim, 8u) + octet, k_scale_words);
 }
 
 Octet load_value(uint row, uint head_kv, uint octet) {
-#ifdef CACHE_QUANTIZED
-    octet += head_kv * v_head_dim / 8u;
-#endif
-    return load_octet(row, octet, v_scale_words);
+    return load_octet(row, head_start(head_kv, v_head_dim, 8u) + octet, v_scale_words);
 }
 
 float capped(float score) {
