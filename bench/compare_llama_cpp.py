@@ -31,6 +31,8 @@ from tqdm import tqdm
 ENGINES = ("pumice", "llama.cpp")
 SETTLE_SECONDS = 0.3
 """Between turns. Longer than threads of either engine wait actively for more work."""
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+"""Python may keep compiled modules, as it does for a package that pip installs: loading is measured."""
 FEWEST_TOKENS = 32
 """Context that every test has. Loading is measured with a short prompt."""
 BUSY_WHEN_IDLE = 0.05
@@ -119,6 +121,7 @@ class Engine:
         try:
             self._process = subprocess.Popen(
                 [self.python, str(script), self.name, json.dumps(self.settings)],
+                env=ENVIRONMENT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

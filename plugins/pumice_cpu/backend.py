@@ -119,6 +119,7 @@ class CpuProgram(Program):
         load_kernels([*names, *(pack_kernel(weight) for weight in shared["to_pack"])])
         for weight in shared["to_pack"]:
             pack(pool, weight, packed[weight.name])
+        memory.written()
         self._packed_bytes = sum(packed[w.name].nbytes for w in segment.weights if w.name in packed)
         self._state_bytes = sum(state.nbytes for state in shared["states"].values())
 

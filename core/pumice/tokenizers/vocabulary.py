@@ -39,8 +39,9 @@ class Vocabulary:
         tokens = strings(metadata, "tokens")
         if not tokens:
             raise TokenizerError(f"{PREFIX}tokens is empty: the file has no vocabulary")
-        tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
-        ids = {text: i for i, text in enumerate(tokens)}
+        if "" in tokens:
+            tokens = [text or f"[EMPTY_{i}]" for i, text in enumerate(tokens)]
+        ids = dict(zip(tokens, range(len(tokens)), strict=True))
         if len(ids) != len(tokens):
             first = next(i for i, text in enumerate(tokens) if ids[text] != i)
             raise TokenizerError(f"{PREFIX}tokens: {tokens[first]!r} is both token {first} and {ids[tokens[first]]}")
