@@ -1,6 +1,7 @@
 # Each target sets up what it needs: .venv is made on first use, and again when pyproject.toml changes.
 
 VENV := .venv/bin
+PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile  # of pytest: a file's tests share what they compile
 STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
 
@@ -10,10 +11,10 @@ demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=pa
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
 
 test: $(STAMP)  ## Run every test
-	$(VENV)/python -m pytest -q
+	$(VENV)/python -m pytest -q $(PROCESSES)
 
 test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
-	.venv-kompute/bin/python -m pytest -q -k "not native" tests/plugins/vulkan
+	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k "not native" tests/plugins/vulkan
 
 lint: $(STAMP)  ## Check style and formatting
 	$(VENV)/ruff check .
