@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pumice_cpu.isa import current
-from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to
+from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
 from pumice_cpu.kernels.elementwise import tanh
 from pumice_cpu.kernels.kv_cache import tile_reader
 from pumice_cpu.kv_cache import CHUNK, ROWS
@@ -24,8 +24,6 @@ from pumice_cpu.simd import (
     get_f32,
     get_i32,
     get_i64,
-    interleave_high,
-    interleave_low,
     keep_first,
     load_f32,
     max_lanes,
@@ -50,17 +48,11 @@ def zero():
 
 
 @inline
-def transpose(source, y, registers, spare):
-    """16 vectors to what are their columns, by four perfect shuffles. ``y`` is as ``source``, 64 bytes apart."""
+def transpose_stored(source, y, registers, spare):
+    """16 vectors to what are their columns. ``y`` is as ``source``, 64 bytes apart."""
     for i in range(16):
         registers[i] = load_f32(source + 64 * i)
-    for _ in range(2):
-        for i in range(8):
-            spare[2 * i] = interleave_low(registers[i], registers[i + 8])
-            spare[2 * i + 1] = interleave_high(registers[i], registers[i + 8])
-        for i in range(8):
-            registers[2 * i] = interleave_low(spare[i], spare[i + 8])
-            registers[2 * i + 1] = interleave_high(spare[i], spare[i + 8])
+    transpose(registers, spare)
     for i in range(16):
         store_f32(y + 64 * i, registers[i])
 
@@ -231,7 +223,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
                             v_dim, v_unit, source,
                         )  # fmt: skip
                     for v in range((v_dim + 15) // 16):
-                        transpose(source + 1024 * v, values + 64 * (v * chunk_size + i), registers, spare)
+                        transpose_stored(source + 1024 * v, values + 64 * (v * chunk_size + i), registers, spare)
                 for r0 in range(0, n, at_once):
                     here = n - r0 if n - r0 < at_once else at_once
                     low = get_i64(places + 8 * r0) - chunk  # in the chunk, the first position of these rows

@@ -38,15 +38,19 @@ def store_up_to(place, value, left):
 
 
 @inline
+def shuffle(vectors, result, half):
+    """A perfect shuffle of ``2 * half`` vectors: lanes of the first half of them and of the second in turns."""
+    for i in range(half):
+        result[2 * i] = interleave_low(vectors[i], vectors[i + half])
+        result[2 * i + 1] = interleave_high(vectors[i], vectors[i + half])
+
+
+@inline
 def transpose(rows, spare):
     """Sixteen vectors to their columns: four perfect shuffles. ``spare`` is overwritten."""
     for _ in range(2):
-        for i in range(8):
-            spare[2 * i] = interleave_low(rows[i], rows[i + 8])
-            spare[2 * i + 1] = interleave_high(rows[i], rows[i + 8])
-        for i in range(8):
-            rows[2 * i] = interleave_low(spare[i], spare[i + 8])
-            rows[2 * i + 1] = interleave_high(spare[i], spare[i + 8])
+        shuffle(rows, spare, 8)
+        shuffle(spare, rows, 8)
 
 
 @inline
@@ -54,12 +58,6 @@ def transpose_eight(rows, columns):
     """Eight vectors to their columns, two in each vector of ``columns``: three perfect shuffles. ``rows`` is
     overwritten.
     """
-    for i in range(4):
-        columns[2 * i] = interleave_low(rows[i], rows[i + 4])
-        columns[2 * i + 1] = interleave_high(rows[i], rows[i + 4])
-    for i in range(4):
-        rows[2 * i] = interleave_low(columns[i], columns[i + 4])
-        rows[2 * i + 1] = interleave_high(columns[i], columns[i + 4])
-    for i in range(4):
-        columns[2 * i] = interleave_low(rows[i], rows[i + 4])
-        columns[2 * i + 1] = interleave_high(rows[i], rows[i + 4])
+    shuffle(rows, columns, 4)
+    shuffle(columns, rows, 4)
+    shuffle(rows, columns, 4)

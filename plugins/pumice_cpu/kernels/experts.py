@@ -68,6 +68,17 @@ def group(thread, n_threads, count, ids, order, matrices, starts, places, totals
     put_i64(totals + 8, end)
 
 
+@inline
+def part_of(part, step, n, matrices, starts):
+    """What a part is, of as many as matrices of ``n`` tiles or rows make when ``step`` are taken at once: the matrix,
+    its tiles or rows from and to, and its pairs in the order from and to.
+    """
+    steps = (n + step - 1) // step
+    which, start = part // steps, part % steps * step
+    end = start + step if start + step < n else n
+    return get_i32(matrices + 4 * which), start, end, get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)
+
+
 def pairs_multiplier(format: Format, width: int) -> Any:
     """A function that multiplies one tile by the activations of the pairs ``first`` to ``end`` of the order, ``width``
     at a time; what is computed for a pair goes to its row of y.
@@ -104,11 +115,10 @@ def matvec(format_name: str) -> Any:
         steps = (n_tiles + step - 1) // step
         part = next_part(ticket)
         while part < get_i64(totals) * steps:
-            which, tile = part // steps, part % steps * step
-            end = tile + step if tile + step < n_tiles else n_tiles
-            first_tile = get_i32(matrices + 4 * which) * n_tiles
+            matrix, tile, end, first_pair, end_pair = part_of(part, step, n_tiles, matrices, starts)
+            first_tile = matrix * n_tiles
             its_codes, its_scales = codes + first_tile * n_blocks * code_bytes, scales + first_tile * scale_stride
-            for each in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)):
+            for each in range(first_pair, end_pair):
                 place, pair = each * n_blocks, get_i32(order + 4 * each)
                 multiply_run(
                     total, registers, its_codes, its_scales, table, 0, x + 32 * place, x_scales + 16 * place,
@@ -134,10 +144,7 @@ def matmul(format_name: str, n_tokens: str) -> Any:
         steps = (n_tiles + step - 1) // step
         part = next_part(ticket)
         while part < get_i64(totals) * steps:
-            which, first_tile = part // steps, part % steps * step
-            end_tile = first_tile + step if first_tile + step < n_tiles else n_tiles
-            matrix = get_i32(matrices + 4 * which)
-            first, end = get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)
+            matrix, first_tile, end_tile, first, end = part_of(part, step, n_tiles, matrices, starts)
             for tile in range(first_tile, end_tile):
                 each = matrix * n_tiles + tile
                 tile_codes, tile_scales = codes + each * n_blocks * code_bytes, scales + each * scale_stride
@@ -165,10 +172,9 @@ def matvec_float(type_name: str) -> Any:
         steps = (n_rows + step - 1) // step
         part = next_part(ticket)
         while part < get_i64(totals) * steps:
-            which, row = part // steps, part % steps * step
-            end = row + step if row + step < n_rows else n_rows
-            matrix = weights + size * n_columns * n_rows * get_i32(matrices + 4 * which)
-            for each in range(get_i32(starts + 4 * which), get_i32(starts + 4 * which + 4)):
+            chosen, row, end, first_pair, end_pair = part_of(part, step, n_rows, matrices, starts)
+            matrix = weights + size * n_columns * n_rows * chosen
+            for each in range(first_pair, end_pair):
                 pair = get_i32(order + 4 * each)
                 source, result = x + 4 * n_columns * (pair // per_row), y + 4 * n_rows * pair
                 multiply_run(total, matrix, 0, source, result, row, end, n_columns)
