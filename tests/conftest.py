@@ -1,6 +1,8 @@
 """Fixtures that every test may use."""
 
 import os
+import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -24,6 +26,22 @@ def shared() -> Path:
     if not SHARED.is_dir():
         pytest.skip(f"reference data not found at {SHARED}")
     return SHARED
+
+
+@pytest.fixture(scope="session")
+def llama_cpp() -> Callable[..., str]:
+    """Run a program of llama.cpp and return what it wrote; skips where the program is not on the PATH."""
+
+    def run(program: str, *arguments: object) -> str:
+        path = shutil.which(program)
+        if path is None:
+            pytest.skip(f"llama.cpp's {program} is not on the PATH")
+        done = subprocess.run([path, *map(str, arguments)], capture_output=True, check=False)
+        output = (done.stdout + done.stderr).decode(errors="replace")
+        assert done.returncode == 0, output
+        return output
+
+    return run
 
 
 @pytest.fixture(scope="session")

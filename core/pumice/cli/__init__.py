@@ -7,7 +7,7 @@ import sys
 
 import click
 
-COMMANDS = ["run", "info", "plugins", "devices", "tokenize", "bench"]
+COMMANDS = ["run", "info", "plugins", "devices", "tokenize", "bench", "gguf"]
 INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,6 +17,8 @@ Command = Callable[..., Any]
 
 model_argument = click.argument("model", type=click.Path(), default=lambda: str(demo_model_path()))
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
+
+force_option = click.option("--force", is_flag=True, help="Replace files that are there.")
 
 _LOAD_OPTIONS = [
     click.option("--backend", metavar="NAME", help="Backend to compute on, or auto."),
@@ -66,14 +69,21 @@ def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
 
 def load_model(path: str, options: dict[str, Any]) -> Model:
     """Load a model, with a progress bar where standard error is a terminal."""
-    from tqdm import tqdm
-
     import pumice
 
-    with tqdm(desc="loading", unit="step", leave=False, disable=None) as bar:
+    with show_progress("loading", unit="step") as progress:
+        return pumice.load(path, progress=progress, **options)
+
+
+@contextmanager
+def show_progress(what: str, unit: str = "B") -> Iterator[Callable[[int, int], None]]:
+    """A bar on standard error, where that is a terminal, for what is called with how much is done, and of how much."""
+    from tqdm import tqdm
+
+    with tqdm(desc=what, unit=unit, unit_scale=unit == "B", leave=False, disable=None) as bar:
 
         def progress(done: int, total: int) -> None:
             bar.total = total
             bar.update(done - bar.n)
 
-        return pumice.load(path, progress=progress, **options)
+        yield progress

@@ -1,4 +1,4 @@
-"""The GGUF file format: reading files and turning quantized tensors into numbers.
+"""The GGUF file format: reading and writing files, and turning quantized tensors into numbers.
 
 Names that need the `gguf` package are imported when first used: a file's metadata is readable without it.
 """
@@ -9,17 +9,23 @@ from pumice.gguf.metadata import Metadata
 from pumice.gguf.quants import dequantize, quantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import GGUFTensor
+from pumice.gguf.values import Encoded, encode
+from pumice.gguf.writer import TensorInfo, Writer
 
 if TYPE_CHECKING:
     from pumice.gguf.types import GGMLType, block_size, row_bytes, type_size
 
 __all__ = [
+    "Encoded",
     "GGMLType",
     "GGUFFile",
     "GGUFTensor",
     "Metadata",
+    "TensorInfo",
+    "Writer",
     "block_size",
     "dequantize",
+    "encode",
     "quantize",
     "row_bytes",
     "type_size",

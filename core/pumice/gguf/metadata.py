@@ -6,15 +6,16 @@ Layout from the GGUF specification (ggml, `docs/gguf.md`): key string, 32-bit va
 
 import struct
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from mmap import mmap
-from struct import Struct
 from typing import Any
 
 import numpy as np
 
 from pumice.errors import GGUFError
-from pumice.gguf.cursor import U64, Cursor
+from pumice.gguf.cursor import U32, U64, Cursor
+from pumice.gguf.values import DTYPES, LAYOUTS, Encoded, ValueType
 
 # Bounds on what must be stepped over in Python, far above any real model (a large vocabulary has half a
 # million tokens and merges): a hostile file is rejected at once instead of after minutes and gigabytes.
@@ -25,24 +26,6 @@ MAX_DEPTH = 4  # arrays within arrays
 MAX_KEY_BYTES = (1 << 16) - 1
 
 MIN_ENTRY_BYTES = 8 + 1 + 4 + 1  # length and bytes of the key, type, value
-
-BOOL, STRING, ARRAY = 7, 8, 9
-# NumPy's name and struct's letter of each number type.
-_NUMBERS = {
-    0: ("uint8", "B"),
-    1: ("int8", "b"),
-    2: ("uint16", "H"),
-    3: ("int16", "h"),
-    4: ("uint32", "I"),
-    5: ("int32", "i"),
-    6: ("float32", "f"),
-    BOOL: ("bool", "?"),
-    10: ("uint64", "Q"),
-    11: ("int64", "q"),
-    12: ("float64", "d"),
-}
-_DTYPES = {code: np.dtype(name).newbyteorder("<") for code, (name, _) in _NUMBERS.items()}
-_LAYOUTS = {code: Struct("<" + letter) for code, (_, letter) in _NUMBERS.items()}
 
 
 class StringArray:
@@ -71,8 +54,9 @@ class Metadata(Mapping[str, Any]):
     `.encode("utf-8", "surrogateescape")` gives them back. Arrays of arrays are lists.
     """
 
-    def __init__(self, values: dict[str, Any]) -> None:
+    def __init__(self, values: dict[str, Any], encoded: dict[str, Callable[[], Encoded]] | None = None) -> None:
         self._values = values
+        self._encoded = encoded or {}
 
     def __getitem__(self, key: str) -> Any:
         value = self._values[key]
@@ -89,6 +73,10 @@ class Metadata(Mapping[str, Any]):
     def __contains__(self, key: object) -> bool:  # the inherited one would decode the value
         return key in self._values
 
+    def encoded(self, key: str) -> Encoded:
+        """The value with its type, in the file's own bytes."""
+        return self._encoded[key]()
+
     def __repr__(self) -> str:
         return f"Metadata({len(self)} keys)"
 
@@ -97,6 +85,7 @@ def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
     """Read `n_entries` keys and values. GGUFError if one of them is wrong."""
     reader = _ValueReader(cursor)
     values: dict[str, Any] = {}
+    encoded: dict[str, Callable[[], Encoded]] = {}
     for i in range(n_entries):
         cursor.field = f"metadata entry {i}"
         start = cursor.offset
@@ -104,8 +93,14 @@ def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
         cursor.field = f"metadata key {_shortened(key)}"
         if key in values:
             raise cursor.error("appears twice", start)
+        type_at = cursor.offset
         values[key] = reader.value(cursor.u32("value type"))
-    return Metadata(values)
+        encoded[key] = partial(_encoded, cursor.buffer, type_at, cursor.offset)
+    return Metadata(values, encoded)
+
+
+def _encoded(buffer: mmap, type_at: int, end: int) -> Encoded:
+    return Encoded(ValueType(U32.unpack_from(buffer, type_at)[0]), buffer[type_at + U32.size : end])
 
 
 class _ValueReader:
@@ -118,26 +113,26 @@ class _ValueReader:
 
     def value(self, type: int) -> Any:
         cursor = self.cursor
-        if type == STRING:
+        if type == ValueType.STR:
             return cursor.string("string").decode("utf-8", "replace")
-        if type == ARRAY:
+        if type == ValueType.ARR:
             return self.array(depth=1)
-        if type not in _LAYOUTS:
+        if type not in LAYOUTS:
             raise cursor.error(f"unknown value type {type}", cursor.offset - 4)
-        if type == BOOL:
-            return bool(self.numbers(BOOL, 1)[0])
-        return cursor.scalar(_LAYOUTS[type], "value")
+        if type == ValueType.BOOL:
+            return bool(self.numbers(ValueType.BOOL, 1)[0])
+        return cursor.scalar(LAYOUTS[type], "value")
 
     def array(self, depth: int) -> Any:
         cursor = self.cursor
         start = cursor.offset
         type = cursor.u32("array element type")
-        if type in _DTYPES:
-            return self.numbers(type, cursor.count("array length", _DTYPES[type].itemsize))
-        if type == STRING:
+        if type in DTYPES:
+            return self.numbers(type, cursor.count("array length", DTYPES[type].itemsize))
+        if type == ValueType.STR:
             strings = self.strings(cursor.count("array length", 8))
             return strings if depth == 1 else strings.decode()
-        if type != ARRAY:
+        if type != ValueType.ARR:
             raise cursor.error(f"unknown array element type {type}", start)
         if depth == MAX_DEPTH:
             raise cursor.error(f"arrays nested more than {MAX_DEPTH} deep", start)
@@ -148,9 +143,9 @@ class _ValueReader:
         return [self.array(depth + 1) for _ in range(n)]
 
     def numbers(self, type: int, n: int) -> np.ndarray[Any, Any]:
-        cursor, dtype = self.cursor, _DTYPES[type]
+        cursor, dtype = self.cursor, DTYPES[type]
         start = cursor.skip(n * dtype.itemsize, "array")
-        if type == BOOL and n:
+        if type == ValueType.BOOL and n:
             raw = np.frombuffer(cursor.buffer, np.uint8, n, start)
             if raw.max() > 1:
                 bad = int(np.argmax(raw > 1))

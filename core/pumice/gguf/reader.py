@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 from pumice.errors import GGUFError
 from pumice.gguf.metadata import Metadata
@@ -24,7 +23,7 @@ class GGUFFile:
     path: Path
     version: int
     alignment: int
-    metadata: Mapping[str, Any]
+    metadata: Metadata
     tensors: Mapping[str, GGUFTensor]
     n_bytes: int
 

@@ -11,6 +11,7 @@ from typing import Any
 from pumice.errors import GGUFError
 from pumice.gguf.parser import ParsedFile, parse
 
+SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS = "split.no", "split.count", "split.tensors.count"
 _NAME = re.compile(r"(?P<prefix>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
@@ -20,25 +21,30 @@ def parse_parts(path: Path) -> list[ParsedFile]:
     GGUFError if one is missing or they disagree.
     """
     file = parse(path)
-    count = _number(file, "split.count", default=1)
-    if count == 1:
+    count = _number(file, SPLIT_COUNT, default=1)
+    if count <= 1:  # llama-gguf-split leaves 0 in what it has merged
         return [file]
     paths = _part_paths(file, count)
     parts = [file if part == path else parse(part) for part in paths]
     for index, part in enumerate(parts):
-        _expect(part, "split.no", index)
-        _expect(part, "split.count", count)
+        _expect(part, SPLIT_NO, index)
+        _expect(part, SPLIT_COUNT, count)
     _check_tensors(parts)
     return parts
 
 
+def part_path(path: Path, index: int, count: int) -> Path:
+    """Where part ``index``, from 0, of the model ``name.gguf`` lies."""
+    return path.with_name(f"{path.name.removesuffix('.gguf')}-{index + 1:05}-of-{count:05}.gguf")
+
+
 def _part_paths(file: ParsedFile, count: int) -> list[Path]:
     """All parts' paths, from the name of one of them."""
-    part = _number(file, "split.no") + 1
+    part = _number(file, SPLIT_NO) + 1
     name = _NAME.fullmatch(file.path.name)
     if not name or (int(name["part"]), int(name["count"])) != (part, count):
         raise GGUFError(f"{file.path}: is part {part} of {count}; name it like NAME-{part:05}-of-{count:05}.gguf")
-    paths = [file.path.with_name(f"{name['prefix']}-{i:05}-of-{count:05}.gguf") for i in range(1, count + 1)]
+    paths = [part_path(file.path.with_name(f"{name['prefix']}.gguf"), i, count) for i in range(count)]
     for i, path in enumerate(paths, 1):
         if not path.is_file():
             raise GGUFError(f"{path}: no such file; it is part {i} of {count} of {file.path.name}")
@@ -52,8 +58,8 @@ def _check_tensors(parts: Sequence[ParsedFile]) -> None:
             if name in owner:
                 raise GGUFError(f"{part.path}: tensor {name!r} is also in {owner[name].path.name}")
             owner[name] = part
-    if "split.tensors.count" in parts[0].metadata:
-        _expect(parts[0], "split.tensors.count", len(owner), "the parts together have")
+    if SPLIT_TENSORS in parts[0].metadata:
+        _expect(parts[0], SPLIT_TENSORS, len(owner), "the parts together have")
 
 
 def _expect(part: ParsedFile, key: str, expected: int, because: str = "its name and the other parts say") -> None:
@@ -64,6 +70,6 @@ def _expect(part: ParsedFile, key: str, expected: int, because: str = "its name 
 
 def _number(part: ParsedFile, key: str, default: int | None = None) -> int:
     value: Any = part.metadata.get(key, default)
-    if type(value) is not int or value < 0 or (key == "split.count" and value == 0):
+    if type(value) is not int or value < 0:
         raise GGUFError(f"{part.path}: metadata key {key!r} is {'missing' if value is None else repr(value)}")
     return value

@@ -90,7 +90,6 @@ def test_a_part_that_is_the_first_again(parts: list[Path], copy: Callable[[Path,
         (part(0, 2, "a"), part(1, 3, "b"), "'split.count' is 3 but its name and the other parts say 2"),
         (part(0, 2, "a"), raw.gguf(), "'split.no' is missing"),
         (part(0, 2, "a"), b"GGUF", "version takes 4 bytes"),
-        (part(0, 0, "a"), part(1, 2, "b"), "'split.count' is 0"),
         (part(0, 65535, "a"), part(1, 2, "b"), "is part 1 of 65535; name it like"),
         (raw.gguf([raw.entry("split.count", raw.STRING, raw.string("2"))]), b"", "'split.count' is '2'"),
         (raw.gguf([raw.entry("split.count", raw.U64, pack("<Q", 2**63))]), b"", "'split.no' is missing"),
@@ -107,4 +106,10 @@ def test_parts_that_disagree(tmp_path: Path, first: bytes, second: bytes, messag
 def test_one_part_of_one_needs_no_name(tmp_path: Path) -> None:
     path = tmp_path / "single.gguf"
     path.write_bytes(part(0, 1, "a", total=1))
+    assert list(GGUFFile.open(path).tensors) == ["a"]
+
+
+def test_a_merged_file_that_still_has_the_keys_of_its_first_part(tmp_path: Path) -> None:
+    path = tmp_path / "merged.gguf"
+    path.write_bytes(part(0, 0, "a", total=1))
     assert list(GGUFFile.open(path).tensors) == ["a"]

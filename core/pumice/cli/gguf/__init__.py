@@ -1,0 +1,34 @@
+"""``pumice gguf``: look at GGUF files and change them. Each subcommand is imported when it runs."""
+
+import importlib
+
+import click
+
+MODULES = {
+    "show": "show",
+    "set": "edit",
+    "rename": "edit",
+    "split": "parts",
+    "merge": "parts",
+    "diff": "compare",
+    "check": "compare",
+    "hash": "compare",
+}
+
+
+class Commands(click.Group):
+    """Finds a subcommand under the name ``<name>_command`` in its module."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(MODULES)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in MODULES:
+            return None
+        command: click.Command = getattr(importlib.import_module(f"pumice.cli.gguf.{MODULES[name]}"), f"{name}_command")
+        return command
+
+
+@click.command("gguf", cls=Commands)
+def command() -> None:
+    """Look at GGUF files and change them."""

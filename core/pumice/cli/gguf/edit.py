@@ -1,0 +1,100 @@
+"""``pumice gguf set`` and ``rename``: other metadata, other names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import force_option, show_progress
+
+if TYPE_CHECKING:
+    from pumice.gguf import Encoded, Metadata
+
+out_option = click.option("-o", "--out", type=click.Path(), help="Write a changed copy here instead.")
+
+
+@click.command("set")
+@click.argument("file", type=click.Path())
+@click.argument("assignments", nargs=-1, metavar="[KEY=VALUE]...")
+@click.option(
+    "--from-file", "files", multiple=True, metavar="KEY=PATH", help="Set a string to what a file holds. Repeatable."
+)
+@click.option("--remove", multiple=True, metavar="KEY", help="Remove a key. Repeatable.")
+@out_option
+@force_option
+def set_command(
+    file: str,
+    assignments: tuple[str, ...],
+    files: tuple[str, ...],
+    remove: tuple[str, ...],
+    out: str | None,
+    force: bool,
+) -> None:
+    """Set metadata of FILE.
+
+    A key keeps its type; a new one needs it: KEY=TYPE:VALUE, with types as `pumice gguf show` names them. Values are
+    written as JSON (true, 1e-5, [1, 2]), strings as they are. Tensors are copied only where the change does not fit in
+    place; a failure leaves the file as it was.
+    """
+    from pumice.gguf.edit import edit
+    from pumice.gguf.parser import parse
+
+    if not assignments and not files and not remove:
+        raise click.UsageError("nothing to set: give KEY=VALUE, --from-file or --remove")
+    metadata = parse(Path(file)).metadata
+    values = dict(parse_assignment(item, metadata) for item in assignments)
+    values.update(string_from_file(item) for item in files)
+    with show_progress("copying") as progress:
+        edit(file, out, values=values, removed=remove, force=force, progress=progress)
+
+
+@click.command("rename")
+@click.argument("file", type=click.Path())
+@click.argument("names", nargs=-1, required=True, metavar="OLD=NEW...")
+@click.option("--key", "keys", is_flag=True, help="Rename metadata keys, not tensors.")
+@out_option
+@force_option
+def rename_command(file: str, names: tuple[str, ...], keys: bool, out: str | None, force: bool) -> None:
+    """Rename tensors of FILE, or its keys."""
+    from pumice.gguf.edit import edit
+
+    renamed = dict(divide(item, "OLD=NEW") for item in names)
+    with show_progress("copying") as progress:
+        changes: dict[str, Any] = {"renamed_keys" if keys else "renamed_tensors": renamed}
+        edit(file, out, force=force, progress=progress, **changes)
+
+
+def parse_assignment(item: str, metadata: Metadata) -> tuple[str, Encoded]:
+    """``KEY=VALUE`` or ``KEY=TYPE:VALUE``."""
+    from pumice.gguf.values import parse_value, type_names
+
+    key, text = divide(item, "KEY=VALUE")
+    name, colon, rest = text.partition(":")
+    if colon and name.removesuffix("[]") in type_names():
+        return key, parse_value(rest, name)
+    if key not in metadata:
+        raise click.UsageError(f"{key!r} is a new key: give its type, as in {key}=str:{text}")
+    return key, parse_value(text, metadata.encoded(key).type_name)
+
+
+def string_from_file(item: str) -> tuple[str, Encoded]:
+    """``KEY=PATH``: the file's text."""
+    from pumice.gguf import encode
+
+    key, path = divide(item, "KEY=PATH")
+    try:
+        return key, encode(Path(path).read_bytes().decode())
+    except OSError as error:
+        raise click.ClickException(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{path}: is not UTF-8 at byte {error.start}") from None
+
+
+def divide(item: str, form: str) -> tuple[str, str]:
+    """What is before and after the first ``=``."""
+    before, equals, after = item.partition("=")
+    if not before or not equals:
+        raise click.UsageError(f"expected {form}, not {item!r}")
+    return before, after

@@ -1,0 +1,87 @@
+"""``pumice gguf show``: metadata and tensors."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import json_option
+
+if TYPE_CHECKING:
+    from pumice.gguf import GGUFFile
+
+
+@click.command("show")
+@click.argument("file", type=click.Path())
+@click.argument("key", required=False)
+@click.option("--no-tensors", is_flag=True, help="Leave out the tensors.")
+@json_option
+def show_command(file: str, key: str | None, no_tensors: bool, as_json: bool) -> None:
+    """List metadata and tensors of FILE.
+
+    With KEY, write the whole value of that one.
+    """
+    from pumice.gguf import GGUFFile
+
+    with GGUFFile.open(file) as opened:
+        if key is not None:
+            click.echo(whole_value(opened, key, as_json))
+        elif as_json:
+            click.echo(json.dumps(facts(opened, tensors=not no_tensors), indent=2))
+        else:
+            for line in lines(opened, tensors=not no_tensors):
+                click.echo(printable(line))
+
+
+def whole_value(file: GGUFFile, key: str, as_json: bool) -> str:
+    """A string as it is, anything else as JSON."""
+    from pumice.errors import GGUFError
+
+    if key not in file.metadata:
+        raise GGUFError(f"{file.path}: there is no metadata key {key!r}")
+    value = plain(file.metadata[key])
+    return printable(value) if isinstance(value, str) and not as_json else json.dumps(value)
+
+
+def facts(file: GGUFFile, tensors: bool) -> dict[str, Any]:
+    """All of a file but its data, as JSON can hold it; shapes in GGUF's order."""
+    metadata = {
+        key: {"type": file.metadata.encoded(key).type_name, "value": plain(value)}
+        for key, value in file.metadata.items()
+    }
+    described = [
+        {"name": tensor.name, "type": tensor.type.name, "shape": tensor.shape[::-1], "bytes": tensor.nbytes}
+        for tensor in file.tensors.values()
+    ]
+    return {
+        "path": str(file.path),
+        "gguf_version": file.version,
+        "alignment": file.alignment,
+        "metadata": metadata,
+        **({"tensors": described} if tensors else {}),
+    }
+
+
+def lines(file: GGUFFile, tensors: bool) -> list[str]:
+    """The same for people, long values shortened."""
+    from pumice.gguf.compare import describe_tensor, describe_value
+
+    head = (
+        f"GGUF version {file.version}, {len(file.metadata)} keys, {len(file.tensors)} tensors, {file.n_bytes:,} bytes"
+    )
+    keys = [f"{key} = {describe_value(file, key)}" for key in file.metadata]
+    width = max(map(len, file.tensors), default=0)
+    described = [f"{name:<{width}}  {describe_tensor(tensor)}" for name, tensor in file.tensors.items()]
+    return [head, "", *keys, *(["", *described] if tensors and described else [])]
+
+
+def plain(value: Any) -> Any:
+    """A metadata value as JSON knows them."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def printable(text: str) -> str:
+    """Text that a terminal can show: bytes that were no UTF-8 are escaped."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,144 @@
+"""What differs between two models, what is wrong with one, and its checksums."""
+
+import hashlib
+import uuid
+from collections.abc import Callable, Iterator
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pumice.gguf.quants import CHUNK, dequantize
+from pumice.gguf.reader import GGUFFile
+from pumice.gguf.tensors import GGUFTensor
+
+Progress = Callable[[int, int], None]  # bytes done, bytes in all
+
+# gguf-py's gguf_hash.py: the name space of the UUIDs of models.
+MODEL_NAMESPACE = uuid.UUID("ef001206-dadc-5f6d-a15f-3359e577d4e5")
+
+
+class Difference(NamedTuple):
+    """What one file says and another does not. None: it says nothing."""
+
+    what: str  # "metadata" or "tensor"
+    name: str
+    first: str | None
+    second: str | None
+
+
+def differences(first: GGUFFile, second: GGUFFile, *, data: bool = True) -> Iterator[Difference]:
+    """Metadata that differ in type or value, tensors that differ in type, shape or, if ``data``, in numbers."""
+    for key in dict.fromkeys([*first.metadata, *second.metadata]):
+        a, b = (file.metadata.encoded(key) if key in file.metadata else None for file in (first, second))
+        if a != b:
+            yield Difference("metadata", key, describe_value(first, key), describe_value(second, key))
+    for name in dict.fromkeys([*first.tensors, *second.tensors]):
+        one, other = first.tensors.get(name), second.tensors.get(name)
+        if one is None or other is None or (one.type, one.shape) != (other.type, other.shape):
+            yield Difference("tensor", name, describe_tensor(one), describe_tensor(other))
+        elif data and not _same_bytes(one, other):
+            change = f"differs by up to {_largest_difference(one, other):.6g}"
+            yield Difference("tensor", name, describe_tensor(one), change)
+
+
+def describe_value(file: GGUFFile, key: str, most: int = 60) -> str | None:
+    """Type and value of a metadata key, in about ``most`` characters; None if it is not there."""
+    if key not in file.metadata:
+        return None
+    value = file.metadata[key]
+    name = file.metadata.encoded(key).type_name
+    if name.endswith("[]"):
+        items = ", ".join(str(item) if not isinstance(item, str) else repr(item) for item in value[:6])
+        name, text = f"{name[:-2]}[{len(value)}]", f"[{items}{', ...' if len(value) > 6 else ''}]"
+    else:
+        text = repr(value) if isinstance(value, str) else str(value)
+    return f"{name} {text if len(text) <= most else text[: most - 3] + '...'}"
+
+
+def describe_tensor(tensor: GGUFTensor | None) -> str | None:
+    """Type and shape, in GGUF's order."""
+    return None if tensor is None else f"{tensor.type.name} {' x '.join(map(str, tensor.shape[::-1]))}"
+
+
+def problems(file: GGUFFile, *, data: bool = True, progress: Progress | None = None) -> Iterator[str]:
+    """What is wrong with a file that could be opened, a line each.
+
+    Tables of the tokenizer that do not fit each other or the embeddings, ids of special tokens beyond them and, if
+    ``data``, numbers that are not finite.
+    """
+    if "general.architecture" not in file.metadata and "general.type" not in file.metadata:
+        yield "metadata key 'general.architecture' is missing"
+    yield from _tokenizer_problems(file)
+    done, total = 0, sum(tensor.nbytes for tensor in file.tensors.values())
+    for tensor in file.tensors.values() if data else ():
+        for row, numbers in _numbers(tensor):
+            if not np.isfinite(numbers).all():
+                at, column = np.argwhere(~np.isfinite(numbers))[0]
+                yield f"tensor {tensor.name!r}: row {row + at}, column {column} is {numbers[at, column]}"
+                break
+        tensor.release()
+        done += tensor.nbytes
+        if progress is not None:
+            progress(done, total)
+
+
+def _tokenizer_problems(file: GGUFFile) -> Iterator[str]:
+    metadata: dict[str, Any] = {key: file.metadata[key] for key in file.metadata if key.startswith("tokenizer.ggml.")}
+    if "tokenizer.ggml.tokens" not in metadata:
+        return
+    n_vocab = len(metadata["tokenizer.ggml.tokens"])
+    for key in ("tokenizer.ggml.scores", "tokenizer.ggml.token_type"):
+        if key in metadata and len(metadata[key]) != n_vocab:
+            yield f"metadata key {key!r} has {len(metadata[key])} items for {n_vocab} tokens"
+    for key, value in metadata.items():
+        if key.endswith("_token_id") and not (type(value) is int and 0 <= value < n_vocab):
+            yield f"metadata key {key!r} is {value}, and there are {n_vocab} tokens"
+    embeddings = file.tensors.get("token_embd.weight")
+    if embeddings is not None and embeddings.shape[0] != n_vocab:
+        yield f"tensor 'token_embd.weight' has {embeddings.shape[0]} rows for {n_vocab} tokens"
+
+
+def checksums(
+    file: GGUFFile, algorithms: tuple[str, ...], progress: Progress | None = None
+) -> Iterator[tuple[str, str, str]]:
+    """(algorithm, digest, name) of each tensor's bytes, and, without a name, of all in file order.
+
+    Algorithms are those of hashlib, and ``uuid``: of the whole only, as gguf-hash of the gguf package makes it.
+    """
+    hashes = [name for name in algorithms if name != "uuid"]
+    whole = {name: hashlib.new(name) for name in hashes}
+    identity = hashlib.sha1(MODEL_NAMESPACE.bytes)
+    done, total = 0, sum(tensor.nbytes for tensor in file.tensors.values())
+    for tensor in file.tensors.values():
+        data = tensor.data.reshape(-1).data
+        for name in hashes:
+            yield name, hashlib.new(name, data).hexdigest(), tensor.name
+            whole[name].update(data)
+        if "uuid" in algorithms:
+            identity.update(data)
+        done += tensor.nbytes
+        tensor.release()
+        if progress is not None:
+            progress(done, total)
+    for name in hashes:
+        yield name, whole[name].hexdigest(), ""
+    if "uuid" in algorithms:
+        yield "uuid", str(uuid.UUID(bytes=identity.digest()[:16], version=5)), ""
+
+
+def _numbers(tensor: GGUFTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """Some rows at a time, decoded: the number of the first, and float32 [rows, columns]."""
+    rows = tensor.data.reshape(prod(tensor.shape[:-1]), -1)
+    step = max(1, 8 * CHUNK // tensor.shape[-1])
+    for start in range(0, len(rows), step):
+        yield start, dequantize(rows[start : start + step], tensor.type)
+
+
+def _same_bytes(a: GGUFTensor, b: GGUFTensor) -> bool:
+    return np.array_equal(a.data, b.data)
+
+
+def _largest_difference(a: GGUFTensor, b: GGUFTensor) -> float:
+    with np.errstate(all="ignore"):
+        return max(float(np.abs(x - y).max()) for (_, x), (_, y) in zip(_numbers(a), _numbers(b), strict=True))

@@ -1,0 +1,152 @@
+"""Metadata values as bytes: GGUF's types, their names, and how a value is written.
+
+Numbering and layout are the GGUF specification's (ggml, `docs/gguf.md`); names are those that llama.cpp prints.
+"""
+
+import json
+from enum import IntEnum
+from struct import Struct, pack
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pumice.errors import GGUFError
+
+
+class ValueType(IntEnum):
+    """The type of a metadata value."""
+
+    U8 = 0
+    I8 = 1
+    U16 = 2
+    I16 = 3
+    U32 = 4
+    I32 = 5
+    F32 = 6
+    BOOL = 7
+    STR = 8
+    ARR = 9
+    U64 = 10
+    I64 = 11
+    F64 = 12
+
+
+_LETTERS = dict(zip(ValueType, "BbHhIif?__Qqd", strict=True))  # of struct
+LAYOUTS: dict[int, Struct] = {type: Struct("<" + letter) for type, letter in _LETTERS.items() if letter != "_"}
+DTYPES: dict[int, np.dtype[Any]] = {type: np.dtype("<" + letter) for type, letter in _LETTERS.items() if letter != "_"}
+
+
+class Encoded(NamedTuple):
+    """A value as a file has it: its type, and the bytes that follow the type."""
+
+    type: ValueType
+    data: bytes
+
+    @property
+    def type_name(self) -> str:
+        """``u32``, or for an array ``u32[]``."""
+        if self.type is not ValueType.ARR:
+            return self.type.name.lower()
+        return ValueType(int.from_bytes(self.data[:4], "little")).name.lower() + "[]"
+
+
+def encode(value: Any, type_name: str | None = None) -> Encoded:
+    """A Python value, or an array of NumPy, as a metadata value.
+
+    Without a type name, integers become u32, or i32, u64, i64 where they do not fit, and floats f32; arrays of
+    NumPy keep their type. GGUFError if the value does not fit the type.
+    """
+    if isinstance(value, Encoded):
+        return value
+    name = type_name or _type_name(value)
+    item = name.removesuffix("[]")
+    if item.upper() not in ValueType.__members__:
+        raise GGUFError(f"unknown metadata type {name!r}; types are {', '.join(type_names())}, and [] after one")
+    type = ValueType[item.upper()]
+    try:
+        if type is ValueType.ARR:
+            return Encoded(type, _arrays(value))
+        return Encoded(ValueType.ARR, _array(value, type)) if name != item else Encoded(type, _scalar(value, type))
+    except (ValueError, TypeError, OverflowError):
+        raise GGUFError(f"{_shortened(value)} is not a value of type {name}") from None
+
+
+def parse_value(text: str, type_name: str) -> Encoded:
+    """A value as a user types it: strings as they are, the rest as JSON (``true``, ``1e-5``, ``[1, 2]``)."""
+    if type_name == "str":
+        return encode(text, type_name)
+    try:
+        return encode(json.loads(text), type_name)
+    except json.JSONDecodeError:
+        raise GGUFError(f"{_shortened(text)} is not a value of type {type_name}") from None
+
+
+def type_names() -> list[str]:
+    """What a single value can be."""
+    return [type.name.lower() for type in ValueType if type is not ValueType.ARR]
+
+
+def _type_name(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        for number, dtype in DTYPES.items():
+            if value.dtype == dtype:
+                return ValueType(number).name.lower() + "[]"
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, list | tuple):
+        if not value:
+            raise GGUFError("the type of an empty array must be given")
+        return _integers(value) + "[]" if all(type(item) is int for item in value) else _type_name(value[0]) + "[]"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return _integers([value])
+    if isinstance(value, float):
+        return "f32"
+    if isinstance(value, str | bytes):
+        return "str"
+    raise GGUFError(f"metadata cannot hold a value of type {type(value).__name__}")
+
+
+def _integers(values: list[int] | tuple[int, ...]) -> str:
+    low, high = min(values), max(values)
+    if low >= 0:
+        return "u32" if high < 1 << 32 else "u64"
+    return "i32" if low >= -(1 << 31) and high < 1 << 31 else "i64"
+
+
+def _scalar(value: Any, type: ValueType) -> bytes:
+    if type is ValueType.STR:
+        raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
+        return pack("<Q", len(raw)) + raw
+    if isinstance(value, np.generic):
+        value = value.item()
+    is_number = isinstance(value, int if DTYPES[type].kind in "iu" else int | float) and not isinstance(value, bool)
+    if not (isinstance(value, bool) if type is ValueType.BOOL else is_number):
+        raise TypeError
+    try:
+        return LAYOUTS[type].pack(value)
+    except Exception:  # struct.error is not a ValueError
+        raise ValueError from None
+
+
+def _array(value: Any, type: ValueType) -> bytes:
+    if isinstance(value, np.ndarray) and value.dtype == DTYPES.get(type):
+        items = value.tobytes()
+    elif isinstance(value, list | tuple | np.ndarray):
+        items = b"".join(_scalar(item, type) for item in value)
+    else:
+        raise TypeError
+    return pack("<IQ", type, len(value)) + items
+
+
+def _arrays(values: Any) -> bytes:
+    encoded = [encode(value) for value in values]
+    if any(item.type is not ValueType.ARR for item in encoded):
+        raise TypeError
+    return pack("<IQ", ValueType.ARR, len(encoded)) + b"".join(item.data for item in encoded)
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,95 @@
+"""Editing files in place and by a copy."""
+
+import os
+
+import gguf
+import pytest
+
+from gguf_files import tiny_llama
+from pumice.errors import GGUFError
+from pumice.gguf import GGUFFile, encode
+from pumice.gguf.edit import edit
+
+
+@pytest.fixture
+def model(tmp_path):
+    return tiny_llama(tmp_path / "model.gguf")
+
+
+def tensor_bytes(path):
+    return {tensor.name: tensor.data.tobytes() for tensor in GGUFFile.open(path).tensors.values()}
+
+
+def test_a_number_is_changed_in_place(model):
+    before, inode = tensor_bytes(model), model.stat().st_ino
+    assert not edit(model, values={"llama.context_length": encode(512)})
+    assert model.stat().st_ino == inode
+    assert gguf.GGUFReader(model).fields["llama.context_length"].contents() == 512
+    assert tensor_bytes(model) == before
+
+
+def test_what_does_not_fit_in_place_makes_a_new_file(model):
+    before, inode = tensor_bytes(model), model.stat().st_ino
+    assert edit(model, values={"general.name": encode("a name" * 20)}, removed=["llama.rope.dimension_count"])
+    assert model.stat().st_ino != inode
+    fields = gguf.GGUFReader(model).fields
+    assert fields["general.name"].contents() == "a name" * 20
+    assert "llama.rope.dimension_count" not in fields
+    assert tensor_bytes(model) == before
+
+
+def test_a_change_over_two_sectors_is_not_made_in_place(model):
+    raw = model.read_bytes()
+    scores = GGUFFile.open(model).metadata["tokenizer.ggml.scores"].copy()
+    scores[:] = -1  # 1,200 bytes
+    assert edit(model, values={"tokenizer.ggml.scores": encode(scores)})
+    assert len(model.read_bytes()) == len(raw)
+
+
+def test_tensors_that_lie_apart_are_not_moved_in_place(tmp_path):
+    """Offsets in the header are those of a file without gaps; with gaps it must be copied."""
+    import gguf_bytes as raw
+
+    infos = [raw.tensor("a", [4], offset=0), raw.tensor("b", [4], offset=64)]
+    data = bytes(range(64)) + bytes(range(64, 96))
+    path = tmp_path / "m.gguf"
+    path.write_bytes(raw.gguf([raw.entry("k", raw.U8, b"\1")], infos, data))
+    before = tensor_bytes(path)
+    assert edit(path, values={"k": encode(2, "u8")})
+    assert tensor_bytes(path) == before
+    assert GGUFFile.open(path).metadata["k"] == 2
+
+
+def test_keys_keep_their_places_and_new_ones_come_last(model, tmp_path):
+    keys = list(GGUFFile.open(model).metadata)
+    out = tmp_path / "out.gguf"
+    raw = model.read_bytes()
+    values = {"general.architecture": encode("other"), "new": encode(1)}
+    assert edit(model, out, values=values, renamed_keys={keys[1]: "renamed"})
+    assert list(GGUFFile.open(out).metadata) == [keys[0], "renamed", *keys[2:], "new"]
+    assert model.read_bytes() == raw
+
+
+def test_renamed_tensors(model):
+    before = tensor_bytes(model)
+    edit(model, renamed_tensors={"output.weight": "a", "token_embd.weight": "output.weight"})
+    names = {"output.weight": "a", "token_embd.weight": "output.weight"}
+    assert tensor_bytes(model) == {names.get(name, name): data for name, data in before.items()}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"removed": ["nothing"]}, "there is no metadata key 'nothing'"),
+        ({"renamed_keys": {"nothing": "x"}}, "there is no metadata key 'nothing'"),
+        ({"renamed_tensors": {"nothing": "x"}}, "there is no tensor 'nothing'"),
+        ({"renamed_tensors": {"output.weight": "output_norm.weight"}}, "two of them would be the tensor"),
+        ({"renamed_tensors": {"output.weight": "x" * 64}}, "has 64 bytes"),
+    ],
+)
+def test_what_cannot_be_changed_leaves_the_file_as_it_was(model, changes, message):
+    raw = model.read_bytes()
+    with pytest.raises(GGUFError, match=message):
+        edit(model, **changes)
+    assert model.read_bytes() == raw
+    assert os.listdir(model.parent) == [model.name]

@@ -1,0 +1,207 @@
+"""Files that Pumice writes, read by the gguf package and compared with the files of others."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import gguf
+import numpy as np
+import pytest
+
+from gguf_files import tiny_llama
+from pumice.errors import GGUFError
+from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
+from pumice.gguf.copy import copy_tensors, encoded_metadata
+
+VALUES = {
+    "general.architecture": "llama",
+    "a.bool": True,
+    "a.small": 5,
+    "a.negative": -5,
+    "a.large": 1 << 40,
+    "a.float": 0.5,
+    "a.text": "héllo",
+    "a.texts": ["a", "", "c"],
+    "a.numbers": [1, 2, 3],
+    "a.array": np.array([1.5, 2.5]),
+    "a.bytes": np.array([-1, 1], np.int8),
+}
+
+
+def copy(path: Path, out: Path, **options: object) -> Writer:
+    with GGUFFile.open(path) as file:
+        tensors = list(file.tensors.values())
+        with Writer(out, encoded_metadata(file.metadata), tensors, version=file.version, **options) as writer:
+            copy_tensors(writer, tensors)
+    return writer
+
+
+@pytest.mark.parametrize("folder", ["archs", "vocabs", "models"])
+def test_copies_of_reference_files_are_the_same_bytes(shared, tmp_path, folder):
+    for path in sorted((shared / folder).glob("*.gguf")):
+        out = tmp_path / path.name
+        assert copy(path, out).n_bytes == path.stat().st_size
+        assert out.read_bytes() == path.read_bytes(), path
+        out.unlink()
+
+
+def test_a_copy_is_the_same_bytes_as_the_gguf_packages_file(tmp_path):
+    path = tiny_llama(tmp_path / "model.gguf")
+    copy(path, tmp_path / "copy.gguf")
+    assert (tmp_path / "copy.gguf").read_bytes() == path.read_bytes()
+
+
+def test_the_gguf_package_reads_values_and_tensors(tmp_path):
+    weights = np.arange(64, dtype=np.float32).reshape(2, 32)
+    infos = [TensorInfo("a", GGMLType.F32, (2, 32)), TensorInfo("b", GGMLType.F16, (5,))]
+    with Writer(tmp_path / "model.gguf", VALUES, infos) as writer:
+        writer.write(weights[:1])
+        writer.write(weights[1:].tobytes())
+        writer.write(np.ones(5, np.float16))
+    reader = gguf.GGUFReader(tmp_path / "model.gguf")
+    for key, value in VALUES.items():
+        contents = reader.fields[key].contents()
+        assert np.array_equal(contents, value) if isinstance(value, np.ndarray) else contents == value
+    types = {key: reader.fields[key].types[-1].name for key in VALUES}
+    assert types["a.small"] == "UINT32"
+    assert types["a.negative"] == "INT32"
+    assert types["a.large"] == "UINT64"
+    assert types["a.float"] == "FLOAT32"
+    assert types["a.array"] == "FLOAT64"
+    assert np.array_equal(reader.tensors[0].data, weights)
+    assert [tensor.name for tensor in reader.tensors] == ["a", "b"]
+
+
+@pytest.mark.parametrize("alignment", [8, 64, 4096])
+def test_alignment(tmp_path, alignment):
+    infos = [TensorInfo(name, GGMLType.F32, (3,)) for name in "ab"]
+    with Writer(tmp_path / "m.gguf", {"general.alignment": alignment}, infos) as writer:
+        for i in range(2):
+            writer.write(np.full(3, i, np.float32))
+    with GGUFFile.open(tmp_path / "m.gguf") as file:
+        assert [tensor.offset % alignment for tensor in file.tensors.values()] == [0, 0]
+        assert file.tensors["b"].dequantize().tolist() == [1, 1, 1]
+        assert writer.offsets == [tensor.offset for tensor in file.tensors.values()]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "infos", "message"),
+    [
+        ({"k": object()}, [], "cannot hold a value of type object"),
+        ({"k": []}, [], "type of an empty array"),
+        ({"": 1}, [], "a metadata key has 0 bytes"),
+        ({"general.alignment": 24}, [], "not a power of two"),
+        ({"general.alignment": 0}, [], "not a power of two"),
+        ({}, [TensorInfo("x" * 64, GGMLType.F32, (1,))], "64 bytes, not 1 to 63"),
+        ({}, [TensorInfo("x", GGMLType.F32, (1,))] * 2, "two tensors are named 'x'"),
+        ({}, [TensorInfo("x", GGMLType.F32, (1, 0))], "does not fit"),
+        ({}, [TensorInfo("x", GGMLType.Q8_0, (31,))], "'x'.*31 is not a whole number of Q8_0 blocks"),
+    ],
+)
+def test_bad_arguments_are_refused_before_anything_is_written(tmp_path, metadata, infos, message):
+    with pytest.raises(GGUFError, match=message):
+        Writer(tmp_path / "m.gguf", metadata, infos)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "name"),
+    [(-1, "u8"), (256, "u8"), (True, "u8"), (1, "bool"), (1.5, "i32"), ("1", "i32"), ([1, "a"], "u32[]"), (1, "u32[]")],
+)
+def test_values_that_do_not_fit_their_type(value, name):
+    with pytest.raises(GGUFError, match="is not a value of type"):
+        encode(value, name)
+
+
+def test_an_unknown_type():
+    with pytest.raises(GGUFError, match="unknown metadata type 'u128'"):
+        encode(1, "u128")
+
+
+def test_a_file_that_is_there_stays_unless_forced(tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_text("mine")
+    with pytest.raises(GGUFError, match="exists already"), Writer(path, {}, []):
+        pass
+    assert path.read_text() == "mine"
+    path.chmod(0o600)
+    with Writer(path, {}, [], force=True):
+        pass
+    assert GGUFFile.open(path).tensors == {}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_file_that_came_meanwhile_stays(tmp_path):
+    path = tmp_path / "m.gguf"
+    with pytest.raises(GGUFError, match="exists already"), Writer(path, {}, []):
+        path.write_text("mine")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+    assert path.read_text() == "mine"
+
+
+def test_through_a_link(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "store" / "m").write_text("old")
+    (tmp_path / "m.gguf").symlink_to("store/m")
+    with Writer(tmp_path / "m.gguf", {}, [], force=True):
+        pass
+    assert (tmp_path / "m.gguf").is_symlink()
+    assert (tmp_path / "store" / "m").read_bytes()[:4] == b"GGUF"
+
+
+def test_an_error_in_between_leaves_nothing(tmp_path):
+    path = tmp_path / "m.gguf"
+    path.write_text("mine")
+    infos = [TensorInfo("x", GGMLType.F32, (4,))]
+    with pytest.raises(ZeroDivisionError), Writer(path, {}, infos, force=True) as writer:
+        writer.write(np.zeros(4 // 0, np.float32))
+    with (
+        pytest.raises(ValueError, match="12 bytes of tensor 'x' are missing"),
+        Writer(path, {}, infos, force=True) as w,
+    ):
+        w.write(np.zeros(1, np.float32))
+    with pytest.raises(ValueError, match="where 16 are expected"), Writer(path, {}, infos, force=True) as writer:
+        writer.write(np.zeros(5, np.float32))
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="there is no SIGKILL")
+def test_a_killed_process_leaves_nothing_under_the_name(tmp_path):
+    path = tmp_path / "m.gguf"
+    code = f"""
+import os, signal
+from pumice.gguf import *
+with Writer({str(path)!r}, {{}}, [TensorInfo("x", GGMLType.F32, (1 << 20,))]) as writer:
+    writer.write(bytes(1 << 21))
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -signal.SIGKILL
+    assert not path.exists()
+
+
+def test_a_full_disk_is_known_beforehand(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=100))
+    with (
+        pytest.raises(GGUFError, match="are to be written but 100 are free"),
+        Writer(tmp_path / "m.gguf", {}, [TensorInfo("x", GGMLType.F32, (400,))]),
+    ):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("place", ["no/such/m.gguf", "folder"])
+def test_places_that_cannot_be(tmp_path, place):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(GGUFError, match=r"there is no folder|is not a regular file"), Writer(tmp_path / place, {}, []):
+        pass
+
+
+@pytest.mark.skipif(sys.platform == "win32" or os.geteuid() == 0, reason="everything can be written to")
+def test_a_folder_that_cannot_be_written_to(tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(GGUFError, match="cannot be written"), Writer(tmp_path / "m.gguf", {}, []):
+        pass
