@@ -7,7 +7,7 @@ uvec2 paired(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xz)), packFloat2x16(
 #if DENSE
 
 uvec4 octet(Block block) {
-#if FORMAT == f16
+#ifdef FORMAT_F16
     const uvec4 w = block.words;
     return uvec4(w.x & 0xFFFFu | w.y << 16, w.x >> 16 | w.y & 0xFFFF0000u,
                  w.z & 0xFFFFu | w.w << 16, w.z >> 16 | w.w & 0xFFFF0000u);
@@ -20,9 +20,8 @@ uvec4 octet(Block block) {
 
 // What is subtracted from codes: with it, also those that are numbers above a minimum lie around zero, where float16 is
 // most precise. Signed codes are made unsigned first.
-#define HAS_MINIMUM (SCALES == PAIRS || (SCALES == SUPER && !SIGNED_BYTES))
-#define SIGNED_CODES (TABLE || LOW_BITS == 8)
-#define ZERO (SIGNED_CODES ? 128 : HAS_MINIMUM ? 1 << (LOW_BITS + HIGH_BITS - 1) : OFFSET)
+#define SIGNED_CODES (TABLE != 0 || LOW_BITS == 8)
+#define ZERO (SIGNED_CODES ? 128 : HAS_MINIMUM != 0 ? 1 << (LOW_BITS + HIGH_BITS - 1) : OFFSET)
 
 // Octets 2h and 2h + 1 of a block, one half of it. A byte c in the low bits of float16 1024 makes it 1024 + c.
 void octets(Block block, uint number, uint h, out uvec4 both[2]) {
@@ -32,7 +31,7 @@ void octets(Block block, uint number, uint h, out uvec4 both[2]) {
         uint codes = code_words(block, i)[h] ^ (SIGNED_CODES ? 0x80808080u : 0u);
         [[unroll]] for (uint odd = 0; odd < 2; odd++) {
             f16vec2 pair = as_pair(codes >> (8 * odd) & 0x00FF00FFu | 0x64006400u) - f16vec2(1024 + ZERO);
-            pair = HAS_MINIMUM ? fma(pair, factor, centre) : pair * factor;
+            pair = HAS_MINIMUM != 0 ? fma(pair, factor, centre) : pair * factor;
             both[i / 2][i % 2 * 2 + odd] = packFloat2x16(pair);
         }
     }

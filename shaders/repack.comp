@@ -13,39 +13,7 @@ layout(push_constant) uniform Push {
     uint n_source;       // blocks
 };
 
-#if SCALES == SUPER
-#define FILE_BLOCKS 8  // blocks of 32 columns in one of the file
-#else
-#define FILE_BLOCKS 1
-#endif
-
-#if FORMAT == q4_0 || FORMAT == iq4_nl
-#define FILE_BYTES 18
-#elif FORMAT == q4_1
-#define FILE_BYTES 20
-#elif FORMAT == q5_0
-#define FILE_BYTES 22
-#elif FORMAT == q5_1
-#define FILE_BYTES 24
-#elif FORMAT == q8_0
-#define FILE_BYTES 34
-#elif FORMAT == q2_k
-#define FILE_BYTES 84
-#elif FORMAT == q3_k
-#define FILE_BYTES 110
-#elif FORMAT == q4_k
-#define FILE_BYTES 144
-#elif FORMAT == q5_k
-#define FILE_BYTES 176
-#elif FORMAT == q6_k
-#define FILE_BYTES 210
-#elif FORMAT == iq4_xs
-#define FILE_BYTES 136
-#elif FORMAT == mxfp4
-#define FILE_BYTES 17
-#endif
-
-uint base;  // bytes from the beginning of the source to the file's block
+uint base;  // bytes from the beginning of the source to the file's block, FILE_BLOCKS of 32 columns in FILE_BYTES
 
 uint byte_at(uint i) { uint at = base + i; return source[source_offset + at / 4u] >> (8u * (at & 3u)) & 255u; }
 uint half_at(uint i) { return byte_at(i) | byte_at(i + 1u) << 8; }
@@ -54,30 +22,32 @@ uint nibble(uint byte_, uint high) { return high == 0u ? byte_ & 15u : byte_ >> 
 // Code of a column in block b of the file's block.
 uint code_at(uint b, uint column) {
     uint half_ = b / 4u, j = b & 3u;  // of the types with 256 columns
-#if FORMAT == q4_0 || FORMAT == iq4_nl
+#if defined(FORMAT_Q4_0) || defined(FORMAT_IQ4_NL)
     return nibble(byte_at(2u + (column & 15u)), column / 16u);
-#elif FORMAT == q4_1
+#elif defined(FORMAT_Q4_1)
     return nibble(byte_at(4u + (column & 15u)), column / 16u);
-#elif FORMAT == mxfp4
+#elif defined(FORMAT_MXFP4)
     return nibble(byte_at(1u + (column & 15u)), column / 16u);
-#elif FORMAT == q5_0
+#elif defined(FORMAT_Q5_0)
     return nibble(byte_at(6u + (column & 15u)), column / 16u) | (byte_at(2u + column / 8u) >> (column & 7u) & 1u) << 4;
-#elif FORMAT == q5_1
+#elif defined(FORMAT_Q5_1)
     return nibble(byte_at(8u + (column & 15u)), column / 16u) | (byte_at(4u + column / 8u) >> (column & 7u) & 1u) << 4;
-#elif FORMAT == q8_0
+#elif defined(FORMAT_Q8_0)
     return byte_at(2u + column);
-#elif FORMAT == q2_k
+#elif defined(FORMAT_Q2_0)
+    return byte_at(2u + 8u * b + column / 4u) >> (2u * (column & 3u)) & 3u;
+#elif defined(FORMAT_Q2_K)
     return byte_at(16u + 32u * half_ + column) >> (2u * j) & 3u;
-#elif FORMAT == q3_k
+#elif defined(FORMAT_Q3_K)
     return (byte_at(32u + 32u * half_ + column) >> (2u * j) & 3u) | (byte_at(column) >> b & 1u) << 2;
-#elif FORMAT == q4_k
+#elif defined(FORMAT_Q4_K)
     return nibble(byte_at(16u + 32u * (b / 2u) + column), b & 1u);
-#elif FORMAT == q5_k
+#elif defined(FORMAT_Q5_K)
     return nibble(byte_at(48u + 32u * (b / 2u) + column), b & 1u) | (byte_at(16u + column) >> b & 1u) << 4;
-#elif FORMAT == q6_k
+#elif defined(FORMAT_Q6_K)
     return nibble(byte_at(64u * half_ + 32u * (j & 1u) + column), j / 2u)
          | (byte_at(128u + 32u * half_ + column) >> (2u * j) & 3u) << 4;
-#elif FORMAT == iq4_xs
+#elif defined(FORMAT_IQ4_XS)
     return nibble(byte_at(8u + 16u * b + (column & 15u)), column / 16u);
 #endif
 }
@@ -85,9 +55,9 @@ uint code_at(uint b, uint column) {
 #if SCALES == SUPER
 // Two bytes of scales.
 uint scale_at(uint b) {
-#if FORMAT == q2_k
+#if defined(FORMAT_Q2_K)
     return half_at(2u * b);
-#elif FORMAT == q3_k
+#elif defined(FORMAT_Q3_K)
     uint word = 0u;
     for (uint h = 0u; h < 2u; h++) {
         uint i = 2u * b + h;
@@ -95,11 +65,11 @@ uint scale_at(uint b) {
         word |= ((value - 32u) & 255u) << (8u * h);
     }
     return word;
-#elif FORMAT == q4_k || FORMAT == q5_k
+#elif defined(FORMAT_Q4_K) || defined(FORMAT_Q5_K)
     if (b < 4u) return (byte_at(4u + b) & 63u) | (byte_at(8u + b) & 63u) << 8;
     uint scale = (byte_at(8u + b) & 15u) | byte_at(b) >> 6 << 4;
     return scale | (byte_at(8u + b) >> 4 | byte_at(4u + b) >> 6 << 4) << 8;
-#elif FORMAT == q6_k
+#elif defined(FORMAT_Q6_K)
     return half_at(192u + 2u * b);
 #else
     uint value = nibble(byte_at(4u + b / 2u), b & 1u) | (half_at(2u) >> (2u * b) & 3u) << 4;
@@ -108,13 +78,13 @@ uint scale_at(uint b) {
 }
 
 uint super_at() {
-#if FORMAT == q2_k
+#if defined(FORMAT_Q2_K)
     return half_at(80u) | half_at(82u) << 16;
-#elif FORMAT == q3_k
+#elif defined(FORMAT_Q3_K)
     return half_at(108u);
-#elif FORMAT == q6_k
+#elif defined(FORMAT_Q6_K)
     return half_at(208u);
-#elif FORMAT == iq4_xs
+#elif defined(FORMAT_IQ4_XS)
     return half_at(0u);
 #else
     return half_at(0u) | half_at(2u) << 16;

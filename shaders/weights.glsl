@@ -9,15 +9,14 @@ layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights4 { uvec4 wei
 
 // Four columns of float32, or eight of 16 bits.
 struct Block { uvec4 words; };
-#define BLOCK_COLUMNS (FORMAT == f32 ? 4u : 8u)
 
 Block load_block(Planes at, uint number) { return Block(weights4[at.low / 4u + number]); }
 void begin_format() {}
 
 vec4 numbers(Block block, uint number, uint i) {
-#if FORMAT == f32
+#ifdef FORMAT_F32
     return uintBitsToFloat(block.words);
-#elif FORMAT == f16
+#elif defined(FORMAT_F16)
     return vec4(unpackHalf2x16(block.words[2u * i]), unpackHalf2x16(block.words[2u * i + 1u]));
 #else
     uvec2 pairs = uvec2(block.words[2u * i], block.words[2u * i + 1u]);
@@ -26,8 +25,6 @@ vec4 numbers(Block block, uint number, uint i) {
 }
 
 #else
-
-#define BLOCK_COLUMNS 32u
 
 // As loaded: nothing here waits for memory.
 struct Block {
@@ -79,15 +76,11 @@ Block load_block(Planes at, uint number) {
 // For each byte of two codes what they stand for, in the lowest and in the third byte.
 shared uint code_pairs[256];
 
-#if FORMAT == mxfp4
-const int VALUES[16] = int[](0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12);  // twice the numbers
-#else
-const int VALUES[16] = int[](-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113);
-#endif
+const int TABLE_VALUES[16] = int[](VALUES);
 
 void begin_format() {
     for (uint i = gl_LocalInvocationIndex; i < 256u; i += gl_WorkGroupSize.x * gl_WorkGroupSize.y)
-        code_pairs[i] = uint(VALUES[i & 15u] & 255) | uint(VALUES[i >> 4] & 255) << 16;
+        code_pairs[i] = uint(TABLE_VALUES[i & 15u] & 255) | uint(TABLE_VALUES[i >> 4] & 255) << 16;
     barrier();
 }
 #else
@@ -133,10 +126,10 @@ vec2 block_scale(Block block, uint number, uint half_) {
     return vec2(uintBitsToFloat(word << 16), 0.0);
 #else
     vec2 d = unpackHalf2x16(block.super);
-#if SIGNED_BYTES
-    float scale = d.x * float(bitfieldExtract(int(word), SPLIT ? 8 * int(half_) : 0, 8));
+#if !HAS_MINIMUM
+    float scale = d.x * float(bitfieldExtract(int(word), SPLIT != 0 ? 8 * int(half_) : 0, 8));
     return vec2(scale, -float(OFFSET) * scale);
-#elif NIBBLES
+#elif SPLIT
     uint byte_ = word >> (8u * half_);
     return vec2(d.x * float(byte_ & 15u), -d.y * float(byte_ >> 4 & 15u));
 #else

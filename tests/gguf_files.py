@@ -7,13 +7,19 @@ from typing import Any
 
 import gguf
 import numpy as np
+from gguf.constants import GGML_QUANT_SIZES
+
+from pumice.gguf import GGMLType, block_size, type_size
+
+# What the package does not know yet.
+GGML_QUANT_SIZES.setdefault(GGMLType.Q2_0, (block_size(GGMLType.Q2_0), type_size(GGMLType.Q2_0)))  # type: ignore[call-overload]
 
 
 def write_gguf(
     path: Path,
     metadata: Mapping[str, Any],
     tensors: Mapping[str, np.ndarray],
-    types: Mapping[str, gguf.GGMLQuantizationType] = MappingProxyType({}),
+    types: Mapping[str, GGMLType] = MappingProxyType({}),
 ) -> Path:
     """A GGUF file with these metadata (``general.architecture`` among them) and tensors.
 

@@ -6,22 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from pumice.gguf import GGMLType, row_bytes
-from pumice.gguf.types import block_size
+from pumice.gguf import CODINGS, GGMLType, block_size, row_bytes
 
-#: Where the blocks of a type have float16 scales; the rest of a block may be any bytes.
+#: Where the float16 scales of a block are, if not one at its beginning; the rest of a block may be any bytes.
 FLOAT16 = {
-    "Q4_0": (0,), "Q4_1": (0, 2), "Q5_0": (0,), "Q5_1": (0, 2), "Q8_0": (0,), "Q8_1": (0, 2), "Q1_0": (0,),
-    "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2), "Q6_K": (208,), "IQ4_NL": (0,), "IQ4_XS": (0,),
-    "IQ1_S": (0,), "IQ2_XXS": (0,), "IQ2_XS": (0,), "IQ2_S": (0,), "IQ3_XXS": (0,), "IQ3_S": (0,), "TQ1_0": (52,),
-    "TQ2_0": (64,),
+    "Q4_1": (0, 2), "Q5_1": (0, 2), "Q8_1": (0, 2), "Q2_K": (80, 82), "Q3_K": (108,), "Q4_K": (0, 2), "Q5_K": (0, 2),
+    "Q6_K": (208,), "TQ1_0": (52,), "TQ2_0": (64,), "MXFP4": (), "NVFP4": (), "Q8_K": (), "IQ1_M": (),
 }  # fmt: skip
 FLOATS = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 INTEGERS = {"I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
-RARE = [
-    "Q8_1", "Q8_K", "Q1_0", "NVFP4", "TQ1_0", "TQ2_0",
-    "IQ1_S", "IQ1_M", "IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S",
-]  # fmt: skip
+RARE = [type.name for type in GGMLType if block_size(type) > 1 and type not in CODINGS]
 
 
 def random_rows(rng: np.random.Generator, name: str, n_rows: int, n_columns: int) -> np.ndarray:
@@ -37,7 +31,7 @@ def random_rows(rng: np.random.Generator, name: str, n_rows: int, n_columns: int
 
     n_blocks = n_rows * n_columns // block_size(type)
     blocks = rng.integers(0, 256, (n_blocks, row_bytes(type, block_size(type))), dtype=np.uint8)
-    for offset in FLOAT16.get(name, ()):
+    for offset in FLOAT16.get(name, (0,)):
         blocks[:, offset : offset + 2] = _scales(rng, n_blocks, np.float16)
     if name == "Q8_K":
         blocks[:, :4] = _scales(rng, n_blocks, np.float32)

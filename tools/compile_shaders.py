@@ -20,6 +20,8 @@ from typing import Any
 
 import yaml
 
+from pumice_vulkan.formats import FORMATS
+
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTORIES = [ROOT / "shaders", ROOT / "tests" / "plugins" / "vulkan" / "shaders"]
 
@@ -53,12 +55,16 @@ def variants(directory: Path) -> list[Variant]:
 
 
 def _expand(name: str, entry: dict[str, Any]) -> list[Variant]:
-    """An entry with a list of ``formats`` is a variant for each, ``NAME.FORMAT`` with FORMAT defined."""
+    """An entry with a set of ``formats`` is a variant for each, ``NAME.FORMAT``."""
     formats = entry.pop("formats", None)
     if formats is None:
         return [Variant(name, **entry)]
     defines = entry.pop("defines", {})
-    return [Variant(f"{name}.{each}", defines={**defines, "FORMAT": each}, **entry) for each in formats]
+    return [
+        Variant(f"{name}.{each.name}", defines={**defines, **each.defines()}, **entry)
+        for each in FORMATS.values()
+        if formats == "all" or not each.dense or (formats == "halves" and each.name != "f32")
+    ]
 
 
 def manifest(directory: Path) -> dict[str, dict[str, str]]:

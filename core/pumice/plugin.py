@@ -4,7 +4,7 @@ from pumice.architecture import Architecture, HParams, positive
 from pumice.arena import Arena
 from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, NoOptions, Pick, Program
 from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
-from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize, row_bytes
+from pumice.gguf import CODINGS, Coding, GGMLType, GGUFTensor, block_size, dequantize, quantize, row_bytes, type_size
 from pumice.graph import (
     Graph,
     GraphBuilder,
@@ -25,6 +25,7 @@ from pumice.hookspecs import hookimpl
 from pumice.sampler import Candidates, Sampler, SamplerContext
 
 __all__ = [
+    "CODINGS",
     "Ahead",
     "Architecture",
     "Arena",
@@ -32,6 +33,7 @@ __all__ = [
     "BackendError",
     "Batch",
     "Candidates",
+    "Coding",
     "DeviceInfo",
     "GGMLType",
     "GGUFTensor",
@@ -58,6 +60,7 @@ __all__ = [
     "State",
     "Tensor",
     "Weight",
+    "block_size",
     "concrete",
     "dequantize",
     "hookimpl",
@@ -67,4 +70,5 @@ __all__ = [
     "rope_frequencies",
     "rope_magnitude",
     "row_bytes",
+    "type_size",
 ]

@@ -1,4 +1,4 @@
-"""How quantized weights are laid out for the kernels, and what each GGML type becomes.
+"""How quantized weights are laid out for the kernels, derived from the table of types.
 
 A tile is 16 rows, and a block of a tile 32 columns. A vector of 64 bytes holds, for each of the 16 rows,
 the codes of four neighbouring columns: eight groups of columns make a block. Codes are unsigned, with
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.plugin import GGMLType
+from pumice.plugin import CODINGS, Coding, GGMLType, block_size
 
 ROWS, COLUMNS = 16, 32
 
@@ -27,73 +27,64 @@ PANEL_ROWS, PANEL_COLUMNS, PANEL_TOKENS = 32, 1024, 8
 
 @dataclass(frozen=True)
 class Format:
-    """A GGML type as the kernels see it.
+    """A type as the kernels see it.
 
-    ``scales`` names how a block's scale is kept (kernels/scales.py): ``f16`` one float16; ``f16_min`` a float16
-    scale and minimum; ``e8m0`` an exponent byte; ``f32`` a float32 for each half; of 256 columns one float16 and of
-    each 16 or 32 columns a byte: ``k32_min``, ``k16``, ``k16_min``, ``k32``. ``halves`` is 2 where 16 columns have a
-    scale of their own.
+    ``scales`` names how scales are kept (kernels/scales.py): as in ``pumice.plugin.Coding``, or ``f32``, a float32 for
+    each half of a block. ``halves`` is 2 where 16 columns have a scale of their own. ``table`` has what 4-bit codes
+    stand for, if not themselves; ``block_columns`` are those of a block in the file.
     """
 
     name: str
-    type: GGMLType
     bits: int
     scales: str
     offset: int = 0
     signed: bool = False
-    table: tuple[int, ...] = ()  # what 4-bit codes stand for, if not themselves
+    table: tuple[int, ...] = ()
     halves: int = 1
+    block_columns: int = COLUMNS
+
+    @classmethod
+    def of(cls, type: GGMLType, coding: Coding) -> Format:
+        """Values of a table are made unsigned where that takes no more than 7 bits: products with int8 then fit 16."""
+        low = min(coding.values, default=0)
+        wide = bool(coding.values) and max(coding.values) - low > 127
+        return cls(
+            name=type.name.lower(),
+            bits=coding.bits,
+            scales=coding.scales,
+            offset=0 if wide else coding.offset - low,
+            signed=wide or coding.bits == 8,
+            table=coding.values if wide else tuple(value - low for value in coding.values),
+            halves=COLUMNS // coding.scale_columns,
+            block_columns=block_size(type),
+        )
 
     @property
     def code_bytes(self) -> int:
-        """Of one block of a tile."""
+        """Bytes of the codes of 32 columns of a tile."""
         return ROWS * COLUMNS * self.bits // 8
 
     @property
     def scale_bytes(self) -> int:
-        """Of ``scale_columns`` columns of a tile."""
-        return _SCALE_BYTES[self.scales]
-
-    @property
-    def scale_columns(self) -> int:
-        return 256 if self.scales.startswith("k") else COLUMNS
+        """Bytes of the scales of a tile of ``block_columns`` columns."""
+        columns, n_bytes = _SCALE_BYTES[self.scales]
+        return self.block_columns // columns * n_bytes
 
 
+#: Columns of a tile, and the bytes that their scales take.
 _SCALE_BYTES = {
-    "f16": 32,
-    "f16_min": 64,
-    "e8m0": 16,
-    "f32": 128,
-    "k32": 32 + 8 * 16,
-    "k32_min": 64 + 8 * 32,
-    "k16": 32 + 16 * 16,
-    "k16_min": 64 + 16 * 16,
+    "f16": (32, 32),
+    "f16_min": (32, 64),
+    "e8m0": (32, 16),
+    "f32": (32, 128),
+    "k32": (256, 32 + 8 * 16),
+    "k32_min": (256, 64 + 8 * 32),
+    "k16": (256, 32 + 16 * 16),
+    "k16_min": (256, 64 + 16 * 16),
 }
 
-#: The values of IQ4_NL and IQ4_XS, and twice those of MXFP4 plus 12 (ggml-common.h).
-_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
-_FP4 = (12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0)
-
-FORMATS = {
-    each.type: each
-    for each in (
-        Format("q4_0", GGMLType.Q4_0, 4, "f16", offset=8),
-        Format("q4_1", GGMLType.Q4_1, 4, "f16_min"),
-        Format("q5_0", GGMLType.Q5_0, 5, "f16", offset=16),
-        Format("q5_1", GGMLType.Q5_1, 5, "f16_min"),
-        Format("q8_0", GGMLType.Q8_0, 8, "f16", signed=True),
-        Format("q2_k", GGMLType.Q2_K, 2, "k16_min", halves=2),
-        Format("q3_k", GGMLType.Q3_K, 3, "k16", offset=4, halves=2),
-        Format("q4_k", GGMLType.Q4_K, 4, "k32_min"),
-        Format("q5_k", GGMLType.Q5_K, 5, "k32_min"),
-        Format("q6_k", GGMLType.Q6_K, 6, "k16", offset=32, halves=2),
-        Format("iq4_nl", GGMLType.IQ4_NL, 4, "f16", signed=True, table=_IQ4),
-        Format("iq4_xs", GGMLType.IQ4_XS, 4, "k32", signed=True, table=_IQ4),
-        Format("mxfp4", GGMLType.MXFP4, 4, "e8m0", offset=12, table=_FP4),
-    )
-}
-
+FORMATS = {type: Format.of(type, coding) for type, coding in CODINGS.items()}
 BY_NAME = {each.name: each for each in FORMATS.values()}
 
 #: What the rarer types are unpacked to, a tile at a time (kernels/linear_rare.py).
-UNPACKED = Format("unpacked", GGMLType.I8, 8, "f32", signed=True, halves=2)
+UNPACKED = Format("unpacked", 8, "f32", signed=True, halves=2)

@@ -35,7 +35,7 @@ class Packed:
         n_matrices, n_rows, n_columns = _sizes(weight)
         n_tiles = n_matrices * -(-n_rows // ROWS)
         codes = memory.zeros(n_tiles * (n_columns // COLUMNS) * format.code_bytes)
-        scales = memory.zeros(n_tiles * (n_columns // format.scale_columns) * format.scale_bytes)
+        scales = memory.zeros(n_tiles * (n_columns // format.block_columns) * format.scale_bytes)
         values = np.array(format.table or [0] * 16, np.int8).view(np.uint8)
         return cls(format, n_rows, n_columns, codes, scales, np.tile(values, 4))
 
@@ -47,7 +47,7 @@ class Packed:
     @property
     def scale_stride(self) -> int:
         """Bytes of a tile's scales."""
-        return self.n_columns // self.format.scale_columns * self.format.scale_bytes
+        return self.n_columns // self.format.block_columns * self.format.scale_bytes
 
     @property
     def nbytes(self) -> int:
@@ -55,7 +55,7 @@ class Packed:
 
 
 def can_pack(type: GGMLType, n_columns: int) -> bool:
-    return type in FORMATS and n_columns % FORMATS[type].scale_columns == 0
+    return type in FORMATS and n_columns % FORMATS[type].block_columns == 0
 
 
 def pack_kernel(weight: Weight) -> str:
@@ -65,7 +65,7 @@ def pack_kernel(weight: Weight) -> str:
 def pack(pool: ThreadPool, weight: Weight, packed: Packed) -> None:
     """Write a matrix's tiles, and give back the file's pages: a piece at a time, so that little is there twice."""
     n_matrices, n_rows, _ = _sizes(weight)
-    n_tiles, n_units = -(-n_rows // ROWS), packed.n_columns // packed.format.scale_columns
+    n_tiles, n_units = -(-n_rows // ROWS), packed.n_columns // packed.format.block_columns
     data = weight.data.reshape(n_matrices, n_rows, -1)
     codes, scales = packed.codes.reshape(n_matrices, n_tiles, -1), packed.scales.reshape(n_matrices, n_tiles, -1)
     row_bytes = data.shape[2]

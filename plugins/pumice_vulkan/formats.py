@@ -1,66 +1,92 @@
-"""How matrices lie on the device: the planes that shaders/formats.glsl describes."""
+"""How matrices lie on the device: the planes that shaders/formats.glsl describes, derived from the table of types."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.plugin import GGMLType
+from pumice.plugin import CODINGS, Coding, GGMLType, block_size, type_size
+
+BLOCK_COLUMNS = 32  # of a quantized matrix
+BLOCK_BYTES = 16  # of a block of a dense matrix
+DENSE = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A GGML type as the kernels see it. ``name`` is that of the shaders' variants.
+    """A type as the kernels see it. Dense types, of plain numbers, have no coding."""
 
-    A block is ``columns`` of a row. ``words`` are those of a block in the planes of codes, of which there is one for
-    ``low`` bits and perhaps one for ``high`` bits. ``scales`` is "halves", "pairs", "exponents" or "super";
-    empty for a dense format, whose blocks are 16 bytes of numbers.
-    """
-
-    name: str
     type: GGMLType
-    words: tuple[int, ...]
-    scales: str = ""
-    columns: int = 32
+    coding: Coding | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the shaders' variants."""
+        return self.type.name.lower()
 
     @property
     def dense(self) -> bool:
-        return not self.scales
+        return self.coding is None
+
+    @property
+    def columns(self) -> int:
+        """Columns of a row in one block."""
+        return BLOCK_COLUMNS if self.coding else BLOCK_BYTES // type_size(self.type)
+
+    @property
+    def words(self) -> tuple[int, ...]:
+        """Words of a block in the plane of the low bits of codes, and in that of the high bits if there is one."""
+        if self.coding is None:
+            return (BLOCK_BYTES // 4,)
+        low = max(bits for bits in (2, 4, 8) if bits <= self.coding.bits)
+        return (low, self.coding.bits - low) if self.coding.bits > low else (low,)
+
+    @property
+    def scales(self) -> str:
+        """The planes of scales, as shaders/formats.glsl names them."""
+        if self.coding is None:
+            return ""
+        return "SUPER" if self.coding.super_blocks else _SCALES[self.coding.scales]
 
     def row_blocks(self, n_columns: int) -> int:
         """Blocks of a row; rows of dense matrices are filled up with zeros."""
         return -(-n_columns // self.columns)
 
     def matrix_bytes(self, n_rows: int, n_columns: int) -> int:
-        """Of all planes."""
+        """Bytes of all planes."""
         n_blocks = n_rows * self.row_blocks(n_columns)
         planes = [n_blocks * words for words in self.words]
-        if self.scales:
-            planes.append(n_blocks if self.scales == "pairs" else -(-n_blocks // 2))
-        if self.scales == "super":
+        if self.coding:
+            planes.append(n_blocks if self.scales == "PAIRS" else -(-n_blocks // 2))
+        if self.scales == "SUPER":
             planes.append(-(-n_blocks // 8))
         return 4 * sum(-(-words // 4) * 4 for words in planes)
 
+    def defines(self) -> dict[str, str | int]:
+        """The macros that a shader's variant for this type is compiled with (shaders/formats.glsl)."""
+        named: dict[str, str | int] = {f"FORMAT_{self.type.name}": 1, "DENSE": int(self.dense)}
+        if self.coding is None:
+            return {**named, "BLOCK_COLUMNS": f"{self.columns}u"}
+        low, high = (*self.words, 0)[:2]
+        return {
+            **named,
+            "BLOCK_COLUMNS": f"{self.columns}u",
+            "LOW_BITS": low,
+            "HIGH_BITS": high,
+            "OFFSET": self.coding.offset,
+            "SCALES": self.scales,
+            "HAS_MINIMUM": int(self.coding.has_minimum),
+            "SPLIT": int(self.coding.scale_columns < BLOCK_COLUMNS),
+            "TABLE": int(bool(self.coding.values)),
+            **({"VALUES": ",".join(map(str, self.coding.values))} if self.coding.values else {}),
+            "FILE_BLOCKS": block_size(self.type) // BLOCK_COLUMNS,
+            "FILE_BYTES": type_size(self.type),
+        }
+
+
+_SCALES = {"f16": "HALVES", "f16_min": "PAIRS", "e8m0": "EXPONENTS"}
 
 FORMATS = {
-    each.type: each
-    for each in (
-        Format("q4_0", GGMLType.Q4_0, (4,), "halves"),
-        Format("q4_1", GGMLType.Q4_1, (4,), "pairs"),
-        Format("q5_0", GGMLType.Q5_0, (4, 1), "halves"),
-        Format("q5_1", GGMLType.Q5_1, (4, 1), "pairs"),
-        Format("q8_0", GGMLType.Q8_0, (8,), "halves"),
-        Format("q2_k", GGMLType.Q2_K, (2,), "super"),
-        Format("q3_k", GGMLType.Q3_K, (2, 1), "super"),
-        Format("q4_k", GGMLType.Q4_K, (4,), "super"),
-        Format("q5_k", GGMLType.Q5_K, (4, 1), "super"),
-        Format("q6_k", GGMLType.Q6_K, (4, 2), "super"),
-        Format("iq4_nl", GGMLType.IQ4_NL, (4,), "halves"),
-        Format("iq4_xs", GGMLType.IQ4_XS, (4,), "super"),
-        Format("mxfp4", GGMLType.MXFP4, (4,), "exponents"),
-        Format("f32", GGMLType.F32, (4,), columns=4),
-        Format("f16", GGMLType.F16, (4,), columns=8),
-        Format("bf16", GGMLType.BF16, (4,), columns=8),
-    )
+    **{type: Format(type, coding) for type, coding in CODINGS.items()},
+    **{type: Format(type) for type in DENSE},
 }
-
 BY_NAME = {each.name: each for each in FORMATS.values()}

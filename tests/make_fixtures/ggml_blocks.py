@@ -1,10 +1,11 @@
-"""Make tests/fixtures/ggml_blocks.npz: random blocks of every tensor type, and ggml's own numbers for them.
+"""Make tests/fixtures/ggml_blocks.npz: random blocks of every tensor type, and ggml's own numbers for them; and
+random numbers, and ggml's own blocks for them, of the types that the gguf package does not write.
 
     python tests/make_fixtures/ggml_blocks.py path/to/libggml-base.so
 
 The numbers come from the library's `to_float`. It has none for a few types: Q8_K is decoded by its
 `dequantize_row_q8_K`; a Q8_1 block without its sum is a Q8_0 block, and decoded as one; integers and F64 are
-converted by NumPy. Blocks with an infinite or undefined number are thrown away.
+converted by NumPy. Blocks with an infinite or undefined number are thrown away. Blocks come from `from_float`.
 """
 
 import ctypes
@@ -12,11 +13,12 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from gguf import GGMLQuantizationType as GGMLType
-from gguf.constants import GGML_QUANT_SIZES
+
+from pumice.gguf import GGMLType, block_size, type_size
 
 OUT = Path(__file__).resolve().parents[1] / "fixtures" / "ggml_blocks.npz"
-ToFloat = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+Convert = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
+WRITTEN = [GGMLType.Q2_0]
 CONVERTED = {"F64": "<f8", "I8": "<i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
 
 
@@ -41,9 +43,7 @@ def main(library: str) -> None:
     arrays = {}
     for type in GGMLType:
         traits = ggml.ggml_get_type_traits(int(type)).contents
-        sizes = (traits.block_size, traits.type_size)
-        if sizes != GGML_QUANT_SIZES[type]:
-            print(f"{type.name}: ggml has {sizes}, the gguf package {GGML_QUANT_SIZES[type]}")
+        assert (traits.block_size, traits.type_size) == (block_size(type), type_size(type)), type
         n_kept = max(3, 48 // traits.block_size)
         blocks = rng.integers(0, 256, (64 + n_kept, traits.type_size), np.uint8)
         numbers = reference(ggml, traits, type, blocks)
@@ -51,6 +51,10 @@ def main(library: str) -> None:
         arrays[f"{type.name}.blocks"] = blocks[finite][:n_kept]
         arrays[f"{type.name}.numbers"] = numbers[finite][:n_kept]
         assert len(arrays[f"{type.name}.blocks"]) == n_kept, type
+    for type in WRITTEN:
+        values = some_numbers(rng, block_size(type))
+        arrays[f"{type.name}.values"] = values
+        arrays[f"{type.name}.written"] = written(ggml, type, values)
     np.savez_compressed(OUT, **arrays)
     print(f"{OUT}: {OUT.stat().st_size} bytes")
 
@@ -70,8 +74,22 @@ def reference(ggml: ctypes.CDLL, traits: TypeTraits, type: GGMLType, blocks: np.
         blocks = np.delete(blocks, [2, 3], axis=1)
     blocks = np.ascontiguousarray(blocks)
     numbers = np.empty((len(blocks), traits.block_size), np.float32)
-    ToFloat(to_float)(blocks.ctypes.data, numbers.ctypes.data, numbers.size)
+    Convert(to_float)(blocks.ctypes.data, numbers.ctypes.data, numbers.size)
     return numbers
+
+
+def some_numbers(rng: np.random.Generator, n: int) -> np.ndarray:
+    """float32 [6, n]: random ones, small whole ones, which make ties, and zeros."""
+    values = np.concatenate([rng.standard_normal((3, n)), rng.integers(-4, 5, (2, n)), np.zeros((1, n))])
+    return values.astype(np.float32)
+
+
+def written(ggml: ctypes.CDLL, type: GGMLType, values: np.ndarray) -> np.ndarray:
+    """uint8 (blocks, bytes of a block)."""
+    blocks = np.empty((len(values), type_size(type)), np.uint8)
+    from_float = ggml.ggml_get_type_traits(int(type)).contents.from_float
+    Convert(from_float)(values.ctypes.data, blocks.ctypes.data, values.size)
+    return blocks
 
 
 if __name__ == "__main__":

@@ -1,21 +1,19 @@
-"""The GGUF file format: reading and writing files, and turning quantized tensors into numbers.
+"""The GGUF file format: reading and writing files, tensor types, and turning quantized tensors into numbers.
 
-Names that need the `gguf` package are imported when first used: a file's metadata is readable without it.
+The `gguf` package is imported when numbers are first decoded: a file is readable without it.
 """
-
-from typing import TYPE_CHECKING, Any
 
 from pumice.gguf.metadata import Metadata
 from pumice.gguf.quants import dequantize, quantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import GGUFTensor
+from pumice.gguf.types import CODINGS, Coding, GGMLType, block_size, row_bytes, type_size
 from pumice.gguf.values import Encoded, encode
 from pumice.gguf.writer import TensorInfo, Writer
 
-if TYPE_CHECKING:
-    from pumice.gguf.types import GGMLType, block_size, row_bytes, type_size
-
 __all__ = [
+    "CODINGS",
+    "Coding",
     "Encoded",
     "GGMLType",
     "GGUFFile",
@@ -30,11 +28,3 @@ __all__ = [
     "row_bytes",
     "type_size",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        from pumice.gguf import types
-
-        return getattr(types, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,15 +5,13 @@ The `gguf` package knows nearly every format; only what it lacks is written here
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import GGUFError
-
-if TYPE_CHECKING:
-    from pumice.gguf.types import GGMLType
+from pumice.gguf.types import GGMLType, block_size, row_bytes, type_size
 
 Blocks = NDArray[np.uint8]
 Numbers = NDArray[np.float32]
@@ -22,15 +20,13 @@ Numbers = NDArray[np.float32]
 CHUNK = 1 << 17
 
 
-def dequantize(data: Blocks, type: "GGMLType") -> Numbers:
+def dequantize(data: Blocks, type: GGMLType) -> Numbers:
     """The numbers that quantized rows stand for.
 
     data: uint8 of shape (..., bytes of a row). Returns float32 of shape (..., columns): for F32 a view of
     `data` where it is aligned, else a new array. Integers and F64 are rounded to float32. ValueError if the
     rows are not whole blocks, GGUFError for a type that neither `gguf` nor this module decodes.
     """
-    from pumice.gguf.types import block_size, type_size
-
     if data.ndim == 0 or data.shape[-1] % type_size(type):
         raise ValueError(f"rows of shape {data.shape} are not whole {type.name} blocks of {type_size(type)} bytes")
     shape = (*data.shape[:-1], data.shape[-1] // type_size(type) * block_size(type))
@@ -48,39 +44,41 @@ def dequantize(data: Blocks, type: "GGMLType") -> Numbers:
     return out.reshape(shape)
 
 
-def quantize(values: Numbers, type: "GGMLType") -> Blocks:
+def quantize(values: Numbers, type: GGMLType) -> Blocks:
     """Numbers to quantized rows, as `gguf.quants` rounds them.
 
     values: float32 of shape (..., columns). Returns uint8 of shape (..., bytes of a row). ValueError if a row
     is not whole blocks or the type cannot be written.
     """
+    from gguf import GGMLQuantizationType
     from gguf.quants import quantize as package_quantize
 
-    from pumice.gguf.types import row_bytes
-
-    row_bytes(type, values.shape[-1])
+    n_bytes = row_bytes(type, values.shape[-1])
+    values = np.ascontiguousarray(values, np.float32)
+    if type in _ENCODERS:
+        blocks = _ENCODERS[type](values.reshape(-1, block_size(type)))
+        return blocks.reshape(*values.shape[:-1], n_bytes)
     try:
-        packed = package_quantize(np.ascontiguousarray(values, np.float32), type)
+        packed = package_quantize(values, GGMLQuantizationType(type))
     except NotImplementedError:
         raise ValueError(f"numbers cannot be quantized to {type.name} here") from None
     return np.ascontiguousarray(packed).view(np.uint8)
 
 
-def _decoder(type: "GGMLType") -> Callable[[Blocks], NDArray[Any]]:
+def _decoder(type: GGMLType) -> Callable[[Blocks], NDArray[Any]]:
     """A function from uint8 (n, block bytes) to numbers (n, block size)."""
     if type.name in _PLAIN:
         return lambda blocks: blocks.view(_PLAIN[type.name])
-    if type.name in _OWN:
-        return _OWN[type.name]
+    if type in _DECODERS:
+        return _DECODERS[type]
 
+    from gguf import GGMLQuantizationType
     from gguf.quants import dequantize as package_dequantize
-
-    from pumice.gguf.types import block_size
 
     def decode(blocks: Blocks) -> NDArray[Any]:
         try:
             # One long row: the package works through many rows in small groups, which is slow for short ones.
-            return package_dequantize(blocks.reshape(1, -1), type).reshape(-1, block_size(type))
+            return package_dequantize(blocks.reshape(1, -1), GGMLQuantizationType(type)).reshape(-1, block_size(type))
         except NotImplementedError:
             raise GGUFError(f"tensor type {type.name} cannot be turned into numbers here") from None
 
@@ -107,4 +105,30 @@ def _q1_0(blocks: Blocks) -> Numbers:
     return np.where(np.unpackbits(blocks[:, 2:], axis=1, bitorder="little"), scale, -scale)
 
 
-_OWN: dict[str, Callable[[Blocks], Numbers]] = {"Q8_1": _q8_1, "Q8_K": _q8_k, "Q1_0": _q1_0}
+def _q2_0(blocks: Blocks) -> Numbers:
+    """Scale float16, 64 codes of two bits, lowest first: -1, 0, 1 or 2 scales."""
+    scale = blocks[:, :2].view("<f2").astype(np.float32)
+    codes = blocks[:, 2:, None] >> _TWO_BITS & 3
+    return (codes.reshape(len(blocks), -1).astype(np.float32) - 1) * scale
+
+
+def _to_q2_0(values: Numbers) -> Blocks:
+    """The scale is the largest magnitude; halves are rounded away from zero (`quantize_row_q2_0_ref`)."""
+    scale = np.abs(values).max(axis=1, keepdims=True)
+    inverse = np.divide(np.float32(1), scale, out=np.zeros_like(scale), where=scale > 0)
+    scaled = values * inverse
+    whole = np.trunc(scaled)
+    codes = np.clip(whole + np.trunc(2 * (scaled - whole)) + 1, 0, 3).astype(np.uint8)
+    packed = np.bitwise_or.reduce(codes.reshape(len(values), -1, 4) << _TWO_BITS, axis=2)
+    return np.concatenate([scale.astype("<f2").view(np.uint8), packed], axis=1)
+
+
+_TWO_BITS = np.array([0, 2, 4, 6], np.uint8)  # where a byte's four codes begin, in bits
+
+_DECODERS: dict[GGMLType, Callable[[Blocks], Numbers]] = {
+    GGMLType.Q8_1: _q8_1,
+    GGMLType.Q8_K: _q8_k,
+    GGMLType.Q1_0: _q1_0,
+    GGMLType.Q2_0: _q2_0,
+}
+_ENCODERS: dict[GGMLType, Callable[[Numbers], Blocks]] = {GGMLType.Q2_0: _to_q2_0}

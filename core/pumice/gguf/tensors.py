@@ -4,16 +4,13 @@ import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.gguf.cursor import U64, Cursor
 from pumice.gguf.quants import dequantize
-
-if TYPE_CHECKING:
-    from pumice.gguf.types import GGMLType
+from pumice.gguf.types import GGMLType, block_size, row_bytes
 
 MAX_NAME_BYTES = 127  # the specification says 64, some writers allow more
 MAX_DIMS = 4
@@ -29,7 +26,7 @@ class GGUFTensor:
     """
 
     name: str
-    type: "GGMLType"
+    type: GGMLType
     shape: tuple[int, ...]
     offset: int
     nbytes: int
@@ -79,8 +76,6 @@ def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> dict[str, GG
 
 def _read_tensor(cursor: Cursor, name: str, alignment: int) -> GGUFTensor:
     """One description; the offset still counts from the start of the data section."""
-    from pumice.gguf.types import GGMLType, block_size, row_bytes
-
     start = cursor.offset
     n_dims = cursor.u32("number of dimensions")
     if not 1 <= n_dims <= MAX_DIMS:

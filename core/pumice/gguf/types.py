@@ -1,33 +1,153 @@
-"""Tensor types: how many numbers a block holds and how many bytes it takes.
+"""Tensor types: one table of all that ggml stores, and of those that the key/value cache may have.
 
-The numbering is ggml's (`enum ggml_type`), as the `gguf` package publishes it.
+Numbers, names and block layouts are ggml's (`enum ggml_type` of ggml.h, `ggml-common.h`).
 """
 
-from gguf import GGMLQuantizationType as GGMLType
-from gguf.constants import GGML_QUANT_SIZES
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import Literal
 
-__all__ = ["GGMLType", "block_size", "row_bytes", "type_size"]
+#: How a block keeps its scales: one float16; a float16 scale and minimum; an exponent byte (power of two); or of 256
+#: columns one float16 and for each 16 or 32 of them a small whole number, and perhaps as much for minimums.
+ScaleKind = Literal["f16", "f16_min", "e8m0", "k16", "k16_min", "k32", "k32_min"]
 
-_SIZES = {
-    **GGML_QUANT_SIZES,
-    # The package counts two float32 here; ggml's block_q8_1 holds two float16 and 32 int8.
-    GGMLType.Q8_1: (32, 2 + 2 + 32),
+
+class GGMLType(IntEnum):
+    """A tensor type by its number in the file."""
+
+    F32 = 0
+    F16 = 1
+    Q4_0 = 2
+    Q4_1 = 3
+    Q5_0 = 6
+    Q5_1 = 7
+    Q8_0 = 8
+    Q8_1 = 9
+    Q2_K = 10
+    Q3_K = 11
+    Q4_K = 12
+    Q5_K = 13
+    Q6_K = 14
+    Q8_K = 15
+    IQ2_XXS = 16
+    IQ2_XS = 17
+    IQ3_XXS = 18
+    IQ1_S = 19
+    IQ4_NL = 20
+    IQ3_S = 21
+    IQ2_S = 22
+    IQ4_XS = 23
+    I8 = 24
+    I16 = 25
+    I32 = 26
+    I64 = 27
+    F64 = 28
+    IQ1_M = 29
+    BF16 = 30
+    TQ1_0 = 34
+    TQ2_0 = 35
+    MXFP4 = 39
+    NVFP4 = 40
+    Q1_0 = 41
+    Q2_0 = 42
+
+
+@dataclass(frozen=True)
+class Coding:
+    """How a quantized number follows from its code: ``scale * (code - offset)``, plus a minimum where there is one.
+
+    bits: of a code; those of 8 bits are int8, all others unsigned.
+    values: what codes of 4 bits stand for, if not themselves.
+    """
+
+    bits: Literal[2, 3, 4, 5, 6, 8]
+    scales: ScaleKind
+    offset: int = 0
+    values: tuple[int, ...] = ()
+
+    @property
+    def scale_columns(self) -> int:
+        """Columns that have a scale of their own: 16 or 32."""
+        return 16 if self.scales.startswith("k16") else 32
+
+    @property
+    def super_blocks(self) -> bool:
+        """Whether the scales of 256 columns share a float16."""
+        return self.scales.startswith("k")
+
+    @property
+    def has_minimum(self) -> bool:
+        return self.scales.endswith("_min")
+
+
+@dataclass(frozen=True)
+class _Stored:
+    """A type's block: its numbers and bytes. ``coding`` is None where a number does not follow from one code."""
+
+    block_size: int
+    type_size: int
+    coding: Coding | None = None
+
+
+#: Twice the values of FP4 (E2M1), with half the scale, and the values of IQ4_NL and IQ4_XS.
+_FP4 = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+_IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+
+_TYPES = {
+    GGMLType.F32: _Stored(1, 4),
+    GGMLType.F16: _Stored(1, 2),
+    GGMLType.BF16: _Stored(1, 2),
+    GGMLType.F64: _Stored(1, 8),
+    GGMLType.I8: _Stored(1, 1),
+    GGMLType.I16: _Stored(1, 2),
+    GGMLType.I32: _Stored(1, 4),
+    GGMLType.I64: _Stored(1, 8),
+    GGMLType.Q2_0: _Stored(64, 18, Coding(2, "f16", offset=1)),
+    GGMLType.Q4_0: _Stored(32, 18, Coding(4, "f16", offset=8)),
+    GGMLType.Q4_1: _Stored(32, 20, Coding(4, "f16_min")),
+    GGMLType.Q5_0: _Stored(32, 22, Coding(5, "f16", offset=16)),
+    GGMLType.Q5_1: _Stored(32, 24, Coding(5, "f16_min")),
+    GGMLType.Q8_0: _Stored(32, 34, Coding(8, "f16")),
+    GGMLType.Q2_K: _Stored(256, 84, Coding(2, "k16_min")),
+    GGMLType.Q3_K: _Stored(256, 110, Coding(3, "k16", offset=4)),
+    GGMLType.Q4_K: _Stored(256, 144, Coding(4, "k32_min")),
+    GGMLType.Q5_K: _Stored(256, 176, Coding(5, "k32_min")),
+    GGMLType.Q6_K: _Stored(256, 210, Coding(6, "k16", offset=32)),
+    GGMLType.IQ4_NL: _Stored(32, 18, Coding(4, "f16", values=_IQ4)),
+    GGMLType.IQ4_XS: _Stored(256, 136, Coding(4, "k32", values=_IQ4)),
+    GGMLType.MXFP4: _Stored(32, 17, Coding(4, "e8m0", values=_FP4)),
+    GGMLType.Q8_1: _Stored(32, 36),
+    GGMLType.Q8_K: _Stored(256, 292),
+    GGMLType.Q1_0: _Stored(128, 18),
+    GGMLType.NVFP4: _Stored(64, 36),
+    GGMLType.TQ1_0: _Stored(256, 54),
+    GGMLType.TQ2_0: _Stored(256, 66),
+    GGMLType.IQ1_S: _Stored(256, 50),
+    GGMLType.IQ1_M: _Stored(256, 56),
+    GGMLType.IQ2_XXS: _Stored(256, 66),
+    GGMLType.IQ2_XS: _Stored(256, 74),
+    GGMLType.IQ2_S: _Stored(256, 82),
+    GGMLType.IQ3_XXS: _Stored(256, 98),
+    GGMLType.IQ3_S: _Stored(256, 110),
 }
+
+#: The types whose numbers follow from codes of a few bits: what kernels for quantized matrices are made from.
+CODINGS = {type: stored.coding for type, stored in _TYPES.items() if stored.coding is not None}
 
 
 def block_size(type: GGMLType) -> int:
     """Numbers in one block; 1 for types that are not quantized."""
-    return _SIZES[type][0]
+    return _TYPES[type].block_size
 
 
 def type_size(type: GGMLType) -> int:
     """Bytes of one block."""
-    return _SIZES[type][1]
+    return _TYPES[type].type_size
 
 
 def row_bytes(type: GGMLType, n: int) -> int:
     """Bytes of a row of `n` numbers. ValueError unless `n` is a whole number of blocks."""
-    block, size = _SIZES[type]
+    block, size = block_size(type), type_size(type)
     if n % block:
         raise ValueError(f"a row of {n} is not a whole number of {type.name} blocks of {block}")
     return n // block * size

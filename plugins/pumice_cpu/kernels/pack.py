@@ -83,7 +83,7 @@ def pack(format_name: str) -> Any:
     format = BY_NAME[format_name]
     unpack_codes, unpack_scales = UNPACK[format_name]
     write_planes = _PLANES[format.bits]
-    unit, scale_bytes, code_bytes = format.scale_columns, format.scale_bytes, format.code_bytes
+    unit, scale_bytes, code_bytes = format.block_columns, format.scale_bytes, format.code_bytes
     blocks = unit // COLUMNS
 
     def kernel(

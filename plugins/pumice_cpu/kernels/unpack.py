@@ -53,6 +53,14 @@ def _codes_q5_1(block, codes):
 
 
 @inline
+def _codes_q2_0(block, codes):
+    for i in range(16):
+        four = get_u8(block + 2 + i)
+        for n in range(4):
+            put_u8(codes + 4 * i + n, (four >> (2 * n)) & 3)
+
+
+@inline
 def _codes_q8_0(block, codes):
     for i in range(32):
         put_u8(codes + i, get_u8(block + 2 + i))
@@ -124,6 +132,12 @@ def _one_f16(block, place, row):
 
 
 @inline
+def _one_f16_for_64(block, place, row):
+    for part in range(2):
+        put_u16(place + 32 * part + 2 * row, get_u16(block))
+
+
+@inline
 def _two_f16(block, place, row):
     put_u16(place + 2 * row, get_u16(block))
     put_u16(place + 32 + 2 * row, get_u16(block + 2))
@@ -187,6 +201,7 @@ def _scales_iq4_xs(block, place, row):
 
 
 UNPACK: dict[str, tuple[Any, Any]] = {
+    "q2_0": (_codes_q2_0, _one_f16_for_64),
     "q4_0": (_codes_q4_0, _one_f16),
     "q4_1": (_codes_q4_1, _two_f16),
     "q5_0": (_codes_q5_0, _one_f16),

@@ -2,27 +2,13 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GGMLType, Weight
-from pumice_cpu.formats import COLUMNS, UNPACKED
+from pumice.plugin import GGMLType, Weight, block_size
+from pumice_cpu.formats import COLUMNS, FORMATS, UNPACKED
 from pumice_cpu.lower.rule import Lowering
 from pumice_cpu.lower.tables import unpack_table
 
-#: Columns of a block.
-TYPES = {
-    GGMLType.Q8_1: 32,
-    GGMLType.Q8_K: 256,
-    GGMLType.Q1_0: 128,
-    GGMLType.NVFP4: 64,
-    GGMLType.TQ1_0: 256,
-    GGMLType.TQ2_0: 256,
-    GGMLType.IQ1_S: 256,
-    GGMLType.IQ1_M: 256,
-    GGMLType.IQ2_XXS: 256,
-    GGMLType.IQ2_XS: 256,
-    GGMLType.IQ2_S: 256,
-    GGMLType.IQ3_XXS: 256,
-    GGMLType.IQ3_S: 256,
-}
+#: Columns of a block of each quantized type that is not packed.
+TYPES = {type: block_size(type) for type in GGMLType if block_size(type) > 1 and type not in FORMATS}
 
 
 def can_unpack(type: GGMLType, n_columns: int) -> bool:

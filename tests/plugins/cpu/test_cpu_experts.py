@@ -56,7 +56,7 @@ def check(type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: np.ndarray |
 
 
 FLOATS = ["F32", "F16", "BF16"]
-TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q5_1", "Q8_0", "MXFP4"]
+TYPES = [pytest.param("Q4_0", marks=pytest.mark.every_instruction_set), "Q2_0", "Q5_1", "Q8_0", "MXFP4"]
 
 
 @pytest.mark.parametrize("n_tokens", [1, 2, 37])
@@ -92,7 +92,7 @@ def test_experts_of_floats(name: str, own_rows: bool, n_tokens: int) -> None:
 @pytest.mark.parametrize("n_tokens", [1, 19])
 @pytest.mark.parametrize("name", [*TYPES, "F16"])
 def test_matrices_by_head(name: str, n_tokens: int) -> None:
-    check(GGMLType[name], quantize(f32(4, 33, 96), GGMLType[name]), f32(n_tokens, 4, 96), None)
+    check(GGMLType[name], quantize(f32(4, 33, 128), GGMLType[name]), f32(n_tokens, 4, 128), None)
 
 
 @pytest.mark.parametrize("piece", [1_000, 5_000])

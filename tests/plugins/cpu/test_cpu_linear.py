@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from graphs import batch, compile_graph, limits
-from pumice.gguf import GGMLType, GGUFTensor, dequantize
-from pumice.gguf.types import block_size
+from pumice.gguf import CODINGS, GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice_cpu import CpuBackend
 from pumice_cpu.isa import current
@@ -18,10 +17,8 @@ from random_weights import FLOATS, INTEGERS, RARE, random_rows
 rng = np.random.default_rng(11)
 each_set = pytest.mark.every_instruction_set
 
-PACKED = [
-    *(pytest.param(name, marks=each_set) for name in ("Q4_0", "Q8_0", "Q5_K", "Q6_K", "IQ4_NL")),
-    *("Q4_1", "Q5_0", "Q5_1", "Q2_K", "Q3_K", "Q4_K", "IQ4_XS", "MXFP4"),
-]
+ON_EACH_SET = ("Q4_0", "Q8_0", "Q5_K", "Q6_K", "IQ4_NL")
+PACKED = [pytest.param(type.name, marks=each_set if type.name in ON_EACH_SET else ()) for type in CODINGS]
 
 
 def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | None, x: np.ndarray) -> np.ndarray:

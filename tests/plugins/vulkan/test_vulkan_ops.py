@@ -17,6 +17,7 @@ from operation_tests import OperationTests, f32
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import GraphBuilder, Tensor
 from pumice_vulkan import VulkanBackend
+from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.memory import Weights
 from quantizers import quantize
 
@@ -40,14 +41,10 @@ class TestOperations(OperationTests):
         return [vulkan]
 
 
-TYPES = ["F32", "F16", "BF16", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K"]
-
-
-@pytest.mark.parametrize("name", [*TYPES, "IQ4_NL", "IQ4_XS", "MXFP4"])
-def test_tables_of_every_type(tmp_path: Path, vulkan: Any, name: str) -> None:
-    type = GGMLType[name]
+@pytest.mark.parametrize("type", FORMATS, ids=lambda type: type.name)
+def test_tables_of_every_type(tmp_path: Path, vulkan: Any, type: GGMLType) -> None:
     values, ids = f32(5, 512), np.array([3, 0, 4, 4], np.int32)
-    rows = values if name == "F32" else quantize(values, type)
+    rows = values if type == GGMLType.F32 else quantize(values, type)
     path = write_gguf(tmp_path / "table.gguf", {"general.architecture": "test"}, {"w": rows}, {"w": type})
     g = GraphBuilder(GGUFFile.open(path).tensors, 1, 64)
     x = Tensor("ids", ("n_tokens",), "i32", builder=g)
