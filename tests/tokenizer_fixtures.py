@@ -8,7 +8,10 @@ from typing import Any
 from pumice.tokenizers import Tokenizer, from_metadata
 
 FOLDER = Path(__file__).parent / "fixtures" / "tokenizers"
-NAMES = ("spm", "spm-phi3", "spm-no-prefix", "bpe", "bpe-gaps", "gemma4", "wpm", "wpm-cased")
+NAMES = (
+    "spm", "spm-phi3", "spm-no-prefix", "bpe", "bpe-gaps", "gemma4", "wpm", "wpm-cased", "unigram", "unigram-spaces",
+    "rwkv", "plamo2", "hybriddna", "whitespace", "whitespace-lower",
+)  # fmt: skip
 
 
 @cache

@@ -1,6 +1,7 @@
 """Tokenizers, made from the metadata of a GGUF file alone."""
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from pumice.errors import TokenizerError
@@ -10,13 +11,17 @@ from pumice.tokenizers.vocabulary import value
 
 __all__ = ["IncrementalDecoder", "Tokenizer", "from_metadata"]
 
-# Tokenizer models of the format that have no implementation here.
-_NOT_SUPPORTED = {
-    "t5": "SentencePiece unigram",
-    "rwkv": "RWKV's greedy trie",
-    "plamo2": "PLaMo-2",
-    "hybriddna": "byte-level BPE with DNA k-mers",
-    "whitespace": "white-space BPE",
+# What a file names as tokenizer.ggml.model: the module and the class that are it, and what they call it.
+_MODELS = {
+    "llama": ("spm", "SPMTokenizer", "SentencePiece BPE"),
+    "gpt2": ("bpe", "BPETokenizer", "byte-level BPE"),
+    "gemma4": ("bpe", "BPETokenizer", "BPE of plain text"),
+    "bert": ("wpm", "WPMTokenizer", "WordPiece"),
+    "t5": ("unigram", "UnigramTokenizer", "SentencePiece Unigram"),
+    "rwkv": ("rwkv", "RWKVTokenizer", "greedy trie"),
+    "plamo2": ("plamo2", "PLaMo2Tokenizer", "PLaMo 2"),
+    "hybriddna": ("bpe_variants", "HybridDNATokenizer", "BPE with DNA k-mers"),
+    "whitespace": ("bpe_variants", "WhitespaceTokenizer", "BPE within words"),
 }
 _NONE = ("none", "no_vocab", "test")
 
@@ -32,23 +37,14 @@ def from_metadata(metadata: Mapping[str, Any]) -> Tokenizer:
             describe consistently. The file's model can still be run on token ids.
     """
     model = value(metadata, "model", str)
-    # Imported on use: one file needs one of them, and Hugging Face tokenizers only for BPE.
-    if model == "llama":
-        from pumice.tokenizers.spm import SPMTokenizer
-
-        return SPMTokenizer(metadata)
-    if model in ("gpt2", "gemma4"):
-        from pumice.tokenizers.bpe import BPETokenizer
-
-        return BPETokenizer(metadata)
-    if model == "bert":
-        from pumice.tokenizers.wpm import WPMTokenizer
-
-        return WPMTokenizer(metadata)
     if model is None or model in _NONE:
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): give the model token ids, not text")
-    known = "known: llama (SentencePiece), gpt2 and gemma4 (byte-level BPE), bert (WordPiece)"
-    what = f" ({_NOT_SUPPORTED[model]})" if model in _NOT_SUPPORTED else ""
-    raise TokenizerError(
-        f"tokenizer.ggml.model: {model!r}{what} is not supported ({known}); give it token ids, not text"
-    )
+    if model not in _MODELS:
+        known = ", ".join(f"{name} ({what})" for name, (_, _, what) in _MODELS.items())
+        raise TokenizerError(
+            f"tokenizer.ggml.model: {model!r} is not supported (known: {known}); give it token ids, not text"
+        )
+    module, name, _ = _MODELS[model]
+    # Imported on use: one file needs one of them, and only some need Hugging Face tokenizers.
+    tokenizer: Tokenizer = getattr(import_module(f"pumice.tokenizers.{module}"), name)(metadata)
+    return tokenizer

@@ -23,7 +23,7 @@ class Tokenizer(ABC):
     """
 
     kind: ClassVar[str]
-    """``"spm"``, ``"bpe"`` or ``"wpm"``."""
+    """``"spm"``, ``"bpe"``, ``"wpm"``, ``"ugm"``, ``"rwkv"`` or ``"plamo2"``."""
 
     def __init__(
         self,

@@ -16,8 +16,12 @@ from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, strings, value
 
 if TYPE_CHECKING:
     import tokenizers
+    from tokenizers import models
 
 SPACE = "▁"
+
+# The text of a token that no text has.
+_UNKNOWN = ""
 
 
 def _byte_symbols() -> dict[str, int]:
@@ -49,20 +53,33 @@ class BPETokenizer(Tokenizer):
         super().__init__(metadata, vocabulary, special=special, add_bos=row.add_bos, add_sep=row.add_sep)
         self.add_bos |= row.force_bos
         self._row = row
-        # A byte without a token is dropped, but not before merging: its neighbours must not become neighbours.
-        self._nameless = [symbol for symbol in _BYTE if row.byte_level and symbol not in vocabulary.ids]
+        # What has no token is dropped, but not before merging: its neighbours must not become neighbours.
+        nameless = [symbol for symbol in _BYTE if symbol not in vocabulary.ids] if row.byte_level else [_UNKNOWN]
+        self._nameless = {symbol: self.n_vocab + i for i, symbol in enumerate(nameless)}
         self._metadata = metadata
 
     @cached_property
     def _bpe(self) -> "tokenizers.Tokenizer":
         """Made when the first text is encoded: decoding, and prompts of token ids, do without."""
-        ids = self.vocabulary.ids | {symbol: self.n_vocab + i for i, symbol in enumerate(self._nameless)}
-        return _build(ids, _merges(self._metadata), self._row)
+        from tokenizers import Tokenizer, pre_tokenizers
+
+        merges = _merges(self._metadata, optional=self._row.merges_optional)
+        tokenizer = Tokenizer(_model(self.vocabulary.ids | self._nameless, merges, self._row))
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(self._words())
+        return tokenizer
+
+    def _words(self) -> list[Any]:
+        """The pre-tokenizers that cut text into words."""
+        from tokenizers import Regex, pre_tokenizers
+
+        words: list[Any] = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in self._row.patterns]
+        if self._row.byte_level:
+            words.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
+        return words
 
     def _encode(self, text: str) -> list[int]:
-        if self._row.byte_level:
-            return self._encode_words(text)
-        text = text.replace(" ", SPACE)
+        if self._row.marks_spaces:
+            text = text.replace(" ", SPACE)
         if not self._row.newline_tokens:
             return self._encode_words(text)
         ids: list[int] = []
@@ -83,35 +100,31 @@ class BPETokenizer(Tokenizer):
 
     def _decode(self, text: str) -> bytes:
         if not self._row.byte_level:
-            return text.replace(SPACE, " ").encode()
+            return (text.replace(SPACE, " ") if self._row.marks_spaces else text).encode()
         try:
             return bytes([_BYTE[char] for char in text])
         except KeyError:  # an added token, written as it is
             return text.encode()
 
 
-def _merges(metadata: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _merges(metadata: Mapping[str, Any], *, optional: bool) -> list[tuple[str, str]]:
     """The pairs that merge, first ones first."""
+    if optional and PREFIX + "merges" not in metadata:
+        return []
     merges = strings(metadata, "merges")
     if len(set(merges)) < len(merges):
         merges = list(dict.fromkeys(merges))  # the first of equals counts
     return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
 
 
-def _build(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer) -> "tokenizers.Tokenizer":
-    import tokenizers
-    from tokenizers import models, pre_tokenizers
+def _model(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer) -> "models.BPE":
+    from tokenizers import models
 
+    unknown = {} if row.byte_level else {"byte_fallback": True, "unk_token": _UNKNOWN}
     try:
-        model = models.BPE(ids, merges, ignore_merges=row.ignore_merges, byte_fallback=not row.byte_level)
+        return models.BPE(ids, merges, ignore_merges=row.ignore_merges, **unknown)
     except Exception as error:  # Hugging Face raises nothing more specific
         raise TokenizerError(f"{PREFIX}merges: {_wrong_merge(ids, merges) or error}") from None
-    words: list[Any] = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in row.patterns]
-    if row.byte_level:
-        words.append(pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False))
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(words)
-    return tokenizer
 
 
 def _wrong_merge(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> str:

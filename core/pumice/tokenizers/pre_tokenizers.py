@@ -34,7 +34,11 @@ class PreTokenizer:
     has_default_bos: bool = True
     """BOS is token 11 (as in the first byte-level files) if the file does not name one."""
     byte_level: bool = True
-    """Tokens spell bytes (GPT-2); otherwise they are plain text with ``▁`` for a space, and ``<0xNN>`` for bytes."""
+    """Tokens spell bytes (GPT-2); otherwise they are plain text, and ``<0xNN>`` for bytes."""
+    marks_spaces: bool = False
+    """A space is written ``▁`` before text is cut into words, and in tokens."""
+    merges_optional: bool = False
+    """A file may come without merges: words that are no tokens are their bytes."""
     newline_tokens: bool = False
     """A run of newlines that is a token is that token, though no merge makes it."""
 
@@ -212,7 +216,7 @@ ROWS: tuple[PreTokenizer, ...] = (
     PreTokenizer(("gpt-4o", "llama4", "kanana2", "talkie", "minimax-m2"), (_O200K,)),
     PreTokenizer(("granite-embed-multi-97m",), (_O200K,), ignore_merges=True),
     PreTokenizer(("tiny_aya", "cohere2moe"), (r"\d{1,3}(?=(?:\d{3})*\b)", _O200K)),
-    PreTokenizer(("kimi-k2",), (_KIMI_K2,)),
+    PreTokenizer(("kimi-k2",), (_KIMI_K2,), merges_optional=True),
     PreTokenizer(("superbpe",), (r"\p{N}+", r"(?=(\d{3})+(?!\d))")),
     PreTokenizer(
         ("chameleon",),
@@ -223,9 +227,10 @@ ROWS: tuple[PreTokenizer, ...] = (
     ),
     PreTokenizer(
         ("gemma4", "granite-embed-multi-311m"),
-        (_NEWLINES,), force_bos=True, byte_level=False, newline_tokens=True,
+        (_NEWLINES,), force_bos=True, byte_level=False, marks_spaces=True, newline_tokens=True,
     ),
-    PreTokenizer(("sarvam-moe",), (_NEWLINES,), byte_level=False),
+    PreTokenizer(("sarvam-moe",), (_NEWLINES,), byte_level=False, marks_spaces=True),
+    PreTokenizer(("whitespace",), (r"\S+",), byte_level=False),
 )  # fmt: skip
 
 _BY_NAME: Mapping[str, PreTokenizer] = {name: row for row in ROWS for name in row.names}

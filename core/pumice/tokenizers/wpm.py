@@ -109,8 +109,13 @@ class _Normalization(dict[int, str]):
             return ""
         alone = category.startswith("P") or (char.isascii() and category.startswith("S")) or _is_ideograph(char)
         if self._lowercase:
-            char = char.lower()[0]
+            char = lowercased(char)
         return f" {char} " if alone else char
+
+
+def lowercased(char: str) -> str:
+    """A character in lower case; the first where that is several, as in llama.cpp."""
+    return char.lower()[0]
 
 
 def _is_ideograph(char: str) -> bool:

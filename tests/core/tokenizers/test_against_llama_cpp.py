@@ -25,7 +25,8 @@ def test_special_ids_and_flags(name: str) -> None:
     assert sorted(tokenizer.eog) == info["eog"]
 
 
-@pytest.mark.parametrize("name", NAMES)
+# llama.cpp reads the plain text of these tokens as if its characters spelt bytes.
+@pytest.mark.parametrize("name", [name for name in NAMES if not name.startswith("whitespace")])
 def test_what_each_token_prints(name: str) -> None:
     """In the middle of a text, where no space is taken away."""
     tokenizer = small(name)

@@ -1,17 +1,30 @@
 """Metadata that does not describe a tokenizer gives one clear line."""
 
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pumice.errors import TokenizerError
 from pumice.tokenizers import from_metadata
+from pumice.tokenizers.charsmap import Charsmap
 from tokenizer_fixtures import fixture, metadata, small
 
 BPE_MERGES = metadata("bpe")["tokenizer.ggml.merges"]
 SPM_TOKENS = metadata("spm")["tokenizer.ggml.tokens"]
 SPM_TYPES = metadata("spm")["tokenizer.ggml.token_type"]
+RWKV_TOKENS = metadata("rwkv")["tokenizer.ggml.tokens"]
+UNIGRAM_SIZE = len(metadata("unigram")["tokenizer.ggml.tokens"])
+CHARSMAP = metadata("unigram")["tokenizer.ggml.precompiled_charsmap"]
+
+
+def cyclic_charsmap() -> list[int]:
+    """A double array in which the edge of byte 3 leads from its node back to that node."""
+    units = np.array([1 << 10, 0, 3 << 10 | 3, 0], "<u4")
+    return [*(16).to_bytes(4, "little"), *units.tobytes(), 0]
 
 
 @pytest.mark.parametrize(
@@ -47,6 +60,24 @@ SPM_TYPES = metadata("spm")["tokenizer.ggml.token_type"]
         ("gemma4", {"eos_token_id": None, "add_eos_token": True}, "names no eos_token_id"),
         ("wpm", {"unknown_token_id": None}, "unknown_token_id is missing"),
         ("wpm", {"seperator_token_id": None}, "seperator_token_id is missing"),
+        ("unigram", {"scores": None}, "scores is missing: this tokenizer chooses tokens by their scores"),
+        ("unigram", {"scores": [float("-inf")] * UNIGRAM_SIZE}, "scores has a value that is infinite"),
+        ("unigram", {"unknown_token_id": UNIGRAM_SIZE}, "unknown_token_id is .*, outside the vocabulary"),
+        ("unigram", {"remove_extra_whitespaces": 1}, "remove_extra_whitespaces is of type int, not bool"),
+        ("unigram", {"precompiled_charsmap": "abc"}, "precompiled_charsmap is not an array of bytes"),
+        ("unigram", {"precompiled_charsmap": [0.5, 1.0]}, "precompiled_charsmap is not an array of bytes"),
+        ("unigram", {"precompiled_charsmap": [256]}, "precompiled_charsmap is not an array of bytes"),
+        ("unigram", {"precompiled_charsmap": [4, 0]}, "do not fit in 2 bytes"),
+        ("unigram", {"precompiled_charsmap": [255] * 12}, "do not fit in 12 bytes"),
+        ("unigram", {"precompiled_charsmap": CHARSMAP[: 4 + CHARSMAP[0] + 256 * CHARSMAP[1]]}, "do not fit in"),
+        ("unigram", {"precompiled_charsmap": CHARSMAP[:-2]}, "no whole replacement at byte"),
+        ("unigram", {"precompiled_charsmap": [*CHARSMAP[:-2], 255, 0]}, r"xff' is not valid UTF-8"),
+        ("unigram", {"precompiled_charsmap": cyclic_charsmap()}, "double array is not a tree"),
+        ("rwkv", {"tokens": [*RWKV_TOKENS[:-1], r"\xg0"]}, r"'\\\\xg0' has an escape that is not \\xNN"),
+        ("plamo2", {"scores": None}, "scores is missing"),
+        ("plamo2", {"token_type": None}, "no byte token <0x00>: PLaMo 2 needs all of them"),
+        ("whitespace", {"merges": None}, "merges is missing"),
+        ("whitespace", {"normalizer.lowercase": "no"}, "normalizer.lowercase is of type str, not bool"),
     ],
 )
 def test_inconsistent_metadata(name: str, changes: dict[str, Any], message: str) -> None:
@@ -58,9 +89,8 @@ def test_inconsistent_metadata(name: str, changes: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("t5", r"'t5' \(SentencePiece unigram\) is not supported \(known: llama .*give it token ids"),
-        ("rwkv", r"'rwkv' \(RWKV's greedy trie\) is not supported"),
-        ("xyz", r"'xyz' is not supported \(known"),
+        ("xyz", r"'xyz' is not supported \(known: llama \(SentencePiece BPE\), gpt2 .*give it token ids"),
+        ("none", "the file has no tokenizer"),
         ("no_vocab", "the file has no tokenizer"),
         (None, "the file has no tokenizer"),
     ],
@@ -70,7 +100,7 @@ def test_tokenizer_models_without_an_implementation(model: str | None, message: 
         from_metadata(metadata("spm", model=model))
 
 
-@pytest.mark.parametrize("name", ["spm", "bpe", "wpm"])
+@pytest.mark.parametrize("name", ["spm", "bpe", "wpm", "unigram", "rwkv", "plamo2", "hybriddna", "whitespace"])
 def test_text_with_a_lone_surrogate(name: str) -> None:
     with pytest.raises(TokenizerError, match="lone surrogate"):
         small(name).tokenize("a\ud800b")
@@ -85,6 +115,25 @@ def test_the_first_of_equal_merges_counts() -> None:
     tokenizer = from_metadata(metadata("bpe", merges=[*BPE_MERGES, *BPE_MERGES[:50]]))
     for text, (parsed, _) in fixture("bpe")["cases"]:
         assert tokenizer.tokenize(text, add_special=False) == parsed
+
+
+@pytest.mark.parametrize("sign", [np.uint8, np.int8])
+def test_a_charsmap_of_either_sign(sign: type) -> None:
+    tokenizer = from_metadata(metadata("unigram", precompiled_charsmap=np.array(CHARSMAP, np.uint8).astype(sign)))
+    for text, (parsed, _) in fixture("unigram")["cases"]:
+        assert tokenizer.tokenize(text, add_special=False) == parsed
+
+
+@given(st.binary(max_size=200))
+def test_a_charsmap_of_any_bytes(data: bytes) -> None:
+    size = len(data) // 8 * 4
+    with suppress(TokenizerError):
+        Charsmap.parse(list(size.to_bytes(4, "little") + data)).normalize("any text")
+
+
+def test_kimi_k2_may_come_without_merges() -> None:
+    tokenizer = from_metadata(metadata("bpe", pre="kimi-k2", merges=None))
+    assert tokenizer.detokenize(tokenizer.tokenize("Hello world", add_special=False)) == "Hello world"
 
 
 def test_an_empty_token_gets_a_name() -> None:

@@ -1,0 +1,73 @@
+"""PLaMo 2's tokenizer (GGUF's tokenizer model "plamo2"): the cheapest cut of a text into tokens, found from its end.
+
+The costs and the order are those of ``tokenization_plamo.py``, which the model publishes.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from pumice.errors import TokenizerError
+from pumice.tokenizers.base import Tokenizer
+from pumice.tokenizers.lattice import Lattice, finite_scores
+from pumice.tokenizers.special import SpecialTokens
+from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, byte_token
+
+# Scores are compared as whole multiples of 1 / this.
+_SCALE = 10_000
+# The scaled score of a character that is no token, and one below which a token is never used.
+_UNKNOWN, _INVALID = -10_000_000, -20_000_000
+_BYTE_ORDER_MARK = "\ufeff"
+
+
+class PLaMo2Tokenizer(Tokenizer):
+    """Unigram over integers; a character that no token has is spelt by the tokens of its bytes."""
+
+    kind: ClassVar[str] = "plamo2"
+
+    def __init__(self, metadata: Mapping[str, Any]) -> None:
+        vocabulary = Vocabulary.from_metadata(metadata)
+        special = SpecialTokens.from_metadata(metadata, vocabulary, bos=1, eos=2, unk=0)
+        super().__init__(metadata, vocabulary, special=special, add_bos=False)
+        self._scores = finite_scores(metadata, self.n_vocab)
+        found = {vocabulary.tokens[token].upper(): token for token in vocabulary.byte}
+        missing = [byte for byte in range(256) if not found.get(byte_token(byte).upper())]
+        if missing:
+            raise TokenizerError(f"{PREFIX}tokens: no byte token {byte_token(missing[0])}: PLaMo 2 needs all of them")
+        self._bytes = [found[byte_token(byte).upper()] for byte in range(256)]
+
+    @cached_property
+    def _lattice(self) -> Lattice:
+        """Of reversed tokens for reversed text: of equal costs, the longest token at a place wins."""
+        scores: dict[str, float] = {}
+        ids: list[int] = []
+        for token, text in enumerate(self.vocabulary.tokens):
+            score = _rounded(self._scores[token] * _SCALE)
+            if token not in self.vocabulary.byte and score > _INVALID:
+                scores[text[::-1]] = score
+                ids.append(token)
+        return Lattice(scores, ids, _UNKNOWN)
+
+    def _encode(self, text: str) -> list[int]:
+        reverse = text.removeprefix(_BYTE_ORDER_MARK)[::-1]
+        return self._lattice.encode(reverse, self._spelt)[::-1]
+
+    def _spelt(self, run: str) -> list[int]:
+        return [self._bytes[byte] for byte in reversed(run[::-1].encode())]
+
+    def _before(self) -> list[int]:
+        return []
+
+    def _after(self) -> list[int]:
+        return []
+
+    def _render(self, token: int) -> bytes:
+        return super()._render(token) if token in self.vocabulary.byte else self._decode(self.token_text(token))
+
+    def _decode(self, text: str) -> bytes:
+        return text.encode()
+
+
+def _rounded(score: float) -> float:
+    """The nearest whole number, halves away from zero."""
+    return float(int(score + (0.5 if score >= 0 else -0.5)))
