@@ -21,7 +21,7 @@ from pumice.engine.runner import Sizes, make_limits, trace
 from pumice.engine.text import TextStream
 from pumice.errors import ModelError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
-from pumice.registry import Registry, get_registry
+from pumice.registry import Registry, get_registry, load_registry
 from pumice.sampler import Chain, SamplerContext
 from pumice.stream import Completion, Stream
 from pumice.tokenizers import Tokenizer, from_metadata
@@ -43,6 +43,7 @@ def load(
     n_batch: int | None = None,
     n_parallel: int | None = None,
     config: Mapping[str, Any] | None = None,
+    plugins: Sequence[object] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
     """Load the GGUF file at ``path``, or the demo model. What is not given comes from the configuration.
@@ -55,9 +56,11 @@ def load(
         n_batch: most tokens computed in one step.
         n_parallel: most sequences in one step.
         config: further settings, keys as in a configuration file.
+        plugins: modules, or other objects, with hooks: plugins for this load only, beside those that are installed.
+            What they register replaces what an installed one registers under the same name.
         progress: called with steps done and steps in all while the model compiles.
 
-    Raises PumiceError: GGUFError, ModelError, ConfigError or BackendError.
+    Raises PumiceError: GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
     given = {
         "backend": backend,
@@ -68,13 +71,14 @@ def load(
         "n_parallel": n_parallel,
     }
     settings = load_config({**(config or {}), **{key: value for key, value in given.items() if value is not None}})
-    return Model(demo_model_path() if path is None else path, settings, progress)
+    return Model(demo_model_path() if path is None else path, settings, progress, plugins)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
     """The tokenizer of a GGUF file; the file needs no weights. Raises GGUFError or TokenizerError."""
+    registry = load_registry(load_config())
     with GGUFFile.open(path) as file:
-        return from_metadata(file.metadata)
+        return from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
 
 
 def describe_graph(path: str | Path, **arguments: Any) -> str:
@@ -87,10 +91,16 @@ def describe_graph(path: str | Path, **arguments: Any) -> str:
 class Model:
     """A loaded model. Use as a context manager, or ``close`` it. Several threads may generate at once."""
 
-    def __init__(self, path: str | Path, config: Config, progress: Callable[[int, int], None] | None = None) -> None:
+    def __init__(
+        self,
+        path: str | Path,
+        config: Config,
+        progress: Callable[[int, int], None] | None = None,
+        plugins: Sequence[object] = (),
+    ) -> None:
         started = time.perf_counter()
         self.config = config
-        self._registry = get_registry(config)
+        self._registry = get_registry(config, plugins)
         self._lock = threading.RLock()
         self._closed = False
         self._file = GGUFFile.open(path)
@@ -128,7 +138,7 @@ class Model:
     def tokenizer(self) -> Tokenizer:
         """Raises TokenizerError if the file describes none that is known."""
         self._check_open()
-        return from_metadata(self.metadata)
+        return from_metadata(self.metadata, self._registry.tokenizers, self._registry.pre_tokenizers)
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """Token ids of ``text``.
@@ -324,7 +334,7 @@ def _prepare(
 ) -> tuple[Architecture, Runner]:
     """Everything up to compiling."""
     try:
-        architecture = registry.architecture(file.architecture)(HParams(file.metadata))
+        architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)

@@ -37,24 +37,16 @@ class Layer(NamedTuple):
     data: dict[str, Any]
 
 
-class Prefer(BaseModel):
-    """Which plugin a name belongs to when several plugins register it."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    backends: dict[str, str] = {}
-    architectures: dict[str, str] = {}
-    samplers: dict[str, str] = {}
-
-
 class Plugins(BaseModel):
-    """Which plugins are loaded."""
+    """Which plugins are loaded.
+
+    ``prefer`` says to which plugin a name belongs when several register it: ``{"backends": {"cpu": "faster"}}``.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    bundled: list[str] = []
     disabled: list[str] = []
-    prefer: Prefer = Prefer()
+    prefer: dict[str, dict[str, str]] = {}
 
 
 class Config(BaseModel):
@@ -209,7 +201,8 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
         inner = known[part].annotation if part in known else None
         known = dict(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else {}
     if len(path) == 1 and key not in schema.model_fields and problem["type"] != "extra_forbidden":
-        return f"unknown key {key!r}{did_you_mean(key, known) or ' (the section of a backend is a map)'}"
+        hint = f" (a backend's section should be a map, not {problem['input']!r})"
+        return f"unknown key {key!r}{did_you_mean(key, known) or hint}"
     if problem["type"] == "extra_forbidden":
         hint = did_you_mean(path[-1], known) or f" (known: {', '.join(known)})"
         return f"unknown key {key!r}{hint}"

@@ -1,7 +1,7 @@
-"""The three hooks a Pumice plugin may implement (pluggy, project name ``pumice``, entry-point group ``pumice``).
+"""The hooks a Pumice plugin may implement (pluggy, project name ``pumice``, entry-point group ``pumice``).
 
-Each hook receives ``register``, a callable that takes a name and a class. Registering must be
-cheap: import heavy libraries when the class is used, not here.
+Each hook receives ``register``, a callable that takes a name and what has that name, or the text
+``"package.module:Name"``, which is imported when the name is first used: then registering costs nothing.
 """
 
 from __future__ import annotations
@@ -12,24 +12,42 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    import click
+
     from pumice.architecture import Architecture
     from pumice.backend import Backend
     from pumice.sampler import Sampler
+    from pumice.tokenizers import PreTokenizer, Tokenizer
 
 hookspec = pluggy.HookspecMarker("pumice")
 hookimpl = pluggy.HookimplMarker("pumice")
 
 
 @hookspec
-def pumice_register_backends(register: Callable[[str, type[Backend]], None]) -> None:
+def pumice_register_backends(register: Callable[[str, type[Backend] | str], None]) -> None:
     """Call ``register(name, BackendClass)``; the name is what ``backend: name`` selects."""
 
 
 @hookspec
-def pumice_register_architectures(register: Callable[[str, type[Architecture]], None]) -> None:
+def pumice_register_architectures(register: Callable[[str, type[Architecture] | str], None]) -> None:
     """Call ``register(key, ArchitectureClass)``; the key is the GGUF file's ``general.architecture``."""
 
 
 @hookspec
-def pumice_register_samplers(register: Callable[[str, type[Sampler]], None]) -> None:
+def pumice_register_samplers(register: Callable[[str, type[Sampler] | str], None]) -> None:
     """Call ``register(name, SamplerClass)``; the name is what the ``samplers`` list of a configuration holds."""
+
+
+@hookspec
+def pumice_register_tokenizers(register: Callable[[str, type[Tokenizer] | str], None]) -> None:
+    """Call ``register(key, TokenizerClass)``; the key is the GGUF file's ``tokenizer.ggml.model``."""
+
+
+@hookspec
+def pumice_register_pre_tokenizers(register: Callable[[str, PreTokenizer | str], None]) -> None:
+    """Call ``register(key, PreTokenizer(patterns=(...)))``; the key is the GGUF file's ``tokenizer.ggml.pre``."""
+
+
+@hookspec
+def pumice_register_commands(register: Callable[[str, click.Command | str], None]) -> None:
+    """Call ``register(name, command)``, a command of the package click: ``pumice name`` runs it."""

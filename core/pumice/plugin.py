@@ -23,6 +23,9 @@ from pumice.graph import (
 from pumice.graph.rope import rope_frequencies, rope_magnitude
 from pumice.hookspecs import hookimpl
 from pumice.sampler import Candidates, Sampler, SamplerContext
+from pumice.tokenizers import PreTokenizer, Tokenizer
+from pumice.tokenizers.special import SpecialTokens
+from pumice.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
     "CODINGS",
@@ -50,6 +53,7 @@ __all__ = [
     "Node",
     "Pick",
     "PluginError",
+    "PreTokenizer",
     "Program",
     "PumiceError",
     "RecurrentState",
@@ -57,8 +61,11 @@ __all__ = [
     "Sampler",
     "SamplerContext",
     "Segment",
+    "SpecialTokens",
     "State",
     "Tensor",
+    "Tokenizer",
+    "Vocabulary",
     "Weight",
     "block_size",
     "concrete",

@@ -5,8 +5,10 @@ from collections.abc import Iterable
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``"; did you mean 'temperature'?"`` for a name close to a known one, else an empty string."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    """``"; did you mean 'temperature'?"`` for a name close to a known one, or the beginning of one, else nothing."""
+    known = list(known)
+    longer = [other for other in known if name and other.startswith(name)]
+    close = longer or difflib.get_close_matches(name, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 

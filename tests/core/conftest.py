@@ -24,7 +24,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     directory = tmp_path / "site"
     directory.mkdir()
     monkeypatch.syspath_prepend(str(directory))
-    monkeypatch.setattr("pumice.registry._registries", {})
+    monkeypatch.setattr("pumice.registry.loading._registries", {})
     monkeypatch.setenv("PYTHONPATH", str(directory))
     before = set(sys.modules)
     yield directory

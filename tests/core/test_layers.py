@@ -9,11 +9,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "suggest", "demo"],
+    ["errors", "suggest", "lazy", "commands", "demo"],
     ["gguf"],
     ["tokenizers"],
     ["graph"],
     ["sampler", "backend", "architecture", "hookspecs", "arena"],
+    ["builtin"],
     ["plugin"],
     ["config"],
     ["registry"],
@@ -22,6 +23,7 @@ LAYERS = [
     ["api"],
     ["__init__"],
     ["cli"],
+    ["__main__"],
 ]
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 

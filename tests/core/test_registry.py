@@ -1,13 +1,20 @@
+import importlib.metadata
+import inspect
 import json
 import subprocess
 import sys
 
 import pytest
 
+import pumice
 from installed_plugins import backend_plugin, install
+from pumice import hookspecs
 from pumice.config import Plugins, load_config
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
+from pumice.registry.kinds import KINDS
+from pumice.registry.loading import BUNDLED
+from pumice.sampler import parameters
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -25,7 +32,7 @@ def test_a_plugin_is_found_by_its_entry_point(site):
     assert (info.distribution, info.version, info.error) == ("my-plugin", "2.5", None)
     assert info.hooks == ["pumice_register_backends"]
     assert info.registered == {"backends": ["mine"]}
-    assert registry.backend("mine").__name__ == "MyBackend"
+    assert registry.backends["mine"].__name__ == "MyBackend"
     assert "numpy" in registry.backends
 
 
@@ -43,6 +50,12 @@ def test_a_plugin_is_found_by_its_entry_point(site):
         (BACKEND.replace("Options = Options", "Options = dict"), "Options must be a dataclass"),
         (BACKEND.replace("_backends", "_backend"), "unknown hook 'pumice_register_backend'; did you mean"),
         (BACKEND.replace("(register)", "(registry)"), "PluginValidationError"),
+        (
+            BACKEND.replace("_backends", "_arch"),
+            "unknown hook 'pumice_register_arch'; did you mean 'pumice_register",
+        ),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("from pumice.plugin import no_such_name", "ImportError: cannot import name 'no_such_name'"),
     ],
 )
 def test_a_plugin_that_fails_is_recorded_and_stops_nothing(site, source, error):
@@ -57,30 +70,146 @@ def test_a_plugin_that_fails_is_recorded_and_stops_nothing(site, source, error):
     assert plugin(registry, "working").error is None
     assert "numpy" in registry.backends
     with pytest.raises(BackendError, match="these plugins did not load: failing"):
-        registry.backend("mine")
+        registry.backends.find("mine")
 
 
-def test_two_plugins_that_claim_one_name_are_an_error_that_names_both(site, home):
+def test_a_syntax_error_is_located(site):
+    install(site, "failing", "def broken(:")
+    assert f"({site / 'failing.py'}, line 1)" in plugin(Registry(Plugins()), "failing").error
+
+
+def test_what_a_plugin_prints_while_it_is_imported_goes_to_standard_error(site, capsys):
+    install(site, "loud", "print('hello')\n" + LAZY.format(kind="samplers", name="loud", target="late:Loud"))
+    (site / "late.py").write_text("print('good day')\nLoud = 3")
+    registry = Registry(Plugins())
+    with pytest.raises(PluginError):
+        registry.samplers["loud"]
+    assert capsys.readouterr() == ("", "hello\ngood day\n")
+
+
+LAZY = """
+from pumice.plugin import hookimpl
+
+@hookimpl
+def pumice_register_{kind}(register):
+    register({name!r}, {target!r})
+"""
+
+
+def test_what_is_registered_as_a_text_is_imported_when_it_is_used(site):
+    install(site, "lazy", LAZY.format(kind="backends", name="late", target="late_module:Backends.Mine"))
+    (site / "late_module.py").write_text(
+        "import pumice_numpy\nclass Backends:\n    class Mine(pumice_numpy.NumpyBackend): pass"
+    )
+    registry = Registry(Plugins())
+    assert plugin(registry, "lazy").registered == {"backends": ["late"]}
+    assert "late" in registry.backends
+    assert "late_module" not in sys.modules
+    assert registry.backends["late"].__name__ == "Mine"
+    assert registry.backends["late"] is registry.backends["late"]
+    assert registry.problems() == {}
+
+
+@pytest.mark.parametrize(
+    ("target", "source", "error"),
+    [
+        ("gone:Mine", "", "gone:Mine: ModuleNotFoundError: No module named 'gone'"),
+        ("late:Mine", "1 / 0", "late:Mine: ZeroDivisionError: division by zero"),
+        ("late:Mine", "import sys; sys.exit('bye')", "late:Mine: SystemExit: bye"),
+        ("late:Mine", "", "late:Mine: ImportError: module 'late' has no 'Mine'"),
+        ("late.Mine", "", "late.Mine: ImportError: expected 'package.module:Name', not 'late.Mine'"),
+        ("late:Mine", "Mine = 3", "late:Mine: expected a subclass of Architecture, not 3"),
+        (
+            "late:Mine",
+            "from pumice.plugin import Architecture\nclass Mine(Architecture): pass",
+            "late:Mine: Mine lacks build",
+        ),
+    ],
+)
+def test_what_cannot_be_imported_when_used_names_plugin_name_and_target(site, target, source, error):
+    install(site, "lazy", LAZY.format(kind="architectures", name="stone", target=target))
+    (site / "late.py").write_text(source)
+    registry = Registry(Plugins())
+    message = f"architecture 'stone' (plugin lazy): {error}"
+    with pytest.raises(PluginError) as caught:
+        registry.architectures.find("stone")
+    assert str(caught.value) == message
+    assert registry.problems() == {"lazy": [message]}
+    assert registry.architectures["llama"].__name__ == "Llama", "the others still work"
+
+
+SAMPLER = """
+from dataclasses import dataclass
+from pumice.plugin import hookimpl, Sampler
+
+@dataclass
+class Mine(Sampler):
+    {field}
+
+    def apply(self, candidates): ...
+
+@hookimpl
+def pumice_register_samplers(register):
+    register("mine", Mine)
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "error"),
+    [
+        (
+            BACKEND.replace("(NumpyBackend)", "(Backend)").replace("hookimpl", "hookimpl, Backend", 1),
+            "lacks compile",
+        ),
+        (BACKEND.replace("'mine'", "'auto'"), "backend 'auto' (plugin wrong): this name means something else"),
+        (BACKEND.replace("'mine'", "'n_ctx'"), "backend 'n_ctx' (plugin wrong): this name means something else"),
+        (SAMPLER.format(field="mine: int"), "sampler 'mine' (plugin wrong): its parameter 'mine' needs a default"),
+        (SAMPLER.format(field="stop: str = ''"), "its parameter 'stop' is an argument of generate"),
+        (SAMPLER.format(field="temperature: str = ''"), "'temperature' is str, and float in the sampler 'temperature'"),
+        (LAZY.format(kind="pre_tokenizers", name="mine", target=["a+"]), "expected a PreTokenizer, not ['a+']"),
+        (LAZY.format(kind="tokenizers", name="mine", target=3), "expected a subclass of Tokenizer, not 3"),
+        (LAZY.format(kind="commands", name="mine", target=3), "expected a click.Command, not 3"),
+    ],
+)
+def test_what_breaks_its_contract_is_refused_when_it_is_registered(site, source, error):
+    install(site, "wrong", source)
+    assert error in plugin(Registry(Plugins()), "wrong").error
+
+
+def test_samplers_may_share_a_parameter(site):
+    install(site, "right", SAMPLER.format(field="temperature: float = 0.5; min_keep: int = 1"))
+    assert plugin(Registry(Plugins()), "right").error is None
+
+
+def test_the_arguments_of_generate_are_no_parameters_of_samplers():
+    arguments = {
+        name
+        for method in (pumice.Model.generate, pumice.Model.stream, pumice.Model.generate_many)
+        for name, parameter in inspect.signature(method).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
+    assert arguments - {"self", "prompts"} <= parameters.RESERVED
+
+
+def test_two_plugins_that_claim_one_name_are_an_error_where_it_is_used(site, home):
     install(site, "first", BACKEND)
     install(site, "second", BACKEND)
+    registry = get_registry(load_config())
     with pytest.raises(PluginError) as caught:
-        get_registry(load_config())
+        registry.backends["mine"]
     assert "'first' and 'second'" in str(caught.value)
     assert "plugins.prefer.backends.mine" in str(caught.value)
 
     (home / "pumice.yaml").write_text("plugins: {prefer: {backends: {mine: second}}}")
-    assert get_registry(load_config()).backend("mine").__module__ == "second"
+    assert get_registry(load_config()).backends["mine"].__module__ == "second"
     (home / "pumice.yaml").write_text("plugins: {disabled: [second]}")
-    assert get_registry(load_config()).backend("mine").__module__ == "first"
-    (home / "pumice.yaml").write_text("plugins: {prefer: {backends: {mine: third}}}")
-    with pytest.raises(PluginError, match="'first' and 'second'"):
-        get_registry(load_config())
+    assert get_registry(load_config()).backends["mine"].__module__ == "first"
 
 
 def test_a_third_party_may_replace_a_bundled_backend_if_preferred(site):
     install(site, "faster-numpy", backend_plugin("numpy"), name="faster")
     prefer = {"plugins": {"prefer": {"backends": {"numpy": "faster"}}}}
-    assert get_registry(load_config(prefer)).backend("numpy").__module__ == "faster_numpy"
+    assert get_registry(load_config(prefer)).backends["numpy"].__module__ == "faster_numpy"
 
 
 def test_a_disabled_plugin_is_listed_but_not_imported(site):
@@ -98,24 +227,41 @@ def test_two_entry_points_of_one_name_stay_apart(site):
     assert plugin(registry, "other-numpy:numpy").registered == {"backends": ["other"]}
 
 
-def test_a_bundled_plugin_without_an_entry_point_is_reported():
-    info = plugin(Registry(Plugins(bundled=["warp"])), "warp")
-    assert "install pumice again" in info.error
+def test_a_bundled_plugin_without_an_entry_point_is_reported(monkeypatch):
+    monkeypatch.setattr("pumice.registry.loading.BUNDLED", ["warp"])
+    assert "install pumice again" in plugin(Registry(Plugins()), "warp").error
+
+
+def test_bundled_plugins_are_the_entry_points_of_the_distribution():
+    points = importlib.metadata.distribution("pumice").entry_points.select(group="pumice")
+    assert sorted(BUNDLED) == sorted(point.name for point in points)
+
+
+def test_every_kind_has_a_hook_and_every_hook_a_kind():
+    hooks = {name for name in vars(hookspecs) if name.startswith("pumice_register_")}
+    assert {kind.hook for kind in KINDS.values()} == hooks
 
 
 def test_unknown_names_are_answered_with_the_known_ones():
     registry = get_registry(load_config())
     with pytest.raises(BackendError, match=r"unknown backend 'nunpy'; did you mean 'numpy'\?.*known: .*numpy"):
-        registry.backend("nunpy")
+        registry.backends.find("nunpy")
     with pytest.raises(ModelError, match=r"unknown architecture 'lama'.*known: .*docs/plugins\.md"):
-        registry.architecture("lama")
+        registry.architectures.find("lama")
     with pytest.raises(ConfigError, match=r"unknown sampler 'topk'; did you mean 'top_k'"):
-        registry.sampler("topk")
+        registry.samplers.find("topk")
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        ("backend: mien", "backend: unknown backend 'mien'; did you mean 'mine'?"),
+        ("plugins: {prefer: {backend: {}}}", "plugins.prefer.backend: unknown key 'backend'; did you mean 'backends'?"),
+        ("plugins: {prefer: {backends: {mine: third}}}", "plugins.prefer.backends.mine: unknown plugin 'third'"),
+        (
+            "plugins: {prefer: {backends: {mine: cpu}}}",
+            "plugins.prefer.backends.mine: plugin 'cpu' registers no backend 'mine'",
+        ),
         ("sampelrs: {}", "unknown key 'sampelrs'; did you mean 'samplers'?"),
         ("mien: {}", "unknown key 'mien'; did you mean 'mine'?"),
         ("zzz: {}", "unknown key 'zzz' (no backend has this name; known: "),
@@ -131,7 +277,7 @@ def test_unknown_names_are_answered_with_the_known_ones():
 def test_settings_of_plugins_are_checked_and_the_file_named(site, home, text, message):
     install(site, "options", backend_plugin("mine", "threads: int = 1"))
     (home / "pumice.yaml").write_text(text)
-    with pytest.raises(ConfigError) as caught:
+    with pytest.raises((BackendError, ConfigError)) as caught:
         get_registry(load_config())
     assert str(caught.value).startswith(f"pumice.yaml: {message}")
 
@@ -154,7 +300,7 @@ def test_the_section_of_a_disabled_plugin_is_no_mistake(site):
     get_registry(load_config({"plugins": {"disabled": ["mine"]}, "mine": {"threads": 2}}))
 
 
-def test_loading_the_bundled_plugins_imports_no_compiler_and_no_driver():
+def test_loading_the_bundled_plugins_imports_no_compiler_no_driver_and_no_family():
     code = (
         "import json, sys; from pumice.config import load_config; from pumice.registry import get_registry;"
         "get_registry(load_config()); print(json.dumps(sorted(sys.modules)))"
@@ -162,3 +308,4 @@ def test_loading_the_bundled_plugins_imports_no_compiler_and_no_driver():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = set(json.loads(run.stdout))
     assert not loaded & {"numba", "llvmlite", "kp", "tokenizers", "scipy"}
+    assert not {name for name in loaded if name.startswith("pumice_architectures.")}

@@ -52,7 +52,7 @@ def run(python, tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = [python, "-m", "pumice.cli", *arguments]
+        command = [python, "-m", "pumice", *arguments]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
 
     return run

@@ -1,27 +1,62 @@
-"""The ``pumice`` command. Each subcommand is a module here; what it needs is imported when it runs."""
+"""The ``pumice`` command. What a subcommand needs is imported when it runs."""
 
-import importlib
 import os
 import signal
 import sys
+from collections.abc import Mapping
 
 import click
 
-COMMANDS = ["run", "info", "plugins", "devices", "tokenize", "bench", "gguf"]
+from pumice.commands import COMMANDS
+from pumice.lazy import resolve
+from pumice.suggest import unknown_name
+
 INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 
 class Commands(click.Group):
-    """Finds a subcommand in the module of its name."""
+    """Pumice's commands and those of plugins, each imported when it runs, or when help lists it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return COMMANDS
+        return [name for name in _registered()[0] if _loads(self, ctx, name)]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
+        commands, absent = _registered()
+        if name in commands:
+            return resolve(commands[name])
+        if name.startswith("-") or ctx.resilient_parsing:
             return None
-        command: click.Command = importlib.import_module(f"pumice.cli.{name}").command
-        return command
+        raise click.UsageError(unknown_name("command", name, commands) + absent, ctx)
+
+
+def _registered() -> tuple[Mapping[str, click.Command | str], str]:
+    """Commands, or where to import them from, and which plugins did not load.
+
+    Plugins are loaded only where some are installed that are not Pumice's own, so that help stays fast.
+    """
+    from importlib.metadata import entry_points
+
+    if all(point.dist and point.dist.metadata["Name"] == "pumice" for point in entry_points(group="pumice")):
+        return COMMANDS, ""
+    from pumice.config import load_config
+    from pumice.errors import ConfigError
+    from pumice.registry import load_registry
+
+    try:
+        commands = load_registry(load_config()).commands
+    except ConfigError:  # the command itself will say so
+        return COMMANDS, ""
+    return commands, commands.absent
+
+
+def _loads(group: click.Group, ctx: click.Context, name: str) -> bool:
+    """Whether a command can be listed. If a plugin's cannot be imported, `pumice plugins` says why."""
+    from pumice.errors import PluginError
+
+    try:
+        return group.get_command(ctx, name) is not None
+    except PluginError:
+        return False
 
 
 @click.command("pumice", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,7 +16,7 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
     """
     names = list(config.backends)
     if config.backend != "auto":
-        chosen = registry.backend(config.backend)
+        chosen = registry.backends.find(config.backend)
         reason = chosen.unavailable()
         if reason:
             raise BackendError(f"backend {config.backend}: {reason}")

@@ -18,6 +18,9 @@ from pumice.suggest import did_you_mean
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
+RESERVED = frozenset({"context_shift", "max_tokens", "prompt", "stop"})
+"""Arguments of ``generate`` and its like: no sampler can have a parameter of such a name."""
+
 _NOUNS = {
     "integer": "an integer",
     "number": "a number",

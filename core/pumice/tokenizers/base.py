@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 from pumice.errors import TokenizerError
 from pumice.tokenizers.incremental import IncrementalDecoder
 from pumice.tokenizers.partition import Partition
+from pumice.tokenizers.pre_tokenizers import PreTokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary, is_unicode, value
 
@@ -57,6 +58,11 @@ class Tokenizer(ABC):
         self._space_prefix = space_prefix
         self._special, self._hidden = vocabulary.special, vocabulary.hidden
         self._pieces: dict[int, bytes] = {}
+
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> "Tokenizer":
+        """The tokenizer of a file; ``pre_tokenizers`` are for those that cut text by ``tokenizer.ggml.pre`` first."""
+        return cls(metadata)  # type: ignore[call-arg]  # a subclass reads the rest from the metadata
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """The ids of ``text``.

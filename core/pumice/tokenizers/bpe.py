@@ -40,9 +40,13 @@ class BPETokenizer(Tokenizer):
 
     kind: ClassVar[str] = "bpe"
 
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
+    @classmethod
+    def from_metadata(cls, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> "BPETokenizer":
+        return cls(metadata, pre_tokenizers)
+
+    def __init__(self, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> None:
         gemma = metadata["tokenizer.ggml.model"] == "gemma4"
-        row = pre_tokenizer("gemma4" if gemma else value(metadata, "pre", str, "") or "default")
+        row = pre_tokenizer("gemma4" if gemma else value(metadata, "pre", str, "") or "default", pre_tokenizers)
         vocabulary = Vocabulary.from_metadata(metadata)
         special = SpecialTokens.from_metadata(
             metadata,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.tokenizers.bpe import BPETokenizer
+from pumice.tokenizers.pre_tokenizers import PreTokenizer
 from pumice.tokenizers.vocabulary import value
 from pumice.tokenizers.wpm import lowercased
 
@@ -18,8 +19,8 @@ _K_MER_MARK = "\ue000"
 class WhitespaceTokenizer(BPETokenizer):
     """White space only separates words, and is dropped; capitals may become small letters."""
 
-    def __init__(self, metadata: Mapping[str, Any]) -> None:
-        super().__init__(metadata)
+    def __init__(self, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> None:
+        super().__init__(metadata, pre_tokenizers)
         keeps_case = value(metadata, "pre", str, "") == "whitespace"
         self._lowercase: bool = value(metadata, "normalizer.lowercase", bool, not keeps_case)
 

@@ -21,8 +21,9 @@ from pumice.suggest import did_you_mean
 class PreTokenizer:
     """One row of the table: the patterns that cut text into words, and what else goes with the name."""
 
-    names: tuple[str, ...]
-    patterns: tuple[str, ...]
+    names: tuple[str, ...] = ()
+    """In ``ROWS``; a plugin's has the name that it is registered under."""
+    patterns: tuple[str, ...] = ()
     ignore_merges: bool = False
     """A word that is a token as it stands is that token, whatever the merges would make of it."""
     add_bos: bool = False
@@ -233,18 +234,19 @@ ROWS: tuple[PreTokenizer, ...] = (
     PreTokenizer(("whitespace",), (r"\S+",), byte_level=False),
 )  # fmt: skip
 
-_BY_NAME: Mapping[str, PreTokenizer] = {name: row for row in ROWS for name in row.names}
+PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {name: row for row in ROWS for name in row.names}
+"""The rows by name, a value of ``tokenizer.ggml.pre``."""
 
 
-def pre_tokenizer(name: str) -> PreTokenizer:
-    """The row of a pre-tokenizer name.
+def pre_tokenizer(name: str, known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS) -> PreTokenizer:
+    """The pre-tokenizer of a name.
 
     Raises:
-        TokenizerError: The name is in no row.
+        TokenizerError: ``known`` has no such name.
     """
-    if name not in _BY_NAME:
+    if name not in known:
         raise TokenizerError(
-            f"tokenizer.ggml.pre: unknown pre-tokenizer {name!r}{did_you_mean(name, _BY_NAME)}; "
-            f"{len(_BY_NAME)} are known; to add it, add its patterns as a row of pumice/tokenizers/pre_tokenizers.py"
+            f"tokenizer.ggml.pre: unknown pre-tokenizer {name!r}{did_you_mean(name, known)}; "
+            f"{len(known)} are known; a plugin can add its patterns: see docs/plugins.md"
         )
-    return _BY_NAME[name]
+    return known[name]

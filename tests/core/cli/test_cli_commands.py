@@ -5,10 +5,10 @@ import gguf
 import pytest
 
 from installed_plugins import backend_plugin, install
-from pumice.cli import COMMANDS
 from pumice.cli.bench import measure
 from pumice.cli.info import format_bytes
 from pumice.cli.options import parse_settings
+from pumice.commands import COMMANDS
 
 
 def test_help_lists_every_command(run):
@@ -86,6 +86,7 @@ def test_plugins_are_listed_with_their_errors(run, site):
         "registered": {"backends": ["mine"]},
         "error": None,
         "disabled": False,
+        "problems": [],
     }
     assert plugins["failing"]["error"] == "ModuleNotFoundError: No module named 'no_such_module'"
     text = run("plugins").stdout
@@ -93,13 +94,19 @@ def test_plugins_are_listed_with_their_errors(run, site):
     assert "failing (failing 1.0)\n  not loaded: ModuleNotFoundError" in text
 
 
-def test_plugins_lists_all_even_if_two_claim_one_name(run, site):
+def test_plugins_shows_what_cannot_be_used(run, site):
     install(site, "first", backend_plugin("mine"))
-    install(site, "second", backend_plugin("mine"))
+    install(site, "second", backend_plugin("mine").replace("'mine', MyBackend", "'mine', 'nowhere:MyBackend'"))
+    install(site, "third", backend_plugin("other").replace("'other', MyBackend", "'other', 'nowhere:MyBackend'"))
     done = run("plugins", "--json")
-    assert {"first", "second"} <= {info["name"] for info in json.loads(done.stdout)}
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: plugins 'first' and 'second' both register the backend 'mine'")
+    assert (done.returncode, done.stderr) == (0, "")
+    problems = {info["name"]: info["problems"] for info in json.loads(done.stdout)}
+    (conflict,) = problems["first"]
+    assert conflict.startswith("plugins 'first' and 'second' both register the backend 'mine'; choose one")
+    assert problems["second"] == [conflict]
+    why = "backend 'other' (plugin third): nowhere:MyBackend: ModuleNotFoundError: No module named 'nowhere'"
+    assert problems["third"] == [why]
+    assert f"\n  problem: {why}\n" in run("plugins").stdout
 
 
 def test_devices_says_why_a_backend_is_not_available(run, site, home):

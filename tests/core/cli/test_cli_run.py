@@ -79,7 +79,7 @@ def test_settings_of_a_configuration_file_apply(run, model, home):
         (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either --prompt or --file .*"),
         (["run", "MODEL", "-p", "a", "--set", "n_ctx"], 2, r"error: .*expected KEY=VALUE, not 'n_ctx' .*"),
         (["run", "MODEL", "-p", "a", "--set", "a=["], 2, r"error: .*the value of 'a' is not valid YAML.*"),
-        (["rnu"], 2, r"error: No such command 'rnu'.* \(see `pumice --help`\)"),
+        (["rnu"], 2, r"error: unknown command 'rnu'; did you mean 'run'\? \(known: .*run.*\) \(see `pumice --help`\)"),
         (["run", "nowhere.gguf", "-p", "a"], 1, r"error: .*nowhere.gguf.*"),
         (["run", "MODEL", "-f", "nowhere.txt"], 1, r"error: cannot read the prompt: nowhere.txt: .*"),
         (
@@ -138,7 +138,7 @@ pumice.cli.main()
 @pytest.fixture
 def endless(home, model):
     """A generation that would take long; it has written its first character."""
-    command = [sys.executable, "-m", "pumice.cli", "run", model, "-p", "ab", *ENDLESS]
+    command = [sys.executable, "-m", "pumice", "run", model, "-p", "ab", *ENDLESS]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as process:
         assert process.stdout.read(1)
         yield process

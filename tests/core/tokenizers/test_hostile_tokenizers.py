@@ -89,7 +89,7 @@ def test_inconsistent_metadata(name: str, changes: dict[str, Any], message: str)
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        ("xyz", r"'xyz' is not supported \(known: llama \(SentencePiece BPE\), gpt2 .*give it token ids"),
+        ("xyz", r"'xyz' is not supported \(known: bert, .*llama.*a plugin can add it"),
         ("none", "the file has no tokenizer"),
         ("no_vocab", "the file has no tokenizer"),
         (None, "the file has no tokenizer"),

@@ -66,7 +66,7 @@ def test_no_name_is_the_default() -> None:
 
 
 def test_an_unknown_name_says_what_to_do() -> None:
-    with pytest.raises(TokenizerError, match=r"unknown pre-tokenizer 'qwen22'; did you mean 'qwen2'\?.*as a row of"):
+    with pytest.raises(TokenizerError, match=r"unknown pre-tokenizer 'qwen22'; did you mean 'qwen2'\?.*a plugin can"):
         from_metadata(metadata("bpe", pre="qwen22"))
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
+from pumice.lazy import resolve
 from pumice.plugin import GGUFTensor, HParams, ModelError
 from pumice_architectures import ARCHITECTURES
 from tiny_models import N_CTX
@@ -34,7 +35,7 @@ class File:
         """Trace with metadata changed: ``None`` removes a key, ``__`` in a name stands for a point."""
         metadata = self.metadata | {self.key(name.replace("__", ".")): value for name, value in changes.items()}
         hparams = HParams({key: value for key, value in metadata.items() if value is not None})
-        architecture = ARCHITECTURES[hparams.architecture](hparams)
+        architecture = resolve(ARCHITECTURES[hparams.architecture])(hparams)
         g = GraphBuilder(self.tensors, architecture.n_layer, N_CTX)
         return g.finish(architecture.build(g))
 
@@ -149,7 +150,7 @@ def test_more_context_than_learned_positions(files: Any) -> None:
     file = files("gpt2")
     hparams = HParams(file.metadata)
     with pytest.raises(ModelError, match=f"use n_ctx={N_CTX} or less"):
-        ARCHITECTURES["gpt2"](hparams).build(GraphBuilder(file.tensors, 2, N_CTX + 1))
+        resolve(ARCHITECTURES["gpt2"])(hparams).build(GraphBuilder(file.tensors, 2, N_CTX + 1))
 
 
 @pytest.mark.parametrize("name", SHALLOW)

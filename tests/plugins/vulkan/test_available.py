@@ -9,7 +9,7 @@ import pytest
 
 native = pytest.mark.parametrize("driver", ["native"], indirect=True)
 
-PUMICE = [sys.executable, "-m", "pumice.cli"]
+PUMICE = [sys.executable, "-m", "pumice"]
 
 
 def devices(**environment):

@@ -1,3 +1,0 @@
-from pumice.cli import main
-
-main()

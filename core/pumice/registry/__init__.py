@@ -1,0 +1,7 @@
+"""The plugin manager: finds plugins by entry point, loads each on its own, and knows what they registered."""
+
+from pumice.registry.loading import PluginInfo, Registry, load_registry
+from pumice.registry.names import Names, Registration
+from pumice.registry.settings import get_registry
+
+__all__ = ["Names", "PluginInfo", "Registration", "Registry", "get_registry", "load_registry"]

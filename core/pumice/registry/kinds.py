@@ -1,0 +1,117 @@
+"""What plugins register: one row of ``KINDS`` for each hook."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.architecture import Architecture
+from pumice.backend import Backend
+from pumice.config import Config
+from pumice.errors import BackendError, ConfigError, ModelError, PluginError, PumiceError, TokenizerError
+from pumice.sampler import Sampler, parameters
+from pumice.tokenizers import PreTokenizer, Tokenizer
+
+Check = Callable[[str, Any, Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Things of one contract. Plugins register them through the hook ``pumice_register_<plural>``.
+
+    Attributes:
+        check: raises PluginError for what cannot be registered: called with the name, the thing, and the things of this
+            kind that are there already, by name.
+        error: raised for a name that nobody registered, with ``advice`` at the end of its message.
+    """
+
+    plural: str
+    check: Check
+    error: type[PumiceError]
+    advice: str = ""
+
+    @property
+    def hook(self) -> str:
+        return f"pumice_register_{self.plural}"
+
+    @property
+    def noun(self) -> str:
+        """For messages: ``"pre-tokenizer"``."""
+        return self.plural.removesuffix("s").replace("_", "-")
+
+
+def _check_class(contract: type) -> Check:
+    """A check that something is a class that fulfils ``contract``."""
+
+    def check(name: str, cls: Any, others: Mapping[str, Any]) -> None:
+        if not isinstance(cls, type) or not issubclass(cls, contract):
+            raise PluginError(f"expected a subclass of {contract.__name__}, not {cls!r}")
+        if inspect.isabstract(cls):
+            lacking = getattr(cls, "__abstractmethods__", ())
+            raise PluginError(f"{cls.__name__} lacks {', '.join(sorted(lacking))}")
+
+    return check
+
+
+def _check_backend(name: str, cls: Any, others: Mapping[str, Any]) -> None:
+    _check_class(Backend)(name, cls, others)
+    if not dataclasses.is_dataclass(cls.Options):
+        raise PluginError(f"its Options must be a dataclass, not {cls.Options!r}")
+    if name == "auto" or name in Config.model_fields:
+        raise PluginError("this name means something else in configuration files; choose another")
+
+
+def _check_sampler(name: str, cls: Any, others: Mapping[str, Any]) -> None:
+    _check_class(Sampler)(name, cls, others)
+    for item in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        if item.init and item.default is item.default_factory is dataclasses.MISSING:
+            raise PluginError(f"its parameter {item.name!r} needs a default")
+        if item.init and item.name in parameters.RESERVED:
+            raise PluginError(f"its parameter {item.name!r} is an argument of generate; choose another name")
+    mine = typing.get_type_hints(cls)
+    for other_name, other in others.items():
+        theirs = typing.get_type_hints(other)
+        for parameter in parameters.names(cls):
+            if parameter in parameters.names(other) and mine[parameter] != theirs[parameter]:
+                raise PluginError(
+                    f"its parameter {parameter!r} is {_written(mine[parameter])}, and {_written(theirs[parameter])} in "
+                    f"the sampler {other_name!r}; both get one value, so choose another name"
+                )
+
+
+def _check_pre_tokenizer(name: str, row: Any, others: Mapping[str, Any]) -> None:
+    if not isinstance(row, PreTokenizer):
+        raise PluginError(f"expected a PreTokenizer, not {row!r}")
+    if not isinstance(row.patterns, tuple) or not all(isinstance(pattern, str) for pattern in row.patterns):
+        raise PluginError(f"its patterns must be a tuple of strings, not {row.patterns!r}")
+
+
+def _check_command(name: str, command: Any, others: Mapping[str, Any]) -> None:
+    import click
+
+    if not isinstance(command, click.Command):
+        raise PluginError(f"expected a click.Command, not {command!r}; decorate a function with @click.command()")
+
+
+def _written(hint: Any) -> str:
+    return hint.__name__ if isinstance(hint, type) else str(hint)
+
+
+_ADVICE = "; a plugin can add it: see docs/plugins.md"
+
+KINDS = {
+    kind.plural: kind
+    for kind in (
+        Kind("backends", _check_backend, BackendError),
+        Kind("architectures", _check_class(Architecture), ModelError, _ADVICE),
+        Kind("samplers", _check_sampler, ConfigError),
+        Kind("tokenizers", _check_class(Tokenizer), TokenizerError, _ADVICE),
+        Kind("pre_tokenizers", _check_pre_tokenizer, TokenizerError, _ADVICE),
+        Kind("commands", _check_command, PluginError),
+    )
+}
+"""By plural, in the order in which ``pumice plugins`` lists them."""

@@ -1,0 +1,99 @@
+"""The settings that belong to plugins: checked once it is known what these registered."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, create_model
+
+from pumice.config import ARGUMENTS, Config, validate
+from pumice.errors import BackendError, ConfigError, RequestError
+from pumice.registry.kinds import KINDS
+from pumice.registry.loading import Registry, load_registry
+from pumice.sampler import parameters
+from pumice.suggest import did_you_mean, unknown_name
+
+
+def get_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
+    """The plugins, and ``plugins`` that are not installed, after a check of the settings that belong to them.
+
+    Raises PluginError if one of ``plugins`` fails, BackendError for an unknown ``backend``, and ConfigError for a
+    section of no backend, an option its backend does not have, a sampling parameter no sampler of the chain has, or a
+    preferred plugin that does not register the name.
+    """
+    registry = Registry(config.plugins, plugins) if plugins else load_registry(config)
+    _check_prefer(config, registry)
+    _check_backend(config, registry)
+    _check_sections(config, registry)
+    _check_samplers(config, registry)
+    return registry
+
+
+def _check_prefer(config: Config, registry: Registry) -> None:
+    plugins = {info.name: info for info in registry.plugins}
+    for plural, preferred in config.plugins.prefer.items():
+        where = f"{config.source('plugins', 'prefer', plural)}: plugins.prefer.{plural}"
+        if plural not in KINDS:
+            raise ConfigError(
+                f"{where}: unknown key {plural!r}{did_you_mean(plural, KINDS)} (known: {', '.join(KINDS)})"
+            )
+        for name, plugin in preferred.items():
+            if plugin not in plugins:
+                raise ConfigError(f"{where}.{name}: {unknown_name('plugin', plugin, plugins)}")
+            info = plugins[plugin]
+            if info.error or info.disabled:
+                raise ConfigError(
+                    f"{where}.{name}: plugin {plugin!r} {'did not load' if info.error else 'is disabled'}"
+                )
+            if name not in info.registered.get(plural, []):
+                raise ConfigError(f"{where}.{name}: plugin {plugin!r} registers no {KINDS[plural].noun} {name!r}")
+
+
+def _check_backend(config: Config, registry: Registry) -> None:
+    if config.backend != "auto" and config.backend not in registry.backends:
+        source = config.source("backend")
+        where = "" if source == ARGUMENTS else f"{source}: backend: "
+        raise BackendError(where + registry.backends.unknown(config.backend))
+
+
+def _check_sections(config: Config, registry: Registry) -> None:
+    absent = {info.name for info in registry.plugins if info.error or info.disabled}
+    for name, options in config.sections.items():
+        if name in registry.backends:
+            schema = _schema(registry.backends[name].Options)
+            for key, value in options.items():
+                validate(
+                    schema, json.dumps({key: value}, default=str), f"{config.source(name, key)}: {name}", partial=True
+                )
+        elif name not in absent.union(config.backends):
+            hint = did_you_mean(name, [*Config.model_fields, *registry.backends])
+            hint = hint or f" (no backend has this name; known: {', '.join(sorted(registry.backends))})"
+            raise ConfigError(f"{config.source(name)}: unknown key {name!r}{hint}")
+
+
+def _check_samplers(config: Config, registry: Registry) -> None:
+    """Only names set above the package's own layer: its default chain is not the user's mistake."""
+    samplers = registry.samplers
+    for name in config.samplers:
+        if name not in samplers and not config.is_default("samplers"):
+            raise ConfigError(f"{config.source('samplers')}: samplers: {samplers.unknown(name)}")
+    chain = [samplers[name] for name in config.samplers if name in samplers]
+    for key, value in config.sampling.items():
+        try:
+            parameters.check_known({key} - {"seed"}, chain, samplers)
+            for sampler in chain:
+                parameters.create(sampler, {key: value})
+        except RequestError as error:
+            raise ConfigError(f"{config.source('sampling', key)}: sampling: {error}") from None
+
+
+def _schema(options: type) -> type[BaseModel]:
+    """The fields of a dataclass as a pydantic model."""
+    hints = typing.get_type_hints(options, include_extras=True)
+    fields: dict[str, Any] = {item.name: (hints[item.name], ...) for item in dataclasses.fields(options) if item.init}
+    settings = ConfigDict(extra="forbid", arbitrary_types_allowed=True, protected_namespaces=())
+    return create_model("Options", __config__=settings, **fields)

@@ -1,0 +1,180 @@
+"""Each hook, from a plugin that is installed or passed to ``load``."""
+
+import subprocess
+import sys
+from types import ModuleType
+
+import pytest
+
+import pumice
+from gguf_files import tiny_llama, write_gguf
+from installed_plugins import backend_plugin, install
+from pumice.plugin import Sampler, Tokenizer, hookimpl
+from pumice_architectures.llama import Llama
+from pumice_numpy import NumpyBackend
+from tokenizer_fixtures import metadata
+
+pytestmark = pytest.mark.usefixtures("home")
+
+COMMAND = """
+import click
+from pumice.plugin import hookimpl
+
+@click.command("greet")
+@click.argument("name")
+def greet(name):
+    "Greet somebody."
+    click.echo(f"hello {name}")
+
+@hookimpl
+def pumice_register_commands(register):
+    register("greet", greet)
+    register("broken", "no_such_module:command")
+"""
+
+
+PATTERNS = r"""
+from pumice.plugin import PreTokenizer, hookimpl
+
+@hookimpl
+def pumice_register_pre_tokenizers(register):
+    register("letters", PreTokenizer(patterns=(r"\p{L}",)))
+"""
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf"))
+
+
+class Plugin:
+    """What a notebook may pass."""
+
+
+def plugin(kind: str, **things: object) -> Plugin:
+    """An object that registers ``things``."""
+
+    def hook(register):
+        for name, thing in things.items():
+            register(name, thing)
+
+    hook.__name__ = f"pumice_register_{kind}"
+    made = Plugin()
+    setattr(made, hook.__name__, hookimpl(hook))
+    return made
+
+
+class Reversed(Tokenizer):
+    """Ids of letters, backwards."""
+
+    kind = "reversed"
+
+    def __init__(self, metadata):
+        self.bos, self.eog, self.n_vocab = None, frozenset(), 26
+
+    def tokenize(self, text, add_special=True, parse_special=True):
+        return [ord(letter) - ord("a") for letter in reversed(text)]
+
+
+Reversed.__abstractmethods__ = frozenset()
+
+
+def test_a_plugin_is_passed_for_one_load(model):
+    class Mine(NumpyBackend):
+        pass
+
+    mine = plugin("backends", mine=Mine)
+    with pumice.load(model, backend="mine", plugins=[mine]) as loaded:
+        assert loaded.backends == ["mine"]
+    with pytest.raises(pumice.BackendError, match="unknown backend 'mine'"):
+        pumice.load(model, backend="mine")
+
+
+def test_what_is_passed_replaces_what_is_installed(model):
+    class Mine(Llama):
+        pass
+
+    with pumice.load(model, plugins=[plugin("architectures", llama=Mine)], backend="numpy") as loaded:
+        assert type(loaded.architecture) is Mine
+    with pytest.raises(pumice.PluginError, match="'Plugin' and 'Plugin-2' both register"):
+        pumice.load(model, plugins=[plugin("architectures", llama=Mine), plugin("architectures", llama=Mine)])
+
+
+def test_an_installed_plugin_may_be_passed_again(model, site):
+    install(site, "mine", backend_plugin("mine", "cache_mib: int = 64"))
+    import mine
+
+    with pumice.load(model, plugins=[mine], backend="mine") as loaded:
+        assert loaded.backends == ["mine"]
+
+
+def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):
+    class Last(Sampler):
+        selects = True
+
+        def apply(self, candidates):
+            candidates.select(len(candidates) - 1)
+
+    module = ModuleType("mine")
+    vars(module).update(vars(plugin("samplers", last=Last)))
+    with pumice.load(model, backend="numpy", plugins=[module], config={"samplers": ["last"]}) as loaded:
+        assert loaded.generate("a", max_tokens=2).tokens == [loaded.n_vocab - 1] * 2
+
+
+@pytest.mark.parametrize(
+    ("passed", "error"),
+    [
+        (
+            plugin("backends", mine=3),
+            "plugin Plugin: backend 'mine' .*: expected a subclass of Backend, not 3",
+        ),
+        (plugin("backend", mine=3), "plugin Plugin: unknown hook 'pumice_register_backend'"),
+        (Plugin(), "plugin Plugin: it has no hooks: pass a module"),
+        ("pumice_numpy", "plugin str: it has no hooks: pass a module"),
+    ],
+)
+def test_a_passed_plugin_that_is_wrong_is_an_error(model, passed, error):
+    with pytest.raises(pumice.PluginError, match=error):
+        pumice.load(model, plugins=[passed])
+
+
+def test_tokenizers(model):
+    with pumice.load(model, plugins=[plugin("tokenizers", llama=Reversed)], backend="numpy") as loaded:
+        assert loaded.tokenize("abc") == [2, 1, 0]
+
+
+def test_pre_tokenizers(site, tmp_path):
+    install(site, "letters", PATTERNS)
+    described = metadata("bpe", pre="letters") | {"general.architecture": "llama"}
+    path = write_gguf(tmp_path / "vocabulary.gguf", described, {})
+    tokenizer = pumice.load_tokenizer(path)
+    texts = [tokenizer.detokenize([token]) for token in tokenizer.tokenize("hello", add_special=False)]
+    assert texts == list("hello"), "no merge crosses from one letter to the next"
+
+
+def test_commands(site, home):
+    install(site, "greeting", COMMAND)
+
+    def pumice_command(*arguments):
+        return subprocess.run([sys.executable, "-m", "pumice", *arguments], capture_output=True, text=True)
+
+    assert pumice_command("greet", "you").stdout == "hello you\n"
+    help = pumice_command("--help").stdout
+    assert "\n  greet     Greet somebody.\n" in help
+    assert "\n  run " in help
+    assert "broken" not in help, "what cannot be imported is not listed"
+    broken = pumice_command("broken")
+    assert broken.returncode == 1
+    assert broken.stderr.startswith("error: command 'broken' (plugin greeting): no_such_module:command: ModuleNotFound")
+    assert "error: unknown command 'gret'; did you mean 'greet'? (known: bench," in pumice_command("gret").stderr
+    (home / "pumice.yaml").write_text("n_ctx: many")
+    assert pumice_command("--help").returncode == 0, "help does not need a valid configuration"
+
+
+def test_a_command_is_chosen_where_two_plugins_have_it(site, home):
+    install(site, "greeting", COMMAND.replace('"greet", greet', '"info", greet'))
+    done = subprocess.run([sys.executable, "-m", "pumice", "info", "you"], capture_output=True, text=True)
+    assert done.stderr.startswith("error: plugins 'core' and 'greeting' both register the command 'info'; choose")
+    (home / "pumice.yaml").write_text("plugins: {prefer: {commands: {info: greeting}}}")
+    done = subprocess.run([sys.executable, "-m", "pumice", "info", "you"], capture_output=True, text=True)
+    assert done.stdout == "hello you\n"
