@@ -21,6 +21,7 @@ from pumice.engine.runner import Sizes, make_limits, trace
 from pumice.engine.text import TextStream
 from pumice.errors import ModelError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
+from pumice.hub import locate
 from pumice.registry import Registry, get_registry, load_registry
 from pumice.sampler import Chain, SamplerContext
 from pumice.stream import Completion, Stream
@@ -46,9 +47,11 @@ def load(
     plugins: Sequence[object] = (),
     progress: Callable[[int, int], None] | None = None,
 ) -> Model:
-    """Load the GGUF file at ``path``, or the demo model. What is not given comes from the configuration.
+    """Load a model, or the demo model. What is not given comes from the configuration.
 
     Args:
+        path: a GGUF file; as a string also the name of a model, ``hf.co/owner/repository:Q4_K_M`` for example, which
+            is fetched unless it is here. See docs/models.md.
         backend: a backend's name, or "auto": the first available one.
         n_ctx: tokens of context, shared by the sequences generated at once; 0: as many as the model was trained for.
         n_gpu_layers: layers on a GPU backend; -1: all.
@@ -60,7 +63,7 @@ def load(
             What they register replaces what an installed one registers under the same name.
         progress: called with steps done and steps in all while the model compiles.
 
-    Raises PumiceError: GGUFError, ModelError, ConfigError, PluginError or BackendError.
+    Raises PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
     given = {
         "backend": backend,
@@ -70,22 +73,32 @@ def load(
         "n_batch": n_batch,
         "n_parallel": n_parallel,
     }
-    settings = load_config({**(config or {}), **{key: value for key, value in given.items() if value is not None}})
-    return Model(demo_model_path() if path is None else path, settings, progress, plugins)
+    arguments = {**(config or {}), **{key: value for key, value in given.items() if value is not None}}
+    file, settings = _locate(path, arguments)
+    return Model(file, settings, progress, plugins)
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a GGUF file; the file needs no weights. Raises GGUFError or TokenizerError."""
+    """The tokenizer of a GGUF file, which needs no weights. Raises HubError, GGUFError or TokenizerError."""
     registry = load_registry(load_config())
-    with GGUFFile.open(path) as file:
+    with GGUFFile.open(locate(path).path) as file:
         return from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
 
 
 def describe_graph(path: str | Path, **arguments: Any) -> str:
     """The graph of a model as text: what runs where, and the memory plan. Takes the arguments of ``load``."""
-    settings = load_config({key: value for key, value in arguments.items() if value is not None})
-    with GGUFFile.open(path) as file:
+    located, settings = _locate(path, arguments)
+    with GGUFFile.open(located) as file:
         return _prepare(file, settings, get_registry(settings), None)[1].describe()
+
+
+def _locate(path: str | Path | None, arguments: Mapping[str, Any]) -> tuple[Path, Config]:
+    """The file that ``path`` names, and the configuration it is loaded with."""
+    settings = load_config(arguments)
+    if path is None:
+        return demo_model_path(), settings
+    located = locate(path, settings)
+    return located.path, load_config(arguments, located.options) if located.options else settings
 
 
 class Model:

@@ -1,7 +1,7 @@
 """The configuration, merged from layers that all have the same keys: each layer overrides those before it.
 
     registry.yaml in the package < $XDG_CONFIG_HOME/pumice/config.yaml < ./pumice.yaml < $PUMICE_CONFIG
-    < arguments
+    < options of the model in the catalogue < arguments
 
 Maps are merged key by key; every other value, lists included, replaces the one below. The keys are
 described in docs/configuration.md.
@@ -68,6 +68,7 @@ class Config(BaseModel):
     samplers: list[str]
     sampling: dict[str, Any]
     plugins: Plugins
+    models: dict[str, dict[str, Any]]
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 
@@ -108,12 +109,15 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
-def load_config(overrides: Mapping[str, Any] | None = None) -> Config:
+def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None = None) -> Config:
     """Read and merge every layer. ``overrides`` are the arguments: same keys; None means not given.
+
+    ``model`` is a layer just below them: the options that a model has in the catalogue.
 
     Raises ConfigError for a file that cannot be read, an unknown key, or a value of the wrong type.
     """
     layers = [_read(path) for path in _files()]
+    layers += [model] if model else []
     layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
     merged: dict[str, Any] = {}
     for layer in layers:

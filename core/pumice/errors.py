@@ -31,3 +31,7 @@ class BackendError(PumiceError):
 
 class RequestError(PumiceError):
     """A generation request that cannot be served: prompt too long, empty, or with bad parameters."""
+
+
+class HubError(PumiceError):
+    """A model that cannot be found or fetched: an unknown name, no access, no network, a damaged download."""

@@ -1,9 +1,12 @@
-"""Fixtures of the configuration and the plugin manager."""
+"""Fixtures of the configuration, the plugin manager and the hub."""
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+import hub_server
 
 
 @pytest.fixture
@@ -31,3 +34,11 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in set(sys.modules) - before:
         if getattr(sys.modules[name], "__file__", None) and str(directory) in str(sys.modules[name].__file__):
             del sys.modules[name]
+
+
+@pytest.fixture
+def hub(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[hub_server.Hub]:
+    """A hub on loopback that ``huggingface_hub`` asks instead of the real one, and empty caches."""
+    with hub_server.serve() as hub:
+        hub_server.use(hub, tmp_path, monkeypatch)
+        yield hub

@@ -17,7 +17,7 @@ LAYERS = [
     ["builtin"],
     ["plugin"],
     ["config"],
-    ["registry"],
+    ["registry", "hub"],
     ["engine"],
     ["stream"],
     ["api"],

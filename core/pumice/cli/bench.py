@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def command(
     model: str, n_prompt: int, n_gen: int, n_depth: int, repetitions: int, profile: bool, as_json: bool, **options: Any
 ) -> None:
-    """Measure tokens/s of MODEL, a GGUF file, or of the demo model.
+    """Measure tokens/s of a model, by default the demo model.
 
     Of one prompt (pp), and of generating the most probable tokens (tg), after the tokens of --n-depth, which are
     computed first and not timed. Each test runs once to warm up, then as often as --repetitions says. 0 tokens leave

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import json_option, load_options, model_argument
+from pumice.cli.options import json_option, load_options, locate_model, model_argument
 
 if TYPE_CHECKING:
     from pumice.gguf import GGUFFile
@@ -21,11 +21,12 @@ if TYPE_CHECKING:
 @click.option("--graph", is_flag=True, help="Print the graph: operations, placement, memory plan.")
 @load_options
 def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **options: Any) -> None:
-    """Say what is in MODEL, a GGUF file, or in the demo model.
+    """Say what is in a model, by default in the demo model.
 
     Architecture, parameters, size, quantization, context length, tokenizer. The options on how to load it
     change what --graph prints.
     """
+    path = locate_model(model)
     if graph:
         from pumice.api import describe_graph
 
@@ -33,7 +34,7 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
         return
     from pumice.gguf import GGUFFile
 
-    with GGUFFile.open(model) as file:
+    with GGUFFile.open(path) as file:
         facts = describe(file)
     click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else format_facts(facts))
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
-model_argument = click.argument("model", type=click.Path(), default=lambda: str(demo_model_path()))
+model_argument = click.argument("model", default=lambda: str(demo_model_path()))
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 
 force_option = click.option("--force", is_flag=True, help="Replace files that are there.")
@@ -67,12 +68,35 @@ def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
     return settings
 
 
-def load_model(path: str, options: dict[str, Any]) -> Model:
+def locate_model(model: str) -> Path:
+    """The file of a model; what is fetched shows a progress bar where standard error is a terminal."""
+    from pumice.hub import locate
+
+    with download_bar() as progress:
+        return locate(model, progress=progress).path
+
+
+@contextmanager
+def download_bar() -> Iterator[Callable[[str, int, int], None]]:
+    """What shows a download, once there is one: called with a file, the bytes done and the bytes in all."""
+    with ExitStack() as stack:
+        bars: list[Callable[[int, int], None]] = []
+
+        def show(what: str, done: int, total: int) -> None:
+            if not bars:
+                bars.append(stack.enter_context(show_progress(what)))
+            bars[0](done, total)
+
+        yield show
+
+
+def load_model(model: str, options: dict[str, Any]) -> Model:
     """Load a model, with a progress bar where standard error is a terminal."""
     import pumice
 
+    locate_model(model)
     with show_progress("loading", unit="step") as progress:
-        return pumice.load(path, progress=progress, **options)
+        return pumice.load(model, progress=progress, **options)
 
 
 @contextmanager

@@ -45,9 +45,10 @@ def command(
     ignore_eos: bool,
     **rest: Any,
 ) -> None:
-    """Continue a prompt with MODEL, a GGUF file.
+    """Continue a prompt.
 
-    Without MODEL it is the demo model that comes with Pumice. That one needs no prompt to tell a story.
+    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M. Without it the demo model that comes with
+    Pumice is taken; that one needs no prompt to tell a story.
 
     The text goes to standard output as it comes, timings to standard error. Further sampling parameters are
     set as in a configuration file: --set sampling.typical_p=0.9

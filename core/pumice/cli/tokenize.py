@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from pumice.cli.options import json_option, model_argument
+from pumice.cli.options import json_option, locate_model, model_argument
 from pumice.cli.run import read_prompt
 
 
@@ -27,7 +27,7 @@ def command(
     import pumice
 
     text = read_prompt(prompt, file)
-    tokenizer = pumice.load_tokenizer(model)
+    tokenizer = pumice.load_tokenizer(locate_model(model))
     ids = tokenizer.tokenize(text, add_special=not no_add_special, parse_special=not no_parse_special)
     if as_json:
         click.echo(json.dumps(ids))

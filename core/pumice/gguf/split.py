@@ -12,7 +12,7 @@ from pumice.errors import GGUFError
 from pumice.gguf.parser import ParsedFile, parse
 
 SPLIT_NO, SPLIT_COUNT, SPLIT_TENSORS = "split.no", "split.count", "split.tensors.count"
-_NAME = re.compile(r"(?P<prefix>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
+SPLIT_NAME = re.compile(r"(?P<prefix>.*)-(?P<part>\d{5})-of-(?P<count>\d{5})\.gguf", re.DOTALL)
 
 
 def parse_parts(path: Path) -> list[ParsedFile]:
@@ -41,7 +41,7 @@ def part_path(path: Path, index: int, count: int) -> Path:
 def _part_paths(file: ParsedFile, count: int) -> list[Path]:
     """All parts' paths, from the name of one of them."""
     part = _number(file, SPLIT_NO) + 1
-    name = _NAME.fullmatch(file.path.name)
+    name = SPLIT_NAME.fullmatch(file.path.name)
     if not name or (int(name["part"]), int(name["count"])) != (part, count):
         raise GGUFError(f"{file.path}: is part {part} of {count}; name it like NAME-{part:05}-of-{count:05}.gguf")
     paths = [part_path(file.path.with_name(f"{name['prefix']}.gguf"), i, count) for i in range(count)]

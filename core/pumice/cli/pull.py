@@ -1,0 +1,21 @@
+"""``pumice pull``: fetch a model, or its newest version."""
+
+import click
+
+from pumice.cli.options import download_bar
+
+
+@click.command("pull")
+@click.argument("models", nargs=-1, required=True, metavar="MODEL...")
+def command(models: tuple[str, ...]) -> None:
+    """Fetch models, or what is new of them.
+
+    MODEL is a name of the catalogue, hf.co/owner/repository[:QUANTIZATION or /FILE], or a web address. Writes the path
+    of each model. A download that was cut goes on where it ended.
+    """
+    from pumice.hub import fetch
+
+    for model in models:
+        with download_bar() as progress:
+            paths = fetch(model, progress=progress)
+        click.echo(str(paths[0]))

@@ -1,0 +1,103 @@
+"""The models that were fetched and are still here: listed, and removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pumice.hub.choice import ModelFiles, models_in
+from pumice.hub.names import HubName
+from pumice.hub.repository import cache_directory
+from pumice.hub.web import source_of, web_directory
+
+
+@dataclass
+class StoredModel:
+    """A model in one of the caches, in all versions that are there."""
+
+    name: str  # loads it
+    root: Path  # the directory of its repository or address
+    files: list[Path] = field(default_factory=list)  # the newest version's first
+    size: int = 0  # bytes on the disk
+    modified: float = 0.0  # seconds since 1970
+
+
+def stored_models() -> list[StoredModel]:
+    """Every model that is here by name, sorted by it."""
+    return sorted([*_from_hub(), *_from_web()], key=lambda model: model.name.casefold())
+
+
+def remove(model: StoredModel) -> None:
+    """Delete the files of a model, and what is of no use without them. Raises OSError."""
+    if model.root.is_relative_to(web_directory()):
+        shutil.rmtree(model.root)
+        return
+    for file in model.files:
+        content = _content(file)
+        file.unlink()
+        if not any(_content(other) == content for other in model.root.glob("snapshots/*/**/*")):
+            content.unlink(missing_ok=True)
+    _tidy(model.root)
+
+
+def _tidy(repository: Path) -> None:
+    """Remove versions without files, the names of such versions, and a repository that has none left."""
+    for directory, _, _ in os.walk(repository / "snapshots", topdown=False):
+        with contextlib.suppress(OSError):
+            os.rmdir(directory)
+    if not (repository / "snapshots").exists():
+        shutil.rmtree(repository)
+        return
+    for ref in repository.glob("refs/**/*"):
+        if ref.is_file() and not (repository / "snapshots" / ref.read_text()).exists():
+            ref.unlink()
+
+
+def _from_hub() -> Iterator[StoredModel]:
+    for repository in sorted(cache_directory().glob("models--*--*")):
+        repo = repository.name.removeprefix("models--").replace("--", "/", 1)
+        versions = sorted(repository.glob("snapshots/*"), key=lambda path: path.stat().st_mtime, reverse=True)
+        found: dict[str, StoredModel] = {}
+        for version in versions:
+            models = models_in(
+                path.relative_to(version).as_posix() for path in version.rglob("*.gguf") if path.exists()
+            )
+            for model in models:
+                name = _hub_name(repo, model, models)
+                _add(found.setdefault(name, StoredModel(name, repository)), [version / file for file in model.files])
+        yield from found.values()
+
+
+def _hub_name(repo: str, model: ModelFiles, models: list[ModelFiles]) -> str:
+    """The shortest name that chooses ``model`` among those that are here."""
+    label = model.label
+    unique = sum(other.label == label for other in models) == 1 and not label.endswith(".gguf")
+    return str(HubName(repo, tag=label) if unique else HubName(repo, model.files[0]))
+
+
+def _from_web() -> Iterator[StoredModel]:
+    for directory in sorted(web_directory().glob("*/*/")):
+        versions = sorted(directory.glob("*/"), key=lambda path: path.stat().st_mtime, reverse=True)
+        files = [file for version in versions for file in sorted(version.glob("*.gguf"))]
+        if files:
+            model = StoredModel(source_of(directory), directory)
+            _add(model, files)
+            yield model
+
+
+def _add(model: StoredModel, files: list[Path]) -> None:
+    seen = {_content(file) for file in model.files}
+    model.files += files
+    for content in {_content(file) for file in files} - seen:
+        status = content.stat()
+        model.size += status.st_size
+        model.modified = max(model.modified, status.st_mtime)
+
+
+def _content(file: Path) -> Path:
+    """The blob that a file of a snapshot is a link to, or the file itself."""
+    return Path(os.path.normpath(file.parent / os.readlink(file))) if file.is_symlink() else file

@@ -1,0 +1,138 @@
+"""``pumice pull``, ``list`` and ``rm``, and a model named by its repository in every command."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from gguf_files import tiny_llama
+from hub_server import Repository
+from pumice.config import load_config
+from pumice.hub.catalogue import catalogue, look_up
+from pumice.hub.names import HubName, parse_name
+from pumice.hub.repository import cache_directory
+from pumice.hub.web import web_directory
+
+
+@pytest.fixture
+def repository(hub, tmp_path):
+    """``a/b``, with a model that runs."""
+    data = tiny_llama(tmp_path / "tiny.gguf").read_bytes()
+    hub.repositories["a/b"] = Repository({"M-F32.gguf": data, "M-Q8_0.gguf": b"GGUFsmall", "README.md": b"hello"})
+    return hub.repositories["a/b"]
+
+
+def test_every_command_takes_a_name(run, repository):
+    done = run("run", "hf.co/a/b:f32", "-p", "hello", "-n", "4", "--temp", "0")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(run("info", "a/b:F32", "--json").stdout)["architecture"] == "llama"
+    assert run("tokenize", "a/b:F32", "-p", "hello").returncode == 0
+    assert run("info", "a/b:F32", "--graph").returncode == 0
+
+
+def test_pull_writes_paths(run, repository):
+    done = run("pull", "a/b:Q8_0", "a/b:F32")
+    assert [Path(line).name for line in done.stdout.splitlines()] == ["M-Q8_0.gguf", "M-F32.gguf"]
+    assert done.stderr == ""
+
+
+def test_list_says_what_is_here(run, repository, hub):
+    assert run("list").stdout == ""
+    assert json.loads(run("list", "--json").stdout) == []
+    hub.repositories["plain/web"] = Repository({"x.gguf": b"GGUFx"})
+    url = f"{hub.content_url}/plain/x.gguf"
+    run("pull", "a/b:Q8_0", "a/b:F32", url)
+    rows = json.loads(run("list", "--json").stdout)
+    assert [(row["name"], row["bytes"]) for row in rows] == [
+        ("hf.co/a/b:F32", len(repository.files["M-F32.gguf"])),
+        ("hf.co/a/b:Q8_0", 9),
+        (url, 5),
+    ]
+    assert all(Path(row["path"]).exists() and row["modified"][:4] >= "2026" for row in rows)
+    assert run("list").stdout.splitlines()[1].split()[:3] == ["hf.co/a/b:Q8_0", "9", "bytes"]
+
+
+def test_rm_asks_and_removes_only_that(run, repository, hub):
+    run("pull", "a/b:Q8_0", "a/b:F32")
+    done = run("rm", "a/b:Q8_0", input="n\n")
+    assert "Remove hf.co/a/b:Q8_0 (9 bytes)?" in done.stderr
+    assert len(json.loads(run("list", "--json").stdout)) == 2
+    assert run("rm", "a/b:Q8_0", input="y\n").returncode == 0
+    assert [row["name"] for row in json.loads(run("list", "--json").stdout)] == ["hf.co/a/b:F32"]
+    assert len(list(cache_directory().glob("*/blobs/*"))) == 1
+    assert run("rm", "hf.co/a/b:F32", "--yes").returncode == 0
+    assert run("list").stdout == ""
+    assert not list(cache_directory().glob("models--*"))
+
+
+def test_rm_removes_every_version(run, repository, hub):
+    run("pull", "a/b:Q8_0", "a/b:F32")
+    repository.files["M-Q8_0.gguf"] = b"GGUFother"
+    repository.commit = "d" * 40
+    run("pull", "a/b:Q8_0", "a/b:F32")
+    rows = {row["name"]: row["bytes"] for row in json.loads(run("list", "--json").stdout)}
+    assert rows == {"hf.co/a/b:Q8_0": 18, "hf.co/a/b:F32": len(repository.files["M-F32.gguf"])}
+    assert run("rm", "a/b:Q8_0", "--yes").returncode == 0
+    assert run("run", "a/b:F32", "-p", "x", "-n", "1").returncode == 0
+    assert len(list(cache_directory().glob("*/blobs/*"))) == 1
+
+
+def test_rm_of_a_web_address(run, hub):
+    hub.repositories["plain/web"] = Repository({"x.gguf": b"GGUFx"})
+    url = f"{hub.content_url}/plain/x.gguf"
+    run("pull", url)
+    assert run("rm", "-y", url).returncode == 0
+    assert not list(web_directory().rglob("*.gguf"))
+    assert run("list").stdout == ""
+
+
+@pytest.mark.parametrize("name", ["a/b", "model.gguf", "nothing"])
+def test_rm_of_what_was_not_fetched(run, hub, home, name):
+    (home / "model.gguf").write_bytes(b"GGUF")
+    done = run("rm", "-y", name)
+    assert done.returncode == 1
+    assert done.stderr.startswith(f"error: {name}")
+    assert (home / "model.gguf").exists()
+
+
+def test_errors_are_one_line(run, hub):
+    done = run("run", "hf.co/a/nothing", "-p", "x")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: hf.co/a/nothing: no such repository")
+    assert done.stderr.count("\n") == 1
+    assert run("run", "", "-p", "x").stderr.startswith("error: the model has no name")
+
+
+def test_list_of_the_catalogue(run, home):
+    lines = run("list", "--catalogue").stdout.splitlines()
+    assert ["qwen3:8b", "hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M"] in [line.split() for line in lines]
+    rows = {row["name"]: row for row in json.loads(run("list", "--catalogue", "--json").stdout)}
+    assert rows["qwen3"]["options"]["sampling"]["top_k"] == 20
+
+
+def test_the_catalogue_is_right(home):
+    config = load_config()
+    assert len(catalogue(config)) > 20
+    for name in catalogue(config):
+        entry = look_up(name, config)
+        assert isinstance(parse_name(entry.model), HubName), name
+        load_config(model=entry.options)
+
+
+@pytest.mark.parametrize(
+    ("models", "says"),
+    [
+        ("{x: {n_ctx: 1}}", "models.x: the key 'model' is missing"),
+        ("{x: {model: y}, y: {model: x}}", "stands for itself"),
+        ("{x: {model: a/b, n_ctxx: 3}}", "n_ctxx"),
+        ("{x: 3}", "models.x"),
+    ],
+)
+def test_a_wrong_catalogue_is_one_line(run, repository, home, models, says):
+    (home / "pumice.yaml").write_text(f"models: {models}")
+    repository.files["M-Q4_K_M.gguf"] = repository.files["M-F32.gguf"]
+    done = run("run", "x", "-p", "hello", "-n", "1")
+    assert done.returncode == 1
+    assert says in done.stderr
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1

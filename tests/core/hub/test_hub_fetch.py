@@ -1,0 +1,279 @@
+"""Models fetched from a hub on loopback, with everything that goes wrong on the way."""
+
+import hashlib
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from huggingface_hub import try_to_load_from_cache
+
+import hub_server
+from hub_server import Repository
+from pumice import HubError
+from pumice.config import load_config
+from pumice.hub import fetch, locate
+from pumice.hub.repository import cache_directory
+
+
+def content(n_bytes: int, seed: int = 0) -> bytes:
+    return b"GGUF" + np.random.default_rng(seed).bytes(n_bytes - 4)
+
+
+DATA = content(300_000)
+
+
+@pytest.fixture
+def repository(hub):
+    """``a/b``: two quantizations, one of them in two parts, and a file that is no model."""
+    hub.repositories["a/b"] = Repository(
+        {
+            "README.md": b"# hello",
+            "M-Q4_K_M.gguf": DATA,
+            "M-Q8_0-00001-of-00002.gguf": content(1000, 1),
+            "M-Q8_0-00002-of-00002.gguf": content(2000, 2),
+        }
+    )
+    return hub.repositories["a/b"]
+
+
+def test_a_model_is_fetched_once(hub, repository):
+    path = locate("hf.co/a/b").path
+    assert path.read_bytes() == DATA
+    assert path.name == "M-Q4_K_M.gguf"
+    asked = len(hub.requests)
+    assert locate("hf.co/a/b").path == locate("a/b:q4_k_m").path == path
+    assert len(hub.requests) == asked, "what is here is not asked for"
+    assert fetch("a/b") == [path]
+    assert len(hub.sent) == 1, "what did not change is not sent again"
+
+
+def test_other_programs_find_it(hub, repository):
+    path = locate("a/b").path
+    assert Path(try_to_load_from_cache("a/b", "M-Q4_K_M.gguf", cache_dir=cache_directory())) == path
+    assert path.resolve().name == hashlib.sha256(DATA).hexdigest()
+
+
+def test_all_parts_are_fetched(hub, repository):
+    seen = []
+    paths = fetch("a/b:Q8_0", progress=lambda *report: seen.append(report))
+    assert [path.name for path in paths] == ["M-Q8_0-00001-of-00002.gguf", "M-Q8_0-00002-of-00002.gguf"]
+    assert locate("a/b:Q8_0").path == paths[0]
+    assert seen[-1] == ("a/b/M-Q8_0-00002-of-00002.gguf", 3000, 3000)
+    assert [done for _, done, _ in seen] == sorted(done for _, done, _ in seen)
+
+
+def test_a_new_version_is_fetched_when_asked_for(hub, repository):
+    old = locate("a/b").path
+    repository.files["M-Q4_K_M.gguf"] = content(100, 3)
+    repository.commit = "d" * 40
+    assert locate("a/b").path == old
+    [new] = fetch("a/b")
+    assert new.read_bytes() == content(100, 3)
+    assert locate("a/b").path == new
+    assert old.read_bytes() == DATA
+
+
+def test_a_connection_that_is_cut_goes_on_where_it_ended(hub, repository):
+    hub.faults.cut_after = [100_000, 50_000]
+    assert locate("a/b").path.read_bytes() == DATA
+    assert [n_bytes for _, n_bytes in hub.sent] == [100_000, 50_000, 150_000]
+
+
+def test_the_next_process_goes_on_where_one_ended(hub, repository):
+    hub.faults.cut_after = [100_000] + [0] * 20
+    with pytest.raises(HubError, match="try again, what came is kept"):
+        locate("a/b")
+    assert not list(cache_directory().glob("models--a--b/snapshots/*/*"))
+    hub.faults.cut_after = []
+    hub.sent.clear()
+    assert locate("a/b").path.read_bytes() == DATA
+    assert [n_bytes for _, n_bytes in hub.sent] == [200_000]
+
+
+def test_a_server_that_cannot_resume_sends_all_again(hub, repository):
+    hub.faults.cut_after = [100_000]
+    hub.faults.ignore_range = True
+    assert locate("a/b").path.read_bytes() == DATA
+
+
+def test_a_partial_file_that_is_too_long_is_fetched_again(hub, repository):
+    blob = cache_directory() / "models--a--b" / "blobs" / f"{hashlib.sha256(DATA).hexdigest()}.incomplete"
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(DATA + b"more")
+    assert locate("a/b").path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize("sent", [DATA[:1000] + b"x" + DATA[1001:], b"<html>" + DATA[6:]], ids=["bit", "page"])
+def test_a_damaged_download_is_never_a_model(hub, repository, sent):
+    repository.files["M-Q4_K_M.gguf"] = sent
+    repository.checksum["M-Q4_K_M.gguf"] = hashlib.sha256(DATA).hexdigest()
+    with pytest.raises(HubError, match=r"SHA-256|no GGUF file"):
+        locate("a/b")
+    assert [path for path in cache_directory().rglob("*") if path.is_file() and path.suffix != ".lock"] == []
+    repository.files["M-Q4_K_M.gguf"] = DATA
+    assert locate("a/b").path.read_bytes() == DATA
+
+
+def test_a_checksum_is_no_path(hub, repository):
+    repository.checksum["M-Q4_K_M.gguf"] = "../../../evil"
+    with pytest.raises(HubError, match="no checksum"):
+        locate("a/b")
+    assert not list(cache_directory().parent.rglob("evil*"))
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (401, "no such repository|access denied"),
+        (403, "access forbidden"),
+        (404, "no such"),
+        (429, "too many requests"),
+        (500, r"the server failed \(500\)"),
+        (503, r"the server failed \(503\)"),
+    ],
+)
+def test_an_answer_that_is_an_error_is_one_line(hub, repository, status, says):
+    hub.faults.status = status
+    with pytest.raises(HubError, match=f"^hf.co/a/b:Q8_0: .*({says})") as error:
+        locate("a/b:Q8_0")
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_not_there_is_one_line(hub, repository):
+    for name, says in [
+        ("a/other", "no such repository"),
+        ("a/b:Q3_K", "has no Q3_K; it has Q4_K_M, Q8_0"),
+        ("hf://a/b@v2/x.gguf", "no such revision"),
+        ("hf://a/b/x.gguf", "has no x.gguf"),
+        ("qwen3:9b", "no such file, and no name of the catalogue; did you mean 'qwen3:8b'"),
+        (f"{hub.content_url}/plain/x.gguf", "no such file"),
+    ]:
+        hub.repositories["plain/web"] = Repository({})
+        with pytest.raises(HubError, match=says) as error:
+            locate(name)
+        assert "\n" not in str(error.value)
+
+
+def test_a_gated_repository_needs_a_token(hub, repository, monkeypatch):
+    repository.gated = True
+    with pytest.raises(HubError, match=r"accept the conditions .* HF_TOKEN"):
+        locate("a/b")
+    monkeypatch.setenv("HF_TOKEN", hub_server.TOKEN)
+    assert locate("a/b").path.read_bytes() == DATA
+    tokens = {("content" in path, headers.get("authorization")) for _, path, headers in hub.requests}
+    assert tokens == {(False, None), (False, f"Bearer {hub_server.TOKEN}"), (True, None)}, "only the hub sees the token"
+    monkeypatch.setenv("HF_TOKEN", "hf_wrong")
+    with pytest.raises(HubError, match="token in HF_TOKEN is wrong"):
+        fetch("a/b")
+
+
+def test_without_a_network_what_is_here_is_used(hub, repository, monkeypatch):
+    path = locate("a/b").path
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    assert locate("a/b").path == path
+    with pytest.raises(HubError, match="HF_HUB_OFFLINE forbids"):
+        locate("a/b:Q8_0")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:1")
+    assert locate("a/b").path == path
+    with pytest.raises(HubError, match="no connection"):
+        locate("a/b:Q8_0")
+
+
+def test_a_full_disk_is_said_before_the_download(hub, repository, monkeypatch):
+    monkeypatch.setattr("pumice.hub.download.shutil.disk_usage", lambda path: _Usage())
+    with pytest.raises(HubError, match="the disk is full: 300,000 bytes are needed and 1,000 are free"):
+        locate("a/b")
+    assert hub.sent == []
+
+
+class _Usage:
+    free = 1000
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(hub, repository, tmp_path):
+    (tmp_path / "hub").write_text("a file where the cache should be")
+    with pytest.raises(HubError, match="cannot write it"):
+        locate("a/b")
+
+
+def test_two_processes_fetch_one_file_together(hub, repository, tmp_path):
+    hub.faults.slow = 0.1
+    code = "import sys, pumice.hub; print(pumice.hub.locate('a/b').path)"
+    environment = {**os.environ, **hub_server.environment(hub, tmp_path)}
+    runs = [
+        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    paths = [run.communicate(timeout=60)[0].strip() for run in runs]
+    assert [run.returncode for run in runs] == [0, 0]
+    assert paths[0] == paths[1]
+    assert Path(paths[0]).read_bytes() == DATA
+    assert sum(n_bytes for _, n_bytes in hub.sent) == len(DATA), "one of them waited"
+
+
+def test_a_process_that_is_ended_leaves_no_half_file(hub, repository, tmp_path):
+    hub.faults.slow = 0.2
+    code = "import sys, pumice.hub; pumice.hub.locate('a/b', progress=lambda *_: print('.', flush=True))"
+    environment = {**os.environ, **hub_server.environment(hub, tmp_path)}
+    run = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+    assert hub_server.wait_until(lambda: hub.sent)
+    run.kill()
+    run.wait()
+    hub.faults.slow = 0.0
+    assert locate("a/b").path.read_bytes() == DATA
+
+
+def test_a_download_is_logged_and_not_printed(hub, repository, capfd, caplog):
+    with caplog.at_level(logging.INFO, "pumice"):
+        locate("a/b")
+    assert capfd.readouterr() == ("", "")
+    assert "downloading" in caplog.text
+
+
+def test_a_web_address_is_fetched_once(hub):
+    hub.repositories["plain/web"] = Repository({"x.gguf": DATA})
+    url = f"{hub.content_url}/plain/x.gguf"
+    hub.faults.cut_after = [100_000]
+    path = locate(url).path
+    assert path.read_bytes() == DATA
+    asked = len(hub.requests)
+    assert locate(url).path == path
+    assert len(hub.requests) == asked
+    assert fetch(url) == [path]
+    assert sum(n_bytes for _, n_bytes in hub.sent) == len(DATA)
+    hub.repositories["plain/web"].files["x.gguf"] = content(500, 5)
+    [new] = fetch(url)
+    assert new.read_bytes() == content(500, 5)
+    assert locate(url).path == new
+
+
+def test_all_parts_of_a_web_address_are_fetched(hub):
+    files = {f"x-0000{part}-of-00002.gguf": content(1000, part) for part in (1, 2)}
+    hub.repositories["plain/web"] = Repository(files)
+    paths = fetch(f"{hub.content_url}/plain/x-00002-of-00002.gguf")
+    assert {path.name: path.read_bytes() for path in paths} == files
+    assert len({path.parent for path in paths}) == 1
+
+
+def test_a_page_is_no_model(hub):
+    hub.repositories["plain/web"] = Repository({"x.gguf": b"<html>sign in</html>"})
+    with pytest.raises(HubError, match="no GGUF file is there; what came begins with b'<htm'"):
+        locate(f"{hub.content_url}/plain/x.gguf")
+
+
+def test_names_of_the_catalogue_have_options(hub, repository, home):
+    Path("pumice.yaml").write_text(
+        "sampling: {temperature: 0.1, top_k: 7}\n"
+        "models:\n"
+        "  mine: {model: 'a/b:Q4_K_M', n_ctx: 128, sampling: {temperature: 0.5}}\n"
+        "  other: {model: mine, n_batch: 8}\n"
+    )
+    located = locate("other")
+    assert located.path.read_bytes() == DATA
+    config = load_config({"n_batch": 16}, located.options)
+    assert (config.n_ctx, config.n_batch, config.sampling) == (128, 16, {"temperature": 0.5, "top_k": 7})
