@@ -62,6 +62,7 @@ def serve() -> Iterator[Hub]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    server.handle_error = lambda *_: None  # clients that leave are part of the tests
     thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     hub.url = f"http://127.0.0.1:{server.server_port}"
@@ -124,6 +125,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._plain("/".join(parts[1:]))
         elif parts[:2] == ["api", "models"]:
             self._about("/".join(parts[2:4]), parts[-1] if len(parts) > 4 else "main")
+        elif len(parts) < 5:
+            self._send(404)
         else:
             self._resolve("/".join(parts[:2]), parts[3], "/".join(parts[4:]))
 

@@ -76,7 +76,7 @@ def _fetch(remote: Remote, partial: Path, report: Callable[[int], None]) -> None
     while True:
         start = _size(partial)
         try:
-            with partial.open("ab") as file:
+            with partial.open("ab") as file, _own_log("huggingface_hub.file_download"):
                 http_get(
                     remote.url,
                     file,
@@ -136,6 +136,22 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
                     told = True
                 waiting()
         yield
+
+
+@contextlib.contextmanager
+def _own_log(name: str) -> Iterator[None]:
+    """What another library would warn of goes to Pumice's log: it is no failure yet."""
+
+    def forward(record: logging.LogRecord) -> bool:
+        _logger.info("%s", " ".join(record.getMessage().split()))
+        return False
+
+    logger = logging.getLogger(name)
+    logger.addFilter(forward)
+    try:
+        yield
+    finally:
+        logger.removeFilter(forward)
 
 
 def _bar_class(report: Callable[[int], None]) -> Any:

@@ -229,10 +229,12 @@ def test_a_process_that_is_ended_leaves_no_half_file(hub, repository, tmp_path):
 
 
 def test_a_download_is_logged_and_not_printed(hub, repository, capfd, caplog):
+    hub.faults.cut_after = [100_000]
     with caplog.at_level(logging.INFO, "pumice"):
         locate("a/b")
     assert capfd.readouterr() == ("", "")
     assert "downloading" in caplog.text
+    assert "resume" in caplog.text
 
 
 def test_a_web_address_is_fetched_once(hub):
