@@ -22,7 +22,9 @@ from pumice.tokenizers.pre_tokenizers import ROWS
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT.parent / "shared" / "vocabs"
 sys.path.insert(0, str(ROOT / "tests" / "make_fixtures"))
-from vocabularies import VOCABULARIES  # noqa: E402
+from vocabularies import LARGE_VOCABULARIES, VOCABULARIES  # noqa: E402
+
+MADE = VOCABULARIES | LARGE_VOCABULARIES
 
 SHOWN = 4
 """Differences that are printed for each name."""
@@ -34,7 +36,7 @@ def main() -> None:
         compare(arguments.one, arguments.texts, arguments.seed, arguments.vocabulary)
         return
     published = [path.stem.removeprefix("ggml-vocab-") for path in sorted(PUBLISHED.glob("*.gguf"))]
-    names = arguments.names or [*VOCABULARIES, *published, *(n for row in ROWS for n in row.names)]
+    names = arguments.names or [*MADE, *published, *(n for row in ROWS for n in row.names)]
     options = [
         "--texts",
         str(arguments.texts),
@@ -61,8 +63,8 @@ def parse() -> argparse.Namespace:
 
 def metadata_of(name: str, vocabulary: Path) -> dict[str, Any]:
     """The metadata of a vocabulary by name, its tokenizer's keys alone."""
-    if name in VOCABULARIES:
-        return VOCABULARIES[name]()
+    if name in MADE:
+        return MADE[name]()
     if path := next(PUBLISHED.glob(f"ggml-vocab-{name}.gguf"), None):
         return tokenizer_keys(path)
     if next(row for row in ROWS if name in row.names).byte_level:

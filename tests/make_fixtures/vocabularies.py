@@ -239,9 +239,9 @@ def lines_of(texts: list[str]) -> list[str]:
     return [line for text in texts for line in text.split("\n") if line]
 
 
-def rwkv() -> dict[str, Any]:
+def rwkv(texts: list[str]) -> dict[str, Any]:
     """All bytes, and pieces of the texts as bytes, cut within characters too."""
-    data = "\n\n".join(TEXTS).encode()
+    data = "\n\n".join(texts).encode()
     pieces = [bytes((byte,)) for byte in range(256)]
     pieces += [data[i : i + 2 + i % 7] for i in range(0, len(data), 5)]
     tokens = [("<s>", CONTROL), *((repr(piece)[2:-1], NORMAL) for piece in dict.fromkeys(pieces))]
@@ -253,11 +253,11 @@ def rwkv() -> dict[str, Any]:
     }
 
 
-def plamo2() -> dict[str, Any]:
+def plamo2(texts: list[str]) -> dict[str, Any]:
     """Pieces of the texts, with scores that tie in places."""
     control = [("<|plamo:unk|>", UNKNOWN), ("<|plamo:bos|>", CONTROL), ("<|plamo:eos|>", CONTROL)]
     control += [("<|plamo:pad|>", CONTROL), ("<|plamo:op|>", CONTROL), ("<tool>", USER_DEFINED), ("</s>", NORMAL)]
-    text = "\n".join(TEXTS)
+    text = "\n".join(texts)
     pieces = dict.fromkeys(text[i : i + 1 + i % 6] for i in range(0, len(text), 3))
     normal = [(piece, NORMAL) for piece in pieces if piece not in dict(control)]
     tokens = [*control, *byte_tokens(), *normal, ("[PAD1]", UNUSED)]
@@ -306,10 +306,24 @@ VOCABULARIES: dict[str, Callable[[], dict[str, Any]]] = {
     "wpm-cased": lambda: wpm() | {"tokenizer.ggml.normalizer.lowercase": False},
     "unigram": lambda: unigram(lines_of(TEXTS), 250, NFC_LIKE),
     "unigram-spaces": lambda: unigram(lines_of(TEXTS), 250, NFC_LIKE, remove_extra_whitespaces=False),
-    "rwkv": rwkv,
-    "plamo2": plamo2,
+    "rwkv": lambda: rwkv(TEXTS),
+    "plamo2": lambda: plamo2(TEXTS),
     "hybriddna": hybriddna,
     "whitespace": whitespace,
     "whitespace-lower": lambda: whitespace() | {"tokenizer.ggml.normalizer.lowercase": True},
 }
 """The small vocabularies, one for each way of tokenizing."""
+
+
+def library() -> list[str]:
+    """Lines of Python's own library, and the texts above."""
+    folder = Path(random.__file__).parent
+    return lines_of([*TEXTS, *(path.read_text(errors="ignore") for path in sorted(folder.glob("[a-d]*.py")))])
+
+
+LARGE_VOCABULARIES: dict[str, Callable[[], dict[str, Any]]] = {
+    "unigram-nfkc": lambda: unigram(library(), 8000),
+    "rwkv-large": lambda: rwkv(library()),
+    "plamo2-large": lambda: plamo2(library()),
+}
+"""Vocabularies to measure and compare with, of thousands of tokens; the first has the map of characters that T5 has."""

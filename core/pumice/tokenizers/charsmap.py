@@ -6,7 +6,7 @@ ended by a NUL.
 """
 
 import re
-from collections.abc import Iterator
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -15,55 +15,152 @@ import numpy.typing as npt
 from pumice.errors import TokenizerError
 from pumice.tokenizers.vocabulary import PREFIX
 
-# Nodes of the trie whose children are looked for at once: 255 labels for each.
-_ROWS = 4096
+_Nodes = npt.NDArray[np.uint32]
+
+# Characters of the longest part that is replaced.
+_LONGEST = 64
+
+# Ways to begin a replaced text, in characters, beyond which a table is not a real one.
+_MOST_BEGINNINGS = 1 << 20
 
 
 class Charsmap:
     """Replaces at each place of a text the longest part that the table has."""
 
-    def __init__(self, replacements: dict[str, str]) -> None:
-        self._single = {ord(part): text for part, text in replacements.items() if len(part) == 1}
-        self._longer = {part: text for part, text in replacements.items() if len(part) > 1}
-        self._lengths = sorted({len(part) for part in self._longer}, reverse=True)
-        firsts, seconds = ("".join({part[i] for part in self._longer}) for i in (0, 1))
-        # Where a longer part may begin; most texts have few such places.
-        self._candidate = re.compile(f"[{re.escape(firsts)}][{re.escape(seconds)}]") if self._longer else None
-
-    @classmethod
-    def parse(cls, data: Any) -> "Charsmap":
-        """The table in the bytes of ``tokenizer.ggml.precompiled_charsmap``; None: an empty one.
+    def __init__(self, data: Any) -> None:
+        """``data``: the array ``tokenizer.ggml.precompiled_charsmap``; None: nothing is replaced.
 
         Raises:
             TokenizerError: The bytes are no such table.
         """
-        if data is None:
-            return cls({})
-        content = _bytes(data)
+        content = b"" if data is None else _bytes(data)
         size = int.from_bytes(content[:4], "little")
-        if len(content) <= 4 + size or size % 4 or not size:
+        if content and (len(content) <= 4 + size or size % 4 or not size):
             raise _malformed(f"{size} bytes of double array and their replacements do not fit in {len(content)} bytes")
-        units = np.frombuffer(content, "<u4", size // 4, 4)
-        return cls(dict(_entries(units, content[4 + size :])))
+        units = np.frombuffer(content, "<u4", size // 4, 4) if content else np.zeros(1)
+        self._trie = DoubleArray(units.astype(np.uint32))
+        self._strings = content[4 + size :]
+        self._characters = _Characters(self)
+
+    @cached_property
+    def _pairs(self) -> tuple[set[str], re.Pattern[str] | None]:
+        """The characters that parts of several begin with, and a pattern of those that come second: most are rare."""
+        firsts, nodes = self._trie.next_characters(self._trie.root)
+        seconds, _ = self._trie.next_characters(nodes)
+        return firsts, re.compile(f"[{re.escape(''.join(sorted(seconds)))}]") if seconds else None
 
     def normalize(self, text: str) -> str:
-        if self._candidate is None:
-            return text.translate(self._single)
+        firsts, seconds = self._pairs
         parts: list[str] = []
-        done = 0
-        while match := self._candidate.search(text, done):
-            start = match.start()
-            for length in self._lengths:
-                replacement = self._longer.get(text[start : start + length])
-                if replacement is not None:
-                    parts += (text[done:start].translate(self._single), replacement)
-                    done = start + length
-                    break
-            else:
-                parts.append(text[done : start + 1].translate(self._single))
-                done = start + 1
-        parts.append(text[done:].translate(self._single))
+        done, second = 0, 1
+        while seconds and (match := seconds.search(text, second)):
+            second = match.end()
+            start = match.start() - 1
+            found = self.replacement(text[start : start + _LONGEST]) if text[start] in firsts else None
+            if found and found[0] > 1:
+                parts += (text[done:start].translate(self._characters), found[1])
+                done = start + found[0]
+                second = done + 1
+        parts.append(text[done:].translate(self._characters))
         return "".join(parts)
+
+    def replacement(self, text: str) -> tuple[int, str] | None:
+        """How many characters at the start of ``text`` are replaced, and by what.
+
+        Raises:
+            TokenizerError: The table points outside of itself.
+        """
+        data = text.encode()
+        for length, start in reversed(self._trie.prefixes(data)):
+            if length < len(data) and data[length] & 0xC0 == 0x80:
+                continue  # it ends within a character
+            end = self._strings.find(b"\0", start)
+            if start >= len(self._strings) or end < 0:
+                raise _malformed(f"it has no whole replacement at byte {start} of {len(self._strings)}")
+            return len(data[:length].decode()), self._strings[start:end].decode(errors="replace")
+        return None
+
+
+class _Characters(dict[int, str]):
+    """Replacements of single characters for ``str.translate``, filled as characters come."""
+
+    def __init__(self, table: Charsmap) -> None:
+        self._table = table
+
+    def __missing__(self, codepoint: int) -> str:
+        char = chr(codepoint)
+        found = self._table.replacement(char)
+        self[codepoint] = replaced = found[1] if found else char
+        return replaced
+
+
+class DoubleArray:
+    """A trie of byte strings with values, in an array of 32-bit units.
+
+    A unit has the label of the edge to its node in bits 0 to 7, whether a string ends there in bit 8, and in bits 9 to
+    31 how to come to its children and its value, whose unit has bit 31 set. A node is written as the place from which
+    the label of an edge, by exclusive or, leads to the unit of a child. Branches that are alike may be one.
+    """
+
+    def __init__(self, units: _Nodes) -> None:
+        self._units = units
+        self._steps: _Nodes = ((units >> 10) << ((units & (1 << 9)) >> 6)).astype(np.uint32)
+        self.root = self._steps[:1]
+        # As lists: faster for one byte after the other.
+        self._unit_list, self._step_list = units.tolist(), self._steps.tolist()
+
+    def prefixes(self, data: bytes) -> list[tuple[int, int]]:
+        """Lengths and values of the strings that ``data`` begins with, short ones first."""
+        units, steps = self._unit_list, self._step_list
+        found = []
+        node = steps[0]
+        for length, byte in enumerate(data, 1):
+            node ^= byte
+            if not byte or node >= len(units) or units[node] & (1 << 31 | 0xFF) != byte:
+                break
+            ends, node = units[node] & (1 << 8), node ^ steps[node]
+            if ends:
+                if node >= len(units):
+                    raise _malformed(f"unit {node} of {len(units)} has a replacement")
+                found.append((length, units[node] & ((1 << 31) - 1)))
+        return found
+
+    def next_characters(self, nodes: _Nodes) -> tuple[set[str], _Nodes]:
+        """The UTF-8 characters that can come next at ``nodes``, and the nodes after them."""
+        characters: set[str] = set()
+        after: set[int] = set()
+        begun = {(b"", node) for node in nodes.tolist()}
+        while begun:
+            if len(begun) + len(after) > _MOST_BEGINNINGS:
+                raise _malformed("its double array has too many branches")
+            texts, starts = zip(*begun, strict=True)
+            begun = set()
+            for row, byte, node in self._children(np.array(starts, np.uint32)):
+                text = texts[row] + bytes((byte,))
+                if len(text) < _utf8_length(text[0]):
+                    begun.add((text, node))
+                elif char := text.decode(errors="ignore"):
+                    characters.add(char)
+                    after.add(node)
+        return characters, np.array(sorted(after), np.uint32)
+
+    def _children(self, nodes: _Nodes) -> list[tuple[int, int, int]]:
+        """For every edge from ``nodes``: the index of its node there, its label, and the node it leads to."""
+        found: list[tuple[int, int, int]] = []
+        labels = np.arange(1, 256, dtype=np.uint32)
+        for first in range(0, len(nodes), 4096):
+            units = nodes[first : first + 4096, None] ^ labels
+            inside = np.minimum(units, len(self._units) - 1)
+            rows, columns = np.nonzero((units == inside) & (self._units[inside] & (1 << 31 | 0xFF) == labels))
+            children = units[rows, columns]
+            reached = (children ^ self._steps[children]).tolist()
+            found += zip((rows + first).tolist(), (columns + 1).tolist(), reached, strict=True)
+        return found
+
+
+def _utf8_length(lead: int) -> int:
+    """Bytes of the character that begins with a byte."""
+    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 def _bytes(data: Any) -> bytes:
@@ -72,53 +169,6 @@ def _bytes(data: Any) -> bytes:
     if values.ndim != 1 or values.dtype.kind not in "iu" or np.any((values < -128) | (values > 255)):
         raise TokenizerError(f"{PREFIX}precompiled_charsmap is not an array of bytes")
     return values.astype(np.uint8).tobytes()
-
-
-def _entries(units: npt.NDArray[np.uint32], strings: bytes) -> Iterator[tuple[str, str]]:
-    """What the trie of a double array replaces, and by what.
-
-    A unit has the label of the edge to its node in bits 0 to 7, whether the node is the end of a text in bit 8, and in
-    bits 9 to 31 the offset of its children; the unit of a value has bit 31 set.
-    """
-    offsets = (units >> 10) << ((units & (1 << 9)) >> 6)
-    labels = np.arange(1, 256, dtype=np.uint32)
-    found = 0
-    stack = [(np.array([offsets[0]], np.uint32), [b""])]
-    while stack:
-        parents, texts = stack.pop()
-        if len(texts) > _ROWS:
-            stack.append((parents[_ROWS:], texts[_ROWS:]))
-            parents, texts = parents[:_ROWS], texts[:_ROWS]
-        children = parents[:, None] ^ labels
-        inside = np.minimum(children, len(units) - 1)
-        rows, columns = np.nonzero((children == inside) & (units[inside] & (1 << 31 | 0xFF) == labels))
-        nodes = children[rows, columns]
-        found += len(nodes)
-        if found > len(units):
-            raise _malformed("its double array is not a tree")
-        below = nodes ^ offsets[nodes]
-        texts = [texts[row] + bytes((label + 1,)) for row, label in zip(rows.tolist(), columns.tolist(), strict=True)]
-        ends = np.flatnonzero(units[nodes] & (1 << 8))
-        if np.any(below[ends] >= len(units)):
-            raise _malformed("a unit of its double array is outside of it")
-        for i, unit in zip(ends.tolist(), units[below[ends]].tolist(), strict=True):
-            yield _decoded(texts[i]), _decoded(_string(strings, unit & ((1 << 31) - 1)))
-        if texts:
-            stack.append((below, texts))
-
-
-def _string(strings: bytes, start: int) -> bytes:
-    end = strings.find(b"\0", start)
-    if start >= len(strings) or end < 0:
-        raise _malformed(f"it has no whole replacement at byte {start} of {len(strings)}")
-    return strings[start:end]
-
-
-def _decoded(text: bytes) -> str:
-    try:
-        return text.decode()
-    except UnicodeDecodeError:
-        raise _malformed(f"{text!r} is not valid UTF-8") from None
 
 
 def _malformed(what: str) -> TokenizerError:

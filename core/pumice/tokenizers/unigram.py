@@ -45,7 +45,7 @@ class UnigramTokenizer(Tokenizer):
 
     @cached_property
     def _charsmap(self) -> Charsmap:
-        return Charsmap.parse(self._charsmap_bytes)
+        return Charsmap(self._charsmap_bytes)
 
     @cached_property
     def _lattice(self) -> Lattice:
