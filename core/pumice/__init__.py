@@ -7,40 +7,55 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import Model, load, load_tokenizer
+    from pumice.api import load, load_tokenizer
     from pumice.demo import demo_model_path
     from pumice.errors import (
         BackendError,
         ConfigError,
         GGUFError,
         HubError,
+        ModelClosedError,
         ModelError,
         PluginError,
+        PromptTooLongError,
         PumiceError,
         RequestError,
         TokenizerError,
     )
-    from pumice.stream import Completion
+    from pumice.model import Model
+    from pumice.stream import AsyncStream, Completion, Piece, Stream
 
     __version__: str
 
 __all__ = [
+    "AsyncStream",
     "BackendError",
     "Completion",
     "ConfigError",
     "GGUFError",
     "HubError",
     "Model",
+    "ModelClosedError",
     "ModelError",
+    "Piece",
     "PluginError",
+    "PromptTooLongError",
     "PumiceError",
     "RequestError",
+    "Stream",
     "TokenizerError",
     "__version__",
     "demo_model_path",
     "load",
     "load_tokenizer",
 ]
+
+_HOMES = {
+    "demo": ["demo_model_path"],
+    "model": ["Model"],
+    "stream": ["AsyncStream", "Completion", "Piece", "Stream"],
+    "api": ["load", "load_tokenizer"],
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -49,7 +64,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         value: Any = importlib.import_module("importlib.metadata").version("pumice")
     else:
-        home = "errors" if name.endswith("Error") else "demo" if name == "demo_model_path" else "api"
+        home = next((module for module, names in _HOMES.items() if name in names), "errors")
         value = getattr(importlib.import_module(f"pumice.{home}"), name)
     globals()[name] = value
     return value

@@ -30,7 +30,34 @@ class BackendError(PumiceError):
 
 
 class RequestError(PumiceError):
-    """A generation request that cannot be served: prompt too long, empty, or with bad parameters."""
+    """A generation request that cannot be served: prompt too long, empty, or with bad parameters.
+
+    ``prompt_index``: which of several prompts it was, counted from 0.
+    """
+
+    prompt_index: int | None = None
+
+    def __str__(self) -> str:
+        return self.describe() if self.prompt_index is None else f"prompt {self.prompt_index}: {self.describe()}"
+
+    def describe(self) -> str:
+        return super().__str__()
+
+
+class PromptTooLongError(RequestError):
+    """A prompt of ``n_prompt_tokens`` tokens, where the context has room for ``n_ctx``."""
+
+    def __init__(self, n_prompt_tokens: int, n_ctx: int) -> None:
+        super().__init__(n_prompt_tokens, n_ctx)
+        self.n_prompt_tokens = n_prompt_tokens
+        self.n_ctx = n_ctx
+
+    def describe(self) -> str:
+        return f"the prompt has {self.n_prompt_tokens} tokens, n_ctx is {self.n_ctx}: shorten it or raise n_ctx"
+
+
+class ModelClosedError(RequestError):
+    """A model that was closed, or that belongs to the process this one was forked from."""
 
 
 class HubError(PumiceError):

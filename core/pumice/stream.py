@@ -1,13 +1,18 @@
-"""What a generation gives, piece by piece and as a whole."""
+"""What a generation gives, piece by piece and as a whole, to a thread or to a coroutine."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import os
+import queue
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 
-from pumice.engine import FinishReason, Sequence, Timings
-from pumice.engine.text import TextStream
+from pumice.engine import EngineClient, FinishReason, Request, Timings
+from pumice.engine.messages import Event, Failed, Finished, Output
+from pumice.errors import ModelClosedError
 
 
 @dataclass(frozen=True)
@@ -29,66 +34,146 @@ class Completion:
     timings: Timings
 
 
-class Stream(Iterator[Piece]):
+class Pieces:
+    """Events of one sequence become pieces, and at the end a completion."""
+
+    def __init__(self) -> None:
+        self.finish_reason: FinishReason | None = None
+        self.ended = False
+        self.timings = Timings()
+        self._coming: deque[Piece] = deque()
+        self._texts: list[str] = []
+        self._tokens: list[int] = []
+
+    def take(self, event: Event, wanted: bool) -> None:
+        """Raises the error of a sequence that failed. ``wanted`` False: only its end matters."""
+        if isinstance(event, Output) and wanted:
+            self._coming += [Piece(text, token) for token, text in zip(event.tokens, event.texts, strict=True)]
+        elif isinstance(event, Finished):
+            self.ended, self.finish_reason, self.timings = True, event.reason, event.timings
+            self._coming.append(Piece(event.text if wanted else "", None, event.reason))
+        elif isinstance(event, Failed):
+            self.ended = True
+            raise event.error
+
+    def clear(self) -> None:
+        self._coming.clear()
+
+    def next(self) -> Piece | None:
+        """The next piece, if there is one."""
+        if not self._coming:
+            return None
+        piece = self._coming.popleft()
+        self._texts.append(piece.text)
+        if piece.token is not None:
+            self._tokens.append(piece.token)
+        return piece
+
+    def completion(self) -> Completion:
+        assert self.finish_reason is not None
+        return Completion("".join(self._texts), self._tokens, self.finish_reason, self.timings)
+
+
+class _Sequence:
+    """One sequence of an engine: cancelled when it is closed, or when nobody refers to it any more."""
+
+    def __init__(self, client: EngineClient) -> None:
+        self._client = client
+        self._pieces = Pieces()
+        self._closed = False
+        self._id: int | None = None
+
+    def close(self) -> None:
+        """Cancel what is not generated yet."""
+        if not self._pieces.ended and not self._closed and self._id is not None:
+            self._closed = True
+            self._pieces.clear()
+            self._client.cancel(self._id)
+
+    def __del__(self) -> None:
+        if self._id is not None and not self._pieces.ended:
+            self._client.drop(self._id)
+
+
+class Stream(_Sequence, Iterator[Piece]):
     """The pieces of one generation. After the last, ``completion`` has all of it.
 
-    ``step`` brings the sequence forward by at least a token or ends it; ``cancel`` ends it.
+    The model computes ahead of who reads. Closing the stream, leaving its loop or dropping it cancels the rest.
     """
 
-    def __init__(
-        self,
-        sequence: Sequence,
-        text: TextStream,
-        step: Callable[[Sequence], None],
-        cancel: Callable[[Sequence], None],
-    ) -> None:
-        self._sequence = sequence
-        self._sequence.on_token = self._take
-        self._text = text
-        self._step = step
-        self._cancel = cancel
-        self._pieces: deque[Piece] = deque()
-        self._written: list[str] = []
-        self._finish_reason: FinishReason | None = None
+    def __init__(self, client: EngineClient, request: Request) -> None:
+        super().__init__(client)
+        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._process = os.getpid()
+        self._id = client.add(request, self._events.put)
 
     def __next__(self) -> Piece:
-        if self._finish_reason:
-            raise StopIteration
-        while not self._pieces and not self._sequence.finish_reason:
-            self._step(self._sequence)
-        piece = self._pieces.popleft() if self._pieces else self._end()
-        self._written.append(piece.text)
+        while (piece := self._pieces.next()) is None:
+            if self._pieces.ended:
+                raise StopIteration
+            self._wait()
         return piece
 
     def completion(self) -> Completion:
         """Run to the end, and give everything."""
         for _ in self:
             pass
-        assert self._finish_reason is not None
-        text = "".join(self._written)
-        return Completion(text, list(self._sequence.generated), self._finish_reason, self.timings)
+        return self._pieces.completion()
 
     @property
     def timings(self) -> Timings:
-        return self._sequence.timings
+        """Complete once the stream has ended or was closed."""
+        while self._closed and not self._pieces.ended:
+            self._wait()
+        return self._pieces.timings
 
-    def close(self) -> None:
-        """Cancel what is not generated yet."""
-        self._cancel(self._sequence)
-        self._pieces.clear()
-
-    def _take(self, token: int) -> None:
-        """Called by the engine, so that a stop string ends the sequence in the step that completes it."""
-        self._pieces.append(Piece(self._text.push(token), token))
-        if self._text.stopped:
-            self._sequence.finish_reason = "stop"
-
-    def _end(self) -> Piece:
-        self._finish_reason = self._sequence.finish_reason
-        return Piece(self._text.finish(), None, self._finish_reason)
+    def _wait(self) -> None:
+        if self._process != os.getpid():
+            raise ModelClosedError("this stream belongs to the process that this one was forked from")
+        self._pieces.take(self._events.get(), wanted=not self._closed)
 
     def __enter__(self) -> Stream:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class AsyncStream(_Sequence, AsyncIterator[Piece]):
+    """As ``Stream``, for the event loop it is made in."""
+
+    def __init__(self, client: EngineClient, request: Request) -> None:
+        super().__init__(client)
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[Event] = asyncio.Queue()
+
+        def listen(event: Event) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop was closed
+                loop.call_soon_threadsafe(events.put_nowait, event)
+
+        self._events = events
+        self._id = client.add(request, listen)
+
+    async def __anext__(self) -> Piece:
+        while (piece := self._pieces.next()) is None:
+            if self._pieces.ended:
+                raise StopAsyncIteration
+            self._pieces.take(await self._events.get(), wanted=not self._closed)
+        return piece
+
+    async def completion(self) -> Completion:
+        """Run to the end, and give everything."""
+        async for _ in self:
+            pass
+        return self._pieces.completion()
+
+    @property
+    def timings(self) -> Timings:
+        """Complete once the stream has ended."""
+        return self._pieces.timings
+
+    async def __aenter__(self) -> AsyncStream:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
         self.close()

@@ -79,8 +79,12 @@ class ThreadPool:
         self._lock = threading.Lock()
         self._closing = False
         self._wake = [threading.Event() for _ in range(1, n_threads)]
-        for index, event in enumerate(self._wake, 1):
-            threading.Thread(target=self._work, args=(index, event), daemon=True, name=f"pumice-cpu-{index}").start()
+        self._threads = [
+            threading.Thread(target=self._work, args=(index, event), daemon=True, name=f"pumice-cpu-{index}")
+            for index, event in enumerate(self._wake, 1)
+        ]
+        for thread in self._threads:
+            thread.start()
 
     def run(self, table: OperationTable) -> None:
         """Run every operation on all threads; returns when the last is done."""
@@ -95,10 +99,15 @@ class ThreadPool:
             self._run(self.shared.ctypes.data, 0, _yield_function())
 
     def close(self) -> None:
-        """End the threads."""
-        self._closing = True
+        """End the threads. Those that spin see a step without operations, so that they end at once."""
+        with self._lock:
+            self._closing = True
+            self.shared[_TABLE : _TABLE + 4] = 0
+            self._start(self.shared.ctypes.data)
         for event in self._wake:
             event.set()
+        for thread in self._threads:
+            thread.join()
 
     def _work(self, thread: int, event: threading.Event) -> None:
         latest = np.zeros(1, np.int64)
@@ -109,7 +118,7 @@ class ThreadPool:
                 event.clear()
                 if self.shared[_GO] == seen and not self._closing:
                     event.wait()
-            else:
+            elif not self._closing:
                 seen = int(latest[0])
                 self._run(self.shared.ctypes.data, thread, _yield_function())
 

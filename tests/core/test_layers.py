@@ -20,6 +20,7 @@ LAYERS = [
     ["registry", "hub"],
     ["engine"],
     ["stream"],
+    ["model"],
     ["api"],
     ["__init__"],
     ["cli"],

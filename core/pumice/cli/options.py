@@ -12,7 +12,7 @@ import click
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
-    from pumice.api import Model
+    from pumice.model import Model
 
 Command = Callable[..., Any]
 

@@ -13,7 +13,7 @@ from pumice.cli.options import load_model, load_options, model_argument
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
-    from pumice.api import Model
+    from pumice.model import Model
     from pumice.stream import Stream
 
 
@@ -63,7 +63,8 @@ def command(
         sampling["ignore_eos"] = True
     with load_model(model, rest) as loaded:
         stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **sampling)
-        completed = write(stream)
+        with stream:
+            completed = write(stream)
         click.echo(format_timings(loaded, stream), err=True)
     if not completed:
         raise click.Abort

@@ -1,242 +1,301 @@
-"""The scheduler: many sequences, one batch a step; prompts in chunks, generation a token or a few at a time."""
+"""Continuous batching: many sequences, one batch a step; prompts in chunks (prefill), then tokens (decode)."""
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Sequence as Tokens
+from collections.abc import Container, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Batch
+from pumice.backend import Batch, KernelTime
+from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
+from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.runner import Runner
-from pumice.engine.sequence import Request, Sequence
 from pumice.errors import RequestError
+
+Members = list[tuple[Running, int]]
+"""Of a batch: who, and how many of its tokens."""
 
 
 class Engine:
-    """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait."""
+    """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait.
 
-    def __init__(self, runner: Runner) -> None:
+    One thread owns it. ``lookahead`` False: a step at a time, even where a program could take several by itself.
+    """
+
+    def __init__(self, runner: Runner, lookahead: bool = True) -> None:
         self.limits = runner.limits
         self._runner = runner
         # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
         self._cache = KVCache(runner.limits, share_prefixes=not runner.recurrent)
-        self._ahead = runner.ahead
-        self._lookahead = Lookahead(self._ahead, self._cache, self.limits.n_ctx) if self._ahead else None
+        self._ahead = runner.ahead if lookahead else None
+        self.lookahead = Lookahead(self._ahead, self._cache, self.limits.n_ctx) if self._ahead else None
         self._slots = list(range(runner.limits.n_seqs))[::-1]
-        self._waiting: deque[Sequence] = deque()
-        self._running: list[Sequence] = []
+        self._waiting: deque[Generation] = deque()
+        self._running: list[Running] = []
+        self._events: list[Event] = []
+        self._n_steps = 0
 
-    def add(self, request: Request) -> Sequence:
-        """Queue a request. Raises RequestError if its prompt is empty or does not fit the context."""
-        if not request.prompt:
-            raise RequestError("the prompt has no tokens: give some text")
-        if len(request.prompt) > self.limits.n_ctx:
-            raise RequestError(
-                f"the prompt has {len(request.prompt)} tokens, n_ctx is {self.limits.n_ctx}: shorten it or raise n_ctx"
-            )
-        sequence = Sequence(request, list(request.prompt))
-        sequence.timings.prompt_tokens = len(sequence.tokens)
-        for token in sequence.tokens:
-            request.chain.accept(token)
-        if request.max_tokens <= 0:
-            sequence.finish_reason = "length"
-        else:
-            self._waiting.append(sequence)
-        return sequence
+    @property
+    def busy(self) -> bool:
+        """Whether ``step`` has something to do."""
+        return bool(self._running or self._waiting)
 
-    def cancel(self, sequence: Sequence) -> None:
-        """End a sequence now, at whatever token it is."""
-        if sequence.finish_reason is None:
-            sequence.finish_reason = "cancelled"
+    def add(self, generation: Generation) -> None:
+        """Queue a generation."""
+        if generation.n_left <= 0:
+            generation.finish_reason = "length"
+        self._waiting.append(generation)
         self._retire()
 
-    def step(self) -> bool:
-        """Compute one batch; sequences with nothing left to compute get their next token. False if all is done."""
+    def cancel(self, ids: Container[int] | None = None) -> None:
+        """End sequences now, at whatever token they are: these, or all."""
+        for generation in self._generations():
+            if ids is None or generation.id in ids:
+                generation.finish_reason = generation.finish_reason or "cancelled"
+        self._retire()
+
+    def fail(self, error: Exception) -> None:
+        """End all sequences by an error."""
+        self._events += [Failed(generation.id, error) for generation in self._generations()]
+        self._waiting.clear()
+        self._running.clear()
+
+    def drain(self) -> list[Event]:
+        """What happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def snapshot(self) -> Snapshot:
+        return Snapshot(
+            n_waiting=len(self._waiting),
+            n_running=len(self._running),
+            n_slots=self.limits.n_seqs,
+            n_slots_free=len(self._slots),
+            n_blocks=self.limits.n_blocks,
+            n_blocks_free=self._cache.free,
+            n_steps=self._n_steps,
+        )
+
+    def step(self) -> None:
+        """Compute one batch; sequences with nothing left to compute get their next token.
+
+        Where that fails, the sequences of the batch fail, and the others go on.
+        """
         self._admit()
         members = self._schedule()
         if not members:
-            return False
+            return
         try:
             self._compute(members)
-        except BaseException:  # an interrupt too: what these sequences hold must come back
-            for sequence, _ in members:
-                sequence.finish_reason = sequence.finish_reason or "cancelled"
-            raise
+            for running, _ in members:
+                self._events += running.generation.output()
+        except Exception as error:
+            self._fail(members, error)
         finally:
+            self._n_steps += 1
             self._retire()
-        return bool(self._running or self._waiting)
 
-    def _compute(self, members: list[tuple[Sequence, int]]) -> None:
-        n_steps = self._lookahead.steps(members) if self._lookahead else 0
+    def _compute(self, members: Members) -> None:
+        n_steps = self.lookahead.steps(members) if self.lookahead else 0
         if n_steps:
             self._generate(members, n_steps)
             return
         logits = self._runner.run(self._batch(members))
         row = 0
-        for sequence, n_new in members:
-            self._computed(sequence, n_new)
-            if sequence.pending == 0:
-                self._take(sequence, sequence.request.chain.sample(logits[row]))
+        for running, n_new in members:
+            self._computed(running, n_new)
+            if running.reading:
+                self._events.append(running.progress())
+            if running.pending == 0:
+                self._take(running, running.generation.chain.sample(logits[row]))
                 row += 1
 
-    def _generate(self, members: list[tuple[Sequence, int]], n_steps: int) -> None:
+    def _generate(self, members: Members, n_steps: int) -> None:
         """Several steps at once. The program guesses the tokens; a sequence's chain ends its steps at a wrong guess.
 
         What was computed beyond lies in the cache where the right tokens will.
         """
         assert self._ahead is not None
-        assert self._lookahead is not None
-        chains = [sequence.request.chain for sequence, _ in members]
+        assert self.lookahead is not None
+        chains = [running.generation.chain for running, _ in members]
         picks = [chain.pick for chain in chains if chain.pick]
         numbers = np.stack([chain.peek(n_steps) for chain in chains], axis=1)
         n_best = max(chain.n_best or 0 for chain in chains)
         started = time.perf_counter()
         ahead = self._ahead.run_ahead(self._batch(members), picks, numbers, n_best)
-        self._lookahead.took(len(members), n_steps, time.perf_counter() - started)
-        going = {row: sequence for row, (sequence, _) in enumerate(members)}
+        self.lookahead.took(len(members), n_steps, time.perf_counter() - started)
+        going = {row: running for row, (running, _) in enumerate(members)}
         for step in range(n_steps):
-            for row, sequence in list(going.items()):
-                self._computed(sequence, 1)
-                token = sequence.request.chain.sample(ahead.logits[step, row], ahead.ids[step, row])
-                self._take(sequence, token)
-                if sequence.finish_reason or token != ahead.picked[step, row]:
+            for row, running in list(going.items()):
+                self._computed(running, 1)
+                token = running.generation.chain.sample(ahead.logits[step, row], ahead.ids[step, row])
+                self._take(running, token)
+                if running.generation.finish_reason or token != ahead.picked[step, row]:
                     del going[row]
 
-    def _computed(self, sequence: Sequence, n_new: int) -> None:
-        sequence.n_past += n_new
-        assert sequence.tables is not None
-        self._cache.publish(sequence.tables, sequence.tokens, sequence.n_past)
+    def _computed(self, running: Running, n_new: int) -> None:
+        running.n_past += n_new
+        self._cache.publish(running.tables, running.generation.tokens, running.n_past)
 
-    def _take(self, sequence: Sequence, token: int) -> None:
+    def _take(self, running: Running, token: int) -> None:
         """Go on with a token, or end."""
-        sequence.accept(token)
-        if len(sequence.tokens) > self.limits.n_ctx and not sequence.finish_reason:
-            self._shift(sequence)
+        running.generation.accept(token)
+        if len(running.generation.tokens) > self.limits.n_ctx and not running.generation.finish_reason:
+            self._shift(running)
 
-    def logits(self, tokens: Tokens[int]) -> NDArray[np.float32]:
-        """Logits ``[len(tokens), n_vocab]`` of a fresh sequence. RequestError while others hold what it needs."""
+    def _fail(self, members: Members, error: Exception) -> None:
+        failed = [running for running, _ in members]
+        for running in failed:
+            self._release(running)
+            self._events.append(Failed(running.generation.id, error))
+        self._running = [running for running in self._running if running not in failed]
+
+    # --- outside the schedule
+
+    def profile(self) -> Generator[None, None, list[KernelTime]]:
+        """Times of the kernels of the last step, by name, the longest first."""
+        yield
+        return self._runner.profile()
+
+    def logits(self, tokens: Sequence[int]) -> Generator[None, None, NDArray[np.float32]]:
+        """Logits ``[len(tokens), n_vocab]`` of a fresh sequence, computed a step at each turn of the generator."""
         if len(tokens) > self.limits.n_ctx:
             raise RequestError(f"{len(tokens)} tokens do not fit the context of {self.limits.n_ctx}: raise n_ctx")
-        if not self._slots:
-            raise RequestError("all sequences of this model are in use: finish or close a stream first")
         chunk = min(self.limits.n_batch, self.limits.n_outputs)
-        tables, _ = self._cache.begin([])
         rows = []
-        try:
+        with self._lone() as (slot, tables):
             for first in range(0, len(tokens), chunk):
                 part = tokens[first : first + chunk]
-                rows.append(self._forward(tables, part, first, outputs=range(len(part))).copy())
-        finally:
-            self._cache.release(tables)
+                rows.append(self._forward(slot, tables, part, first, outputs=range(len(part))).copy())
+                yield
         return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 
-    def measure(self, tokens: Tokens[int], depth: int) -> float:
-        """Seconds to read a fresh sequence's tokens after the first ``depth``."""
+    def measure(self, tokens: Sequence[int], depth: int) -> Generator[None, None, float]:
+        """Seconds to read a fresh sequence's tokens after the first ``depth``, a step at each turn of the generator."""
+        firsts = [*range(0, depth, self.limits.n_batch), *range(depth, len(tokens), self.limits.n_batch), len(tokens)]
+        seconds = 0.0
+        with self._lone() as (slot, tables):
+            for first, end in pairwise(firsts):
+                started = time.perf_counter()
+                self._forward(slot, tables, tokens[first:end], first, outputs=[end - first - 1])
+                seconds += time.perf_counter() - started if first >= depth else 0.0
+                yield
+        return seconds
+
+    @contextmanager
+    def _lone(self) -> Iterator[tuple[int, BlockTables]]:
+        """A slot and block tables for a sequence outside the schedule; only one at a time is sure to get its blocks."""
+        if not self._slots:
+            self._put_back(self._running[-1])
+        slot = self._slots.pop()
         tables, _ = self._cache.begin([])
         try:
-            self._read(tables, tokens[:depth], 0)
-            started = time.perf_counter()
-            self._read(tables, tokens, depth)
-            return time.perf_counter() - started
+            yield slot, tables
         finally:
             self._cache.release(tables)
-
-    def _read(self, tables: BlockTables, tokens: Tokens[int], n_past: int) -> None:
-        """Compute ``tokens[n_past:]`` of a lone sequence, with the logits of each step's last token."""
-        for first in range(n_past, len(tokens), self.limits.n_batch):
-            part = tokens[first : first + self.limits.n_batch]
-            self._forward(tables, part, first, outputs=[len(part) - 1])
+            self._slots.append(slot)
 
     def _forward(
-        self, tables: BlockTables, tokens: Tokens[int], n_past: int, outputs: Tokens[int]
+        self, slot: int, tables: BlockTables, tokens: Sequence[int], n_past: int, outputs: Sequence[int]
     ) -> NDArray[np.float32]:
-        """One step of a lone sequence outside the schedule, in a slot that is free."""
-        if not self._slots or not self._cache.extend(tables, n_past, len(tokens)):
-            raise RequestError("the context is in use by other sequences: finish or close a stream first")
+        """One step of a lone sequence; others wait where it needs their blocks."""
+        while not self._cache.extend(tables, n_past, len(tokens)):
+            self._put_back(self._running[-1])
         batch = Batch(
             tokens=np.asarray(tokens, np.int32),
             positions=np.arange(n_past, n_past + len(tokens), dtype=np.int32),
             output_ids=np.asarray(outputs, np.int32),
             seq_starts=np.array([0, len(tokens)], np.int32),
-            slots=np.array(self._slots[-1:], np.int32),
+            slots=np.array([slot], np.int32),
             block_tables=self._cache.batch_tables([tables]),
         )
         return self._runner.run(batch)
 
+    # --- who computes what
+
     def _admit(self) -> None:
         while self._waiting and self._slots:
-            sequence = self._waiting.popleft()
-            sequence.tables, sequence.n_past = self._cache.begin(sequence.tokens)
-            sequence.timings.prompt_cached = sequence.n_past
-            sequence.slot = self._slots.pop()
-            self._running.append(sequence)
+            generation = self._waiting.popleft()
+            tables, n_past = self._cache.begin(generation.tokens)
+            generation.admitted(n_past)
+            self._running.append(Running(generation, self._slots.pop(), tables, n_past))
 
-    def _schedule(self) -> list[tuple[Sequence, int]]:
+    def _schedule(self) -> Members:
         """Who is in the next batch with how many tokens: those that generate first, then prompts."""
-        members: list[tuple[Sequence, int]] = []
+        members: Members = []
         room = self.limits.n_batch
-        for sequence in sorted(self._running, key=lambda s: s.pending > 1):
-            n_new = min(sequence.pending, room)
-            if n_new and sequence.tables is not None and self._hold_blocks(sequence, n_new, members):
-                members.append((sequence, n_new))
+        for running in sorted(self._running, key=lambda r: r.pending > 1):
+            n_new = min(running.pending, room)
+            if n_new and running in self._running and self._hold_blocks(running, n_new, members):
+                members.append((running, n_new))
                 room -= n_new
         return members
 
-    def _hold_blocks(self, sequence: Sequence, n_new: int, members: list[tuple[Sequence, int]]) -> bool:
+    def _hold_blocks(self, running: Running, n_new: int, members: Members) -> bool:
         """Blocks for a sequence's next tokens; where they run out, the youngest outside this batch is put back to wait.
 
         A lone sequence always fits, so the first of a batch never fails and all come to their end.
         """
-        assert sequence.tables is not None
-        busy = [sequence, *(member for member, _ in members)]
-        while not self._cache.extend(sequence.tables, sequence.n_past, n_new):
+        busy = [running, *(member for member, _ in members)]
+        while not self._cache.extend(running.tables, running.n_past, n_new):
             others = [other for other in self._running if other not in busy]
             if not others:
                 return False
-            self._release(others[-1])
-            self._running.remove(others[-1])
-            self._waiting.appendleft(others[-1])
+            self._put_back(others[-1])
         return True
 
-    def _shift(self, sequence: Sequence) -> None:
+    def _put_back(self, running: Running) -> None:
+        """Let a sequence wait again; what the cache forgets of it is read again later."""
+        self._release(running)
+        self._running.remove(running)
+        self._waiting.appendleft(running.generation)
+
+    def _shift(self, running: Running) -> None:
         """Make a sequence that fills the context shorter, to be read again, or finish it."""
-        n_keep = min(sequence.request.n_keep, len(sequence.tokens) // 2)
-        n_discard = (len(sequence.tokens) - n_keep) // 2
-        if not sequence.request.context_shift or n_discard == 0:
-            sequence.finish_reason = "context_full"
+        generation = running.generation
+        n_keep = min(generation.n_keep, len(generation.tokens) // 2)
+        n_discard = (len(generation.tokens) - n_keep) // 2
+        if not generation.request.context_shift or n_discard == 0:
+            generation.finish_reason = "context_full"
             return
-        del sequence.tokens[n_keep : n_keep + n_discard]
-        assert sequence.tables is not None
-        self._cache.release(sequence.tables)
-        sequence.tables, sequence.n_past = self._cache.begin(sequence.tokens)
+        del generation.tokens[n_keep : n_keep + n_discard]
+        self._cache.release(running.tables)
+        running.tables, running.n_past = self._cache.begin(generation.tokens)
 
     def _retire(self) -> None:
-        """Take back what finished sequences hold."""
-        for sequence in [s for s in self._running if s.finish_reason]:
-            self._release(sequence)
-            self._running.remove(sequence)
-        self._waiting = deque(s for s in self._waiting if not s.finish_reason)
+        """Take back what finished sequences hold, and tell of their end."""
+        for running in [running for running in self._running if running.generation.finish_reason]:
+            self._release(running)
+            self._running.remove(running)
+            self._events += running.generation.end()
+        for generation in [generation for generation in self._waiting if generation.finish_reason]:
+            self._waiting.remove(generation)
+            self._events += generation.end()
 
-    def _release(self, sequence: Sequence) -> None:
-        assert sequence.tables is not None
-        self._cache.release(sequence.tables)
-        self._slots.append(sequence.slot)
-        sequence.tables, sequence.slot, sequence.n_past = None, -1, 0
+    def _release(self, running: Running) -> None:
+        self._cache.release(running.tables)
+        self._slots.append(running.slot)
 
-    def _batch(self, members: list[tuple[Sequence, int]]) -> Batch:
+    def _generations(self) -> list[Generation]:
+        return [*self._waiting, *(running.generation for running in self._running)]
+
+    def _batch(self, members: Members) -> Batch:
         starts = np.cumsum([0, *(n_new for _, n_new in members)]).astype(np.int32)
-        outputs = [starts[i + 1] - 1 for i, (s, n_new) in enumerate(members) if s.pending == n_new]
-        tables = [s.tables for s, _ in members if s.tables is not None]
+        outputs = [starts[i + 1] - 1 for i, (running, n_new) in enumerate(members) if running.pending == n_new]
+        tokens = [running.generation.tokens[running.n_past : running.n_past + n_new] for running, n_new in members]
+        positions = [np.arange(r.n_past, r.n_past + n_new, dtype=np.int32) for r, n_new in members]
         return Batch(
-            tokens=np.concatenate([s.tokens[s.n_past : s.n_past + n] for s, n in members]).astype(np.int32),
-            positions=np.concatenate([np.arange(s.n_past, s.n_past + n, dtype=np.int32) for s, n in members]),
+            tokens=np.concatenate(tokens).astype(np.int32),
+            positions=np.concatenate(positions),
             output_ids=np.array(outputs, np.int32),
             seq_starts=starts,
-            slots=np.array([s.slot for s, _ in members], np.int32),
-            block_tables=self._cache.batch_tables(tables),
+            slots=np.array([running.slot for running, _ in members], np.int32),
+            block_tables=self._cache.batch_tables([running.tables for running, _ in members]),
         )

@@ -71,6 +71,11 @@ class KVCache:
         """How many blocks could be taken, for every window."""
         return min((pool.available for pool in self._pools.values()), default=sys.maxsize)
 
+    @property
+    def free(self) -> dict[int, int]:
+        """How many blocks nobody holds, for each window."""
+        return {window: pool.available for window, pool in self._pools.items()}
+
     def publish(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> None:
         """Make the blocks that the first ``n_past`` tokens fill available to later equal prefixes."""
         if not self._share_prefixes:

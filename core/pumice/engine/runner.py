@@ -156,8 +156,7 @@ class Runner:
         return format_graph(self._segments, self._plans, self._graph.n_layer)
 
     def close(self) -> None:
+        """Close the programs. The backends belong to who made them."""
         for program in self._programs:
             program.close()
-        for _, backend in self._backends:
-            backend.close()
         self._programs = []

@@ -6,6 +6,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.arena import Arena
+from pumice.engine import Runner
 
 PROMPTS = ["a", "the cat sat", "one two three four five six seven", "zzz", "the cat sat on the mat and then some more"]
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -150,16 +151,16 @@ def test_context_shift_goes_on_from_the_newer_half(path):
 
 
 def test_a_failing_step_gives_everything_back(path, alone, monkeypatch):
+    def fail(runner, batch):
+        raise pumice.BackendError("no more")
+
     with pumice.load(path, n_parallel=2, **EXACT) as model:
-        run = model._runner.run
-
-        def interrupted(batch):
-            raise KeyboardInterrupt
-
-        monkeypatch.setattr(model._runner, "run", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            model.generate_many(PROMPTS, **GREEDY)
-        monkeypatch.setattr(model._runner, "run", run)
+        with monkeypatch.context() as patched:
+            patched.setattr(Runner, "run", fail)
+            with pytest.raises(pumice.BackendError, match="no more"):
+                model.generate_many(PROMPTS, **GREEDY)
+            with pytest.raises(pumice.BackendError, match="no more"):
+                model.logits([1, 2])
         assert tokens(model.generate_many(PROMPTS, **GREEDY)) == alone
 
 
@@ -183,8 +184,8 @@ def test_bad_requests_are_refused(path, prompt, options, message):
 def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch):
     steps = []
     with pumice.load(path, n_batch=4, n_ctx=64, **EXACT) as model:
-        run = model._runner.run
-        monkeypatch.setattr(model._runner, "run", lambda batch: steps.append(len(batch.tokens)) or run(batch))
+        run = Runner.run
+        monkeypatch.setattr(Runner, "run", lambda self, batch: steps.append(len(batch.tokens)) or run(self, batch))
         assert model.bench_generation(3, depth=6) > 0
         assert model.bench_prompt(6, depth=2) > 0
         with pytest.raises(pumice.PumiceError, match="65 tokens do not fit"):
@@ -194,10 +195,9 @@ def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch)
 
 def test_a_closed_model_says_so(path):
     model = pumice.load(path, **EXACT)
-    stream = model.stream("a", **GREEDY)
     model.close()
     model.close()
-    for use in (lambda: next(stream), lambda: model.generate("a"), lambda: model.logits([1])):
+    for use in (lambda: model.stream("a"), lambda: model.generate("a"), lambda: model.logits([1]), model.snapshot):
         with pytest.raises(pumice.PumiceError, match="closed"):
             use()
 

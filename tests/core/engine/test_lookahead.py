@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 from pumice.backend import Ahead, Batch, Limits, Pick, Program
-from pumice.engine import Engine, Request
+from pumice.engine import Engine, Generation, Preparer, Request
 from pumice.engine import lookahead as lookahead_module
-from pumice.sampler import Chain, SamplerContext
+from pumice.engine.generation import Running
+from pumice.engine.kv_cache import KVCache
+from pumice.engine.messages import Output
 from pumice_samplers import SAMPLERS
 
 N_VOCAB = 50
@@ -106,15 +108,21 @@ def engine(program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64)
 
 
 def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **options: Any) -> Request:
-    context = SamplerContext(n_vocab=N_VOCAB, seed=sum(prompt))
-    return Request(prompt, Chain.build(SAMPLERS, list(SAMPLERS), sampling, context), max_tokens, **options)
+    return Request(prompt, max_tokens, {**sampling, "seed": sum(prompt)}, **options)
+
+
+def add(made: Engine, each: Request) -> Generation:
+    prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS))
+    generation = prepare(0, each)
+    made.add(generation)
+    return generation
 
 
 def generate(made: Engine, requests: list[Request]) -> list[tuple[list[int], str | None]]:
-    sequences = [made.add(each) for each in requests]
-    while made.step():
-        pass
-    return [(sequence.generated, sequence.finish_reason) for sequence in sequences]
+    generations = [add(made, each) for each in requests]
+    while made.busy:
+        made.step()
+    return [(generation.generated, generation.finish_reason) for generation in generations]
 
 
 @pytest.fixture(autouse=True)
@@ -164,18 +172,12 @@ def test_an_end_token_in_the_middle_ends_one_of_several() -> None:
     assert {n_seqs for n_seqs, _ in program.asked} == {1, 2}
 
 
-def test_a_sequence_ended_by_its_listener_gets_no_more_tokens() -> None:
+def test_tokens_of_one_step_are_one_event() -> None:
     made = engine(Cells(steps=8))
-    sequence = made.add(request([5], GREEDY, 40))
-
-    def listen(token: int) -> None:
-        if len(sequence.generated) == 7:
-            sequence.finish_reason = "stop"
-
-    sequence.on_token = listen
-    while made.step():
-        pass
-    assert (len(sequence.generated), sequence.finish_reason) == (7, "stop")
+    add(made, request([5], GREEDY, 1 + 1 + 8))
+    while made.busy:
+        made.step()
+    assert [len(event.tokens) for event in made.drain() if isinstance(event, Output)] == [1, 1, 8]
 
 
 @pytest.mark.parametrize("steps", [0, 8])
@@ -199,9 +201,9 @@ def test_running_out_of_blocks_delays_but_changes_nothing(sampling: dict[str, An
 def test_an_equal_prefix_is_shared_after_wrong_guesses() -> None:
     made = engine(Cells(steps=8, wrong=3), 256)
     ((first, _),) = generate(made, [request([5], GREEDY, 70)])
-    again = made.add(request([5, *first[:69]], GREEDY, 1))
-    while made.step():
-        pass
+    again = add(made, request([5, *first[:69]], GREEDY, 1))
+    while made.busy:
+        made.step()
     assert again.timings.prompt_cached == 64
     assert again.generated == first[69:]
 
@@ -236,10 +238,16 @@ def test_prompts_come_first() -> None:
 def test_as_many_steps_as_a_moment_allows(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
     monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
     made = engine(Cells(steps=16))
-    lookahead = made._lookahead
-    sequence = made.add(request([5], GREEDY, 1000))
-    assert made.step()
+    lookahead = made.lookahead
     assert lookahead is not None
-    assert lookahead.steps([(sequence, 1)]) == 1
+    generation = add(made, request([5], GREEDY, 1000))
+    generation.accept(6)
+    tables, _ = KVCache(made.limits).begin([])
+    running = Running(generation, 0, tables, 1)
+    assert lookahead.steps([(running, 1)]) == 1
+    lookahead.took(1, 1, 1e-9)
+    assert lookahead.steps([(running, 1)]) == 1, "the first time may have prepared something"
     lookahead.took(1, 1, seconds)
-    assert lookahead.steps([(sequence, 1)]) == steps
+    assert lookahead.steps([(running, 1)]) == steps
+    other = [(Running(generation, i, tables, 1), 1) for i in range(2)]
+    assert lookahead.steps(other) == 1, "the time of one sequence says nothing about two"

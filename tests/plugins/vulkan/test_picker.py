@@ -11,7 +11,9 @@ import pumice
 from gguf_files import tiny_llama
 from graphs import builder, compile_graph
 from pumice.backend import Ahead, Batch, Limits, Pick, Program
+from pumice.config import load_config
 from pumice.engine import lookahead
+from pumice.model import Model
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 from tiny_zoo import ZOO
@@ -141,11 +143,10 @@ def test_the_same_text_as_a_token_at_a_time(
     results = []
     for ahead in (False, True):
         config = {"vulkan": {"driver": driver}}
-        with pumice.load(path, backend="vulkan", n_ctx=192, n_parallel=3, config=config) as model:
+        settings = load_config({"backend": "vulkan", "n_ctx": 192, "n_parallel": 3, **config})
+        with Model(path, settings, lookahead=ahead) as model:
             model.tokenizer.eog = frozenset()
-            if not ahead:
-                model._engine._lookahead = None
-            program = model._runner._programs[0]
+            program = model.runner.ahead
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
             made = program._shared.device.n_allocations
@@ -163,10 +164,9 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
     monkeypatch.setattr(lookahead, "SECONDS", 1e9)
     path, results = ZOO[name]().write(tmp_path / "model.gguf"), []
     for ahead in (False, True):
-        with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=128, n_batch=4) as model:
-            assert (model._engine._lookahead is not None) == (name != "mamba")
-            if not ahead:
-                model._engine._lookahead = None
+        settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4})
+        with Model(path, settings, lookahead=ahead) as model:
+            assert (model.runner.ahead is not None) == (name != "mamba")
             found = model.generate_many([[3, 5, 7], [1]], max_tokens=60, top_k=12, temperature=1.2, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
@@ -191,7 +191,7 @@ def test_a_part_of_the_graph_cannot_go_on_by_itself(tmp_path: Path, driver: str)
     config = {"vulkan": {"driver": driver}}
     options = {"backend": "vulkan", "n_gpu_layers": 1, "config": config, "kv_type": "f32"}
     with pumice.load(path, **options) as split, pumice.load(path, backend="numpy", kv_type="f32") as whole:
-        assert split._runner.ahead is None
+        assert split.runner.ahead is None
         found, expected = (model.generate("a", max_tokens=9, temperature=0).tokens for model in (split, whole))
         assert found == expected
 

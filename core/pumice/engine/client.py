@@ -1,0 +1,75 @@
+"""One end of the way to an engine: commands are sent, and each event finds who asked for it."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+
+from pumice.engine.messages import Add, Answer, Ask, Cancel, Command, Event, Failed, Finished, Request, Snapshot
+from pumice.errors import ModelClosedError
+
+Listener = Callable[[Event], None]
+
+
+class EngineClient:
+    """Speaks to an engine through ``send``, which takes a command; its answers come in through ``receive``.
+
+    In one process ``send`` is that of an ``EngineThread``, which raises where a command is refused. To another process
+    it writes to a pipe, and a refusal comes back as ``Failed``.
+    """
+
+    def __init__(self, send: Callable[[Command], None]) -> None:
+        self._send = send
+        self._listeners: dict[int, Listener] = {}
+        self._ids = itertools.count()
+
+    def add(self, request: Request, listener: Listener) -> int:
+        """Generate. ``listener`` is called with every event, from the thread that receives; it must be quick."""
+        return self._submit(lambda id: Add(id, request), listener)
+
+    def cancel(self, id: int) -> None:
+        """End a sequence; its listener gets ``Finished`` still. A closed model has ended them all."""
+        with contextlib.suppress(ModelClosedError):
+            self._send(Cancel(id))
+
+    def drop(self, id: int) -> None:
+        """Nobody listens any more: end the sequence, and forget it."""
+        if self._listeners.pop(id, None):
+            self.cancel(id)
+
+    def snapshot(self, timeout: float | None = None) -> Snapshot:
+        """What the engine has in hand. Raises TimeoutError where no answer comes within ``timeout`` seconds."""
+        future: Future[Snapshot] = Future()
+
+        def listen(event: Event) -> None:
+            if isinstance(event, Answer):
+                future.set_result(event.snapshot)
+            elif isinstance(event, Failed):
+                future.set_exception(event.error)
+
+        self._submit(Ask, listen)
+        return future.result(timeout)
+
+    def receive(self, events: Iterable[Event]) -> None:
+        """Hand events on to who asked."""
+        for event in events:
+            last = isinstance(event, (Finished, Failed, Answer))
+            listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
+            if listener:
+                listener(event)
+
+    def fail(self, error: Exception) -> None:
+        """The engine is gone: tell everybody who waits."""
+        self.receive([Failed(id, error) for id in list(self._listeners)])
+
+    def _submit(self, command: Callable[[int], Command], listener: Listener) -> int:
+        id = next(self._ids)
+        self._listeners[id] = listener
+        try:
+            self._send(command(id))
+        except BaseException:
+            self._listeners.pop(id, None)
+            raise
+        return id

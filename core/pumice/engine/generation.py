@@ -1,0 +1,108 @@
+"""The state of a request in the engine: what it has generated, and, once it runs, its place in the cache."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from pumice.engine.kv_cache import BlockTables
+from pumice.engine.messages import Event, Finished, FinishReason, Output, Progress, Request, Timings
+from pumice.engine.text import TextStream
+from pumice.sampler import Chain
+
+
+@dataclass(eq=False)
+class Generation:
+    """A request on its way, waiting or running. ``tokens`` are those of the context: the prompt, then what came after.
+
+    ``chain`` has accepted the prompt.
+    """
+
+    id: int
+    request: Request
+    chain: Chain
+    text: TextStream
+    end_tokens: frozenset[int]
+    n_keep: int = 0  # leading tokens that a full context never drops
+    tokens: list[int] = field(default_factory=list)
+    generated: list[int] = field(default_factory=list)
+    finish_reason: FinishReason | None = None
+    timings: Timings = field(default_factory=Timings)
+    _new: list[tuple[int, str]] = field(default_factory=list)  # tokens and texts that no event has told yet
+    _clock: float = field(default_factory=time.perf_counter)
+
+    def __post_init__(self) -> None:
+        self.tokens = list(self.request.prompt)
+        self.timings.prompt_tokens = len(self.tokens)
+
+    @property
+    def n_left(self) -> int:
+        """Tokens that may still come; a large number where the request sets no limit."""
+        limit = self.request.max_tokens
+        return limit - len(self.generated) if limit is not None else 1 << 62
+
+    def admitted(self, n_cached: int) -> None:
+        """Note the end of waiting, at first with ``n_cached`` tokens in the cache."""
+        if not self.generated:
+            self.timings.queue_seconds += self._lap()
+            self.timings.prompt_cached = min(n_cached, self.timings.prompt_tokens)
+
+    def accept(self, token: int) -> None:
+        """Take a sampled token: end on an end token or a stop string, else append it."""
+        if self.generated:
+            self.timings.generation_seconds += self._lap()
+        else:
+            self.timings.prompt_seconds += self._lap()
+        if token in self.end_tokens:
+            self.finish_reason = "stop"
+            return
+        self.tokens.append(token)
+        self.generated.append(token)
+        self.timings.generated_tokens += 1
+        self.chain.accept(token)
+        self._new.append((token, self.text.push(token)))
+        if self.text.stopped:
+            self.finish_reason = "stop"
+        elif self.n_left <= 0:
+            self.finish_reason = "length"
+
+    def output(self) -> list[Event]:
+        """The tokens since the last call, if there are any."""
+        if not self._new:
+            return []
+        tokens, texts = zip(*self._new, strict=True)
+        self._new.clear()
+        return [Output(self.id, tokens, texts)]
+
+    def end(self) -> list[Event]:
+        """The last events of one that has finished."""
+        assert self.finish_reason is not None
+        return [*self.output(), Finished(self.id, self.text.finish(), self.finish_reason, self.timings)]
+
+    def _lap(self) -> float:
+        """Seconds since the last call."""
+        before, self._clock = self._clock, time.perf_counter()
+        return self._clock - before
+
+
+@dataclass(eq=False)
+class Running:
+    """A generation with a place in the cache."""
+
+    generation: Generation
+    slot: int  # of recurrent state
+    tables: BlockTables
+    n_past: int  # leading tokens whose keys and values are in the cache
+
+    @property
+    def pending(self) -> int:
+        """Tokens not computed yet: one while generating, more while the prompt is read."""
+        return len(self.generation.tokens) - self.n_past
+
+    @property
+    def reading(self) -> bool:
+        """Whether no token came yet."""
+        return not self.generation.generated
+
+    def progress(self) -> Progress:
+        return Progress(self.generation.id, self.n_past, len(self.generation.tokens))

@@ -1,0 +1,160 @@
+"""What goes into the engine and what comes out of it: plain data, which can cross a pipe to another process.
+
+Commands go in one by one. Events come out as one list a step, so that many sequences cost one message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+#: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
+#: is left in the context; cancelled: by the caller, or the model was closed.
+FinishReason = Literal["stop", "length", "context_full", "cancelled"]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What to generate after ``prompt``.
+
+    Attributes:
+        prompt: token ids, at least one.
+        max_tokens: most tokens to generate; None: until the model ends, or the context is full.
+        sampling: parameters of the sampler chain by name; those not named have the configured values.
+        stop: strings that end the text; they are left out.
+        end_tokens: tokens that end it and are left out; None: those of the model.
+        context_shift: a full context drops the older half of what follows the first token, and goes on; otherwise
+            the sequence finishes with ``context_full``.
+    """
+
+    prompt: Sequence[int]
+    max_tokens: int | None = None
+    sampling: Mapping[str, Any] = field(default_factory=dict)
+    stop: Sequence[str] = ()
+    end_tokens: frozenset[int] | None = None
+    context_shift: bool = False
+
+
+@dataclass
+class Timings:
+    """Seconds and tokens of one sequence. ``prompt_cached`` of the prompt's tokens were found in the cache."""
+
+    prompt_tokens: int = 0
+    prompt_cached: int = 0
+    queue_seconds: float = 0.0
+    prompt_seconds: float = 0.0
+    generated_tokens: int = 0
+    generation_seconds: float = 0.0
+
+    @property
+    def prompt_per_second(self) -> float:
+        return (self.prompt_tokens - self.prompt_cached) / self.prompt_seconds if self.prompt_seconds else 0.0
+
+    @property
+    def generation_per_second(self) -> float:
+        # The first token comes out of the prompt's last step.
+        return (self.generated_tokens - 1) / self.generation_seconds if self.generation_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What the engine has in hand between two steps.
+
+    Attributes:
+        n_waiting, n_running: sequences without and with a place in the cache.
+        n_slots, n_slots_free: of sequences computed at once.
+        n_blocks, n_blocks_free: of the KV cache, for each attention window (0: none); a block that is kept because
+            its contents may be wanted again is free.
+        n_steps: computed since the model was loaded.
+    """
+
+    n_waiting: int
+    n_running: int
+    n_slots: int
+    n_slots_free: int
+    n_blocks: Mapping[int, int]
+    n_blocks_free: Mapping[int, int]
+    n_steps: int
+
+
+# --- commands
+
+
+@dataclass(frozen=True)
+class Add:
+    """Generate ``request``; events about it carry ``id``, which the sender chooses and never uses again."""
+
+    id: int
+    request: Request
+
+
+@dataclass(frozen=True)
+class Cancel:
+    """End a sequence at whatever token it is; of one that has ended nothing happens."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Answer with a ``Snapshot``."""
+
+    id: int
+
+
+@dataclass(frozen=True)
+class Close:
+    """Cancel everything and end."""
+
+
+Command = Add | Cancel | Ask | Close
+
+# --- events
+
+
+@dataclass(frozen=True)
+class Progress:
+    """So many tokens of the prompt are in the cache now."""
+
+    id: int
+    n_read: int
+    n_prompt: int
+
+
+@dataclass(frozen=True)
+class Output:
+    """Tokens of one step, and for each the text that became certain with it."""
+
+    id: int
+    tokens: Sequence[int]
+    texts: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Finished:
+    """The last event of a sequence that went well; ``text`` was held back until now."""
+
+    id: int
+    text: str
+    reason: FinishReason
+    timings: Timings
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The last event of a sequence that could not be computed."""
+
+    id: int
+    error: Exception
+
+
+@dataclass(frozen=True)
+class Answer:
+    """To ``Ask``."""
+
+    id: int
+    snapshot: Snapshot
+
+
+Event = Progress | Output | Finished | Failed | Answer

@@ -1,0 +1,300 @@
+"""A loaded model: its tokenizer, its logits, and generation with it."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumice.architecture import Architecture, HParams
+from pumice.backend import KernelTime
+from pumice.config import Config
+from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Request, Runner, Snapshot
+from pumice.engine.backends import backend_line
+from pumice.engine.messages import Event
+from pumice.engine.prepare import check_ids
+from pumice.engine.runner import Sizes, make_limits, trace
+from pumice.errors import ModelClosedError, ModelError, RequestError, TokenizerError
+from pumice.gguf import GGUFFile
+from pumice.registry import Registry, get_registry
+from pumice.stream import AsyncStream, Completion, Stream
+from pumice.tokenizers import Tokenizer, from_metadata
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+Prompt = str | Sequence[int]
+
+
+class Model:
+    """A loaded model. Use as a context manager, or ``close`` it. Several threads and coroutines may generate at once.
+
+    ``client`` speaks to the thread ``engine``, which computes with ``runner``. ``lookahead`` False: a step at a time,
+    even where a program could take several.
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        config: Config,
+        progress: Callable[[int, int], None] | None = None,
+        plugins: Sequence[object] = (),
+        lookahead: bool = True,
+    ) -> None:
+        started = time.perf_counter()
+        self.config = config
+        registry = get_registry(config, plugins)
+        with ExitStack() as stack:
+            self._file = stack.enter_context(GGUFFile.open(path))
+            self.architecture, self.runner = prepare(stack, self._file, config, registry, progress)
+            self.runner.compile()
+            engine = Engine(self.runner, lookahead)
+            self._limits = engine.limits
+            self._load_tokenizer = TokenizerOf(self._file, registry)
+            samplers = registry.samplers, config.samplers, config.sampling
+            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *samplers)
+            # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
+            self.client = EngineClient(lambda command: thread.send(command))
+            emit = partial(_emit, weakref.WeakMethod(self.client.receive))
+            self.engine = thread = EngineThread(engine, prepared, emit, release=stack.pop_all().close)
+            self._finalizer = weakref.finalize(self.client, thread.close)
+        self.load_seconds = time.perf_counter() - started
+
+    # --- what the model is
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the GGUF file."""
+        return self._file.metadata
+
+    @property
+    def n_ctx(self) -> int:
+        return self._limits.n_ctx
+
+    @property
+    def backends(self) -> list[str]:
+        """Names of the backends that compute it, the one with most operations first."""
+        return self.runner.backends_used
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by purpose: weights, kv_cache, activations."""
+        return self.runner.memory
+
+    @property
+    def n_vocab(self) -> int:
+        """Entries of a row of logits."""
+        return self.runner.n_vocab
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises TokenizerError if the file describes none that is known."""
+        return self._load_tokenizer()
+
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of ``text``.
+
+        ``add_special`` adds the tokens that begin and end a text; ``parse_special`` reads ``<|im_end|>`` and the
+        like as one token.
+        """
+        return self.tokenizer.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.detokenize(ids)
+
+    # --- running it
+
+    def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
+        """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence."""
+        check_ids(ids, self.n_vocab)
+        if not ids:
+            raise RequestError("logits: no token ids given")
+        return self.engine.call(lambda engine: engine.logits(ids))
+
+    def generate(self, prompt: Prompt, **options: Any) -> Completion:
+        """Complete ``prompt``: text, or token ids taken as they are. ``options`` are those of ``request``.
+
+        Raises RequestError for a prompt that does not fit or a wrong parameter.
+        """
+        with self.stream(prompt, **options) as stream:
+            return stream.completion()
+
+    async def agenerate(self, prompt: Prompt, **options: Any) -> Completion:
+        """As ``generate``, for a coroutine."""
+        async with self.astream(prompt, **options) as stream:
+            return await stream.completion()
+
+    def generate_many(self, prompts: Sequence[Prompt], **options: Any) -> list[Completion]:
+        """Complete several prompts at once, each as ``generate`` would alone.
+
+        Raises RequestError, with the number of the prompt in ``prompt_index``.
+        """
+        requests = []
+        for index, prompt in enumerate(prompts):
+            with _numbered(index):
+                requests.append(self.request(prompt, **options))
+        with ExitStack() as stack:
+            streams = []
+            for index, request in enumerate(requests):
+                with _numbered(index):
+                    streams.append(stack.enter_context(Stream(self.client, request)))
+            return [stream.completion() for stream in streams]
+
+    def stream(self, prompt: Prompt, **options: Any) -> Stream:
+        """As ``generate``, piece by piece as it comes. Closing the stream, or leaving its loop, cancels the rest."""
+        return Stream(self.client, self.request(prompt, **options))
+
+    def astream(self, prompt: Prompt, **options: Any) -> AsyncStream:
+        """As ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
+        return AsyncStream(self.client, self.request(prompt, **options))
+
+    def request(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = 128,
+        stop: str | Sequence[str] = (),
+        context_shift: bool = False,
+        **sampling: Any,
+    ) -> Request:
+        """What ``generate`` and ``stream`` send to the engine.
+
+        Args:
+            max_tokens: most tokens to generate; None: until the model ends, or the context is full.
+            stop: strings that end the generation; they are left out.
+            context_shift: when the context is full, forget its older half and go on.
+            sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
+                ignore_eos, ...
+        """
+        if self.closed:
+            raise ModelClosedError("the model is closed")
+        return Request(
+            self.tokenize(prompt) if isinstance(prompt, str) else list(prompt),
+            max_tokens=max_tokens,
+            sampling=sampling,
+            stop=[stop] if isinstance(stop, str) else stop,
+            context_shift=context_shift,
+        )
+
+    def snapshot(self) -> Snapshot:
+        """What the engine has in hand: sequences that wait and run, blocks of the cache in use."""
+        return self.client.snapshot()
+
+    # --- measuring it
+
+    def bench_prompt(self, n_tokens: int, depth: int = 0) -> float:
+        """Seconds to read a prompt of ``n_tokens`` random tokens after ``depth`` others, which are not timed."""
+        ids = self._random_tokens(depth + n_tokens)
+        return self.engine.call(lambda engine: engine.measure(ids, depth))
+
+    def bench_generation(self, n_tokens: int, depth: int = 0) -> float:
+        """Seconds to generate ``n_tokens`` after ``depth`` random ones, which are not timed.
+
+        The most probable token is chosen, wherever the text might end. Without a depth a token is there to begin with.
+        """
+        ids = self._random_tokens(depth + n_tokens)[: max(depth, 1)]
+        n_untimed = 1 if depth else 0  # the prompt's last step gives the first token
+        request = Request(ids, n_untimed + n_tokens, {"temperature": 0.0}, end_tokens=frozenset())
+        with Stream(self.client, request) as stream:
+            timings = stream.completion().timings
+        return timings.generation_seconds + (0.0 if n_untimed else timings.prompt_seconds)
+
+    def bench_profile(self) -> list[KernelTime]:
+        """Times of the kernels of the last step, by name, the longest first; empty where no backend can tell."""
+        return self.engine.call(lambda engine: engine.profile())
+
+    def _random_tokens(self, n: int) -> list[int]:
+        import numpy as np
+
+        if n > self.n_ctx:
+            raise RequestError(f"{n} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
+        ids: list[int] = np.random.default_rng(0).integers(0, self.n_vocab, n).tolist()
+        return ids
+
+    # --- ending it
+
+    def close(self) -> None:
+        """Release memory and the file. Streams still open end as cancelled."""
+        self._finalizer()
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class TokenizerOf:
+    """The tokenizer of a file, made when first asked for."""
+
+    def __init__(self, file: GGUFFile, registry: Registry) -> None:
+        self._file = file
+        self._registry = registry
+
+    def __call__(self) -> Tokenizer:
+        return self._made
+
+    def or_none(self) -> Tokenizer | None:
+        """A model without a known tokenizer still takes and gives token ids."""
+        try:
+            return self._made
+        except TokenizerError:
+            return None
+
+    @cached_property
+    def _made(self) -> Tokenizer:
+        return from_metadata(self._file.metadata, self._registry.tokenizers, self._registry.pre_tokenizers)
+
+
+@contextlib.contextmanager
+def _numbered(index: int) -> Iterator[None]:
+    """Errors say which prompt they are about."""
+    try:
+        yield
+    except RequestError as error:
+        error.prompt_index = index
+        raise
+
+
+def _emit(listening: Callable[[], Callable[[list[Event]], None] | None], events: list[Event]) -> None:
+    receive = listening()
+    if receive:
+        receive(events)
+
+
+def prepare(
+    stack: ExitStack,
+    file: GGUFFile,
+    config: Config,
+    registry: Registry,
+    progress: Callable[[int, int], None] | None = None,
+) -> tuple[Architecture, Runner]:
+    """Everything up to compiling. ``stack`` closes what is opened."""
+    try:
+        architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+    sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
+    graph = trace(file, architecture, sizes.n_ctx)
+    backends = backend_line(registry, config)
+    for _, backend in backends:
+        stack.callback(backend.close)
+    runner = Runner(graph, backends, make_limits(graph, sizes), config.n_gpu_layers, progress)
+    stack.callback(runner.close)
+    return architecture, runner
+
+
+def _context_length(config: Config, architecture: Architecture) -> int:
+    """What was asked for; the default is no longer than what the model was trained for."""
+    trained = architecture.n_ctx_train
+    return min(config.n_ctx, trained) if config.n_ctx and config.is_default("n_ctx") else config.n_ctx or trained
