@@ -22,7 +22,7 @@ lint: $(STAMP)  ## Check style and formatting
 
 types: $(STAMP)  ## Check types, as of the oldest Python that is supported and of the newest
 	$(VENV)/mypy
-	$(VENV)/mypy --python-version 3.13
+	$(VENV)/mypy --python-version 3.14
 
 format: $(STAMP)  ## Fix what lint can fix
 	$(VENV)/ruff check --fix .

@@ -2,7 +2,7 @@
 # Builds kp (Kompute's Python package, PyPI has only its source) into a virtual environment:
 #     tools/build_kompute.sh VENV
 # Its CMake would fetch Vulkan's headers, fmt and pybind11 from GitHub; here it uses the system's, so that it also
-# builds where GitHub cannot be reached. VENV needs Python 3.9 to 3.12, and keeps NumPy 1.26: kp asks for numpy<2.
+# builds where GitHub cannot be reached. VENV needs Python 3.11 or 3.12, and keeps NumPy 1.26: kp asks for numpy<2.
 # Debian and Ubuntu: run as root, it installs what it needs. Takes about a minute.
 set -eu
 version=0.9.0
@@ -11,8 +11,8 @@ fail() { echo "error: $*" >&2; exit 1; }
 [ $# = 1 ] && [ -x "$1/bin/python" ] || fail "usage: $0 VENV, an existing virtual environment"
 venv=$(cd "$1" && pwd)
 python="$venv/bin/python"
-"$python" -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 13))' ||
-    fail "kp $version is for Python 3.9 to 3.12, and $venv has $("$python" --version)"
+"$python" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))' ||
+    fail "kp $version is for Python 3.11 or 3.12 here, and $venv has $("$python" --version)"
 
 if ! { command -v g++ && [ -e /usr/include/vulkan/vulkan.h ] && [ -e /usr/include/fmt/core.h ]; } >/dev/null; then
     packages="libvulkan-dev libfmt-dev g++"
