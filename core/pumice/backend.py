@@ -24,7 +24,7 @@ class DeviceInfo:
 
     name: str
     kind: str  # "cpu" or "gpu"
-    memory_bytes: int
+    memory_bytes: int  # 0: not known
     details: dict[str, str] = field(default_factory=dict)
 
 

@@ -22,6 +22,7 @@ from pumice.graph import (
 )
 from pumice.graph.rope import rope_frequencies, rope_magnitude
 from pumice.hookspecs import hookimpl
+from pumice.host import host_memory_bytes
 from pumice.sampler import Candidates, Sampler, SamplerContext
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
@@ -71,6 +72,7 @@ __all__ = [
     "concrete",
     "dequantize",
     "hookimpl",
+    "host_memory_bytes",
     "plan_memory",
     "positive",
     "quantize",

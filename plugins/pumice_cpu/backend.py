@@ -20,6 +20,7 @@ from pumice.plugin import (
     Program,
     Segment,
     concrete,
+    host_memory_bytes,
 )
 from pumice_cpu.fuse import fuse
 from pumice_cpu.isa import cores, usable
@@ -57,7 +58,7 @@ class CpuBackend(Backend):
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
         details = {"cores": str(cores()), "instructions": usable().name}
-        return [DeviceInfo("processor", "cpu", 0, details)]
+        return [DeviceInfo("processor", "cpu", host_memory_bytes(), details)]
 
     def supports(self, node: Node) -> bool:
         from pumice_cpu.lower import RULES

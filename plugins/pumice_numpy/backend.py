@@ -27,6 +27,7 @@ from pumice.plugin import (
     Tensor,
     Weight,
     concrete,
+    host_memory_bytes,
 )
 from pumice_numpy.attention import KVCache, attention
 from pumice_numpy.ops import OPS
@@ -55,12 +56,8 @@ class NumpyBackend(Backend):
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
-        try:
-            memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        except (AttributeError, ValueError, OSError):  # not on every system
-            memory = 0
         details = {"cores": str(os.cpu_count() or 1), "numpy": np.__version__}
-        return [DeviceInfo(platform.processor() or platform.machine(), "cpu", memory, details)]
+        return [DeviceInfo(platform.processor() or platform.machine(), "cpu", host_memory_bytes(), details)]
 
     def supports(self, node: Node) -> bool:
         return node.op in OPS or node.op in STATEFUL_OPS

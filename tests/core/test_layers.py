@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "suggest", "lazy", "commands", "demo"],
+    ["errors", "suggest", "lazy", "commands", "demo", "host"],
     ["gguf"],
     ["tokenizers"],
     ["graph"],

@@ -1,17 +1,16 @@
 """The ``pumice`` command. What a subcommand needs is imported when it runs."""
 
-import os
 import signal
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 import click
 
+from pumice.cli.messages import report, require_streams, show_logs
 from pumice.commands import COMMANDS
 from pumice.lazy import resolve
 from pumice.suggest import unknown_name
-
-INTERRUPTED = 130  # the status a shell gives a program that Ctrl-C ended
 
 
 class Commands(click.Group):
@@ -27,6 +26,14 @@ class Commands(click.Group):
         if name.startswith("-") or ctx.resilient_parsing:
             return None
         raise click.UsageError(unknown_name("command", name, commands) + absent, ctx)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            if error.ctx is None and ctx.invoked_subcommand:  # of an option without its value
+                error.ctx = click.Context(self, parent=ctx, info_name=ctx.invoked_subcommand)
+            raise
 
 
 def _registered() -> tuple[Mapping[str, click.Command | str], str]:
@@ -63,6 +70,7 @@ def _loads(group: click.Group, ctx: click.Context, name: str) -> bool:
 @click.version_option(package_name="pumice", message="pumice %(version)s")
 def cli() -> None:
     """Run GGUF language models on any GPU with a Vulkan driver and on any CPU."""
+    show_logs()
 
 
 def main() -> None:
@@ -70,28 +78,8 @@ def main() -> None:
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `pumice run ... | head` ends as quietly as cat does
     try:
+        require_streams()
         status = cli.main(sys.argv[1:] or ["--help"], "pumice", standalone_mode=False)
-    except click.Abort:
-        status = INTERRUPTED
     except Exception as error:
-        if os.environ.get("PUMICE_DEBUG") == "1":
-            raise
-        message, status = explain(error)
-        click.echo(f"error: {' '.join(message.split())}", err=True)
+        status = report(error)
     sys.exit(status)
-
-
-def explain(error: Exception) -> tuple[str, int]:
-    """What to tell the user about an error, and the exit status: 2 for wrong usage, else 1."""
-    from pumice.errors import PumiceError
-
-    if isinstance(error, click.UsageError):
-        command = error.ctx.command_path if error.ctx else "pumice"
-        return f"{error.format_message().rstrip('.')} (see `{command} --help`)", error.exit_code
-    if isinstance(error, click.ClickException):
-        return error.format_message(), error.exit_code
-    if isinstance(error, PumiceError):
-        return str(error), 1
-    if isinstance(error, MemoryError):
-        return "out of memory; try a smaller model, --n-ctx or --n-batch", 1
-    return f"internal error: {type(error).__name__}: {error}; set PUMICE_DEBUG=1 for the traceback", 1

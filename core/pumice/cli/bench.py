@@ -26,7 +26,9 @@ if TYPE_CHECKING:
     "-d", "--n-depth", type=click.IntRange(min=0), default=0, show_default=True, help="Tokens in the cache before."
 )
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), default=3, show_default=True)
-@click.option("--profile", is_flag=True, help="Print the time of each kernel of a test's last step, on stderr.")
+@click.option(
+    "--profile", is_flag=True, help="Print each kernel's time in a test's last step, on stderr; only GPUs tell."
+)
 @json_option
 @load_options
 def command(
@@ -38,6 +40,8 @@ def command(
     computed first and not timed. Each test runs once to warm up, then as often as --repetitions says. 0 tokens leave
     a test out.
     """
+    if not n_prompt and not n_gen:
+        raise click.UsageError("nothing to measure: --n-prompt and --n-gen are both 0")
     if options["n_ctx"] is None:
         options["n_ctx"] = n_depth + max(n_prompt, n_gen, 1)
     with load_model(model, options) as loaded:

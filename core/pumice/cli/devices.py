@@ -62,6 +62,7 @@ def format_backend(item: dict[str, Any]) -> str:
 
     lines = [item["backend"] if item["available"] else f"{item['backend']}: {item['reason']}"]
     for device in item["devices"]:
-        details = "".join(f", {key} {value}" for key, value in device["details"].items())
-        lines.append(f"  {device['name']} ({device['kind']}, {format_bytes(device['memory_bytes'])}{details})")
+        known = [device["kind"], *([format_bytes(device["memory_bytes"])] if device["memory_bytes"] else [])]
+        details = ", ".join([*known, *(f"{key} {value}" for key, value in device["details"].items())])
+        lines.append(f"  {device['name']} ({details})")
     return "\n".join(lines)

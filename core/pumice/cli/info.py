@@ -27,6 +27,8 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
     change what --graph prints.
     """
     path = locate_model(model)
+    if graph and as_json:
+        raise click.UsageError("give either --graph or --json")
     if graph:
         from pumice.api import describe_graph
 

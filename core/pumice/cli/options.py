@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from pumice.cli.messages import show_logs
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
@@ -21,19 +22,50 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON."
 
 force_option = click.option("--force", is_flag=True, help="Replace files that are there.")
 
+
+def _set_threads(ctx: click.Context, param: click.Parameter, n: int | None) -> None:
+    """``--threads`` is short for ``--set cpu.threads``, which is eager so that it is read before."""
+    if n is not None:
+        section = ctx.params["config"].setdefault("cpu", {})
+        if isinstance(section, dict):  # anything else is a wrong setting, and reported as that
+            section["threads"] = n
+
+
+def _set_verbose(ctx: click.Context, param: click.Parameter, verbose: bool) -> None:
+    if verbose:
+        show_logs(verbose=True)
+
+
 _LOAD_OPTIONS = [
     click.option("--backend", metavar="NAME", help="Backend to compute on, or auto."),
     click.option("-c", "--n-ctx", type=int, help="Tokens of context; 0: as many as the model was trained for."),
     click.option("-b", "--n-batch", type=int, help="Most tokens computed in one step."),
     click.option("-ngl", "--n-gpu-layers", type=int, help="Layers on a GPU backend; -1: all."),
+    click.option(
+        "-t",
+        "--threads",
+        type=int,
+        expose_value=False,
+        callback=_set_threads,
+        help="Threads of the backend cpu; 0: as many as there are cores.",
+    ),
     click.option("--kv-type", metavar="TYPE", help="Type of the key/value cache: f32, f16, q8_0 or q4_0."),
     click.option(
         "--set",
         "config",
         multiple=True,
+        is_eager=True,
         metavar="KEY=VALUE",
         callback=lambda ctx, param, values: parse_settings(values),
         help="Any key of a configuration file, e.g. --set sampling.typical_p=0.9. Repeatable.",
+    ),
+    click.option(
+        "-v",
+        "--verbose",
+        is_flag=True,
+        expose_value=False,
+        callback=_set_verbose,
+        help="Say on stderr what is going on.",
     ),
 ]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,21 +78,20 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
     """
     if prompt is not None and file is not None:
         raise click.UsageError("give either --prompt or --file")
-    if prompt not in (None, "-"):
-        return prompt
     if file is None and prompt is None and sys.stdin.isatty():
         if default is not None:
             return default
         raise click.UsageError("no prompt: give one with -p TEXT or -f FILE, or pipe it in")
+    where = file or ("--prompt" if prompt not in (None, "-") else "standard input")
     try:
+        if where == "--prompt":
+            return os.fsencode(prompt or "").decode("utf-8")
         data = file.read_bytes() if file else sys.stdin.buffer.read()
         return data.decode("utf-8").removesuffix("\n").removesuffix("\r")
     except OSError as error:
-        raise click.ClickException(f"cannot read the prompt: {file}: {error.strerror}") from None
+        raise click.ClickException(f"cannot read the prompt: {where}: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise click.ClickException(
-            f"the prompt is not UTF-8: byte {error.start} of {file or 'standard input'}"
-        ) from None
+        raise click.ClickException(f"the prompt is not UTF-8: byte {error.start} of {where}") from None
 
 
 def write(stream: Stream) -> bool:
@@ -101,21 +101,29 @@ def write(stream: Stream) -> bool:
     """
     output = sys.stdout.buffer
     completed = False
-    with contextlib.suppress(KeyboardInterrupt):
-        for piece in stream:
-            output.write(piece.text.encode("utf-8", "replace"))
-            output.flush()
-        completed = True
-    if sys.stdout.isatty():
-        click.echo()
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            for piece in stream:
+                output.write(piece.text.encode("utf-8", "replace"))
+                output.flush()
+            completed = True
+    finally:
+        if sys.stdout.isatty():
+            click.echo()
     return completed
 
 
 def format_timings(model: Model, stream: Stream) -> str:
     """Seconds, tokens and tokens/s of loading, prompt and generation."""
     timings = stream.timings
+    generated = f"generation {_count(timings.generated_tokens)}"
+    if timings.generated_tokens > 1:  # the first comes out of the prompt
+        generated += f", {timings.generation_per_second:.1f} tokens/s"
     return (
         f"load {model.load_seconds:.2f} s on {', '.join(model.backends)} · "
-        f"prompt {timings.prompt_tokens} tokens, {timings.prompt_per_second:.1f} tokens/s · "
-        f"generation {timings.generated_tokens} tokens, {timings.generation_per_second:.1f} tokens/s"
+        f"prompt {_count(timings.prompt_tokens)}, {timings.prompt_per_second:.1f} tokens/s · {generated}"
     )
+
+
+def _count(n: int) -> str:
+    return "1 token" if n == 1 else f"{n} tokens"

@@ -1,4 +1,5 @@
 import json
+import os
 import re
 import signal
 import subprocess
@@ -79,6 +80,9 @@ def test_settings_of_a_configuration_file_apply(run, model, home):
         (["run", "MODEL", "-p", "a", "-f", "b"], 2, r"error: give either --prompt or --file .*"),
         (["run", "MODEL", "-p", "a", "--set", "n_ctx"], 2, r"error: .*expected KEY=VALUE, not 'n_ctx' .*"),
         (["run", "MODEL", "-p", "a", "--set", "a=["], 2, r"error: .*the value of 'a' is not valid YAML.*"),
+        (["run", "--prompt"], 2, r"error: Option '--prompt' requires an argument \(see `pumice run --help`\)"),
+        (["info", "--graph", "--json"], 2, r"error: give either --graph or --json .*"),
+        (["bench", "MODEL", "-p", "0", "-n", "0"], 2, r"error: nothing to measure: .*"),
         (["rnu"], 2, r"error: unknown command 'rnu'; did you mean 'run'\? \(known: .*run.*\) \(see `pumice --help`\)"),
         (["run", "nowhere.gguf", "-p", "a"], 1, r"error: .*nowhere.gguf.*"),
         (["run", "MODEL", "-f", "nowhere.txt"], 1, r"error: cannot read the prompt: nowhere.txt: .*"),
@@ -107,6 +111,63 @@ def test_every_failure_is_one_line_on_stderr(run, model, arguments, status, erro
 def test_a_prompt_that_is_not_utf8_is_reported(run, model):
     done = run("run", model, input=b"ab\xff")
     assert (done.returncode, done.stderr) == (1, "error: the prompt is not UTF-8: byte 2 of standard input\n")
+    done = run("run", model, "-p", os.fsdecode(b"ab\xff"))
+    assert (done.returncode, done.stderr) == (1, "error: the prompt is not UTF-8: byte 2 of --prompt\n")
+
+
+def test_a_rate_needs_two_tokens(run, model):
+    assert run("run", model, "-p", "ab", "-n", "1").stderr.endswith("tokens/s · generation 1 token\n")
+
+
+def test_threads_are_those_of_the_cpu_backend(run, model, monkeypatch):
+    given = []
+    monkeypatch.setattr(pumice, "load", lambda *_, **options: given.append(options["config"]) or 1 / 0)
+    for arguments in (["-t", "3"], ["-t", "3", "--set", "cpu.x=1"], ["--set", "cpu.x=1", "--threads", "3"]):
+        run("run", model, "-p", "ab", *arguments)
+    assert given == [{"cpu": {"threads": 3}}, *[{"cpu": {"x": 1, "threads": 3}}] * 2]
+
+
+@pytest.mark.parametrize(
+    ("redirection", "error"),
+    [
+        ("> /dev/full", "error: cannot write to standard output: No space left on device\n"),
+        (">&-", "error: standard output is closed\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run -n 2 --backend numpy", "info"])
+def test_output_that_cannot_be_written_is_one_line(home, command, redirection, error):
+    line = f'"{sys.executable}" -m pumice {command} {redirection}'
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, input="")
+    assert (done.returncode, done.stderr) == (1, error)
+
+
+def test_a_closed_standard_error_is_no_error(home):
+    line = f'"{sys.executable}" -m pumice run -n 2 --backend numpy 2>&-'
+    done = subprocess.run(line, shell=True, capture_output=True, text=True, input="")
+    assert done.returncode == 0
+    assert done.stdout
+
+
+def test_what_the_library_logs_and_warns_of_is_shown_in_one_line_each(home):
+    code = """
+import logging, sys, warnings
+import pumice.cli.run
+
+def read_prompt(*arguments):
+    logging.getLogger("pumice.engine").warning("two\\nlines of %s", "log")
+    logging.getLogger("pumice").info("unimportant")
+    warnings.warn("careful")
+    sys.exit(0)
+
+pumice.cli.run.read_prompt = read_prompt
+pumice.cli.main()
+"""
+    for arguments, expected in (
+        ([], "warning: two lines of log\nwarning: careful\n"),
+        (["-v"], "warning: two lines of log\ninfo: unimportant\nwarning: careful\n"),
+    ):
+        command = [sys.executable, "-c", code, "run", "model.gguf", *arguments]
+        assert subprocess.run(command, capture_output=True, text=True).stderr == expected
 
 
 @pytest.mark.parametrize(
@@ -149,7 +210,7 @@ def test_interrupting_ends_with_timings_and_status_130(endless):
     endless.send_signal(signal.SIGINT)
     _, stderr = endless.communicate(timeout=20)
     assert endless.returncode == 130
-    assert re.fullmatch(r"load .* generation \d+ tokens, [\d.]+ tokens/s\n", stderr.decode())
+    assert re.fullmatch(r"load .* generation \d+ tokens?(, [\d.]+ tokens/s)?\n", stderr.decode())
 
 
 def test_a_closed_pipe_ends_it_quietly(endless):
