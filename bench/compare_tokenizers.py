@@ -11,13 +11,18 @@ import argparse
 import itertools
 import subprocess
 import sys
-import time
+import unicodedata
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import regex
+import tokenizers
+from tokenizers import pre_tokenizers
+
 from pumice.gguf import GGUFFile
 from pumice.tokenizers import Tokenizer, from_metadata
-from pumice.tokenizers.pre_tokenizers import ROWS
+from pumice.tokenizers.pre_tokenizers import ROWS, pre_tokenizer
 
 ROOT = Path(__file__).resolve().parents[1]
 PUBLISHED = ROOT.parent / "shared" / "vocabs"
@@ -25,6 +30,8 @@ sys.path.insert(0, str(ROOT / "tests" / "make_fixtures"))
 from vocabularies import LARGE_VOCABULARIES, VOCABULARIES  # noqa: E402
 
 MADE = VOCABULARIES | LARGE_VOCABULARIES
+
+PRE_NAMES = [name for row in ROWS for name in row.names]
 
 SHOWN = 4
 """Differences that are printed for each name."""
@@ -36,7 +43,7 @@ def main() -> None:
         compare(arguments.one, arguments.texts, arguments.seed, arguments.vocabulary)
         return
     published = [path.stem.removeprefix("ggml-vocab-") for path in sorted(PUBLISHED.glob("*.gguf"))]
-    names = arguments.names or [*MADE, *published, *(n for row in ROWS for n in row.names)]
+    names = arguments.names or [*MADE, *published, *PRE_NAMES]
     options = [
         "--texts",
         str(arguments.texts),
@@ -67,7 +74,7 @@ def metadata_of(name: str, vocabulary: Path) -> dict[str, Any]:
         return MADE[name]()
     if path := next(PUBLISHED.glob(f"ggml-vocab-{name}.gguf"), None):
         return tokenizer_keys(path)
-    if next(row for row in ROWS if name in row.names).byte_level:
+    if pre_tokenizer(name).byte_level:
         return tokenizer_keys(vocabulary) | {"tokenizer.ggml.pre": name}
     return VOCABULARIES["gemma4"]() | {"tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": name}
 
@@ -78,27 +85,58 @@ def tokenizer_keys(path: Path) -> dict[str, Any]:
 
 
 def compare(name: str, n_texts: int, seed: int, vocabulary: Path) -> None:
-    """Tokenize ``n_texts`` with both and print how many differ."""
+    """Tokenize ``n_texts`` with both and print how many differ.
+
+    Texts with characters that this Python's Unicode has not assigned count apart: its versions differ. Where a
+    pre-tokenizer differs, the package regex runs its patterns too.
+    """
     from llama_vocab import LlamaVocab
     from tokenizer_texts import Texts
 
     metadata = metadata_of(name, vocabulary)
     tokenizer, peer = from_metadata(metadata), LlamaVocab.from_metadata(metadata)
-    texts = itertools.islice(Texts(seed, *spellings(tokenizer)), n_texts)
+    same_words = word_check(name)
     different: list[tuple[str, list[int], list[int]]] = []
-    ours = theirs = 0.0
-    for i, text in enumerate(texts):
+    new = words = 0
+    for i, text in enumerate(itertools.islice(Texts(seed, *spellings(tokenizer)), n_texts)):
         add_special, parse_special = bool(i & 1), not i & 2
-        start = time.perf_counter()
         found = tokenizer.tokenize(text, add_special, parse_special)
-        middle = time.perf_counter()
         expected = peer.tokenize(text, add_special, parse_special)
-        ours, theirs = ours + middle - start, theirs + time.perf_counter() - middle
-        if found != expected:
+        if found == expected:
+            continue
+        if any(unicodedata.category(char) == "Cn" for char in text):
+            new += 1
+        else:
             different.append((text, found, expected))
-    print(f"{name:24} {n_texts} texts, {len(different)} differ; {ours:.1f} s, llama.cpp {theirs:.1f} s", flush=True)
+            words += not same_words(text)
+    note = f"; the patterns in another engine: {words} differ" if different and name in PRE_NAMES else ""
+    note += f"; with characters newer than Unicode {unicodedata.unidata_version}: {new} differ" if new else ""
+    print(f"{name:24} {n_texts} texts, {len(different)} differ{note}", flush=True)
     for text, found, expected in sorted(different, key=lambda case: len(case[0]))[:SHOWN]:
         print(f"    {text!a}\n        {shown(tokenizer, found)}\n        {shown(tokenizer, expected)} (llama.cpp)")
+
+
+def word_check(name: str) -> Callable[[str], bool]:
+    """Whether the package regex cuts a text into the words that the patterns of a pre-tokenizer make here."""
+    if name not in PRE_NAMES:
+        return lambda text: True
+    row = pre_tokenizer(name)
+    splits: list[Any] = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in row.patterns]
+    ours, patterns = pre_tokenizers.Sequence(splits), [regex.compile(pattern, regex.V1) for pattern in row.patterns]
+
+    def same(text: str) -> bool:
+        words = [text]
+        for pattern in patterns:
+            words = [piece for word in words for piece in isolated(pattern, word)]
+        return [word for word, _ in ours.pre_tokenize_str(text)] == words
+
+    return same
+
+
+def isolated(pattern: "regex.Pattern[str]", text: str) -> list[str]:
+    """The matches in ``text`` and what is between them."""
+    cuts = sorted({0, len(text), *(cut for match in pattern.finditer(text) for cut in match.span())})
+    return [text[start:end] for start, end in itertools.pairwise(cuts)]
 
 
 def shown(tokenizer: Tokenizer, ids: list[int]) -> str:

@@ -3,6 +3,7 @@
 Sennrich et al., 2015 (https://arxiv.org/abs/1508.07909); bytes as printable characters: Radford et al., "GPT-2", 2019.
 """
 
+import logging
 import re
 from collections.abc import Mapping
 from functools import cached_property
@@ -17,6 +18,8 @@ from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, strings, value
 if TYPE_CHECKING:
     import tokenizers
     from tokenizers import models
+
+_logger = logging.getLogger("pumice")
 
 SPACE = "▁"
 
@@ -46,7 +49,7 @@ class BPETokenizer(Tokenizer):
 
     def __init__(self, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> None:
         gemma = metadata["tokenizer.ggml.model"] == "gemma4"
-        row = pre_tokenizer("gemma4" if gemma else value(metadata, "pre", str, "") or "default", pre_tokenizers)
+        row = pre_tokenizer("gemma4" if gemma else _pre(metadata), pre_tokenizers)
         vocabulary = Vocabulary.from_metadata(metadata)
         special = SpecialTokens.from_metadata(
             metadata,
@@ -109,6 +112,17 @@ class BPETokenizer(Tokenizer):
             return bytes([_BYTE[char] for char in text])
         except KeyError:  # an added token, written as it is
             return text.encode()
+
+
+def _pre(metadata: Mapping[str, Any]) -> str:
+    """The name of the pre-tokenizer; files older than the key have none."""
+    name: str = value(metadata, "pre", str, "")
+    if not name:
+        _logger.warning(
+            "the file names no pre-tokenizer (%spre): words are cut as 'default' does, perhaps not as in training",
+            PREFIX,
+        )
+    return name or "default"
 
 
 def _merges(metadata: Mapping[str, Any], *, optional: bool) -> list[tuple[str, str]]:

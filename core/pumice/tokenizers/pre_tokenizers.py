@@ -6,8 +6,9 @@ that the ones before it left: a match is a piece, and so is the text between two
 Oniguruma's, as in Hugging Face ``tokenizers``, which runs them.
 
 A case-insensitive ``(?i:'s)`` of a model is spelt ``'[sS]`` here, because Unicode folds ``ſ`` to ``s``. Where llama.cpp
-only approximates a pattern (its regular expressions know no capitals, and no white space but one, beyond ASCII), the
-model's own stands here: the o200k family (gpt-4o, tekken, kimi-k2, …), and deepseek-llm and -coder.
+only approximates a pattern, the model's own stands here. It does so for the o200k family (gpt-4o, tekken, kimi-k2, …),
+deepseek-llm and -coder, afmoe and superbpe: its regular expressions know no capitals, no digits and no white space but
+one beyond ASCII, and its groups of digits keep the text before them.
 """
 
 from collections.abc import Mapping

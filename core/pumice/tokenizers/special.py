@@ -4,12 +4,14 @@ A file names some of them by key; others are known by their spelling, because ma
 spellings, and the exceptions at the end of this module, are those that llama.cpp knows (``llama-vocab.cpp``).
 """
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pumice.errors import TokenizerError
 from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, value
+
+_logger = logging.getLogger("pumice")
 
 # Special tokens known by their spelling where the file does not name them: key -> spellings, the first found wins.
 _SPELLINGS = {
@@ -59,10 +61,8 @@ class SpecialTokens:
     ) -> "SpecialTokens":
         """Read the ids; ``defaults`` are those of a tokenizer model for ``bos``, ``eos``, ``unk`` and ``sep``.
 
-        Tokens known by their spelling become control tokens in ``vocabulary``.
-
-        Raises:
-            TokenizerError: An id outside the vocabulary.
+        Tokens known by their spelling become control tokens in ``vocabulary``. An id outside the vocabulary, as some
+        files have where they mean none, is as good as none, and a warning.
         """
         keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator"}  # misspelt in the format itself
         ids = {name: _token_id(metadata, key, vocabulary, defaults.get(name)) for name, key in keys.items()}
@@ -73,9 +73,11 @@ def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, def
     key += "_token_id"
     found: int | None = value(metadata, key, int)
     if found is not None:
-        if not 0 <= found < len(vocabulary):
-            raise TokenizerError(f"{PREFIX}{key} is {found}, outside the vocabulary of {len(vocabulary)} tokens")
-        return found
+        if 0 <= found < len(vocabulary):
+            return found
+        _logger.warning(
+            "%s%s is %d, outside the vocabulary of %d tokens: it is not used", PREFIX, key, found, len(vocabulary)
+        )
     return default if default is not None and 0 <= default < len(vocabulary) else None
 
 

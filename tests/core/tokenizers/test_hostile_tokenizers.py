@@ -45,9 +45,6 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("spm", {"scores": [0.0]}, "scores has 1 values for 483 tokens"),
         ("spm", {"scores": np.zeros((483, 2))}, "scores is not an array of numbers"),
         ("spm", {"scores": [float("nan")] * 483}, "scores has a value that is not a number"),
-        ("spm", {"bos_token_id": 483}, "bos_token_id is 483, outside the vocabulary of 483 tokens"),
-        ("spm", {"eos_token_id": -1}, "eos_token_id is -1, outside"),
-        ("spm", {"eot_token_id": 2**32 - 1}, "eot_token_id is 4294967295, outside"),
         ("spm", {"bos_token_id": "1"}, "bos_token_id is of type str, not int"),
         ("spm", {"bos_token_id": True}, "bos_token_id is of type bool, not int"),
         ("spm", {"add_bos_token": 1}, "add_bos_token is of type int, not bool"),
@@ -63,7 +60,6 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("wpm", {"seperator_token_id": None}, "seperator_token_id is missing"),
         ("unigram", {"scores": None}, "scores is missing: this tokenizer chooses tokens by their scores"),
         ("unigram", {"scores": [float("-inf")] * UNIGRAM_SIZE}, "scores has a value that is infinite"),
-        ("unigram", {"unknown_token_id": UNIGRAM_SIZE}, "unknown_token_id is .*, outside the vocabulary"),
         ("unigram", {"remove_extra_whitespaces": 1}, "remove_extra_whitespaces is of type int, not bool"),
         ("unigram", {"precompiled_charsmap": "abc"}, "precompiled_charsmap is not an array of bytes"),
         ("unigram", {"precompiled_charsmap": [0.5, 1.0]}, "precompiled_charsmap is not an array of bytes"),
@@ -84,6 +80,20 @@ def test_inconsistent_metadata(name: str, changes: dict[str, Any], message: str)
     with pytest.raises(TokenizerError, match=message) as error:
         from_metadata(metadata(name, **changes)).tokenize("a")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "token"),
+    [("bos_token_id", 483), ("eos_token_id", -1), ("eot_token_id", 2**32 - 1), ("unknown_token_id", 483)],
+)
+def test_a_special_token_outside_the_vocabulary_is_not_used(
+    key: str, token: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    tokenizer = from_metadata(metadata("spm", **{key: token}))
+    assert caplog.messages == [f"tokenizer.ggml.{key} is {token}, outside the vocabulary of 483 tokens: it is not used"]
+    without = from_metadata(metadata("spm", **{key: None}))
+    for text, _ in fixture("spm")["cases"]:
+        assert tokenizer.tokenize(text) == without.tokenize(text)
 
 
 @pytest.mark.parametrize(

@@ -57,11 +57,14 @@ def test_no_name_stands_twice() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_no_name_is_the_default() -> None:
+def test_no_name_is_the_default_and_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     text = " ".join(fixture("pre")["texts"])
     default = from_metadata(metadata("bpe", pre="default")).tokenize(text)
+    assert not caplog.messages
     assert from_metadata(metadata("bpe", pre=None)).tokenize(text) == default
     assert from_metadata(metadata("bpe", pre="")).tokenize(text) == default
+    assert len(caplog.messages) == 2
+    assert all(message.startswith("the file names no pre-tokenizer") for message in caplog.messages)
     assert from_metadata(metadata("bpe", pre="gpt-2")).tokenize(text) != default
 
 

@@ -1,6 +1,5 @@
 """SentencePiece merging: the order of merges, long texts, bytes and unknown characters."""
 
-import time
 from itertools import pairwise
 
 from hypothesis import given
@@ -65,14 +64,3 @@ def test_or_the_unknown_token_if_there_are_no_bytes() -> None:
     columns = {key: [base[f"tokenizer.ggml.{key}"][i] for i in kept] for key in ("tokens", "token_type", "scores")}
     tokenizer = from_metadata(metadata("spm-no-prefix", **columns))
     assert tokenizer.tokenize("\U0001f999\U0001f999", add_special=False) == [0, 0]
-
-
-def test_long_texts_take_time_in_proportion() -> None:
-    """The worst case, one run that merges everywhere: not the square of its length."""
-    tokenizer = small("spm")
-    seconds = []
-    for n in (10_000, 80_000):
-        start = time.perf_counter()
-        tokenizer.tokenize("  " * (n // 2))
-        seconds.append(time.perf_counter() - start)
-    assert seconds[1] < 30 * seconds[0] + 0.1  # 8 times in proportion, 64 times for the square
