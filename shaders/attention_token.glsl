@@ -3,12 +3,15 @@
 // Words of a row of the cache, from the values in shared memory, which become what the cache will give back.
 #define VALUE(i) (is_key ? new_key[(i) / 4u][(i) % 4u] : new_value[(i) / 4u][(i) % 4u])
 
-float half_of(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }
-
 void set_value(bool is_key, uint i, float x) {
     if (is_key) new_key[i / 4u][i % 4u] = x;
     else new_value[i / 4u][i % 4u] = x;
 }
+
+#ifdef CACHE_QUANTIZED
+float block_value(bool is_key, uint i) { return VALUE(i); }
+#include "cache_encode.glsl"
+#endif
 
 void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_words) {
     uint padded = (dim + 7u) / 8u * 8u; // with zeros, which are read too
@@ -18,39 +21,19 @@ void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_
     for (uint i = me; write && 2u * i < padded; i += THREADS) {
         cache1[to + i] = packHalf2x16(vec2(VALUE(2u * i), VALUE(2u * i + 1u)));
     }
+#elif defined(CACHE_BF16)
+    for (uint i = me; write && 2u * i < padded; i += THREADS) cache1[to + i] = pack_bf16(VALUE(2u * i), VALUE(2u * i + 1u));
 #else
     for (uint unit = me; unit < dim / 32u; unit += THREADS) {
-        uint block = head_kv * dim / 32u + unit;
-        float extreme = 0.0;
+        uint block = head_kv * dim / 32u + unit, first = 32u * unit, codes = to + scale_words + block * CACHE_BITS;
+        Scaling s = scaling_of(is_key, first);
+        vec2 scale = kept(s);
+        for (uint j = 0; write && j < CACHE_BITS; j++) cache1[codes + j] = code_word(is_key, first, s, j);
+        for (uint j = 0; write && j < CACHE_SCALES; j++) cache1[to + block * CACHE_SCALES + j] = floatBitsToUint(scale[j]);
         for (uint j = 0; j < 32u; j++) {
-            float x = VALUE(unit * 32u + j);
-            if (abs(x) > abs(extreme)) extreme = x;
+            float code = float(code_of(s, VALUE(first + j)));
+            set_value(is_key, first + j, from_codes(vec4(code), scale.x, scale.y).x);
         }
-#if defined(CACHE_Q8_0)
-        float scale = abs(extreme) / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale, kept = half_of(scale);
-        for (uint j = 0; j < 8u; j++) {
-            uint w = 0u;
-            for (uint n = 0; n < 4u; n++) {
-                uint i = unit * 32u + 4u * j + n;
-                float x = VALUE(i) * inverse, code = sign(x) * floor(abs(x) + 0.5);
-                w |= (uint(int(code)) & 255u) << (8u * n);
-                set_value(is_key, i, code * kept);
-            }
-            if (write) cache1[to + scale_words + block * 8u + j] = w;
-        }
-#else
-        float scale = extreme / -8.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale, kept = half_of(scale);
-        for (uint j = 0; j < 4u; j++) {
-            uint w = 0u;
-            for (uint n = 0; n < 8u; n++) {
-                uint i = unit * 32u + 8u * j + n, code = min(15u, uint(VALUE(i) * inverse + 8.5));
-                w |= code << (4u * n);
-                set_value(is_key, i, (float(code) - 8.0) * kept);
-            }
-            if (write) cache1[to + scale_words + block * 4u + j] = w;
-        }
-#endif
-        if (write) cache1[to + block] = floatBitsToUint(kept);
     }
 #endif
 }
@@ -60,6 +43,8 @@ float rounded(float x) {
 #ifdef CACHE_F16
     uint bits = floatBitsToUint(x);
     return uintBitsToFloat((bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu);
+#elif defined(CACHE_BF16)
+    return uintBitsToFloat(rounded_to_bf16(x) & 0xFFFF0000u);
 #else
     return x;
 #endif

@@ -18,6 +18,11 @@ layout(push_constant) uniform Push {
 
 float values[32];
 
+#ifdef CACHE_QUANTIZED
+float block_value(bool is_key, uint i) { return values[i]; }
+#include "cache_encode.glsl"
+#endif
+
 float value(bool key, uint from, uint i, uint dim) {
     return i >= dim ? 0.0 : key ? k[from + i] : v[from + i];
 }
@@ -48,29 +53,12 @@ void main() {
     for (uint j = 0; j < 8u; j++) cache[to + unit * 8u + j] = floatBitsToUint(values[j]);
 #elif defined(CACHE_F16)
     for (uint j = 0; j < 4u; j++) cache[to + unit * 4u + j] = packHalf2x16(vec2(values[2u * j], values[2u * j + 1u]));
+#elif defined(CACHE_BF16)
+    for (uint j = 0; j < 4u; j++) cache[to + unit * 4u + j] = pack_bf16(values[2u * j], values[2u * j + 1u]);
 #else
-    uint codes = to + (key ? k_scale_words : v_scale_words);
-    float extreme = 0.0;
-    for (uint j = 0; j < 32u; j++) if (abs(values[j]) > abs(extreme)) extreme = values[j];
-#if defined(CACHE_Q8_0)
-    float scale = abs(extreme) / 127.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
-    for (uint j = 0; j < 8u; j++) {
-        uint w = 0u;
-        for (uint n = 0; n < 4u; n++) {
-            float q = values[4u * j + n] * inverse;
-            w |= (uint(int(sign(q) * floor(abs(q) + 0.5))) & 255u) << (8u * n);
-        }
-        cache[codes + unit * 8u + j] = w;
-    }
-#else
-    float scale = extreme / -8.0, inverse = scale == 0.0 ? 0.0 : 1.0 / scale;
-    for (uint j = 0; j < 4u; j++) {
-        uint w = 0u;
-        for (uint n = 0; n < 8u; n++) w |= min(15u, uint(values[8u * j + n] * inverse + 8.5)) << (4u * n);
-        cache[codes + unit * 4u + j] = w;
-    }
-#endif
-    // As precise as GGUF's blocks are.
-    cache[to + unit] = floatBitsToUint(unpackHalf2x16(packHalf2x16(vec2(scale, 0.0))).x);
+    uint codes = to + (key ? k_scale_words : v_scale_words) + unit * CACHE_BITS;
+    Scaling s = scaling_of(key, 0u);
+    for (uint j = 0; j < CACHE_BITS; j++) cache[codes + j] = code_word(key, 0u, s, j);
+    for (uint j = 0; j < CACHE_SCALES; j++) cache[to + unit * CACHE_SCALES + j] = floatBitsToUint(kept(s)[j]);
 #endif
 }

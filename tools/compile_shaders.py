@@ -20,7 +20,9 @@ from typing import Any
 
 import yaml
 
+from pumice.plugin import KV_TYPES
 from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.kv_cache import cache_defines
 
 ROOT = Path(__file__).resolve().parents[1]
 DIRECTORIES = [ROOT / "shaders", ROOT / "tests" / "plugins" / "vulkan" / "shaders"]
@@ -55,16 +57,24 @@ def variants(directory: Path) -> list[Variant]:
 
 
 def _expand(name: str, entry: dict[str, Any]) -> list[Variant]:
-    """An entry with a set of ``formats`` is a variant for each, ``NAME.FORMAT``."""
-    formats = entry.pop("formats", None)
-    if formats is None:
+    """An entry with a set of ``formats`` or ``caches`` is a variant for each type of the set, ``NAME.TYPE``."""
+    types = _macros(entry.pop("formats", None), entry.pop("caches", None))
+    if types is None:
         return [Variant(name, **entry)]
     defines = entry.pop("defines", {})
-    return [
-        Variant(f"{name}.{each.name}", defines={**defines, **each.defines()}, **entry)
-        for each in FORMATS.values()
-        if formats == "all" or not each.dense or (formats == "halves" and each.name != "f32")
-    ]
+    return [Variant(f"{name}.{each}", defines={**defines, **macros}, **entry) for each, macros in types.items()]
+
+
+def _macros(formats: str | None, caches: str | None) -> dict[str, dict[str, str | int]] | None:
+    """Of each type of a set the macros; None without a set."""
+    if formats is not None:
+        types = {each.name: each.defines() for each in FORMATS.values() if formats != "quantized" or not each.dense}
+        chosen = formats
+    elif caches is not None:
+        types, chosen = {name: cache_defines(name) for name in KV_TYPES}, caches
+    else:
+        return None
+    return {name: macros for name, macros in types.items() if chosen != "halves" or name != "f32"}
 
 
 def manifest(directory: Path) -> dict[str, dict[str, str]]:

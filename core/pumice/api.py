@@ -37,7 +37,7 @@ def load(
         backend: a backend's name, or "auto": the first available one.
         n_ctx: tokens of context, shared by the sequences generated at once; 0: as many as the model was trained for.
         n_gpu_layers: layers on a GPU backend; -1: all.
-        kv_type: type of the key/value cache: "f32", "f16", "q8_0" or "q4_0".
+        kv_type: type of the key/value cache, one of ``pumice.plugin.KV_TYPES``: "f16", "q8_0", ....
         n_batch: most tokens computed in one step.
         n_parallel: most sequences in one step.
         config: further settings, keys as in a configuration file.

@@ -38,7 +38,7 @@ class Limits:
     n_seqs: int  # sequences in one step, and slots of recurrent state
     block_size: int  # positions in one block of the KV cache
     n_blocks: Mapping[int, int]  # attention window (0: none) -> blocks in the cache of its layers
-    kv_type: str  # "f32", "f16", "q8_0" or "q4_0"
+    kv_type: str  # one of KV_TYPES
 
 
 @dataclass

@@ -10,15 +10,21 @@ described in docs/configuration.md.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
 from pumice.errors import ConfigError
+from pumice.gguf import KV_TYPES
 from pumice.suggest import did_you_mean
 
 ARGUMENTS = "arguments"
+
+if TYPE_CHECKING:
+    KVType = str
+else:
+    KVType = Literal[tuple(KV_TYPES)]
 
 _WORDS = {
     "Input should": "should",
@@ -64,7 +70,7 @@ class Config(BaseModel):
     n_batch: int = Field(ge=1)
     n_parallel: int = Field(ge=1)
     n_gpu_layers: int = Field(ge=-1)
-    kv_type: Literal["f32", "f16", "q8_0", "q4_0"]
+    kv_type: KVType
     samplers: list[str]
     sampling: dict[str, Any]
     plugins: Plugins

@@ -4,7 +4,18 @@ from pumice.architecture import Architecture, HParams, positive
 from pumice.arena import Arena
 from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, NoOptions, Pick, Program
 from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
-from pumice.gguf import CODINGS, Coding, GGMLType, GGUFTensor, block_size, dequantize, quantize, row_bytes, type_size
+from pumice.gguf import (
+    CODINGS,
+    KV_TYPES,
+    Coding,
+    GGMLType,
+    GGUFTensor,
+    block_size,
+    dequantize,
+    quantize,
+    row_bytes,
+    type_size,
+)
 from pumice.graph import (
     Graph,
     GraphBuilder,
@@ -30,6 +41,7 @@ from pumice.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
     "CODINGS",
+    "KV_TYPES",
     "Ahead",
     "Architecture",
     "Arena",

@@ -3,9 +3,11 @@
 Cells are kept in tiles of 16 neighbours, head by head: all tiles of the first head, then those of the next.
 A tile is transposed: for each column 16 values, one a cell, so that a vector holds one column of 16 positions.
 
-- ``f32``, ``f16``: the values;
-- ``q8_0``: int8 codes, then for each ``unit`` columns 16 float16 scales;
-- ``q4_0``: codes of an even column in the low and of the next in the high nibbles of 16 bytes, then scales as above.
+- floats: the values;
+- codes of 8 bits: an int8 for each column and cell;
+- codes of 4 bits: those of an even column in the low and of the next in the high nibbles of 16 bytes;
+- codes of 5 bits: so the low four, then for each column 16 bits, the fifth of each cell;
+- behind the codes, for each ``unit`` columns, 16 float16 scales, and 16 minimums where the type has them.
 
 GGML's blocks of 32 columns run over a cell's whole row. Where heads are no multiple of 32, a block that two heads
 share has its scale in both: ``unit`` columns, the largest common divisor, always have one scale.
@@ -14,8 +16,9 @@ share has its scale in both: ``unit`` columns, the largest common divisor, alway
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
-from pumice.plugin import Arena, BackendError, KVState, Limits
+from pumice.plugin import CODINGS, KV_TYPES, Arena, BackendError, Coding, KVState, Limits, type_size
 
 CELLS = 16  # in a tile
 BLOCK = 32  # columns that GGML gives one scale
@@ -25,14 +28,38 @@ ROWS = 128  # queries of a key head that decoded keys and values are used for
 CHUNK = 64  # positions decoded at a time, at most
 PART = 256  # positions that a thread takes at a time where there is but one token
 
-_CODE_BITS = {"f32": 32, "f16": 16, "q8_0": 8, "q4_0": 4}
+
+@dataclass(frozen=True)
+class CacheType:
+    """A type of the cache as the kernels see it; ``bits`` of a value, or of its code."""
+
+    name: str
+    bits: int
+    coding: Coding | None
+
+    @classmethod
+    def of(cls, name: str) -> CacheType:
+        type = KV_TYPES[name]
+        coding = CODINGS.get(type)
+        return cls(name, coding.bits if coding else 8 * type_size(type), coding)
+
+    @property
+    def code_bytes(self) -> int:
+        """Bytes of the values, or codes, of one column of a tile."""
+        return CELLS * self.bits // 8
+
+    @property
+    def scale_bytes(self) -> int:
+        """Bytes of the scales and minimums of one unit of a tile."""
+        return 0 if self.coding is None else 2 * CELLS * (1 + self.coding.has_minimum)
 
 
 class Cells:
     """Memory for the keys, or the values, of one layer: ``n_heads`` times ``dim`` values in each cell."""
 
     def __init__(self, name: str, kv_type: str, n_cells: int, n_heads: int, dim: int) -> None:
-        self.quantized = kv_type.startswith("q")
+        type = CacheType.of(kv_type)
+        self.quantized = type.coding is not None
         if self.quantized and n_heads * dim % BLOCK:
             raise BackendError(
                 f"kv_type {kv_type} needs rows of whole blocks, {name} has {n_heads * dim} values: use f16"
@@ -40,9 +67,7 @@ class Cells:
         self.dim = dim
         self.unit = math.gcd(BLOCK, dim)
         self.n_columns = n_heads * dim
-        self.tile_bytes = CELLS * dim * _CODE_BITS[kv_type] // 8 + (
-            2 * CELLS * dim // self.unit if self.quantized else 0
-        )
+        self.tile_bytes = dim * type.code_bytes + dim // self.unit * type.scale_bytes
         self.head_bytes = -(-n_cells // CELLS) * self.tile_bytes
         self.nbytes = n_heads * self.head_bytes
         self._arena = Arena(self.nbytes + 64, f"KV cache {name}")

@@ -6,10 +6,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
+    KV_TYPES,
     Arena,
     BackendError,
     Batch,
-    GGMLType,
     KVState,
     Limits,
     dequantize,
@@ -18,7 +18,6 @@ from pumice.plugin import (
 )
 
 F32Array = NDArray[np.float32]
-KV_TYPES = {"f32": GGMLType.F32, "f16": GGMLType.F16, "q8_0": GGMLType.Q8_0, "q4_0": GGMLType.Q4_0}
 
 
 class KVCache:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.plugin import BackendError, KVState, Limits
+from pumice.plugin import CODINGS, KV_TYPES, BackendError, KVState, Limits, type_size
 
 BLOCK = 32  # values that share a scale
 
@@ -24,16 +24,29 @@ class Rows:
         return self.heads * self.head_dim
 
 
+def is_quantized(kv_type: str) -> bool:
+    return KV_TYPES[kv_type] in CODINGS
+
+
 def rows(kv_type: str, name: str, n_head: int, dim: int) -> Rows:
-    if kv_type in ("f32", "f16"):
-        return Rows(-(-dim // 8) * (8 if kv_type == "f32" else 4), 0, 1, dim)
+    type = KV_TYPES[kv_type]
+    if type not in CODINGS:
+        return Rows(-(-dim // 8) * 8 * type_size(type) // 4, 0, 1, dim)
     if n_head * dim % BLOCK or dim % 8:
         raise BackendError(
             f"kv_type {kv_type} needs rows of whole blocks, {name} has {n_head * dim} values, {dim} a head: use f16"
         )
     n_blocks = n_head * dim // BLOCK
-    scale_words = -(-n_blocks // 4) * 4
-    return Rows(scale_words + n_blocks * (8 if kv_type == "q8_0" else 4), scale_words, n_head, dim)
+    scale_words = -(-n_blocks * (1 + CODINGS[type].has_minimum) // 4) * 4
+    return Rows(scale_words + n_blocks * CODINGS[type].bits, scale_words, n_head, dim)
+
+
+def cache_defines(kv_type: str) -> dict[str, str | int]:
+    """The macros that a shader's variant for this type is compiled with (shaders/cache.glsl)."""
+    coding = CODINGS.get(KV_TYPES[kv_type])
+    if coding is None:
+        return {f"CACHE_{kv_type.upper()}": 1}
+    return {"CACHE_BITS": coding.bits, "CACHE_OFFSET": coding.offset, "CACHE_MINIMUM": int(coding.has_minimum)}
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import yaml
 
 from pumice.config import load_config
 from pumice.errors import ConfigError
+from pumice.gguf import KV_TYPES
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -86,7 +87,10 @@ def test_a_file_of_comments_and_keys_without_values_changes_nothing(home):
         ("n_ctx: yes", "n_ctx: should be an integer, not True"),
         ("n_ctx: -1", "n_ctx: should be greater than or equal to 0, not -1"),
         ("n_batch: 0", "n_batch: should be greater than or equal to 1, not 0"),
-        ("kv_type: f64", "kv_type: should be 'f32', 'f16', 'q8_0' or 'q4_0', not 'f64'"),
+        (
+            "kv_type: f64",
+            "kv_type: should be 'f32', 'f16', 'bf16', 'q8_0', 'q5_1', 'q5_0', 'q4_1' or 'q4_0', not 'f64'",
+        ),
         ("backends: numpy", "backends: should be a list, not 'numpy'"),
         ("samplers: [top_k, 3]", "samplers.1: should be a string, not 3"),
         ("sampling: 1", "sampling: should be a map, not 1"),
@@ -135,3 +139,9 @@ def test_a_directory_in_place_of_a_file_is_reported(home):
     (home / "pumice.yaml").mkdir()
     with pytest.raises(ConfigError, match=r"^pumice\.yaml: cannot read it"):
         load_config()
+
+
+def test_every_cache_type_is_documented():
+    page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text()
+    row = next(line for line in page.splitlines() if line.startswith("| `kv_type` |"))
+    assert [name for name in KV_TYPES if f"`{name}`" not in row] == []

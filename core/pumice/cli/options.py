@@ -49,7 +49,7 @@ _LOAD_OPTIONS = [
         callback=_set_threads,
         help="Threads of the backend cpu; 0: as many as there are cores.",
     ),
-    click.option("--kv-type", metavar="TYPE", help="Type of the key/value cache: f32, f16, q8_0 or q4_0."),
+    click.option("--kv-type", metavar="TYPE", help="Type of the key/value cache, such as f16 or q8_0."),
     click.option(
         "--set",
         "config",

@@ -7,12 +7,13 @@ from pumice.gguf.metadata import Metadata
 from pumice.gguf.quants import dequantize, quantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import GGUFTensor
-from pumice.gguf.types import CODINGS, Coding, GGMLType, block_size, row_bytes, type_size
+from pumice.gguf.types import CODINGS, KV_TYPES, Coding, GGMLType, block_size, row_bytes, type_size
 from pumice.gguf.values import Encoded, encode
 from pumice.gguf.writer import TensorInfo, Writer
 
 __all__ = [
     "CODINGS",
+    "KV_TYPES",
     "Coding",
     "Encoded",
     "GGMLType",

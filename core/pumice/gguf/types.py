@@ -134,6 +134,21 @@ _TYPES = {
 #: The types whose numbers follow from codes of a few bits: what kernels for quantized matrices are made from.
 CODINGS = {type: stored.coding for type, stored in _TYPES.items() if stored.coding is not None}
 
+#: The types that the key/value cache may have, by their names in the configuration.
+KV_TYPES = {
+    type.name.lower(): type
+    for type in (
+        GGMLType.F32,
+        GGMLType.F16,
+        GGMLType.BF16,
+        GGMLType.Q8_0,
+        GGMLType.Q5_1,
+        GGMLType.Q5_0,
+        GGMLType.Q4_1,
+        GGMLType.Q4_0,
+    )
+}
+
 
 def block_size(type: GGMLType) -> int:
     """Numbers in one block; 1 for types that are not quantized."""

@@ -6,16 +6,21 @@ from typing import Any
 
 import numpy as np
 
+from pumice.plugin import Coding
 from pumice_cpu.kernels.common import inline, part_start
-from pumice_cpu.kv_cache import BLOCK
+from pumice_cpu.kv_cache import BLOCK, CacheType
 from pumice_cpu.simd import (
     absolute,
+    fma,
+    get_bf16,
     get_f16,
     get_f32,
     get_i8,
     get_i32,
     get_i64,
     get_u8,
+    get_u16,
+    load_bf16,
     load_f16,
     load_f32,
     load_i8,
@@ -24,9 +29,11 @@ from pumice_cpu.simd import (
     maximum,
     minimum,
     prefetch,
+    put_bf16,
     put_f16,
     put_f32,
     put_u8,
+    put_u16,
     shift_right_i32,
     splat_f32,
     splat_i32,
@@ -34,41 +41,79 @@ from pumice_cpu.simd import (
     store_i8,
     to_f32,
     truncate_to_i32,
+    where_bits_i32,
 )
 
 AHEAD = 2  # tiles between what is decoded and what is fetched: mostly those of the next positions
 
-# --- encoding a block of 32 float32 as gguf.quants does: 32 bytes of codes; its scale is the result
+# --- encoding a block of 32 float32 as gguf.quants does: 32 bytes of codes, and behind them its scale and its minimum
 
 
 @inline
-def _encode_q8(source, codes):
+def _inverse(scale):
+    return splat_f32(np.float32(1) / scale if scale != np.float32(0) else np.float32(0))
+
+
+@inline
+def _encode_signed(source, codes):
+    """Codes of 8 bits, the largest 127; halves are rounded away from zero."""
     low, high = load_f32(source), load_f32(source + 64)
     scale = max_lanes(maximum(absolute(low), absolute(high))) / np.float32(127)
-    inverse = splat_f32(np.float32(1) / scale if scale > np.float32(0) else np.float32(0))
+    inverse = _inverse(scale)
     for half in range(2):
         x = load_f32(source + 64 * half) * inverse
         whole = to_f32(truncate_to_i32(x))
         rest = x - whole
         store_i8(codes + 16 * half, truncate_to_i32(whole + to_f32(truncate_to_i32(rest + rest))))
-    return scale
+    put_f32(codes + BLOCK, scale)
 
 
-@inline
-def _encode_q4(source, codes):
-    low, high = load_f32(source), load_f32(source + 64)
-    largest = max_lanes(maximum(absolute(low), absolute(high)))
-    extreme, column = get_f32(source), 0
-    while extreme != largest and -extreme != largest and column < BLOCK - 1:  # the first of the largest
-        column += 1
-        extreme = get_f32(source + 4 * column)
-    scale = extreme / np.float32(-8)
-    inverse = splat_f32(np.float32(1) / scale if scale != np.float32(0) else np.float32(0))
-    half, fifteen = splat_f32(np.float32(8.5)), splat_f32(np.float32(15))
-    for part in range(2):
-        x = load_f32(source + 64 * part) * inverse + half
-        store_i8(codes + 16 * part, truncate_to_i32(minimum(x, fifteen)))
-    return scale
+def _encode_around(offset: int) -> Any:
+    """The number farthest from 0 becomes code 0, and 0 the code ``offset``."""
+
+    @inline
+    def encode(source, codes):
+        low, high = load_f32(source), load_f32(source + 64)
+        largest = max_lanes(maximum(absolute(low), absolute(high)))
+        extreme, column = get_f32(source), 0
+        while extreme != largest and -extreme != largest and column < BLOCK - 1:  # the first of the largest
+            column += 1
+            extreme = get_f32(source + 4 * column)
+        scale = extreme / np.float32(-offset)
+        inverse = _inverse(scale)
+        half, most = splat_f32(np.float32(offset + 0.5)), splat_f32(np.float32(2 * offset - 1))
+        for part in range(2):
+            x = load_f32(source + 64 * part) * inverse + half
+            store_i8(codes + 16 * part, truncate_to_i32(minimum(x, most)))
+        put_f32(codes + BLOCK, scale)
+
+    return encode
+
+
+def _encode_range(most_code: int) -> Any:
+    """The least number becomes code 0, the largest ``most_code``."""
+
+    @inline
+    def encode(source, codes):
+        low, high = load_f32(source), load_f32(source + 64)
+        top = max_lanes(maximum(low, high))
+        bottom = -max_lanes(maximum(splat_f32(np.float32(0)) - low, splat_f32(np.float32(0)) - high))
+        scale = (top - bottom) / np.float32(most_code)
+        inverse = _inverse(scale)
+        half, most = splat_f32(np.float32(0.5)), splat_f32(np.float32(most_code))
+        for part in range(2):
+            x = (load_f32(source + 64 * part) - splat_f32(bottom)) * inverse + half
+            store_i8(codes + 16 * part, truncate_to_i32(minimum(x, most)))
+        put_f32(codes + BLOCK, scale)
+        put_f32(codes + BLOCK + 4, bottom)
+
+    return encode
+
+
+def _encoder(coding: Coding) -> Any:
+    if coding.bits == 8:
+        return _encode_signed
+    return _encode_range((1 << coding.bits) - 1) if coding.has_minimum else _encode_around(coding.offset)
 
 
 # --- storing tokens
@@ -102,8 +147,9 @@ def _store_values(size: int, put: Any) -> Any:
     return kernel
 
 
-def _store_codes(encode: Any, put_code: Any, code_bytes: int) -> Any:
-    """``code_bytes`` are those of 32 columns of a tile; ``put_code`` writes the columns ``2 * pair`` and the next."""
+def _store_codes(type: CacheType, coding: Coding) -> Any:
+    encode, put_codes = _encoder(coding), _PUT_CODES[coding.bits]
+    code_bytes, scale_bytes, has_minimum = type.code_bytes, type.scale_bytes, coding.has_minimum
 
     def kernel(
         thread, n_threads, n_seqs, seq_starts, positions, table, x, cache, head_bytes, tile_bytes, n_columns, dim, unit,
@@ -118,27 +164,48 @@ def _store_codes(encode: Any, put_code: Any, code_bytes: int) -> Any:
                     position = np.int64(get_i32(get_i64(positions) + 4 * token))
                     cell = cell_of(table_start + 4 * seq * table_width, position, block_size)
                     lane = cell & 15
-                    scale = encode(x + 4 * (token * n_columns + BLOCK * part), codes)
+                    encode(x + 4 * (token * n_columns + BLOCK * part), codes)
                     for first in range(0, BLOCK, unit):
                         head, column = (BLOCK * part + first) // dim, (BLOCK * part + first) % dim
                         tile = cache + head * head_bytes + (cell >> 4) * tile_bytes
                         for i in range(0, unit, 2):
-                            put_code(tile, (column + i) >> 1, lane, codes + first + i)
-                        scales = tile + dim * code_bytes // BLOCK
-                        put_f16(scales + 32 * (column // unit) + 2 * lane, scale)
+                            put_codes(
+                                tile, dim, column + i, lane, get_u8(codes + first + i), get_u8(codes + first + i + 1)
+                            )
+                        place = tile + code_bytes * dim + scale_bytes * (column // unit) + 2 * lane
+                        put_f16(place, get_f32(codes + BLOCK))
+                        if has_minimum:
+                            put_f16(place + 32, get_f32(codes + BLOCK + 4))
 
     return kernel
 
 
 @inline
-def _put_bytes(tile, pair, lane, codes):
-    put_u8(tile + 32 * pair + lane, get_u8(codes))
-    put_u8(tile + 32 * pair + 16 + lane, get_u8(codes + 1))
+def _put_bytes(tile, dim, column, lane, even, odd):
+    """Codes of a cell in an even column and in the next one."""
+    put_u8(tile + 16 * column + lane, even)
+    put_u8(tile + 16 * column + 16 + lane, odd)
 
 
 @inline
-def _put_nibbles(tile, pair, lane, codes):
-    put_u8(tile + 16 * pair + lane, get_u8(codes) | (get_u8(codes + 1) << np.int32(4)))
+def _put_nibbles(tile, dim, column, lane, even, odd):
+    put_u8(tile + 8 * column + lane, (even & np.int32(15)) | ((odd & np.int32(15)) << np.int32(4)))
+
+
+@inline
+def _put_nibbles_and_bits(tile, dim, column, lane, even, odd):
+    _put_nibbles(tile, dim, column, lane, even, odd)
+    _put_bit(tile + 8 * dim + 2 * column, lane, even >> np.int32(4))
+    _put_bit(tile + 8 * dim + 2 * column + 2, lane, odd >> np.int32(4))
+
+
+@inline
+def _put_bit(place, lane, bit):
+    shift = np.int32(lane)
+    put_u16(place, (get_u16(place) & ~(np.int32(1) << shift)) | (bit << shift))
+
+
+_PUT_CODES = {4: _put_nibbles, 5: _put_nibbles_and_bits, 8: _put_bytes}
 
 
 def store(kv_type: str) -> Any:
@@ -147,75 +214,116 @@ def store(kv_type: str) -> Any:
     Threads share out the columns, so that a quantized block is one thread's. ``table`` is the address of a block
     table's address and width. Quantized types have ``scratch``: 64 bytes for each thread.
     """
-    if kv_type == "f32":
-        return _store_values(4, put_f32)
-    if kv_type == "f16":
-        return _store_values(2, put_f16)
-    if kv_type == "q8_0":
-        return _store_codes(_encode_q8, _put_bytes, 16 * BLOCK)
-    return _store_codes(_encode_q4, _put_nibbles, 8 * BLOCK)
+    type = CacheType.of(kv_type)
+    return _store_codes(type, type.coding) if type.coding else _store_values(type.bits // 8, _PUT[kv_type])
 
 
 # --- reading a tile: float32 [dim, 16]
 
 
-@inline
-def _read_f32(tile, y, dim, unit):
-    for i in range(dim):
-        store_f32(y + 64 * i, load_f32(tile + 64 * i))
+def _value_reader(type: CacheType) -> Any:
+    load, code_bytes = _LOAD[type.name], type.code_bytes
+
+    @inline
+    def read(tile, y, dim, unit):
+        for i in range(dim):
+            store_f32(y + 64 * i, load(tile + code_bytes * i))
+
+    return read
+
+
+def _code_reader(type: CacheType, coding: Coding) -> Any:
+    load_codes, offset = _LOAD_CODES[coding.bits], coding.offset
+    code_bytes, scale_bytes, has_minimum = type.code_bytes, type.scale_bytes, coding.has_minimum
+
+    @inline
+    def read(tile, y, dim, unit):
+        for u in range(dim // unit):
+            place = tile + code_bytes * dim + scale_bytes * u
+            scale = load_f16(place)
+            for i in range(unit * u, unit * u + unit, 2):
+                even, odd = load_codes(tile, dim, i)
+                if offset != 0:
+                    even, odd = even - splat_i32(np.int32(offset)), odd - splat_i32(np.int32(offset))
+                if has_minimum:
+                    low = load_f16(place + 32)
+                    store_f32(y + 64 * i, fma(to_f32(even), scale, low))
+                    store_f32(y + 64 * i + 64, fma(to_f32(odd), scale, low))
+                else:
+                    store_f32(y + 64 * i, to_f32(even) * scale)
+                    store_f32(y + 64 * i + 64, to_f32(odd) * scale)
+
+    return read
 
 
 @inline
-def _read_f16(tile, y, dim, unit):
-    for i in range(dim):
-        store_f32(y + 64 * i, load_f16(tile + 32 * i))
+def _load_bytes(tile, dim, column):
+    """Codes of all cells in an even column and in the next one."""
+    return load_i8(tile + 16 * column), load_i8(tile + 16 * column + 16)
 
 
 @inline
-def _read_q8(tile, y, dim, unit):
-    for u in range(dim // unit):
-        scale = load_f16(tile + 16 * dim + 32 * u)
-        for i in range(unit * u, unit * u + unit):
-            store_f32(y + 64 * i, to_f32(load_i8(tile + 16 * i)) * scale)
+def _load_nibbles(tile, dim, column):
+    both = load_u8(tile + 8 * column)
+    return both & splat_i32(np.int32(15)), shift_right_i32(both, np.int32(4))
 
 
 @inline
-def _read_q4(tile, y, dim, unit):
-    fifteen, eight = splat_i32(np.int32(15)), splat_i32(np.int32(8))
-    for u in range(dim // unit):
-        scale = load_f16(tile + 8 * dim + 32 * u)
-        for i in range(unit * u, unit * u + unit, 2):
-            both = load_u8(tile + 8 * i)
-            store_f32(y + 64 * i, to_f32((both & fifteen) - eight) * scale)
-            store_f32(y + 64 * i + 64, to_f32(shift_right_i32(both, np.int32(4)) - eight) * scale)
+def _load_nibbles_and_bits(tile, dim, column):
+    even, odd = _load_nibbles(tile, dim, column)
+    bits = tile + 8 * dim + 2 * column
+    sixteen = np.int32(16)
+    return even | where_bits_i32(get_u16(bits), sixteen), odd | where_bits_i32(get_u16(bits + 2), sixteen)
+
+
+def _value_getter(type: CacheType) -> Any:
+    get, code_bytes = _GET[type.name], type.code_bytes
+    value_bytes = code_bytes // 16
+
+    @inline
+    def get_value(tile, lane, column, dim, unit):
+        return get(tile + code_bytes * column + value_bytes * lane)
+
+    return get_value
+
+
+def _code_getter(type: CacheType, coding: Coding) -> Any:
+    get_code, offset = _GET_CODE[coding.bits], coding.offset
+    code_bytes, scale_bytes, has_minimum = type.code_bytes, type.scale_bytes, coding.has_minimum
+
+    @inline
+    def get_value(tile, lane, column, dim, unit):
+        place = tile + code_bytes * dim + scale_bytes * (column // unit) + 2 * lane
+        value = np.float32(get_code(tile, dim, column, lane) - np.int32(offset)) * get_f16(place)
+        return value + get_f16(place + 32) if has_minimum else value
+
+    return get_value
 
 
 @inline
-def _get_f32(tile, lane, column, dim, unit):
-    return get_f32(tile + 64 * column + 4 * lane)
+def _get_byte(tile, dim, column, lane):
+    return get_i8(tile + 16 * column + lane)
 
 
 @inline
-def _get_f16(tile, lane, column, dim, unit):
-    return get_f16(tile + 32 * column + 2 * lane)
-
-
-@inline
-def _get_q8(tile, lane, column, dim, unit):
-    scale = get_f16(tile + 16 * dim + 32 * (column // unit) + 2 * lane)
-    return np.float32(get_i8(tile + 16 * column + lane)) * scale
-
-
-@inline
-def _get_q4(tile, lane, column, dim, unit):
-    scale = get_f16(tile + 8 * dim + 32 * (column // unit) + 2 * lane)
+def _get_nibble(tile, dim, column, lane):
     both = get_u8(tile + 16 * (column >> 1) + lane)
-    code = both >> np.int32(4) if column & 1 else both & np.int32(15)
-    return np.float32(code - np.int32(8)) * scale
+    return both >> np.int32(4) if column & 1 else both & np.int32(15)
 
 
-_READ = {"f32": _read_f32, "f16": _read_f16, "q8_0": _read_q8, "q4_0": _read_q4}
-_GET = {"f32": _get_f32, "f16": _get_f16, "q8_0": _get_q8, "q4_0": _get_q4}
+@inline
+def _get_nibble_and_bit(tile, dim, column, lane):
+    bit = (get_u16(tile + 8 * dim + 2 * column) >> np.int32(lane)) & np.int32(1)
+    return _get_nibble(tile, dim, column, lane) | (bit << np.int32(4))
+
+
+_LOAD_CODES = {4: _load_nibbles, 5: _load_nibbles_and_bits, 8: _load_bytes}
+_GET_CODE = {4: _get_nibble, 5: _get_nibble_and_bit, 8: _get_byte}
+
+#: Of floats: how one is written and read, and how sixteen are read.
+_PUT = {"f32": put_f32, "f16": put_f16, "bf16": put_bf16}
+_GET = {"f32": get_f32, "f16": get_f16, "bf16": get_bf16}
+_LOAD = {"f32": load_f32, "f16": load_f16, "bf16": load_bf16}
 
 
 def tile_reader(kv_type: str, cells: str) -> Any:
@@ -224,7 +332,11 @@ def tile_reader(kv_type: str, cells: str) -> Any:
     Where ``cells`` is ``tiles``, blocks are whole tiles, and what is in the tile of the positions is decoded. Else the
     cells of positions from ``first`` up to ``end`` are decoded one by one, and the others are zero.
     """
-    read, get = _READ[kv_type], _GET[kv_type]
+    type = CacheType.of(kv_type)
+    if type.coding:
+        read, get = _code_reader(type, type.coding), _code_getter(type, type.coding)
+    else:
+        read, get = _value_reader(type), _value_getter(type)
 
     @inline
     def read_tile(head, table, position, first, end, block_size, tile_bytes, dim, unit, y):

@@ -10,7 +10,7 @@ from numba import types
 
 from pumice_cpu.isa import current
 from pumice_cpu.simd.define import call, constant, define_operator, operation, pick, splat
-from pumice_cpu.simd.types import F32, I1, I8, I32, f32x16, i32x16, u8x64
+from pumice_cpu.simd.types import F32, I1, I8, I16, I32, f32x16, i32x16, u8x64
 
 # --- making and converting
 
@@ -23,11 +23,6 @@ def splat_f32(builder: Any, value: Any) -> Any:
 @operation(i32x16, types.int32)
 def splat_i32(builder: Any, value: Any) -> Any:
     return splat(builder, value, i32x16.llvm)
-
-
-@operation(u8x64, types.int32)
-def splat_u8(builder: Any, value: Any) -> Any:
-    return splat(builder, builder.trunc(value, I8), u8x64.llvm)
 
 
 @operation(f32x16, i32x16)
@@ -160,6 +155,13 @@ def shift_left_i32(builder: Any, a: Any, bits: Any) -> Any:
 @operation(i32x16, i32x16, types.int32)
 def shift_right_i32(builder: Any, a: Any, bits: Any) -> Any:
     return builder.lshr(a, splat(builder, bits, i32x16.llvm))
+
+
+@operation(i32x16, types.int32, types.int32)
+def where_bits_i32(builder: Any, mask: Any, value: Any) -> Any:
+    """``value`` in the lanes whose bit of the 16 in ``mask`` is set; zero in the others."""
+    chosen = builder.bitcast(builder.trunc(mask, I16), ir.VectorType(I1, 16))
+    return builder.select(chosen, splat(builder, value, i32x16.llvm), constant(i32x16.llvm, 0))
 
 
 # --- across lanes

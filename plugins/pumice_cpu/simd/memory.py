@@ -86,6 +86,17 @@ def put_f16(builder: Any, pointer: Any, value: Any) -> Any:
     _store(builder, pointer, float_to_half(builder, value))
 
 
+@operation(types.void, address, types.float32)
+def put_bf16(builder: Any, pointer: Any, value: Any) -> Any:
+    """Rounded to nearest, ties to even; what is not a number stays so."""
+    bits = builder.bitcast(value, I32)
+    odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
+    rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
+    quiet = builder.or_(bits, I32(0x400000))
+    bits = builder.select(builder.fcmp_unordered("uno", value, value), quiet, rounded)
+    _store(builder, pointer, builder.trunc(builder.lshr(bits, I32(16)), I16))
+
+
 @operation(types.void, address, types.int32)
 def put_i32(builder: Any, pointer: Any, value: Any) -> Any:
     _store(builder, pointer, value)
@@ -162,16 +173,6 @@ def store_f32(builder: Any, pointer: Any, value: Any) -> Any:
     _store(builder, pointer, value)
 
 
-@operation(types.void, address, f32x16)
-def store_f16(builder: Any, pointer: Any, value: Any) -> Any:
-    _store(builder, pointer, float_to_half(builder, value))
-
-
-@operation(types.void, address, i32x16)
-def store_i32(builder: Any, pointer: Any, value: Any) -> Any:
-    _store(builder, pointer, value)
-
-
 @operation(types.void, address, i32x16)
 def store_i8(builder: Any, pointer: Any, value: Any) -> Any:
     """The low byte of each lane."""
@@ -208,11 +209,6 @@ def _first(builder: Any, count: Any) -> Any:
 @operation(u8x64, address)
 def load_bytes(builder: Any, pointer: Any) -> Any:
     return _load(builder, pointer, u8x64.llvm)
-
-
-@operation(types.void, address, u8x64)
-def store_bytes(builder: Any, pointer: Any, value: Any) -> Any:
-    _store(builder, pointer, value)
 
 
 @operation(types.void, address)

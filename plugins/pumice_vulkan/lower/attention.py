@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pumice.plugin import KVState, Node, Tensor
-from pumice_vulkan.kv_cache import BLOCK, CacheLayout
+from pumice_vulkan.kv_cache import BLOCK, CacheLayout, is_quantized
 from pumice_vulkan.lower.rope import magnitude, pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
@@ -47,7 +47,7 @@ def _store(at: Lowering, node: Node) -> None:
     layout, place = cache_of(at, state)
     n_rows = state.n_head_kv // layout.keys.heads  # of a cell
     v_dim = layout.values.dim if state.v_dim else 0
-    unit = 8 if at.limits.kv_type in ("f32", "f16") else 32
+    unit = BLOCK if is_quantized(at.limits.kv_type) else 8
     units = -(-layout.keys.dim // unit) + -(-v_dim // unit)
     steps = at.memory.layout
     at.dispatch(
@@ -69,7 +69,7 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
     """Everything for a lone token, ``rope`` of q and k included; False where the kernel cannot do it."""
     _, _, v, state, sinks = node.inputs
     assert isinstance(state, KVState)
-    quantized = at.limits.kv_type in ("q8_0", "q4_0")
+    quantized = is_quantized(at.limits.kv_type)
     if at.n_tokens > 1 or v is None or (quantized and (state.k_dim % BLOCK or state.v_dim % BLOCK)):
         return False
     if "subgroup_shuffle" not in at.device.features:

@@ -5,6 +5,7 @@ import pytest
 
 from attention_steps import attend
 from pumice.errors import BackendError
+from pumice.gguf import KV_TYPES
 from pumice_cpu.backend import CpuBackend, CpuOptions
 from pumice_numpy import NumpyBackend
 
@@ -19,11 +20,15 @@ def compare(folder, steps, tolerance=1e-5, **options):
         np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
 
 
+ON_EACH_SET = ("f16", "q5_1", "q4_0")
+
 #: Prompts and single tokens, some together; the last step has one token alone.
 STEPS = [(5, 170, 0), (1, 1, 1), (0, 1, 0), (37, 90, 64), (1, 0, 1), (0, 1, 0)]
 
 
-@pytest.mark.parametrize("kv_type", ["f32", *(pytest.param(name, marks=each_set) for name in ("f16", "q4_0")), "q8_0"])
+@pytest.mark.parametrize(
+    "kv_type", [pytest.param(name, marks=each_set if name in ON_EACH_SET else ()) for name in KV_TYPES]
+)
 @pytest.mark.parametrize("dims", [(64, 96), (80, 40)])
 def test_cache_types(tmp_path, kv_type, dims):
     """Heads of 80 and 40 values share quantized blocks."""
@@ -35,7 +40,10 @@ def test_grouped_heads(tmp_path, heads):
     compare(tmp_path, STEPS, heads=heads, dims=(20, 50))
 
 
-@pytest.mark.parametrize(("block_size", "kv_type"), [(5, "f16"), (8, "f16"), (8, "q4_0"), (16, "f16"), (64, "q4_0")])
+@pytest.mark.parametrize(
+    ("block_size", "kv_type"),
+    [(5, "f16"), (8, "f16"), (8, "q4_0"), (8, "q5_1"), (8, "bf16"), (16, "f16"), (64, "q4_0")],
+)
 def test_block_sizes(tmp_path, block_size, kv_type):
     compare(tmp_path, STEPS, block_size=block_size, kv_type=kv_type, window=40)
 

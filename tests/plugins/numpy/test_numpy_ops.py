@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from graphs import Case, Graphed, batch, limits
-from pumice.gguf import GGMLType, dequantize, quantize
+from pumice.gguf import KV_TYPES, GGMLType, dequantize, quantize
 from pumice_numpy import NumpyBackend
 
 rng = np.random.default_rng(1)
@@ -194,7 +194,7 @@ def test_attention_with_values_inside_the_keys(tmp_path):
     check(first, dense_attention(q, k, k[..., :6], 0.3), 1e-5)
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 def test_attention_reads_back_what_the_cache_type_can_hold(tmp_path, kv_type):
     type = GGMLType[kv_type.upper()]
 

@@ -7,9 +7,11 @@ import pytest
 
 from attention_steps import attend
 from pumice.errors import BackendError
+from pumice.gguf import KV_TYPES
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
+from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower import attention
 from pumice_vulkan.tuning import DecodeShape
 
@@ -28,7 +30,7 @@ def compare(folder, steps, tolerance=1e-5, **options):
     vulkan.close()
     expected = attend(folder, NumpyBackend(), steps, **options)
     for mine, right in zip(actual, expected, strict=True):
-        if limit is None and options.get("kv_type") in ("q8_0", "q4_0"):  # a value between two codes may go to either
+        if limit is None and is_quantized(options.get("kv_type", "f32")):  # a value between two codes may go to either
             limit = 1e-6
         if limit is not None:
             assert np.mean((mine - right) ** 2) < limit * np.mean(right**2)
@@ -41,7 +43,7 @@ STEPS = [(5, 130, 0), (1, 1, 1), (0, 1, 0), (3, 20, 33), (1, 0, 1), (0, 1, 0)]
 
 
 @pytest.mark.every_instruction_set
-@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q4_0"])
+@pytest.mark.parametrize("kv_type", KV_TYPES)
 @pytest.mark.parametrize("dims", [(64, 96), (80, 40)])
 def test_cache_types(tmp_path, kv_type, dims):
     """Heads of 80 and 40 values share quantized blocks."""
@@ -53,7 +55,7 @@ def test_grouped_heads(tmp_path, heads):
     compare(tmp_path, STEPS, heads=heads, dims=(20, 50))
 
 
-@pytest.mark.parametrize("kv_type", ["f16", "q4_0"])
+@pytest.mark.parametrize("kv_type", ["f16", "q4_0", "q5_1"])
 @pytest.mark.parametrize("block_size", [5, 64])
 def test_block_sizes(tmp_path, kv_type, block_size):
     compare(tmp_path, STEPS, block_size=block_size, kv_type=kv_type, window=40)
@@ -115,7 +117,7 @@ def matrix_units(monkeypatch, no_matrix_units):
 
 @pytest.mark.usefixtures("matrix_units")
 class TestMatrixUnits:
-    @pytest.mark.parametrize("kv_type", ["f16", "q8_0", "q4_0"])
+    @pytest.mark.parametrize("kv_type", [name for name in KV_TYPES if name != "f32"])
     @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (64, 96)])
     def test_cache_types(self, tmp_path, kv_type, dims):
         compare(tmp_path, STEPS, kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)

@@ -1,0 +1,60 @@
+// A block of 32 values to codes, as ggml rounds them. Needs cache.glsl and float block_value(bool is_key, uint i), the values.
+
+const uint MOST_CODE = (1u << CACHE_BITS) - 1u;
+
+struct Scaling { float scale, minimum, inverse; };
+
+float as_half(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }
+
+Scaling scaling_of(bool is_key, uint first) {
+    Scaling s;
+#if CACHE_MINIMUM
+    float low = block_value(is_key, first), high = low;
+    for (uint j = 1; j < 32u; j++) {
+        float x = block_value(is_key, first + j);
+        low = min(low, x);
+        high = max(high, x);
+    }
+    s.scale = (high - low) / float(MOST_CODE);
+    s.minimum = low;
+#else
+    float extreme = 0.0;
+    for (uint j = 0; j < 32u; j++) {
+        float x = block_value(is_key, first + j);
+        if (abs(x) > abs(extreme)) extreme = x;
+    }
+    s.scale = CACHE_BITS == 8 ? abs(extreme) / 127.0 : extreme / -float(CACHE_OFFSET);
+    s.minimum = 0.0;
+#endif
+    s.inverse = s.scale == 0.0 ? 0.0 : 1.0 / s.scale;
+    return s;
+}
+
+// What is kept of a scale and a minimum: as precise as GGUF's blocks are.
+vec2 kept(Scaling s) { return vec2(as_half(s.scale), as_half(s.minimum)); }
+
+int code_of(Scaling s, float x) {
+#if CACHE_BITS == 8
+    float scaled = x * s.inverse;
+    return int(sign(scaled) * floor(abs(scaled) + 0.5));
+#elif CACHE_MINIMUM
+    return int(min(MOST_CODE, uint((x - s.minimum) * s.inverse + 0.5)));
+#else
+    return int(min(MOST_CODE, uint(x * s.inverse + (float(CACHE_OFFSET) + 0.5))));
+#endif
+}
+
+// Word number w of the CACHE_BITS words that a block's codes take.
+uint code_word(bool is_key, uint first, Scaling s, uint w) {
+    uint word = 0u;
+#if CACHE_BITS == 8
+    for (uint n = 0; n < 4u; n++) word |= (uint(code_of(s, block_value(is_key, first + 4u * w + n))) & 255u) << (8u * n);
+#else
+    for (uint n = 0; w < 4u && n < 8u; n++)
+        word |= (uint(code_of(s, block_value(is_key, first + 8u * w + n))) & 15u) << (4u * n);
+#if CACHE_BITS == 5
+    for (uint n = 0; w == 4u && n < 32u; n++) word |= uint(code_of(s, block_value(is_key, first + n))) >> 4 << n;
+#endif
+#endif
+    return word;
+}
