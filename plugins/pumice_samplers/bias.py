@@ -24,6 +24,10 @@ class LogitBias(Sampler):
     def is_neutral(self) -> bool:
         return not self.logit_bias and not self.ignore_eos
 
+    @property
+    def lowers(self) -> bool:
+        return all(value <= 0 for value in self.logit_bias.values())
+
     def start(self, context: SamplerContext) -> None:
         bias = dict(self.logit_bias)
         for token, value in bias.items():

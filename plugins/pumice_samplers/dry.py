@@ -45,6 +45,10 @@ class Dry(Sampler):
     def is_neutral(self) -> bool:
         return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
 
+    @property
+    def lowers(self) -> bool:
+        return True
+
     def start(self, context: SamplerContext) -> None:
         self._history = History()
         self._breakers = Breakers.of(self.dry_sequence_breakers, context.tokenizer, context.n_vocab)

@@ -38,6 +38,10 @@ class Penalties(Sampler):
         penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty)
         return self.repeat_last_n == 0 or penalties == (1.0, 0.0, 0.0)
 
+    @property
+    def lowers(self) -> bool:
+        return self.repeat_penalty >= 1 and self.frequency_penalty >= 0 and self.presence_penalty >= 0
+
     def start(self, context: SamplerContext) -> None:
         self._history = History()
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Batch, KernelTime
+from pumice.backend import Ahead, Batch, KernelTime
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
@@ -49,8 +49,11 @@ class Engine:
 
     def add(self, generation: Generation) -> None:
         """Queue a generation."""
+        mask = generation.chain.mask
         if generation.n_left <= 0:
             generation.finish_reason = "length"
+        elif mask is not None and not mask.any():
+            generation.finish_reason = "stop"
         self._waiting.append(generation)
         self._retire()
 
@@ -90,6 +93,7 @@ class Engine:
         """
         self._admit()
         members = self._schedule()
+        members = [member for member in members if member[0].undecided] or members
         if not members:
             return
         try:
@@ -114,7 +118,9 @@ class Engine:
             if running.reading:
                 self._events.append(running.progress())
             if running.pending == 0:
-                self._take(running, running.generation.chain.sample(logits[row]))
+                token = running.generation.chain.sample(logits[row])
+                assert token is not None
+                self._take(running, token)
                 row += 1
 
     def _generate(self, members: Members, n_steps: int) -> None:
@@ -127,18 +133,25 @@ class Engine:
         chains = [running.generation.chain for running, _ in members]
         picks = [chain.pick for chain in chains if chain.pick]
         numbers = np.stack([chain.peek(n_steps) for chain in chains], axis=1)
-        n_best = max(chain.n_best or 0 for chain in chains)
         started = time.perf_counter()
-        ahead = self._ahead.run_ahead(self._batch(members), picks, numbers, n_best)
+        ahead = self._ahead.run_ahead(self._batch(members), picks, numbers, self.lookahead.n_best(chains))
         self.lookahead.took(len(members), n_steps, time.perf_counter() - started)
-        going = {row: running for row, (running, _) in enumerate(members)}
-        for step in range(n_steps):
-            for row, running in list(going.items()):
-                self._computed(running, 1)
-                token = running.generation.chain.sample(ahead.logits[step, row], ahead.ids[step, row])
-                self._take(running, token)
-                if running.generation.finish_reason or token != ahead.picked[step, row]:
-                    del going[row]
+        for row, (running, _) in enumerate(members):
+            n_right = 0
+            while n_right < n_steps and self._take_guess(running, ahead, n_right, row):
+                n_right += 1
+            if not running.generation.finish_reason:
+                running.generation.guessed(n_right, n_steps)
+
+    def _take_guess(self, running: Running, ahead: Ahead, step: int, row: int) -> bool:
+        """Go on with the token of a step. Whether it is the one that the next step was computed for."""
+        token = running.generation.chain.sample(ahead.logits[step, row], ahead.ids[step, row])
+        if token is None:
+            running.undecided = True
+            return False
+        self._computed(running, 1)
+        self._take(running, token)
+        return running.pending == 1 and token == ahead.picked[step, row] and not running.generation.finish_reason
 
     def _computed(self, running: Running, n_new: int) -> None:
         running.n_past += n_new
@@ -146,7 +159,9 @@ class Engine:
 
     def _take(self, running: Running, token: int) -> None:
         """Go on with a token, or end."""
+        running.undecided = False
         running.generation.accept(token)
+        running.generation.follow_mask()
         if len(running.generation.tokens) > self.limits.n_ctx and not running.generation.finish_reason:
             self._shift(running)
 

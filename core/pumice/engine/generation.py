@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ from pumice.engine.kv_cache import BlockTables
 from pumice.engine.messages import Event, Finished, FinishReason, Output, Progress, Request, Timings
 from pumice.engine.text import TextStream
 from pumice.sampler import Chain
+from pumice.sampler.mask import only_token
 
 
 @dataclass(eq=False)
@@ -28,6 +30,7 @@ class Generation:
     generated: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     timings: Timings = field(default_factory=Timings)
+    n_right: float = math.inf  # how many guesses in a row have been right lately: a mean that fades
     _new: list[tuple[int, str]] = field(default_factory=list)  # tokens and texts that no event has told yet
     _clock: float = field(default_factory=time.perf_counter)
 
@@ -66,6 +69,23 @@ class Generation:
         elif self.n_left <= 0:
             self.finish_reason = "length"
 
+    def follow_mask(self) -> None:
+        """Append the tokens that the samplers' masks leave no choice about, and end where they allow none."""
+        while not self.finish_reason and (mask := self.chain.mask) is not None:
+            if not mask.any():
+                self.finish_reason = "stop"
+            elif (token := only_token(mask)) is not None:
+                self.accept(token)
+            else:
+                return
+
+    def guessed(self, n_right: int, n_steps: int) -> None:
+        """Note how many of so many guesses were right, before the first wrong one."""
+        if n_right == n_steps:
+            self.n_right = max(self.n_right, n_steps)
+        else:
+            self.n_right = n_right if math.isinf(self.n_right) else 0.75 * self.n_right + 0.25 * n_right
+
     def output(self) -> list[Event]:
         """The tokens since the last call, if there are any."""
         if not self._new:
@@ -93,6 +113,7 @@ class Running:
     slot: int  # of recurrent state
     tables: BlockTables
     n_past: int  # leading tokens whose keys and values are in the cache
+    undecided: bool = False  # its next token needs all logits: the highest did not suffice
 
     @property
     def pending(self) -> int:

@@ -28,9 +28,10 @@ class Lookahead:
         """How many for this batch: a power of two, with blocks held for all of them. 0: its logits must be seen."""
         running = [member for member, _ in members]
         generations = [member.generation for member in running]
-        if not all(member.pending == 1 and self._guesses(member.generation.chain) for member in running):
+        if not all(member.pending == 1 and self._guesses(member) for member in running):
             return 0
-        useful = max(generation.n_left for generation in generations)
+        useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
+        useful = min(useful, max(generation.n_left for generation in generations))
         if not all(generation.generated for generation in generations):
             useful = 1  # a first token is waited for
         room = min(self._n_ctx - member.n_past for member in running)
@@ -50,8 +51,16 @@ class Lookahead:
             self._seconds[n_seqs] = seconds / n_steps
         self._prepared.add((n_seqs, n_steps))
 
-    def _guesses(self, chain: Chain) -> bool:
-        return chain.pick is not None and chain.n_best is not None and chain.n_best <= self._program.max_best
+    def n_best(self, chains: Sequence[Chain]) -> int:
+        """How many of the highest logits to ask for: a chain that lowers some may need more than it keeps."""
+        most = min(self._program.max_best, chains[0].n_vocab)
+        return most if any(chain.lowers for chain in chains) else max(chain.n_best or 0 for chain in chains)
+
+    def _guesses(self, running: Running) -> bool:
+        chain = running.generation.chain
+        if running.undecided or chain.pick is None or chain.n_best is None:
+            return False
+        return chain.n_best <= self._program.max_best
 
     def _blocks_suffice(self, running: Sequence[Running], n_steps: int) -> bool:
         """Without taking any from sequences that wait."""

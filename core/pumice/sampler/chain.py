@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,6 +16,7 @@ from pumice.errors import BackendError, PluginError, RequestError
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.contract import Sampler, SamplerContext
+from pumice.sampler.mask import Mask, allows, to_tokens
 from pumice.suggest import unknown_name
 
 
@@ -24,13 +26,18 @@ class Chain:
     def __init__(self, samplers: Sequence[Sampler], context: SamplerContext) -> None:
         """``samplers``: the last of them, and only it, selects.
 
-        ``n_best`` is then how many of the highest logits decide, None if it may be any; ``pick``, where there is one,
-        chooses the same tokens but for roundings.
+        ``n_best`` is then how many of the highest logits decide, None if it may be any; with ``lowers`` only after some
+        were lowered or masked, so that a few more may be needed. ``pick``, where there is one, chooses the same tokens
+        but for roundings and for what is lowered.
         """
         self.samplers = tuple(samplers)
         self._context = context
         self._remember = [s for s in self.samplers if type(s).accept is not Sampler.accept]
-        self._logits = np.empty(context.n_vocab, np.float32)
+        self._masking = [s for s in self.samplers if type(s).mask is not Sampler.mask]
+        self._mask: Mask | None = None
+        self._mask_known = not self._masking
+        self._n_lower = next((i for i, s in enumerate(self.samplers) if not s.lowers), len(self.samplers))
+        self.lowers = self._n_lower > 0
         self._peeking = np.random.Generator(np.random.PCG64(0))
         self.n_best = self._n_best()
         self.pick = self._pick()
@@ -72,32 +79,38 @@ class Chain:
         """The seed in use: given again with the same logits, it gives the same tokens."""
         return self._context.seed
 
+    @property
+    def n_vocab(self) -> int:
+        return self._context.n_vocab
+
     def peek(self, n: int) -> NDArray[np.float32]:
         """float32 [n]: the random numbers that come next, which are still to come."""
         self._peeking.bit_generator.state = self._context.rng.bit_generator.state
         return self._peeking.random(n).astype(np.float32)
 
-    def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates:
-        """Run the chain: the candidates left at its end, one of them selected. Valid until the next call.
+    def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates | None:
+        """Run the chain: the candidates left at its end, one of them selected.
 
         Args:
             logits: float [n_vocab]; not changed.
             ids: int32; with them ``logits`` are only those of these tokens, the ``n_best`` highest or more, in
-                descending order, equal ones by token id; NaN comes first. The result is the same.
+                descending order, equal ones by token id; NaN comes first. The result is the same, or None: where
+                tokens were lowered or masked, others may be needed.
 
         Raises:
             BackendError: logits of the wrong shape, or without a finite maximum.
         """
-        if ids is None and logits.shape != self._logits.shape:
-            raise BackendError(f"expected logits of shape {self._logits.shape}, not {logits.shape}")
+        n_vocab = self._context.n_vocab
+        if ids is None and logits.shape != (n_vocab,):
+            raise BackendError(f"expected logits of shape {(n_vocab,)}, not {logits.shape}")
         peak = float(logits.max() if ids is None else logits[0])
         if not math.isfinite(peak):
             what = "contain NaN" if math.isnan(peak) else "are all -inf" if peak < 0 else "contain infinity"
             raise BackendError(f"the model's logits {what}; try another backend, or check the model file")
-        np.copyto(self._logits[: len(logits)], logits)
-        candidates = Candidates(self._logits[: len(logits)], ids)
-        candidates.sorted = ids is not None
-        for sampler in self.samplers:
+        candidates, n_left_out = self._allowed(logits, ids)
+        for i, sampler in enumerate(self.samplers):
+            if i == self._n_lower and ids is not None and n_left_out and not self._decided(candidates, logits[-1]):
+                return None
             sampler.apply(candidates)
             if not len(candidates):
                 raise PluginError(f"the sampler {type(sampler).__name__} left no candidates; it must leave one")
@@ -105,21 +118,57 @@ class Chain:
                 break
         return candidates
 
-    def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int:
-        """The next token, for logits as ``apply`` takes them. It is not accepted yet. Raises as ``apply``."""
-        selected = self.apply(logits, ids).selected
-        if selected is None:
+    def sample(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> int | None:
+        """The next token, for logits as ``apply`` takes them, which is not accepted yet. None and errors as there."""
+        candidates = self.apply(logits, ids)
+        if candidates is None:
+            return None
+        if candidates.selected is None:
             raise PluginError(f"the sampler {type(self.samplers[-1]).__name__} selected no token")
-        return selected
+        return candidates.selected
+
+    @property
+    def mask(self) -> Mask | None:
+        """What all samplers allow as the next token; None: everything."""
+        if not self._mask_known:
+            masks = [mask for sampler in self._masking if (mask := sampler.mask()) is not None]
+            self._mask = functools.reduce(np.bitwise_and, masks) if masks else None
+            self._mask_known = True
+        return self._mask
 
     def accept(self, token: int) -> None:
         """Tell the samplers the next token of the sequence, from the prompt or sampled."""
+        self._mask_known = not self._masking
         for sampler in self._remember:
             sampler.accept(token)
 
+    def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> tuple[Candidates, int]:
+        """The candidates that the mask leaves, in arrays that may be written, and how many others there are."""
+        mask, n_vocab = self.mask, self._context.n_vocab
+        if mask is None:
+            # A first sampler that keeps few of all logits writes into none; they need no copy.
+            writes = ids is not None or self.lowers or self.n_best is None
+            candidates, n_allowed = Candidates(logits.copy() if writes else logits, ids), n_vocab
+        else:
+            allowed = to_tokens(mask, n_vocab)
+            here = allowed if ids is None else np.flatnonzero(allows(mask, ids))
+            candidates = Candidates(logits[here], allowed if ids is None else ids[here])
+            n_allowed = len(allowed)
+        candidates.sorted = ids is not None
+        return candidates, n_allowed - len(candidates)
+
+    def _decided(self, candidates: Candidates, highest_left_out: np.float32) -> bool:
+        """Whether enough of the candidates, after lowering, are above all that are not among them."""
+        assert self.n_best is not None
+        if candidates.sorted:
+            return len(candidates) >= self.n_best
+        # Of equal logits the lower token id comes first.
+        candidates.keep(np.argsort(candidates.ids))
+        return bool(np.count_nonzero(candidates.logits > highest_left_out) >= self.n_best)
+
     def _n_best(self) -> int | None:
         """How many of the highest logits decide. Where all are kept they stay in the order of their tokens."""
-        n_best = self.samplers[0].n_best
+        n_best = self.samplers[self._n_lower].n_best if self._n_lower < len(self.samplers) else None
         return n_best if n_best is not None and n_best < self._context.n_vocab else None
 
     def _pick(self) -> Pick | None:

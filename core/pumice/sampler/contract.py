@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.backend import Pick
 from pumice.errors import RequestError
@@ -64,6 +65,12 @@ class Sampler(ABC):
     """The candidate with the highest logit stays the one with the highest logit."""
 
     @property
+    def lowers(self) -> bool:
+        """Whether all it does is to lower the logits of some tokens, and to mask: the highest that stay as they were
+        are then among the highest before, and a device may give only those."""
+        return False
+
+    @property
     def is_neutral(self) -> bool:
         """Whether these parameters switch the sampler off: the chain then leaves it out."""
         return False
@@ -74,7 +81,10 @@ class Sampler(ABC):
 
     @property
     def n_best(self) -> int | None:
-        """As the first of a chain: how many of the highest logits its result depends on; None: on any of them."""
+        """How many of the highest logits its result depends on; None: on any of them.
+
+        It counts for the first sampler of a chain, those that only lower aside.
+        """
         return None
 
     def guess(self, pick: Pick) -> Pick | None:
@@ -82,10 +92,21 @@ class Sampler(ABC):
 
         It lets a device go on with the token that the chain will most likely choose. The chain has the last word.
         """
-        return None
+        return pick if self.lowers else None
 
     def start(self, context: SamplerContext) -> None:  # noqa: B027 - most samplers have no state
         """Begin a sequence. The tokens of the prompt follow, through ``accept``."""
+
+    def mask(self) -> NDArray[np.uint32] | None:
+        """Which tokens may come next: a bit a token; None: all.
+
+        uint32 ``[ceil(n_vocab / 32)]``; token t is bit t % 32 of word t // 32, bits beyond the vocabulary are 0. It is
+        asked once for each token, after ``accept`` of the one before; the array may be written again at the next call.
+        It holds before the chain: samplers see the candidates that all masks allow. A token that is the only one
+        allowed is appended without being sampled, and several such in a row are computed together, like a prompt. A
+        mask that allows none ends the sequence, as an end token does.
+        """
+        return None
 
     @abstractmethod
     def apply(self, candidates: Candidates) -> None:

@@ -48,10 +48,39 @@ def test_the_same_tokens(case: int, ties: bool) -> None:
         few.accept(token)
 
 
+@pytest.mark.parametrize("case", range(40))
+def test_after_lowering_the_same_token_or_none(case: int) -> None:
+    rng = np.random.default_rng(case)
+    choices = {
+        "repeat_penalty": [1.0, 1.3],
+        "frequency_penalty": [0.0, 2.0],
+        "dry_multiplier": [0.0, 2.0],
+        "top_k": [1, 20],
+        "temperature": [0.0, 1.5],
+    }
+    params = {name: rng.choice(values).item() for name, values in choices.items()}
+    params["logit_bias"] = {int(token): -float(rng.integers(1, 9)) for token in rng.integers(0, N_VOCAB, 100)}
+    whole, few = chain(params), chain(params)
+    decided = 0
+    for _ in range(40):
+        logits = np.round(3 * rng.standard_normal(N_VOCAB)).astype(np.float32)
+        ids = best(logits, 64)
+        token, found = whole.sample(logits), few.sample(logits[ids], ids)
+        if found is None:
+            found = few.sample(logits)
+        else:
+            decided += 1
+        assert found == token
+        for made in (whole, few):
+            made.accept(found)
+    assert decided > (30 if params["top_k"] == 1 else 0)
+
+
 def test_how_many_logits_decide() -> None:
     assert chain({"temperature": 0.0}).n_best == 1
     assert chain({"top_k": 7}).n_best == 7
-    for params in ({"top_k": 0}, {"top_k": N_VOCAB}, {"top_n_sigma": 1.0}, {"repeat_penalty": 1.1}):
+    assert (chain({"repeat_penalty": 1.1}).n_best, chain({"logit_bias": {3: -1.0}, "top_k": 7}).n_best) == (40, 7)
+    for params in ({"top_k": 0}, {"top_k": N_VOCAB}, {"top_n_sigma": 1.0}, {"repeat_penalty": 0.9}):
         assert chain(params).n_best is None, params
     assert chain({"top_p": 0.5}, order=["top_p", "top_k", "dist"]).n_best is None
 

@@ -1,0 +1,43 @@
+"""Masks: which tokens may come next, a bit a token. Token t is bit t % 32 of word t // 32."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Mask = NDArray[np.uint32]
+
+
+def n_words(n_vocab: int) -> int:
+    """Words of a mask."""
+    return -(-n_vocab // 32)
+
+
+def from_tokens(tokens: Iterable[int], n_vocab: int) -> Mask:
+    """The mask of these tokens."""
+    bits = np.zeros(32 * n_words(n_vocab), np.uint8)
+    bits[list(tokens)] = 1
+    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
+
+
+def to_tokens(mask: Mask, n_vocab: int) -> NDArray[np.int32]:
+    """int32: the tokens of a mask, in ascending order; bits beyond the vocabulary are not looked at."""
+    bits = np.unpackbits(mask.astype("<u4", copy=False).view(np.uint8), bitorder="little", count=n_vocab)
+    return np.flatnonzero(bits).astype(np.int32)
+
+
+def allows(mask: Mask, tokens: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """bool: which of ``tokens`` are in the mask."""
+    return ((mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1).astype(bool)
+
+
+def only_token(mask: Mask) -> int | None:
+    """The token of a mask that has one; None if it has more, or none."""
+    words = np.flatnonzero(mask)
+    if len(words) != 1:
+        return None
+    word = int(mask[words[0]])
+    return 32 * int(words[0]) + word.bit_length() - 1 if word & (word - 1) == 0 else None

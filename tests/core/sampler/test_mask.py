@@ -1,0 +1,23 @@
+import numpy as np
+import pytest
+
+from pumice.sampler.mask import allows, from_tokens, n_words, only_token, to_tokens
+
+
+@pytest.mark.parametrize("n_vocab", [1, 31, 32, 33, 1000])
+def test_a_mask_is_a_set_of_tokens(n_vocab: int) -> None:
+    rng = np.random.default_rng(n_vocab)
+    tokens = np.flatnonzero(rng.random(n_vocab) < 0.3)
+    mask = from_tokens(tokens.tolist(), n_vocab)
+    assert (mask.dtype, mask.shape) == (np.uint32, (n_words(n_vocab),))
+    assert [int(mask[t // 32]) >> (t % 32) & 1 for t in range(n_vocab)] == [int(t in tokens) for t in range(n_vocab)]
+    assert to_tokens(mask, n_vocab).tolist() == tokens.tolist()
+    assert np.flatnonzero(allows(mask, np.arange(n_vocab))).tolist() == tokens.tolist()
+
+
+def test_the_only_token() -> None:
+    for token in (0, 31, 32, 99):
+        assert only_token(from_tokens([token], 100)) == token
+    assert only_token(from_tokens([], 100)) is None
+    assert only_token(from_tokens([3, 4], 100)) is None
+    assert only_token(from_tokens([3, 40], 100)) is None
