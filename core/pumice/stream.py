@@ -46,12 +46,13 @@ class Pieces:
         self._tokens: list[int] = []
 
     def take(self, event: Event, wanted: bool) -> None:
-        """Raises the error of a sequence that failed. ``wanted`` False: only its end matters."""
+        """Raises the error of a sequence that failed. ``wanted`` False: it was cancelled, and only its end matters."""
         if isinstance(event, Output) and wanted:
             self._coming += [Piece(text, token) for token, text in zip(event.tokens, event.texts, strict=True)]
         elif isinstance(event, Finished):
-            self.ended, self.finish_reason, self.timings = True, event.reason, event.timings
-            self._coming.append(Piece(event.text if wanted else "", None, event.reason))
+            text, reason = (event.text, event.reason) if wanted else ("", "cancelled")
+            self.ended, self.finish_reason, self.timings = True, reason, event.timings
+            self._coming.append(Piece(text, None, reason))
         elif isinstance(event, Failed):
             self.ended = True
             raise event.error
