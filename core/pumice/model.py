@@ -21,6 +21,7 @@ from pumice.engine.prepare import check_ids
 from pumice.engine.runner import Sizes, make_limits, trace
 from pumice.errors import ModelClosedError, ModelError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
+from pumice.guard import guard, guarded
 from pumice.registry import Registry, get_registry
 from pumice.stream import AsyncStream, Completion, Stream
 from pumice.tokenizers import Tokenizer, from_metadata
@@ -281,7 +282,10 @@ def prepare(
 ) -> tuple[Architecture, Runner]:
     """Everything up to compiling. ``stack`` closes what is opened."""
     try:
-        architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
+        make = registry.architectures.find(file.architecture)
+        where = registry.architectures.describe(file.architecture)
+        architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
+        guard(architecture, where, ["build"])
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)

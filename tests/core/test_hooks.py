@@ -25,6 +25,7 @@ from pumice.plugin import hookimpl
 def greet(name):
     "Greet somebody."
     click.echo(f"hello {name}")
+    1 / len(name)
 
 @hookimpl
 def pumice_register_commands(register):
@@ -159,6 +160,7 @@ def test_commands(site, home):
         return subprocess.run([sys.executable, "-m", "pumice", *arguments], capture_output=True, text=True)
 
     assert pumice_command("greet", "you").stdout == "hello you\n"
+    assert pumice_command("greet", "").stderr == "error: command 'greet': ZeroDivisionError: division by zero\n"
     help = pumice_command("--help").stdout
     assert "\n  greet     Greet somebody.\n" in help
     assert "\n  run " in help

@@ -9,6 +9,7 @@ import click
 
 from pumice.cli.messages import report, require_streams, show_logs
 from pumice.commands import COMMANDS
+from pumice.guard import raise_named
 from pumice.lazy import resolve
 from pumice.suggest import unknown_name
 
@@ -34,6 +35,12 @@ class Commands(click.Group):
             if error.ctx is None and ctx.invoked_subcommand:  # of an option without its value
                 error.ctx = click.Context(self, parent=ctx, info_name=ctx.invoked_subcommand)
             raise
+        except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
+            raise
+        except Exception as error:
+            if ctx.invoked_subcommand in COMMANDS:
+                raise
+            raise_named(error, f"command {ctx.invoked_subcommand!r}")
 
 
 def _registered() -> tuple[Mapping[str, click.Command | str], str]:

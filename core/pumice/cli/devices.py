@@ -10,7 +10,6 @@ import click
 from pumice.cli.options import json_option
 
 if TYPE_CHECKING:
-    from pumice.backend import Backend
     from pumice.registry import Registry
 
 
@@ -35,19 +34,25 @@ def describe(name: str, registry: Registry) -> dict[str, Any]:
     """A backend as JSON can hold it: its devices, or the reason why it is not available."""
     if name not in registry.backends:
         return _unavailable(name, "not installed: no plugin that loaded registers it; see `pumice plugins`")
+    from pumice.errors import PumiceError
+
     try:
-        return _devices(name, registry.backends[name])
-    except Exception as error:  # one broken driver must not hide the others
-        return _unavailable(name, f"{type(error).__name__}: {error}")
+        return _devices(name, registry)
+    except PumiceError as error:  # one broken driver must not hide the others
+        return _unavailable(name, str(error))
 
 
-def _devices(name: str, backend: type[Backend]) -> dict[str, Any]:
-    reason = backend.unavailable()
+def _devices(name: str, registry: Registry) -> dict[str, Any]:
+    from pumice.engine.backends import unavailable
+    from pumice.guard import guarded
+
+    reason = unavailable(registry, name)
     if reason:
         return _unavailable(name, reason)
+    found = guarded(registry.backends[name].devices, f"{registry.backends.describe(name)}: devices")()
     devices = [
         {"name": device.name, "kind": device.kind, "memory_bytes": device.memory_bytes, "details": device.details}
-        for device in backend.devices()
+        for device in found
     ]
     return {"backend": name, "available": True, "reason": None, "devices": devices}
 

@@ -2,33 +2,50 @@
 
 from __future__ import annotations
 
+import logging
+
 from pumice.backend import Backend
 from pumice.config import Config
-from pumice.errors import BackendError
+from pumice.engine.guarded import make_backend
+from pumice.errors import BackendError, PluginError
+from pumice.guard import guarded
 from pumice.registry import Registry
+
+logger = logging.getLogger("pumice")
 
 
 def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]]:
     """The backends of one model, in line: what the first does not claim goes to the next.
 
-    ``auto`` takes every available backend in the configured order; a name takes that one, then the
-    available ones configured after it that are not GPUs. Raises BackendError where none can run.
+    ``auto`` takes every available backend in the configured order, and warns of those that fail; a name takes that one,
+    then the available ones configured after it that are not GPUs. Raises BackendError where none can run, and
+    PluginError where the one that is named fails.
     """
-    names = list(config.backends)
+    names = [name for name in config.backends if name in registry.backends]
+    line: list[tuple[str, Backend]] = []
     if config.backend != "auto":
-        chosen = registry.backends.find(config.backend)
-        reason = chosen.unavailable()
+        reason = unavailable(registry, config.backend)
         if reason:
             raise BackendError(f"backend {config.backend}: {reason}")
+        line.append((config.backend, _make(registry, config, config.backend)))
         behind = names[names.index(config.backend) + 1 :] if config.backend in names else names
-        fallbacks = [name for name in behind if name in registry.backends and not registry.backends[name].offload]
-        names = [config.backend, *fallbacks]
-    usable = [name for name in names if name in registry.backends and not registry.backends[name].unavailable()]
-    if not usable:
-        raise BackendError(f"no backend is available (configured: {', '.join(names) or 'none'}); see `pumice plugins`")
-    return [(name, _make(registry, config, name)) for name in usable]
+        names = [name for name in behind if not registry.backends[name].offload]
+    for name in names:
+        try:
+            if not unavailable(registry, name):
+                line.append((name, _make(registry, config, name)))
+        except PluginError as error:
+            logger.warning("%s; going on without it", error)
+    if not line:
+        raise BackendError(f"no backend is available (configured: {', '.join(names) or 'none'}); see `pumice devices`")
+    return line
+
+
+def unavailable(registry: Registry, name: str) -> str | None:
+    """Why a backend cannot run here; None if it can. Raises PluginError if it fails to say."""
+    backend = registry.backends.find(name)
+    return guarded(backend.unavailable, f"{registry.backends.describe(name)}: unavailable")()
 
 
 def _make(registry: Registry, config: Config, name: str) -> Backend:
-    cls = registry.backends[name]
-    return cls(cls.Options(**config.backend_options(name)))
+    return make_backend(registry.backends[name], config.backend_options(name), registry.backends.describe(name))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +15,8 @@ from pumice.backend import Backend, Batch, KernelTime, Limits, Program
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder, KVState, RecurrentState, format_graph, place, plan_memory
+
+logger = logging.getLogger("pumice")
 
 BLOCK_SIZE = 32  # positions in one block of the KV cache
 
@@ -62,14 +64,14 @@ def attention_windows(graph: Graph) -> list[int]:
 
 
 def _layers_that_fit(graph: Graph, backends: Sequence[tuple[str, Backend]], limits: Limits, n_gpu_layers: int) -> int:
-    """``n_gpu_layers``, or fewer where a GPU has no room for them; that is said on stderr."""
+    """``n_gpu_layers``, or fewer where a GPU has no room for them; that is logged."""
     n_layers = graph.n_layer + 1
     wanted = n_layers if n_gpu_layers < 0 else min(n_gpu_layers, n_layers)
     for name, backend in backends:
         n_fit = backend.fit(graph, limits) if backend.offload and wanted else None
         if n_fit is not None and n_fit < wanted:
             others = next((other for other, each in backends if not each.offload), "no other backend")
-            print(f"{name}: memory for {n_fit} of {wanted} layers; the others run on {others}", file=sys.stderr)
+            logger.warning("%s: memory for %d of %d layers; the others run on %s", name, n_fit, wanted, others)
             wanted = n_fit
     return n_gpu_layers if wanted == n_layers else wanted
 

@@ -16,8 +16,9 @@ import pluggy
 from pumice import builtin, hookspecs
 from pumice.config import Config, Plugins
 from pumice.errors import PluginError
+from pumice.guard import describe
 from pumice.registry.kinds import KINDS, Kind
-from pumice.registry.names import Names, Registration, describe, quiet_stdout
+from pumice.registry.names import Names, Registration, quiet_stdout
 from pumice.suggest import did_you_mean
 
 if TYPE_CHECKING:

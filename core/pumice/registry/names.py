@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from pumice.errors import PluginError
+from pumice.guard import describe
 from pumice.lazy import resolve
 from pumice.registry.kinds import Kind
 from pumice.suggest import unknown_name
@@ -121,11 +122,3 @@ class Names(Mapping[str, T]):
 def quiet_stdout() -> contextlib.redirect_stdout[Any]:
     """What a plugin prints while it is imported goes to standard error: standard output is for text and JSON."""
     return contextlib.redirect_stdout(sys.stderr)
-
-
-def describe(error: BaseException) -> str:
-    """An exception of a plugin in one line."""
-    if isinstance(error, PluginError):
-        return str(error)
-    text = f"{error.msg} ({error.filename}, line {error.lineno})" if isinstance(error, SyntaxError) else str(error)
-    return " ".join(f"{type(error).__name__}: {text}".split()).removesuffix(":")

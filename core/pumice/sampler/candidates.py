@@ -29,6 +29,7 @@ class Candidates:
         self.sorted = False
         self.selected: int | None = None
         self._ids = ids
+        self._n_all = len(logits)
 
     def __len__(self) -> int:
         return len(self.logits)
@@ -39,6 +40,14 @@ class Candidates:
         if self._ids is None:
             self._ids = np.arange(len(self.logits), dtype=np.int32)
         return self._ids
+
+    @property
+    def problem(self) -> str | None:
+        """What a sampler has done wrong, if anything."""
+        n = self._n_all if self._ids is None else len(self._ids)
+        if len(self.logits) != n:
+            return f"assigned {len(self.logits)} logits to {n} candidates; drop candidates with `keep`"
+        return None if n else "left no candidates; it must leave one"
 
     def positions(self, tokens: NDArray[np.integer[Any]]) -> Indices:
         """Where each of ``tokens`` is among the candidates; -1 for one that is not."""

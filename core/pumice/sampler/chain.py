@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from pumice.backend import Pick
 from pumice.errors import BackendError, PluginError, RequestError
+from pumice.guard import guarded, raise_named
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.contract import Sampler, SamplerContext
@@ -42,7 +43,7 @@ class Chain:
         self.n_best = self._n_best()
         self.pick = self._pick()
         for sampler in self.samplers:
-            sampler.start(context)
+            guarded(sampler.start, f"{_describe(sampler)}: start")(context)
 
     @classmethod
     def build(
@@ -111,9 +112,12 @@ class Chain:
         for i, sampler in enumerate(self.samplers):
             if i == self._n_lower and ids is not None and n_left_out and not self._decided(candidates, logits[-1]):
                 return None
-            sampler.apply(candidates)
-            if not len(candidates):
-                raise PluginError(f"the sampler {type(sampler).__name__} left no candidates; it must leave one")
+            try:
+                sampler.apply(candidates)
+            except Exception as error:
+                raise_named(error, f"{_describe(sampler)}: apply")
+            if candidates.problem:
+                raise PluginError(f"{_describe(sampler)}: apply: {candidates.problem}")
             if candidates.selected is not None:
                 break
         return candidates
@@ -124,7 +128,7 @@ class Chain:
         if candidates is None:
             return None
         if candidates.selected is None:
-            raise PluginError(f"the sampler {type(self.samplers[-1]).__name__} selected no token")
+            raise PluginError(f"{_describe(self.samplers[-1])}: apply: selected no token")
         return candidates.selected
 
     @property
@@ -140,7 +144,10 @@ class Chain:
         """Tell the samplers the next token of the sequence, from the prompt or sampled."""
         self._mask_known = not self._masking
         for sampler in self._remember:
-            sampler.accept(token)
+            try:
+                sampler.accept(token)
+            except Exception as error:
+                raise_named(error, f"{_describe(sampler)}: accept")
 
     def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> tuple[Candidates, int]:
         """The candidates that the mask leaves, in arrays that may be written, and how many others there are."""
@@ -177,6 +184,11 @@ class Chain:
         for sampler in self.samplers:
             pick = pick and sampler.guess(pick)
         return pick
+
+
+def _describe(sampler: Sampler) -> str:
+    """For messages: the class, with its module, which tells whose it is."""
+    return f"sampler {type(sampler).__module__}.{type(sampler).__qualname__}"
 
 
 def _without_idle(samplers: Sequence[Sampler]) -> list[Sampler]:

@@ -121,7 +121,7 @@ def test_devices_says_why_a_backend_is_not_available(run, site, home):
     assert devices["numpy"]["devices"][0]["memory_bytes"] > 2**20
     reasons = {name: devices[name]["reason"] for name in ("lacking", "broken", "absent")}
     assert reasons["lacking"] == "no driver; install one"
-    assert reasons["broken"] == "ZeroDivisionError: division by zero"
+    assert reasons["broken"] == ("backend 'broken' (plugin broken): unavailable: ZeroDivisionError: division by zero")
     assert reasons["absent"].startswith("not installed")
     assert "lacking: no driver; install one\n" in run("devices").stdout
 

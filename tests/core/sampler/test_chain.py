@@ -202,7 +202,7 @@ def test_logits_that_cannot_be_sampled(logits: np.ndarray, message: str) -> None
 
 
 def test_a_sampler_that_breaks_the_contract_is_named() -> None:
-    with pytest.raises(PluginError, match="Nothing left no candidates"):
+    with pytest.raises(PluginError, match="Nothing: apply: left no candidates"):
         build(["nothing", "best"]).sample(LOGITS)
-    with pytest.raises(PluginError, match="Silent selected no token"):
+    with pytest.raises(PluginError, match="Silent: apply: selected no token"):
         build(["silent"]).sample(LOGITS)

@@ -75,14 +75,14 @@ def test_layers_are_split_over_devices(tmp_path: Path, tiny_logits: Any) -> None
 
 
 def test_layers_without_room_go_to_the_next_backend(
-    tmp_path: Path, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
     monkeypatch.setattr("pumice_vulkan.backend.layers_that_fit", lambda sizes, free: 2)
     with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32) as model:
         assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-4
         assert set(model.backends) == {"vulkan", "cpu"}
-    assert "memory for 2 of 3 layers; the others run on cpu" in capsys.readouterr().err
+    assert "memory for 2 of 3 layers; the others run on cpu" in caplog.text
 
 
 def test_a_weight_too_large_for_a_buffer_goes_to_the_next_backend(monkeypatch: pytest.MonkeyPatch) -> None:

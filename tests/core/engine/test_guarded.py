@@ -1,0 +1,146 @@
+"""What plugins raise unexpectedly names the plugin, the name and the method; what they give is checked."""
+
+import logging
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.plugin import BackendError, NoOptions, Sampler, hookimpl
+from pumice_architectures.llama import Llama
+from pumice_numpy import NumpyBackend
+
+pytestmark = pytest.mark.usefixtures("home")
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf"))
+
+
+def buggy(kind: str, name: str, thing: type) -> ModuleType:
+    """A plugin called buggy."""
+
+    def hook(register):
+        register(name, thing)
+
+    hook.__name__ = f"pumice_register_{kind}"
+    module = ModuleType("buggy")
+    setattr(module, hook.__name__, hookimpl(hook))
+    return module
+
+
+def fail(*arguments: object, **options: object) -> None:
+    raise RuntimeError("two\nlines")
+
+
+def backend(**methods: object) -> type:
+    return type("Faulty", (NumpyBackend,), methods)
+
+
+def program(**methods: object) -> type:
+    """A backend whose programs have these methods."""
+
+    def compile(self, segment, plan, limits):
+        made = NumpyBackend.compile(self, segment, plan, limits)
+        made.__class__ = type("FaultyProgram", (type(made),), methods)
+        return made
+
+    return backend(compile=compile)
+
+
+def misshape(self, inputs, batch):
+    real = super(type(self), self).run(inputs, batch)
+    return {name: np.zeros((2, 3)) for name in real}
+
+
+@pytest.mark.parametrize(
+    ("faulty", "error"),
+    [
+        (backend(unavailable=classmethod(fail)), "unavailable: RuntimeError: two lines"),
+        (backend(__init__=fail), "__init__: RuntimeError: two lines"),
+        (backend(supports=fail), "supports: RuntimeError: two lines"),
+        (backend(rewrite=fail), "rewrite: RuntimeError: two lines"),
+        (backend(offload=True, fit=fail), "fit: RuntimeError: two lines"),
+        (backend(compile=fail), "compile: RuntimeError: two lines"),
+        (backend(compile=lambda *_: None), "compile: expected a Program, not None"),
+        (program(run=fail), "run: RuntimeError: two lines"),
+        (program(run=lambda *_: None), "run: gave no array for %"),
+        (program(run=lambda *_: {}), "run: gave no array for %"),
+        (program(run=misshape), "run: gave an array of shape [2, 3] for %"),
+    ],
+)
+def test_a_backend(path, faulty, error):
+    plugins = [buggy("backends", "faulty", faulty)]
+    with (
+        pytest.raises(pumice.PluginError) as caught,
+        pumice.load(path, backend="faulty", plugins=plugins) as model,
+    ):
+        model.logits([1])
+    assert str(caught.value).startswith("backend 'faulty' (plugin buggy): ")
+    assert error in str(caught.value)
+
+
+def test_errors_of_purpose_pass(path):
+    def refuse(self, *_):
+        raise BackendError("no memory")
+
+    with pytest.raises(BackendError, match=r"^no memory$"):
+        pumice.load(path, backend="faulty", plugins=[buggy("backends", "faulty", backend(compile=refuse))])
+
+
+@pytest.mark.parametrize("broken", [backend(unavailable=classmethod(fail)), backend(__init__=fail)])
+def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
+    plugins = [buggy("backends", "faulty", broken)]
+    with caplog.at_level(logging.WARNING):
+        model = pumice.load(path, plugins=plugins, config={"backends": ["faulty", "numpy"]})
+    with model:
+        assert model.backends == ["numpy"]
+    assert "backend 'faulty' (plugin buggy): " in caplog.text
+    assert "RuntimeError: two lines; going on without it" in caplog.text
+
+
+@pytest.mark.parametrize("method", ["__init__", "build"])
+def test_an_architecture(path, method):
+    plugins = [buggy("architectures", "llama", type("Faulty", (Llama,), {method: fail}))]
+    with pytest.raises(pumice.PluginError) as caught:
+        pumice.load(path, plugins=plugins)
+    assert str(caught.value) == f"architecture 'llama' (plugin buggy): {method}: RuntimeError: two lines"
+
+
+class Choosing(Sampler):
+    selects = True
+
+    def apply(self, candidates):
+        candidates.select(0)
+
+
+def shorten(self, candidates):
+    candidates.logits = candidates.logits[:5]
+
+
+@pytest.mark.parametrize(
+    ("methods", "error"),
+    [
+        ({"start": fail}, "Faulty: start: RuntimeError: two lines"),
+        ({"apply": fail}, "Faulty: apply: RuntimeError: two lines"),
+        ({"accept": fail}, "Faulty: accept: RuntimeError: two lines"),
+        ({"apply": shorten}, "Faulty: apply: assigned 5 logits to 300 candidates; drop candidates with `keep`"),
+    ],
+)
+def test_a_sampler(path, methods, error):
+    plugins = [buggy("samplers", "faulty", type("Faulty", (Choosing,), {**methods, "__module__": "buggy"}))]
+    with (
+        pumice.load(path, backend="numpy", plugins=plugins, config={"samplers": ["faulty"]}) as model,
+        pytest.raises(pumice.PluginError) as caught,
+    ):
+        model.generate([1], max_tokens=3)
+    assert str(caught.value) == f"sampler buggy.{error}"
+
+
+def test_options_that_refuse_a_value(path):
+    faulty = backend(Options=NoOptions)
+    with pytest.raises(pumice.PluginError, match=r"^backend 'faulty' \(plugin buggy\): __init__: AttributeError"):
+        pumice.load(path, backend="faulty", plugins=[buggy("backends", "faulty", faulty)])
