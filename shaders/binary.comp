@@ -1,4 +1,4 @@
-// z = x OP y, element by element; y broadcasts.
+// z = OP(x, y), element by element; y broadcasts.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -21,6 +21,5 @@ void main() {
     uint row = i / row_width, rest = i % row_width;
     uint ab = rest / width;
     uint j = row * y_row + ab / n_b * y_a + ab % n_b * y_b + rest % width * y_value;
-    float a = x[x_at + i], b = y[y_at + j];
-    z[z_at + i] = OP(a, b);
+    z[z_at + i] = OP(x[x_at + i], y[y_at + j]);
 }

@@ -16,7 +16,6 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import yaml
 
@@ -25,6 +24,7 @@ from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.kv_cache import cache_defines
 
 ROOT = Path(__file__).resolve().parents[1]
+Macros = dict[str, str | int]
 DIRECTORIES = [ROOT / "shaders", ROOT / "tests" / "plugins" / "vulkan" / "shaders"]
 
 
@@ -35,7 +35,7 @@ class Variant:
     name: str
     source: str
     target: str = "vulkan1.1"
-    defines: dict[str, str | int] = field(default_factory=dict)
+    defines: Macros = field(default_factory=dict)
 
     def command(self, compiler: str, directory: Path) -> list[str]:
         defines = [f"-D{name}={value}" for name, value in self.defines.items()]
@@ -51,30 +51,40 @@ class Variant:
 
 
 def variants(directory: Path) -> list[Variant]:
-    """The table of a directory."""
+    """The table of a directory. An entry with ``each`` is a variant for each name of that set, ``ENTRY.NAME``."""
     table = yaml.safe_load((directory / "variants.yaml").read_text())
-    return [variant for name, entry in table.items() for variant in _expand(name, entry)]
+    sets = _sets(directory)
+    found = []
+    for entry, fields in table.items():
+        if "each" in fields:
+            names = sets[fields.pop("each")]
+            defines = fields.pop("defines", {})
+            found += [Variant(f"{entry}.{name}", defines={**defines, **names[name]}, **fields) for name in names]
+        else:
+            found.append(Variant(entry, **fields))
+    return found
 
 
-def _expand(name: str, entry: dict[str, Any]) -> list[Variant]:
-    """An entry with a set of ``formats`` or ``caches`` is a variant for each type of the set, ``NAME.TYPE``."""
-    types = _macros(entry.pop("formats", None), entry.pop("caches", None))
-    if types is None:
-        return [Variant(name, **entry)]
-    defines = entry.pop("defines", {})
-    return [Variant(f"{name}.{each}", defines={**defines, **macros}, **entry) for each, macros in types.items()]
+def _sets(directory: Path) -> dict[str, dict[str, Macros]]:
+    """What ``each`` may name, and the macros of each name of a set."""
+    formats = {each.name: each.defines() for each in FORMATS.values()}
+    caches = {name: cache_defines(name) for name in KV_TYPES}
+    return {
+        "format": formats,
+        "quantized format": {each.name: each.defines() for each in FORMATS.values() if not each.dense},
+        "half format": {name: macros for name, macros in formats.items() if name != "f32"},
+        "cache": caches,
+        "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
+        "unary function": _functions(directory, "unary"),
+        "binary function": _functions(directory, "binary"),
+    }
 
 
-def _macros(formats: str | None, caches: str | None) -> dict[str, dict[str, str | int]] | None:
-    """Of each type of a set the macros; None without a set."""
-    if formats is not None:
-        types = {each.name: each.defines() for each in FORMATS.values() if formats != "quantized" or not each.dense}
-        chosen = formats
-    elif caches is not None:
-        types, chosen = {name: cache_defines(name) for name in KV_TYPES}, caches
-    else:
-        return None
-    return {name: macros for name, macros in types.items() if chosen != "halves" or name != "f32"}
+def _functions(directory: Path, prefix: str) -> dict[str, Macros]:
+    """The functions ``PREFIX_NAME`` of functions.glsl, each as the macro OP."""
+    path = directory / "functions.glsl"
+    source = path.read_text() if path.exists() else ""
+    return {name: {"OP": f"{prefix}_{name}"} for name in re.findall(rf"^float {prefix}_(\w+)\(", source, re.MULTILINE)}
 
 
 def manifest(directory: Path) -> dict[str, dict[str, str]]:

@@ -28,32 +28,45 @@ def number(value):
     return splat_f32(np.float32(value))
 
 
-# --- of one value, and two constants that some have
+UNARY: dict[str, Any] = {}
+BINARY: dict[str, Any] = {}
 
 
-@inline
+def of_one(function: Any) -> Any:
+    """An operation on one value and two constants, which some have, under the function's name."""
+    UNARY[function.__name__] = inline(function)
+    return UNARY[function.__name__]
+
+
+def of_two(function: Any) -> Any:
+    """An operation on two values."""
+    BINARY[function.__name__] = inline(function)
+    return BINARY[function.__name__]
+
+
+@of_one
 def sigmoid(x, p, q):
     return number(1) / (number(1) + exp(number(0) - x))
 
 
-@inline
+@of_one
 def silu(x, p, q):
     return x / (number(1) + exp(number(0) - x))
 
 
-@inline
+@of_one
 def gelu(x, p, q):
     """``(1 + tanh(u)) / 2`` is the sigmoid of ``2 u``; u = sqrt(2/pi) (x + 0.044715 x^3)."""
     cubic = fma(number(0.044715) * x * x, x, x)
     return x / (number(1) + exp(number(-1.5957691216057308) * cubic))
 
 
-@inline
+@of_one
 def relu(x, p, q):
     return maximum(x, number(0))
 
 
-@inline
+@of_one
 def tanh(x, p, q):
     """Near zero, where the formula with e^x would lose digits, the Pade approximant of degrees 5 and 4."""
     z = x * x
@@ -62,7 +75,7 @@ def tanh(x, p, q):
     return where_negative(absolute(x) - number(0.5), near, far)
 
 
-@inline
+@of_one
 def softplus(x, p, q):
     """``max(x, 0) + ln(1 + e)`` for e = exp(-|x|); ln(1 + e) = 2 artanh(s), s = e / (2 + e) at most 1/3."""
     e = exp(number(0) - absolute(x))
@@ -74,60 +87,44 @@ def softplus(x, p, q):
     return fma(series, s, maximum(x, number(0)))
 
 
-@inline
+@of_one
 def scale(x, p, q):
     return x * splat_f32(p) + splat_f32(q)
 
 
-@inline
+@of_one
 def clamp(x, p, q):
     return minimum(maximum(x, splat_f32(p)), splat_f32(q))
 
 
-# --- of two
-
-
-@inline
+@of_two
 def add(x, y):
     return x + y
 
 
-@inline
+@of_two
 def mul(x, y):
     return x * y
 
 
-@inline
+@of_two
 def div(x, y):
     return x / y
 
 
-@inline
+@of_two
 def silu_mul(x, y):
     return silu(x, 0, 0) * y
 
 
-@inline
+@of_two
 def gelu_mul(x, y):
     return gelu(x, 0, 0) * y
 
 
-_UNARY = {
-    "sigmoid": sigmoid,
-    "silu": silu,
-    "gelu": gelu,
-    "relu": relu,
-    "tanh": tanh,
-    "softplus": softplus,
-    "scale": scale,
-    "clamp": clamp,
-}
-BINARY = {"add": add, "mul": mul, "div": div, "silu_mul": silu_mul, "gelu_mul": gelu_mul}
-
-
 def unary(name: str) -> Any:
     """A kernel for ``y = f(x, p, q)`` over rows of ``width`` values; ``count`` is the address of the number of rows."""
-    function = _UNARY[name]
+    function = UNARY[name]
 
     def kernel(thread, n_threads, count, x, y, width, p, q):
         total = get_i64(count) * width
