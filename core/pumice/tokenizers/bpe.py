@@ -98,7 +98,8 @@ class BPETokenizer(Tokenizer):
     def _encode_words(self, text: str) -> list[int]:
         bpe = self._bpe
         try:
-            ids: list[int] = bpe.encode(text, add_special_tokens=False).ids
+            # The fast one does not count where in the text each token is.
+            ids: list[int] = bpe.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except BaseException as error:
             if type(error).__name__ != "PanicException":  # of Rust, which no module exports
                 raise

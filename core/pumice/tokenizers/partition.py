@@ -2,12 +2,16 @@
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from pumice.tokenizers.vocabulary import Vocabulary
 
 # What the C locale's isspace() accepts.
 _SPACE = " \t\n\v\f\r"
+
+# Characters of a special token that are searched for first.
+_HEAD = 4
 
 
 @dataclass(frozen=True)
@@ -32,13 +36,21 @@ class Partition:
         lstrip, rstrip = _stripping(metadata, vocabulary)
         return cls(spellings, vocabulary.user_defined - vocabulary.hidden, lstrip, rstrip)
 
+    @cached_property
+    def _heads(self) -> Set[str]:
+        """What the special tokens begin with: few are all that most texts need to be searched for."""
+        return {spelling[:_HEAD] for spelling, _ in self.spellings}
+
     def split(self, text: str, parse_special: bool) -> list[str | int]:
         """``text`` as a list of texts (never empty ones) and special tokens.
 
         With ``parse_special`` False, control and unknown tokens are taken as the text they look like.
         """
         parts: list[str | int] = [text] if text else []
-        for spelling, token in self.spellings:
+        present = {head for head in self._heads if head in text}
+        for spelling, token in self.spellings if present else ():
+            if spelling[:_HEAD] not in present:
+                continue
             if (parse_special or token in self.ordinary) and spelling in text:
                 parts = [
                     piece
