@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         PluginError,
         PromptTooLongError,
         PumiceError,
+        QueueFullError,
         RequestError,
         TokenizerError,
     )
@@ -41,6 +42,7 @@ __all__ = [
     "PluginError",
     "PromptTooLongError",
     "PumiceError",
+    "QueueFullError",
     "RequestError",
     "Stream",
     "TokenizerError",

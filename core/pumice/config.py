@@ -69,6 +69,8 @@ class Config(BaseModel):
     n_ctx: int = Field(ge=0)
     n_batch: int = Field(ge=1)
     n_parallel: int = Field(ge=1)
+    max_queue: int = Field(ge=-1)
+    max_delay: float = Field(ge=0)
     n_gpu_layers: int = Field(ge=-1)
     kv_type: KVType
     samplers: list[str]

@@ -56,6 +56,18 @@ class PromptTooLongError(RequestError):
         return f"the prompt has {self.n_prompt_tokens} tokens, n_ctx is {self.n_ctx}: shorten it or raise n_ctx"
 
 
+class QueueFullError(RequestError):
+    """Too many requests wait already; later there may be room. ``n_queued`` wait, at most ``max_queue`` may."""
+
+    def __init__(self, n_queued: int, max_queue: int) -> None:
+        super().__init__(n_queued, max_queue)
+        self.n_queued = n_queued
+        self.max_queue = max_queue
+
+    def describe(self) -> str:
+        return f"{self.n_queued} requests wait already, max_queue is {self.max_queue}: try again later"
+
+
 class ModelClosedError(RequestError):
     """A model that was closed, or that belongs to the process this one was forked from."""
 

@@ -19,6 +19,7 @@ from pumice.engine.backends import backend_line
 from pumice.engine.messages import Event
 from pumice.engine.prepare import check_ids
 from pumice.engine.runner import Sizes, make_limits, trace
+from pumice.engine.schedule import FairPolicy, Policy
 from pumice.errors import ModelClosedError, ModelError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.guard import guard, guarded
@@ -36,8 +37,8 @@ Prompt = str | Sequence[int]
 class Model:
     """A loaded model. Use as a context manager, or ``close`` it. Several threads and coroutines may generate at once.
 
-    ``client`` speaks to the thread ``engine``, which computes with ``runner``. ``lookahead`` False: a step at a time,
-    even where a program could take several.
+    ``client`` speaks to the thread ``engine``, which computes with ``runner``. ``policy`` decides who computes; None: a
+    ``FairPolicy``. ``lookahead`` False: a step at a time, even where a program could take several.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Model:
         config: Config,
         progress: Callable[[int, int], None] | None = None,
         plugins: Sequence[object] = (),
+        policy: Policy | None = None,
         lookahead: bool = True,
     ) -> None:
         started = time.perf_counter()
@@ -55,7 +57,7 @@ class Model:
             self._file = stack.enter_context(GGUFFile.open(path))
             self.architecture, self.runner = prepare(stack, self._file, config, registry, progress)
             self.runner.compile()
-            engine = Engine(self.runner, lookahead)
+            engine = Engine(self.runner, policy or self._policy(registry), lookahead)
             self._limits = engine.limits
             self._load_tokenizer = TokenizerOf(self._file, registry)
             samplers = registry.samplers, config.samplers, config.sampling
@@ -63,9 +65,15 @@ class Model:
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
             self.client = EngineClient(lambda command: thread.send(command))
             emit = partial(_emit, weakref.WeakMethod(self.client.receive))
-            self.engine = thread = EngineThread(engine, prepared, emit, release=stack.pop_all().close)
+            max_queue = config.max_queue if config.max_queue >= 0 else None
+            release = stack.pop_all().close
+            self.engine = thread = EngineThread(engine, prepared, emit, release, max_queue)
             self._finalizer = weakref.finalize(self.client, thread.close)
         self.load_seconds = time.perf_counter() - started
+
+    def _policy(self, registry: Registry) -> Policy:
+        on_gpu = registry.backends.find(self.backends[0]).offload
+        return FairPolicy(self.config.max_delay or (0.05 if on_gpu else 0.2))
 
     # --- what the model is
 
@@ -166,6 +174,8 @@ class Model:
         max_tokens: int | None = 128,
         stop: str | Sequence[str] = (),
         context_shift: bool = False,
+        priority: int = 0,
+        timeout: float | None = None,
         **sampling: Any,
     ) -> Request:
         """What ``generate`` and ``stream`` send to the engine.
@@ -174,6 +184,8 @@ class Model:
             max_tokens: most tokens to generate; None: until the model ends, or the context is full.
             stop: strings that end the generation; they are left out.
             context_shift: when the context is full, forget its older half and go on.
+            priority: requests with a higher one come first.
+            timeout: seconds after which it ends, waiting or generating; None: any number.
             sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
                 ignore_eos, ...
         """
@@ -185,6 +197,8 @@ class Model:
             sampling=sampling,
             stop=[stop] if isinstance(stop, str) else stop,
             context_shift=context_shift,
+            priority=priority,
+            timeout=timeout,
         )
 
     def snapshot(self) -> Snapshot:

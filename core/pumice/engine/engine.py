@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Container, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
@@ -17,19 +16,18 @@ from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.runner import Runner
+from pumice.engine.schedule import FairPolicy, Members, Policy
 from pumice.errors import RequestError
-
-Members = list[tuple[Running, int]]
-"""Of a batch: who, and how many of its tokens."""
 
 
 class Engine:
     """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait.
 
-    One thread owns it. ``lookahead`` False: a step at a time, even where a program could take several by itself.
+    One thread owns it. ``policy`` decides who computes. ``lookahead`` False: a step at a time, even where a program
+    could take several by itself.
     """
 
-    def __init__(self, runner: Runner, lookahead: bool = True) -> None:
+    def __init__(self, runner: Runner, policy: Policy | None = None, lookahead: bool = True) -> None:
         self.limits = runner.limits
         self._runner = runner
         # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
@@ -37,10 +35,16 @@ class Engine:
         self._ahead = runner.ahead if lookahead else None
         self.lookahead = Lookahead(self._ahead, self._cache, self.limits.n_ctx) if self._ahead else None
         self._slots = list(range(runner.limits.n_seqs))[::-1]
-        self._waiting: deque[Generation] = deque()
+        self.policy = policy or FairPolicy()
+        self._waiting: list[Generation] = []
         self._running: list[Running] = []
         self._events: list[Event] = []
         self._n_steps = 0
+
+    @property
+    def n_queued(self) -> int:
+        """Sequences that wait, those aside for which there is a slot. Any thread may ask."""
+        return len(self._waiting) - len(self._slots)
 
     @property
     def busy(self) -> bool:
@@ -91,13 +95,16 @@ class Engine:
 
         Where that fails, the sequences of the batch fail, and the others go on.
         """
+        self._end_late()
         self._admit()
         members = self._schedule()
         members = [member for member in members if member[0].undecided] or members
         if not members:
             return
+        started = time.perf_counter()
         try:
             self._compute(members)
+            self.policy.took(members, time.perf_counter() - started)
             for running, _ in members:
                 self._events += running.generation.output()
         except Exception as error:
@@ -155,6 +162,9 @@ class Engine:
 
     def _computed(self, running: Running, n_new: int) -> None:
         running.n_past += n_new
+        running.last_step = self._n_steps
+        if running.began is None and running.pending == 0:
+            running.began = time.perf_counter()
         self._cache.publish(running.tables, running.generation.tokens, running.n_past)
 
     def _take(self, running: Running, token: int) -> None:
@@ -236,25 +246,41 @@ class Engine:
     # --- who computes what
 
     def _admit(self) -> None:
-        while self._waiting and self._slots:
-            generation = self._waiting.popleft()
-            tables, n_past = self._cache.begin(generation.tokens)
-            generation.admitted(n_past)
-            self._running.append(Running(generation, self._slots.pop(), tables, n_past))
+        """Let in who may run; where there is no place, somebody may have to give way."""
+        while self._waiting:
+            generation = self.policy.first(self._waiting)
+            if self._enter(generation):
+                continue
+            loser = self.policy.gives_way(self._running, generation)
+            if loser is None:
+                return
+            self._put_back(loser)
+            loser.generation.queued = time.perf_counter()
+
+    def _enter(self, generation: Generation) -> bool:
+        """A place in the cache, if there is a slot, and blocks for all that is to be read; alone, anyone fits."""
+        if not self._slots:
+            return False
+        tables, n_past = self._cache.begin(generation.tokens)
+        wanted = [(running.tables, len(running.generation.tokens)) for running in self._running]
+        if self._running and not self._cache.fits([*wanted, (tables, len(generation.tokens))]):
+            self._cache.release(tables)
+            return False
+        self._waiting.remove(generation)
+        generation.admitted(n_past)
+        self._running.append(Running(generation, self._slots.pop(), tables, n_past))
+        return True
 
     def _schedule(self) -> Members:
-        """Who is in the next batch with how many tokens: those that generate first, then prompts."""
+        """Who is in the next batch with how many tokens; blocks are held for them."""
         members: Members = []
-        room = self.limits.n_batch
-        for running in sorted(self._running, key=lambda r: r.pending > 1):
-            n_new = min(running.pending, room)
-            if n_new and running in self._running and self._hold_blocks(running, n_new, members):
+        for running, n_new in self.policy.share(self._running, self.limits.n_batch):
+            if running in self._running and self._hold_blocks(running, n_new, members):
                 members.append((running, n_new))
-                room -= n_new
         return members
 
     def _hold_blocks(self, running: Running, n_new: int, members: Members) -> bool:
-        """Blocks for a sequence's next tokens; where they run out, the youngest outside this batch is put back to wait.
+        """Blocks for a sequence's next tokens; where they run out, one outside this batch is put back to wait.
 
         A lone sequence always fits, so the first of a batch never fails and all come to their end.
         """
@@ -263,14 +289,21 @@ class Engine:
             others = [other for other in self._running if other not in busy]
             if not others:
                 return False
-            self._put_back(others[-1])
+            self._put_back(self.policy.yields_blocks(others))
         return True
 
     def _put_back(self, running: Running) -> None:
         """Let a sequence wait again; what the cache forgets of it is read again later."""
         self._release(running)
         self._running.remove(running)
-        self._waiting.appendleft(running.generation)
+        self._waiting.append(running.generation)
+
+    def _end_late(self) -> None:
+        now = time.perf_counter()
+        for generation in self._generations():
+            if generation.deadline is not None and now >= generation.deadline:
+                generation.finish_reason = "timeout"
+        self._retire()
 
     def _shift(self, running: Running) -> None:
         """Make a sequence that fills the context shorter, to be read again, or finish it."""

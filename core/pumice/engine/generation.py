@@ -30,6 +30,8 @@ class Generation:
     generated: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     timings: Timings = field(default_factory=Timings)
+    queued: float = field(default_factory=time.perf_counter)  # since when it waits
+    deadline: float | None = None  # on the clock of time.perf_counter
     n_right: float = math.inf  # how many guesses in a row have been right lately: a mean that fades
     _new: list[tuple[int, str]] = field(default_factory=list)  # tokens and texts that no event has told yet
     _clock: float = field(default_factory=time.perf_counter)
@@ -37,6 +39,8 @@ class Generation:
     def __post_init__(self) -> None:
         self.tokens = list(self.request.prompt)
         self.timings.prompt_tokens = len(self.tokens)
+        timeout = self.request.timeout
+        self.deadline = time.perf_counter() + timeout if timeout is not None else None
 
     @property
     def n_left(self) -> int:
@@ -113,7 +117,14 @@ class Running:
     slot: int  # of recurrent state
     tables: BlockTables
     n_past: int  # leading tokens whose keys and values are in the cache
+    admitted: float = field(default_factory=time.perf_counter)
+    began: float | None = None  # when the next token could first be sampled here
+    last_step: int = 0  # number of the last step that it had a part in
     undecided: bool = False  # its next token needs all logits: the highest did not suffice
+
+    @property
+    def priority(self) -> int:
+        return self.generation.request.priority
 
     @property
     def pending(self) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class KVCache:
 
     def __init__(self, limits: Limits, share_prefixes: bool = True) -> None:
         self._block_size = limits.block_size
+        self._n_batch = limits.n_batch
         self._n_max = -(-limits.n_ctx // limits.block_size)
         self._pools: Mapping[int, BlockPool] = {w: BlockPool(n) for w, n in limits.n_blocks.items()}
         self._share_prefixes = share_prefixes and bool(self._pools)
@@ -65,6 +66,23 @@ class KVCache:
     def missing(self, tables: BlockTables, n_past: int, n_new: int) -> int:
         """How many blocks ``extend`` would take, for each window."""
         return max(0, -(-(n_past + n_new) // self._block_size) - tables.n_blocks)
+
+    def fits(self, sequences: Iterable[tuple[BlockTables, int]]) -> bool:
+        """Whether there are blocks for all of these to hold as many positions as is said with each."""
+        wanted = [(tables, -(-n // self._block_size)) for tables, n in sequences]
+        return all(
+            sum(self._will_take(tables, window, n_blocks) for tables, n_blocks in wanted) <= pool.available
+            for window, pool in self._pools.items()
+        )
+
+    def _will_take(self, tables: BlockTables, window: int, n_blocks: int) -> int:
+        """Blocks that a sequence takes until ``n_blocks`` are filled; what slides out of a window comes back."""
+        missing = max(0, n_blocks - tables.n_blocks)
+        if not window:
+            return missing
+        reach = -(-(window + self._n_batch) // self._block_size) + 1
+        held = int(np.count_nonzero(tables.tables[window][: tables.n_blocks] >= 0))
+        return min(missing, max(0, reach - held))
 
     @property
     def available(self) -> int:

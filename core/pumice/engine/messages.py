@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
-#: is left in the context; cancelled: by the caller, or the model was closed.
-FinishReason = Literal["stop", "length", "context_full", "cancelled"]
+#: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
+FinishReason = Literal["stop", "length", "context_full", "timeout", "cancelled"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,8 @@ class Request:
         end_tokens: tokens that end it and are left out; None: those of the model.
         context_shift: a full context drops the older half of what follows the first token, and goes on; otherwise
             the sequence finishes with ``context_full``.
+        priority: those with a higher one come first.
+        timeout: seconds after which the sequence ends, waiting or generating; None: any number.
     """
 
     prompt: Sequence[int]
@@ -34,6 +36,8 @@ class Request:
     stop: Sequence[str] = ()
     end_tokens: frozenset[int] | None = None
     context_shift: bool = False
+    priority: int = 0
+    timeout: float | None = None
 
 
 @dataclass

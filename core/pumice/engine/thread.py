@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
 from pumice.engine.messages import Add, Answer, Ask, Cancel, Close, Command, Event, Failed, Request
-from pumice.errors import ModelClosedError
+from pumice.errors import ModelClosedError, QueueFullError
 
 T = TypeVar("T")
 
@@ -37,6 +37,7 @@ class EngineThread:
             its errors nor its time are the engine's.
         emit: gets the events of each step, in the engine's thread.
         release: called last, in the engine's thread: gives back what the engine ran on.
+        max_queue: most requests that may wait; None: any number.
     """
 
     def __init__(
@@ -45,11 +46,13 @@ class EngineThread:
         prepare: Callable[[int, Request], Generation],
         emit: Callable[[list[Event]], None],
         release: Callable[[], None] = lambda: None,
+        max_queue: int | None = None,
     ) -> None:
         self._engine = engine
         self._prepare = prepare
         self.emit = emit
         self._release = release
+        self._max_queue = max_queue
         self._inbox: queue.SimpleQueue[Command | Generation | Task] = queue.SimpleQueue()
         self._tasks: deque[Task] = deque()
         self._sending = threading.RLock()  # a garbage collector's `cancel` may come while its thread sends
@@ -59,8 +62,18 @@ class EngineThread:
         self._thread.start()
 
     def send(self, command: Command) -> None:
-        """Give the engine a command. Raises RequestError where it is refused, ModelClosedError where all are."""
-        self._put(self._prepare(command.id, command.request) if isinstance(command, Add) else command)
+        """Give the engine a command.
+
+        Raises RequestError where it is refused, QueueFullError where it may be tried again, ModelClosedError where all
+        are refused.
+        """
+        if not isinstance(command, Add):
+            self._put(command)
+            return
+        n_queued = self._engine.n_queued + self._inbox.qsize()
+        if self._max_queue is not None and n_queued >= self._max_queue:
+            raise QueueFullError(n_queued, self._max_queue)
+        self._put(self._prepare(command.id, command.request))
 
     def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
         """The result of a generator, which has the engine for itself at each of its turns."""

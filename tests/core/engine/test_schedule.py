@@ -1,0 +1,153 @@
+"""Who computes when: nobody starves, prompts delay nobody for long, and what does not fit waits."""
+
+import threading
+import time
+
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.config import load_config
+from pumice.engine import Request, Runner
+from pumice.engine.schedule import FairPolicy
+from pumice.model import Model
+from pumice.stream import Stream
+
+EXACT = {"backend": "numpy", "kv_type": "f32"}
+GREEDY = {"temperature": 0.0, "max_tokens": 20}
+ENDLESS = {"temperature": 0.0, "max_tokens": None, "ignore_eos": True, "context_shift": True}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("schedule") / "tiny.gguf")
+
+
+def load(path, policy=None, **settings):
+    return Model(path, load_config({**EXACT, **settings}), policy=policy)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """The number of tokens of each sequence of each step."""
+    seen, run = [], Runner.run
+
+    def record(runner, batch):
+        seen.append((batch.seq_starts[1:] - batch.seq_starts[:-1]).tolist())
+        return run(runner, batch)
+
+    monkeypatch.setattr(Runner, "run", record)
+    return seen
+
+
+@pytest.mark.parametrize(("n_ctx", "n_parallel"), [(128, 4), (256, 1)], ids=["no blocks", "no slot"])
+def test_a_sequence_without_end_gives_way(path, n_ctx, n_parallel):
+    with load(path, FairPolicy(quantum=0.05), n_ctx=n_ctx, n_parallel=n_parallel) as model:
+        prompt = [5 + i % 200 for i in range(100)]
+        expected = model.generate(prompt, **GREEDY).tokens
+        endless = model.stream("a", **ENDLESS)
+        for _ in range(n_ctx - 10):
+            next(endless)
+        assert model.generate(prompt, **GREEDY).tokens == expected
+        before = len(list(zip(range(50), endless, strict=False)))
+        assert before == 50, "it goes on"
+
+
+def test_what_gives_way_loses_nothing(path):
+    with load(path, n_parallel=1) as model:
+        expected = [model.generate(prompt, max_tokens=150, temperature=0.0).tokens for prompt in ("a", "bc", "def")]
+    with load(path, FairPolicy(quantum=0.02), n_parallel=1) as model:
+        streams = [model.stream(prompt, max_tokens=150, temperature=0.0) for prompt in ("a", "bc", "def")]
+        assert [stream.completion().tokens for stream in streams] == expected
+
+
+def test_a_prompt_is_read_in_parts_while_others_generate(path, batches):
+    policy = FairPolicy(max_delay=0.04)
+    with load(path, policy, n_ctx=256) as model:
+        policy._seconds_per_token.append(0.004)
+        policy.took = lambda members, seconds: None
+        stream = model.stream("a", **ENDLESS)
+        next(stream)
+        alone = len(batches)
+        model.generate([5] * 100, max_tokens=1)
+    reading = [max(batch) for batch in batches[alone:] if max(batch) > 1]
+    assert reading[:-1] == [10] * 9
+    assert all(1 in batch for batch in batches[alone:])
+
+
+def test_alone_a_prompt_is_read_at_once(path, batches):
+    with load(path) as model:
+        model.generate([5] * 100, max_tokens=1)
+    assert batches == [[100]]
+
+
+def test_the_time_of_steps_decides_how_much_is_read():
+    policy = FairPolicy(max_delay=0.1)
+    generating, reading = Sequence(pending=1), Sequence(pending=1000)
+    assert policy.share([reading], 512) == [(reading, 512)]
+    assert policy.share([reading, generating], 512) == [(generating, 1), (reading, 32)], "a guess"
+    policy.took([(reading, 500)], 1.0)
+    assert policy.share([reading, generating], 512) == [(generating, 1), (reading, 50)]
+    policy.took([(generating, 1), (reading, 40)], 4.0)
+    assert policy.share([reading, generating], 512)[1] == (reading, 50), "the first of a size may be slow"
+    for _ in range(3):
+        policy.took([(generating, 1), (reading, 40)], 4.0)
+    assert policy.share([reading, generating], 512)[1] == (reading, 1)
+    second = Sequence(pending=1000)
+    assert policy.share([reading, second, generating], 512)[1:] == [(reading, 1)]
+
+
+class Sequence:
+    """What a policy looks at."""
+
+    def __init__(self, pending):
+        self.pending = pending
+        self.priority = self.last_step = 0
+        self.admitted = time.perf_counter()
+
+
+def test_higher_priorities_come_first(path):
+    order, done = [], threading.Semaphore(0)
+    with load(path, n_parallel=1) as model:
+        first = model.stream("a", **ENDLESS)
+        next(first)
+
+        def finish(name):
+            def listen(event):
+                if type(event).__name__ == "Finished":
+                    order.append(name)
+                    done.release()
+
+            return listen
+
+        for name, priority in (("low", -1), ("high", 2), ("higher", 3)):
+            model.client.add(Request([5, 6], 40, {"temperature": 0.0}, priority=priority), finish(name))
+        for _ in range(2):
+            assert done.acquire(timeout=10)
+        first.close()
+        assert done.acquire(timeout=10)
+    assert order == ["higher", "high", "low"]
+
+
+def test_time_runs_out_for_who_waits_and_who_generates(path):
+    with load(path, n_parallel=1) as model:
+        running = model.stream("a", timeout=0.3, **ENDLESS)
+        waiting = model.stream("b", timeout=0.1, **ENDLESS)
+        assert (waiting.completion().finish_reason, waiting.completion().tokens) == ("timeout", [])
+        assert running.completion().finish_reason == "timeout"
+        assert running.completion().tokens
+
+
+def test_a_full_queue_refuses(path):
+    with load(path, n_parallel=2, max_queue=3) as model:
+        streams = [model.stream("a", **ENDLESS) for _ in range(5)]
+        next(streams[0])
+        with pytest.raises(pumice.QueueFullError, match="max_queue is 3") as caught:
+            model.stream("b")
+        assert (caught.value.n_queued, caught.value.max_queue) == (3, 3)
+        streams.pop().close()
+        time.sleep(0.1)
+        streams.append(model.stream("b", **ENDLESS))
+        for stream in streams:
+            stream.close()
+        assert isinstance(streams[0], Stream)
