@@ -4,14 +4,18 @@ VENV := .venv/bin
 PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile  # of pytest: a file's tests share what they compile
 STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
+FIXTURES_STAMP := .venv/.fixtures
 
-.PHONY: demo test test-kompute lint types format wheel clean
+.PHONY: demo help test test-kompute lint types format check wheel fixtures shaders clean
 
 demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
 
-test: $(STAMP)  ## Run every test
-	$(VENV)/python -m pytest -q $(PROCESSES)
+help:  ## Say what each target does
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+test: $(STAMP)  ## Run every test; TESTS="tests/core -k graph" for some
+	$(VENV)/python -m pytest -q $(PROCESSES) $(TESTS)
 
 test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
 	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k "not native" tests/plugins/vulkan
@@ -28,8 +32,17 @@ format: $(STAMP)  ## Fix what lint can fix
 	$(VENV)/ruff check --fix .
 	$(VENV)/ruff format .
 
-wheel: $(STAMP)  ## Build dist/pumice-*.whl
-	$(VENV)/python -m hatchling build -t wheel
+check:  ## Run all that must pass before a change is merged: style, types, tests of both drivers
+	.ci/run
+
+wheel: $(STAMP)  ## Build the wheel and the source distribution into dist; .ci/wheel also tries the wheel
+	$(VENV)/python -m hatchling build
+
+fixtures: $(FIXTURES_STAMP)  ## Make what tests compare with again: NAME=tiny_logits, see tests/make_fixtures/README.md
+	$(VENV)/python tests/make_fixtures/$(or $(NAME),$(error give NAME=..., see tests/make_fixtures/README.md)).py $(ARGS)
+
+shaders: $(STAMP)  ## Compile shaders to SPIR-V again
+	$(VENV)/python tools/compile_shaders.py
 
 clean:  ## Remove what the targets above made
 	rm -rf .venv .venv-kompute dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
@@ -40,4 +53,8 @@ $(STAMP): pyproject.toml .ci/setup
 
 $(KOMPUTE_STAMP): pyproject.toml .ci/setup-kompute tools/build_kompute.sh
 	@./.ci/setup-kompute
+	@touch $@
+
+$(FIXTURES_STAMP): $(STAMP) tests/make_fixtures/requirements.txt
+	@$(VENV)/python -m pip install --quiet --disable-pip-version-check --requirement tests/make_fixtures/requirements.txt
 	@touch $@

@@ -66,3 +66,15 @@ def test_the_demo_model_is_as_good_as_it_says():
 def test_links_lead_somewhere(path):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text())
     assert [link for link in links if "://" not in link and not (path.parent / link).exists()] == []
+
+
+def test_every_script_that_makes_fixtures_is_in_their_table():
+    directory = ROOT / "tests" / "make_fixtures"
+    described = (directory / "README.md").read_text()
+    assert [path.stem for path in directory.glob("*.py") if f"`{path.stem}`" not in described] == []
+
+
+def test_every_target_of_make_explains_itself():
+    makefile = (ROOT / "Makefile").read_text()
+    named = re.search(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)[1].split()
+    assert sorted(named) == sorted(re.findall(r"^([a-z-]+):.*  ## \w", makefile, re.MULTILINE))

@@ -10,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 SHADERS = "pumice_vulkan/spv/"
+DOCS = "pumice/docs/"
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +24,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
 
 def test_the_defaults_are_in_the_wheel(wheel):
     assert wheel.read("pumice/registry.yaml") == (ROOT / "registry.yaml").read_bytes()
+
+
+def test_the_handbook_is_in_the_wheel(wheel):
+    pages = {path.name: path.read_bytes() for path in (ROOT / "docs").glob("*.md")}
+    assert pages == {Path(name).name: wheel.read(name) for name in wheel.namelist() if name.startswith(DOCS)}
 
 
 def test_the_compiled_shaders_are_in_the_wheel(wheel):
@@ -40,7 +46,7 @@ def test_every_source_file_is_in_the_wheel_and_no_other(wheel):
         for path in (ROOT / root).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    packaged = {name for name in wheel.namelist() if ".dist-info/" not in name and not name.startswith(SHADERS)}
+    packaged = {name for name in wheel.namelist() if ".dist-info/" not in name and not name.startswith((SHADERS, DOCS))}
     assert packaged - {"pumice/registry.yaml"} == sources
 
 

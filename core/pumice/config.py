@@ -99,6 +99,11 @@ class Config(BaseModel):
                 return str(layer.source)
         return ARGUMENTS
 
+    @property
+    def files(self) -> list[str]:
+        """The paths of the files that were read, lowest layer first."""
+        return [str(layer.source) for layer in self._layers if layer.source != ARGUMENTS]
+
     def is_default(self, *key: str) -> bool:
         """Whether the value of a key is the package's own."""
         return self.source(*key) == self._layers[0].source

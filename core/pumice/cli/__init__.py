@@ -56,6 +56,7 @@ def _registered() -> tuple[Mapping[str, click.Command | str], str]:
     from pumice.errors import ConfigError
     from pumice.registry import load_registry
 
+    show_logs()
     try:
         commands = load_registry(load_config()).commands
     except ConfigError:  # the command itself will say so

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from pumice.config import Config, Layer, load_config
 from pumice.errors import HubError
+from pumice.handbook import page
 from pumice.hub.catalogue import catalogue, look_up
 from pumice.hub.download import Progress
 from pumice.hub.names import CatalogueName, HubName, WebName, parse_name
@@ -45,8 +46,8 @@ def resolve_name(model: str | Path, config: Config | None = None) -> tuple[Path 
         name, options = parse_name(entry.model), entry.options
         assert not isinstance(name, CatalogueName)
     if isinstance(name, Path) and isinstance(model, str) and not name.exists() and _is_bare(model):
-        hint = did_you_mean(model, catalogue(config or load_config()))
-        raise HubError(f"{model}: no such file, and no name of the catalogue{hint or '; see docs/models.md'}")
+        hint = did_you_mean(model, catalogue(config or load_config())) or f"; see {page('models.md')}"
+        raise HubError(f"{model}: no such file, and no name of the catalogue{hint}")
     return name, options
 
 

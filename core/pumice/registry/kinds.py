@@ -13,6 +13,7 @@ from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.config import Config
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError, PumiceError, TokenizerError
+from pumice.handbook import page
 from pumice.sampler import Sampler, parameters
 from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -101,7 +102,7 @@ def _written(hint: Any) -> str:
     return hint.__name__ if isinstance(hint, type) else str(hint)
 
 
-_ADVICE = "; a plugin can add it: see docs/plugins.md"
+_ADVICE = f"; a plugin can add it: see {page('plugins.md')}"
 
 KINDS = {
     kind.plural: kind

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.errors import TokenizerError
+from pumice.handbook import page
 from pumice.lazy import resolve
 from pumice.tokenizers.base import Tokenizer
 from pumice.tokenizers.incremental import IncrementalDecoder
@@ -52,5 +53,5 @@ def from_metadata(
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): its model takes token ids, not text")
     raise TokenizerError(
         f"tokenizer.ggml.model: {model!r} is not supported (known: {', '.join(sorted(tokenizers))}); "
-        "a plugin can add it: see docs/plugins.md"
+        f"a plugin can add it: see {page('plugins.md')}"
     )

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from pumice.errors import TokenizerError
+from pumice.handbook import page
 from pumice.suggest import did_you_mean
 
 
@@ -248,6 +249,6 @@ def pre_tokenizer(name: str, known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS)
     if name not in known:
         raise TokenizerError(
             f"tokenizer.ggml.pre: unknown pre-tokenizer {name!r}{did_you_mean(name, known)}; "
-            f"{len(known)} are known; a plugin can add its patterns: see docs/plugins.md"
+            f"{len(known)} are known; a plugin can add its patterns: see {page('plugins.md')}"
         )
     return known[name]

@@ -1,5 +1,7 @@
 import json
+import re
 import statistics
+from pathlib import Path
 
 import gguf
 import pytest
@@ -69,6 +71,34 @@ def test_tokenize_gives_ids(run, model):
     plain = json.loads(run("tokenize", model, "-p", "<s>", "--json", "--no-parse-special").stdout)
     assert len(plain) > len(with_special)
     assert run("tokenize", model, input="é\n").stdout.splitlines()[0].split() == ["1", "'<s>'"]
+
+
+def test_config_shows_each_value_with_its_source(run, home):
+    (home / "pumice.yaml").write_text("n_ctx: 77\nsampling: {top_k: 3}\nnumpy: {cache_mib: 5}")
+    shown = json.loads(run("config", "--json", "--backend", "cpu", "-t", "2").stdout)
+    assert [Path(path).name for path in shown["files"]] == ["registry.yaml", "pumice.yaml"]
+    settings = {key: (item["value"], Path(item["source"]).name) for key, item in shown["settings"].items()}
+    assert settings["n_ctx"] == (77, "pumice.yaml")
+    assert settings["n_parallel"] == (4, "registry.yaml")
+    assert settings["backend"] == ("cpu", "arguments")
+    assert settings["cpu.threads"] == (2, "arguments")
+    assert settings["numpy.cache_mib"] == (5, "pumice.yaml")
+    assert settings["sampling.top_k"] == (3, "pumice.yaml")
+    assert settings["sampling.top_p"] == (0.95, "built in")
+    assert settings["vulkan.driver"] == ("auto", "built in")
+    text = run("config").stdout
+    assert "\n[1] pumice.yaml\n" in text
+    assert re.search(r"^\[1\] +n_ctx +77$", text, re.MULTILINE)
+    (home / "pumice.yaml").write_text("sampling: {top_k: three}")
+    assert run("config").stderr.startswith("error: pumice.yaml: sampling: top_k must be an integer")
+
+
+def test_a_plugin_that_fails_shows_where_when_debugging(run, site, monkeypatch):
+    install(site, "failing", "import no_such_module")
+    monkeypatch.setenv("PUMICE_DEBUG", "1")
+    done = run("plugins")
+    assert "failing.py" in done.stderr
+    assert "import no_such_module" in done.stderr
 
 
 def test_plugins_are_listed_with_their_errors(run, site):

@@ -1,0 +1,81 @@
+"""``pumice config``: the settings in effect, and where each of them is from."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import json_option, load_options
+
+if TYPE_CHECKING:
+    from pumice.config import Config
+    from pumice.registry import Registry
+
+DEFAULT = "built in"  # of a backend or a sampler, where no file says otherwise
+
+
+@click.command("config")
+@json_option
+@load_options
+def command(as_json: bool, config: dict[str, Any], **options: Any) -> None:
+    """Show the settings in effect, and the file that each is from.
+
+    Files are merged: later ones of the list override those before. The options of this command are what they would be
+    for `pumice run`.
+    """
+    from pumice.config import load_config
+    from pumice.registry import get_registry
+
+    settings = load_config({**config, **{key: value for key, value in options.items() if value is not None}})
+    shown = describe(settings, get_registry(settings))
+    click.echo(json.dumps(shown, indent=2, default=str) if as_json else format_settings(shown))
+
+
+def describe(config: Config, registry: Registry) -> dict[str, Any]:
+    """The files, lowest layer first, and for each dotted key its value and source."""
+    settings = {
+        ".".join(map(str, key)): {"value": value, "source": config.source(*key)}
+        for key, value in _leaves(config.model_dump(exclude={"sampling": True}))
+    }
+    samplers = [registry.samplers[name] for name in config.samplers if name in registry.samplers]
+    backends = {name: registry.backends[name].Options for name in config.backends if name in registry.backends}
+    for section, classes in {"sampling": samplers, **{name: [options] for name, options in backends.items()}}.items():
+        for cls in classes:
+            for key, value in _defaults(cls):
+                settings.setdefault(f"{section}.{key}", {"value": value, "source": DEFAULT})
+    for key, value in config.sampling.items():
+        settings[f"sampling.{key}"] = {"value": value, "source": config.source("sampling", key)}
+    return {"files": config.files, "settings": settings}
+
+
+def _defaults(cls: type) -> Iterator[tuple[str, Any]]:
+    """The fields of a dataclass that have a default."""
+    for item in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
+        if item.init and item.default is not dataclasses.MISSING:
+            yield item.name, item.default
+        elif item.init and item.default_factory is not dataclasses.MISSING:
+            yield item.name, item.default_factory()
+
+
+def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Maps are merged key by key, so that each of their values has a source of its own."""
+    if isinstance(value, Mapping) and value:
+        for part, inner in value.items():
+            yield from _leaves(inner, (*key, part))
+    else:
+        yield key, value
+
+
+def format_settings(shown: dict[str, Any]) -> str:
+    """The files by number, then a line for each key with the number of its file, or what else it is from."""
+    numbers = {path: f"[{i}]" for i, path in enumerate(shown["files"])}
+    lines = [f"{number} {path}" for path, number in numbers.items()]
+    width = max(map(len, shown["settings"]))
+    for key, item in shown["settings"].items():
+        value = json.dumps(item["value"], ensure_ascii=False, default=str)
+        lines.append(f"{numbers.get(item['source'], item['source']):<9} {key:<{width}}  {value}")
+    return "\n".join(lines)
