@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pumice.api import load, load_tokenizer
+    from pumice.chat import ChatCompletion, ChatDelta, Message, ToolCall, Usage
+    from pumice.chat_stream import AsyncChatStream, ChatStream
     from pumice.demo import demo_model_path
     from pumice.errors import (
         BackendError,
@@ -29,12 +31,17 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "AsyncChatStream",
     "AsyncStream",
     "BackendError",
+    "ChatCompletion",
+    "ChatDelta",
+    "ChatStream",
     "Completion",
     "ConfigError",
     "GGUFError",
     "HubError",
+    "Message",
     "Model",
     "ModelClosedError",
     "ModelError",
@@ -46,6 +53,8 @@ __all__ = [
     "RequestError",
     "Stream",
     "TokenizerError",
+    "ToolCall",
+    "Usage",
     "__version__",
     "demo_model_path",
     "load",
@@ -53,6 +62,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "chat": ["ChatCompletion", "ChatDelta", "Message", "ToolCall", "Usage"],
+    "chat_stream": ["AsyncChatStream", "ChatStream"],
     "demo": ["demo_model_path"],
     "model": ["Model"],
     "stream": ["AsyncStream", "Completion", "Piece", "Stream"],

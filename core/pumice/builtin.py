@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from pumice.chat.formats import FORMATS, ChatFormat
 from pumice.commands import COMMANDS
 from pumice.hookspecs import hookimpl
 from pumice.tokenizers import PRE_TOKENIZERS, TOKENIZERS, PreTokenizer
@@ -23,3 +24,9 @@ def pumice_register_tokenizers(register: Callable[[str, str], None]) -> None:
 def pumice_register_pre_tokenizers(register: Callable[[str, PreTokenizer], None]) -> None:
     for name, pre_tokenizer in PRE_TOKENIZERS.items():
         register(name, pre_tokenizer)
+
+
+@hookimpl
+def pumice_register_chat_formats(register: Callable[[str, ChatFormat], None]) -> None:
+    for name, chat_format in FORMATS.items():
+        register(name, chat_format)

@@ -75,6 +75,7 @@ class Config(BaseModel):
     kv_type: KVType
     samplers: list[str]
     sampling: dict[str, Any]
+    chat_template: str
     plugins: Plugins
     models: dict[str, dict[str, Any]]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from pumice.architecture import Architecture
     from pumice.backend import Backend
+    from pumice.chat import ChatFormat
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -46,6 +47,11 @@ def pumice_register_tokenizers(register: Callable[[str, type[Tokenizer] | str], 
 @hookspec
 def pumice_register_pre_tokenizers(register: Callable[[str, PreTokenizer | str], None]) -> None:
     """Call ``register(key, PreTokenizer(patterns=(...)))``; the key is the GGUF file's ``tokenizer.ggml.pre``."""
+
+
+@hookspec
+def pumice_register_chat_formats(register: Callable[[str, ChatFormat | str], None]) -> None:
+    """Call ``register(name, ChatFormat(marks=(...), calls=(...)))``; models are known by marks of their template."""
 
 
 @hookspec

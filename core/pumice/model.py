@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.architecture import Architecture, HParams
 from pumice.backend import KernelTime
+from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
+from pumice.chat_stream import AsyncChatStream, ChatStream
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Request, Runner, Snapshot
 from pumice.engine.backends import backend_line
@@ -60,6 +62,7 @@ class Model:
             engine = Engine(self.runner, policy or self._policy(registry), lookahead)
             self._limits = engine.limits
             self._load_tokenizer = TokenizerOf(self._file, registry)
+            self._formats = registry.chat_formats
             samplers = registry.samplers, config.samplers, config.sampling
             prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *samplers)
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
@@ -121,6 +124,52 @@ class Model:
     def detokenize(self, ids: Sequence[int]) -> str:
         return self.tokenizer.detokenize(ids)
 
+    # --- chat
+
+    def apply_template(self, messages: Messages, **options: Any) -> str:
+        """The prompt that the chat template makes of messages; ``options`` are the attributes of ``ChatRequest``.
+
+        Without BOS where ``tokenize`` adds it, so that ``generate`` takes it as it is.
+        """
+        return self._chat.text(ChatRequest.read(messages, **options))
+
+    def chat(self, messages: Messages, **options: Any) -> ChatCompletion:
+        """The assistant's next message.
+
+        Args:
+            messages: the chat so far: messages that ``chat`` gave, or objects with ``role`` and ``content``.
+            options: those of ``ChatRequest`` (tools, tool_choice, reasoning, ...) and those of ``request``; without
+                ``max_tokens`` the model goes on until it ends.
+
+        Raises RequestError for messages that the template refuses, a prompt that does not fit or a wrong parameter.
+        """
+        with self.chat_stream(messages, **options) as stream:
+            return stream.completion()
+
+    async def achat(self, messages: Messages, **options: Any) -> ChatCompletion:
+        """As ``chat``, for a coroutine."""
+        async with self.achat_stream(messages, **options) as stream:
+            return await stream.completion()
+
+    def chat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> ChatStream:
+        """As ``chat``, in deltas as they come. Closing the stream, or leaving its loop, cancels the rest."""
+        turn, options = self._turn(messages, options)
+        return ChatStream(turn, lambda ids, n: self.stream(ids, max_tokens=n, **options), max_tokens)
+
+    def achat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> AsyncChatStream:
+        """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``."""
+        turn, options = self._turn(messages, options)
+        return AsyncChatStream(turn, lambda ids, n: self.astream(ids, max_tokens=n, **options), max_tokens)
+
+    def _turn(self, messages: Messages, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
+        """The turn, and the options of its generation."""
+        turn = self._chat.turn(ChatRequest.read(messages, **{k: v for k, v in options.items() if k in OPTIONS}))
+        return turn, {"special": turn.special, **{k: v for k, v in options.items() if k not in OPTIONS}}
+
+    @cached_property
+    def _chat(self) -> Chat:
+        return Chat(self.metadata, self.tokenizer, self._formats, self.config.chat_template or None)
+
     # --- running it
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
@@ -176,6 +225,7 @@ class Model:
         context_shift: bool = False,
         priority: int = 0,
         timeout: float | None = None,
+        special: Collection[int] = (),
         **sampling: Any,
     ) -> Request:
         """What ``generate`` and ``stream`` send to the engine.
@@ -186,6 +236,7 @@ class Model:
             context_shift: when the context is full, forget its older half and go on.
             priority: requests with a higher one come first.
             timeout: seconds after which it ends, waiting or generating; None: any number.
+            special: control tokens that are spelt out in the text.
             sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
                 ignore_eos, ...
         """
@@ -199,6 +250,7 @@ class Model:
             context_shift=context_shift,
             priority=priority,
             timeout=timeout,
+            special=frozenset(special),
         )
 
     def snapshot(self) -> Snapshot:

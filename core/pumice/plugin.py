@@ -3,6 +3,7 @@
 from pumice.architecture import Architecture, HParams, positive
 from pumice.arena import Arena
 from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, NoOptions, Pick, Program
+from pumice.chat import ChatFormat, Keys
 from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
 from pumice.gguf import (
     CODINGS,
@@ -49,6 +50,7 @@ __all__ = [
     "BackendError",
     "Batch",
     "Candidates",
+    "ChatFormat",
     "Coding",
     "DeviceInfo",
     "GGMLType",
@@ -59,6 +61,7 @@ __all__ = [
     "Input",
     "KVState",
     "KernelTime",
+    "Keys",
     "Limits",
     "MemoryPlan",
     "ModelError",

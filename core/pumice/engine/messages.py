@@ -23,6 +23,7 @@ class Request:
         max_tokens: most tokens to generate; None: until the model ends, or the context is full.
         sampling: parameters of the sampler chain by name; those not named have the configured values.
         stop: strings that end the text; they are left out.
+        special: control tokens that are spelt out in the text.
         end_tokens: tokens that end it and are left out; None: those of the model.
         context_shift: a full context drops the older half of what follows the first token, and goes on; otherwise
             the sequence finishes with ``context_full``.
@@ -34,6 +35,7 @@ class Request:
     max_tokens: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
     stop: Sequence[str] = ()
+    special: frozenset[int] = frozenset()
     end_tokens: frozenset[int] | None = None
     context_shift: bool = False
     priority: int = 0

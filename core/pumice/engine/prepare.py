@@ -41,7 +41,7 @@ class Preparer:
         if end_tokens is None:
             end_tokens = tokenizer.eog if tokenizer else frozenset()
         begins = tokenizer is not None and request.prompt[0] == tokenizer.bos
-        text = TextStream(tokenizer, request.stop)
+        text = TextStream(tokenizer, request.stop, request.special)
         return Generation(id, request, chain, text, end_tokens, n_keep=int(begins))
 
     def _check_prompt(self, prompt: Sequence[int]) -> None:

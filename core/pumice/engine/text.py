@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 from pumice.tokenizers import Tokenizer
 
@@ -10,11 +10,11 @@ from pumice.tokenizers import Tokenizer
 class TextStream:
     """Turns one sequence's tokens into text as they come; ends at the first of ``stop``, which is left out.
 
-    Without a tokenizer all text is empty.
+    Without a tokenizer all text is empty. Of the control tokens only those in ``special`` are text.
     """
 
-    def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str]) -> None:
-        self._decoder = tokenizer.decoder(continues=True) if tokenizer else None
+    def __init__(self, tokenizer: Tokenizer | None, stop: Sequence[str], special: Container[int] = ()) -> None:
+        self._decoder = tokenizer.decoder(special=special, continues=True) if tokenizer else None
         self._stop = [text for text in stop if text]
         self._held = ""
         self.stopped = False

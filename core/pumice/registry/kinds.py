@@ -11,6 +11,7 @@ from typing import Any
 
 from pumice.architecture import Architecture
 from pumice.backend import Backend
+from pumice.chat import ChatFormat
 from pumice.config import Config
 from pumice.errors import BackendError, ConfigError, ModelError, PluginError, PumiceError, TokenizerError
 from pumice.handbook import page
@@ -91,6 +92,13 @@ def _check_pre_tokenizer(name: str, row: Any, others: Mapping[str, Any]) -> None
         raise PluginError(f"its patterns must be a tuple of strings, not {row.patterns!r}")
 
 
+def _check_chat_format(name: str, chat_format: Any, others: Mapping[str, Any]) -> None:
+    if not isinstance(chat_format, ChatFormat):
+        raise PluginError(f"expected a ChatFormat, not {chat_format!r}")
+    if problem := chat_format.problem():
+        raise PluginError(problem)
+
+
 def _check_command(name: str, command: Any, others: Mapping[str, Any]) -> None:
     import click
 
@@ -112,6 +120,7 @@ KINDS = {
         Kind("samplers", _check_sampler, ConfigError),
         Kind("tokenizers", _check_class(Tokenizer), TokenizerError, _ADVICE),
         Kind("pre_tokenizers", _check_pre_tokenizer, TokenizerError, _ADVICE),
+        Kind("chat_formats", _check_chat_format, ConfigError),
         Kind("commands", _check_command, PluginError),
     )
 }

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from pumice.architecture import Architecture
     from pumice.backend import Backend
+    from pumice.chat import ChatFormat
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -63,6 +64,7 @@ class Registry:
     samplers: Names[type[Sampler]]
     tokenizers: Names[type[Tokenizer]]
     pre_tokenizers: Names[PreTokenizer]
+    chat_formats: Names[ChatFormat]
     commands: Names[click.Command]
 
     def __init__(self, settings: Plugins, passed: Sequence[object] = ()) -> None:

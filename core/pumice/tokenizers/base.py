@@ -1,7 +1,8 @@
 """What all tokenizers share: special tokens, BOS and EOS, and turning ids back into text."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from functools import partial
 from typing import Any, ClassVar
 
 from pumice.errors import TokenizerError
@@ -64,7 +65,7 @@ class Tokenizer(ABC):
         """The tokenizer of a file; ``pre_tokenizers`` are for those that cut text by ``tokenizer.ggml.pre`` first."""
         return cls(metadata)  # type: ignore[call-arg]  # a subclass reads the rest from the metadata
 
-    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True, *, mark: str = "") -> list[int]:
         """The ids of ``text``.
 
         Args:
@@ -72,6 +73,7 @@ class Tokenizer(ABC):
             add_special: Add the tokens the model wants around its input (BOS, EOS; CLS and SEP).
             parse_special: Read the spelling of a control token (``<|eot_id|>``) as that token. Set it to False for
                 text of unknown origin. User-defined tokens are read in any case.
+            mark: A character that is left out of the text. A spelling that it stands in is no special token.
 
         Raises:
             TokenizerError: ``text`` has a lone surrogate.
@@ -80,7 +82,7 @@ class Tokenizer(ABC):
             raise TokenizerError("the text to tokenize is not valid Unicode: it has a lone surrogate")
         ids: list[int] = []
         for part in self._partition.split(text, parse_special):
-            ids += [part] if isinstance(part, int) else self._encode(part)
+            ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
         return self._before() + ids + self._after() if add_special else ids
 
     def detokenize(self, ids: Iterable[int], *, special: bool = False) -> str:
@@ -92,15 +94,15 @@ class Tokenizer(ABC):
         decoder = self.decoder(special=special)
         return "".join(map(decoder.push, ids)) + decoder.flush()
 
-    def decoder(self, *, special: bool = False, continues: bool = False) -> IncrementalDecoder:
+    def decoder(self, *, special: bool | Container[int] = False, continues: bool = False) -> IncrementalDecoder:
         """A decoder for tokens that come one at a time; its texts, joined, are those of `detokenize`.
 
         Args:
-            special: Spell control tokens and the unknown token out.
+            special: Spell control tokens and the unknown token out; or only those of these ids.
             continues: The tokens follow others (as a completion its prompt): a space that opens them is text.
         """
         return IncrementalDecoder(
-            self._piece if special else self._shown_piece,
+            self._piece if special is True else partial(self._shown_piece, shown=special or ()),
             at_start=self._space_prefix and not continues,
             starts_text=self._special if self._space_prefix else (),
         )
@@ -117,8 +119,8 @@ class Tokenizer(ABC):
             piece = self._pieces[token] = self._render(token)
         return piece
 
-    def _shown_piece(self, token: int) -> bytes:
-        return b"" if token in self._hidden else self._piece(token)
+    def _shown_piece(self, token: int, shown: Container[int]) -> bytes:
+        return b"" if token in self._hidden and token not in shown else self._piece(token)
 
     def _render(self, token: int) -> bytes:
         text = self.token_text(token)

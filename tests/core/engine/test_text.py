@@ -10,7 +10,7 @@ from pumice.engine.text import TextStream
 class Letters:
     """Stands in for a tokenizer: token ids are code points."""
 
-    def decoder(self, continues):
+    def decoder(self, special, continues):
         return self
 
     def push(self, token):

@@ -1,0 +1,27 @@
+"""Chat: messages become prompts by a model's template, and its text becomes messages, reasoning and tool calls."""
+
+from pumice.chat.answer import Answer
+from pumice.chat.builtin import BUILTIN
+from pumice.chat.chat import Chat, Turn
+from pumice.chat.formats import FORMATS, ChatFormat
+from pumice.chat.messages import ChatCompletion, ChatDelta, Message, ToolCall, Usage
+from pumice.chat.pattern import Keys
+from pumice.chat.request import OPTIONS, ChatRequest, Messages
+
+__all__ = [
+    "BUILTIN",
+    "FORMATS",
+    "OPTIONS",
+    "Answer",
+    "Chat",
+    "ChatCompletion",
+    "ChatDelta",
+    "ChatFormat",
+    "ChatRequest",
+    "Keys",
+    "Message",
+    "Messages",
+    "ToolCall",
+    "Turn",
+    "Usage",
+]

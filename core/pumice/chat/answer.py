@@ -1,0 +1,70 @@
+"""An answer while it comes: text and tokens in, deltas out, and a whole message at the end."""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Sequence
+
+from pumice.chat.messages import ChatCompletion, ChatDelta, FinishReason, Message, ToolCall, Usage
+from pumice.chat.parser import ChatParser, Part
+
+_ID_SYMBOLS = string.ascii_letters + string.digits
+_ID_LENGTH = 9  # characters; Mistral's templates refuse any other number
+
+
+class Answer:
+    """Collects one answer. ``tokens`` are all of it, ``n_reasoning`` of them its reasoning."""
+
+    def __init__(self, parser: ChatParser) -> None:
+        self._parser = parser
+        self._content: list[str] = []
+        self._reasoning: list[str] = []
+        self._calls: list[ToolCall] = []
+        self._end = ChatDelta()
+        self.tokens: list[int] = []
+        self.n_reasoning = 0
+
+    @property
+    def in_reasoning(self) -> bool:
+        return self._parser.in_reasoning
+
+    def take(self, text: str, *tokens: int) -> ChatDelta:
+        """What became certain with the text of some tokens."""
+        self.tokens += tokens
+        self.n_reasoning += len(tokens) if self._parser.in_reasoning else 0
+        return self._delta(self._parser.push(text))
+
+    def finish(self, reason: FinishReason, n_prompt: int, n_cached: int) -> ChatDelta:
+        """The last delta. ``n_cached`` of the prompt's tokens were in the cache."""
+        delta = self._delta(self._parser.finish())
+        called = self._calls and reason == "stop"
+        usage = Usage(n_prompt, n_cached, len(self.tokens), self.n_reasoning)
+        self._end = ChatDelta(
+            delta.content, delta.reasoning, delta.tool_calls, "tool_calls" if called else reason, usage
+        )
+        return self._end
+
+    def completion(self) -> ChatCompletion:
+        """All of it, after ``finish``."""
+        assert self._end.finish_reason is not None
+        assert self._end.usage is not None
+        message = Message("".join(self._content), "".join(self._reasoning), self._calls)
+        return ChatCompletion(message, self._end.finish_reason, self._end.usage, self.tokens)
+
+    def _delta(self, parts: Sequence[Part]) -> ChatDelta:
+        content = "".join(part[1] for part in parts if part[0] == "content")
+        reasoning = "".join(part[1] for part in parts if part[0] == "reasoning")
+        calls = [
+            ToolCall(part[1].name, dict(part[1].arguments), part[1].id or _new_id())
+            for part in parts
+            if part[0] == "call"
+        ]
+        self._content.append(content)
+        self._reasoning.append(reasoning)
+        self._calls += calls
+        return ChatDelta(content, reasoning, calls)
+
+
+def _new_id() -> str:
+    return "".join(secrets.choice(_ID_SYMBOLS) for _ in range(_ID_LENGTH))

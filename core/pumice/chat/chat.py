@@ -1,0 +1,87 @@
+"""The chat side of a model: which template and format it has, prompts from messages, and how its answers are read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.chat.answer import Answer
+from pumice.chat.formats import ChatFormat, detect
+from pumice.chat.guard import Guard
+from pumice.chat.parser import ChatParser
+from pumice.chat.probe import probe
+from pumice.chat.prompt import Prompt, make_prompt
+from pumice.chat.request import ChatRequest
+from pumice.chat.template import ChatTemplate, ChatTemplates
+from pumice.tokenizers import Tokenizer
+
+logger = logging.getLogger("pumice")
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A turn of the assistant that is to be generated.
+
+    Attributes:
+        request: what it is made from; ``format``: how the model writes reasoning and calls.
+        special: the control tokens whose spelling is part of the answer's text, as marks of its format.
+        end_of_reasoning: what ends reasoning whose budget is spent, as text and as tokens.
+    """
+
+    request: ChatRequest
+    format: ChatFormat
+    prompt: Prompt
+    special: frozenset[int]
+    end_of_reasoning: tuple[str, list[int]]
+
+    def answer(self) -> Answer:
+        return Answer(ChatParser(self.format, self.request.tools, self.prompt.opening))
+
+
+class Chat:
+    """Makes turns for one model. It runs nothing, and any thread may use it."""
+
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        formats: Mapping[str, ChatFormat],
+        chat_template: str | None = None,
+    ) -> None:
+        """``formats``: the known ones, by name; ``chat_template``: for requests that name none."""
+        self._tokenizer = tokenizer
+        self._formats = formats
+        self._templates = ChatTemplates(metadata, tokenizer, chat_template)
+        self._known: dict[str, tuple[ChatFormat, Guard]] = {}
+
+    def text(self, request: ChatRequest) -> str:
+        """The prompt as text, without BOS if the tokenizer adds it. Raises as ``turn``."""
+        text = self.turn(request).prompt.text
+        bos = self._tokenizer.bos
+        return text if bos is None or not self._tokenizer.add_bos else text.removeprefix(self._spelling(bos))
+
+    def turn(self, request: ChatRequest) -> Turn:
+        """Raises RequestError if there is no template, or if it refuses the messages."""
+        template = self._templates.get(request.chat_template, for_tools=bool(request.tools))
+        if request.tools and not template.has_tools:
+            logger.warning("the chat template does not show tools to the model: it will hardly call any")
+        format, guard = self._for(template)
+        prompt = make_prompt(request, template, format, guard)
+        closing = f"\n{format.reasoning[1]}{format.after_reasoning}"
+        closing_tokens = self._tokenizer.tokenize(closing, add_special=False)
+        return Turn(request, format, prompt, self._special(format), (closing, closing_tokens))
+
+    def _for(self, template: ChatTemplate) -> tuple[ChatFormat, Guard]:
+        if template.source not in self._known:
+            format = detect(template.source, self._formats.values()) or probe(template)
+            self._known[template.source] = format, Guard(self._tokenizer, template.source)
+        return self._known[template.source]
+
+    def _special(self, format: ChatFormat) -> frozenset[int]:
+        hidden = self._tokenizer.vocabulary.hidden - self._tokenizer.eog
+        return frozenset(token for token in hidden if any(self._spelling(token) in text for text in format.literals))
+
+    def _spelling(self, token: int) -> str:
+        return self._tokenizer.vocabulary.tokens[token]

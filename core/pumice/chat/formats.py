@@ -1,0 +1,281 @@
+"""Chat formats: how families of models write reasoning and tool calls, as data.
+
+The families are those whose published templates show their marks; `detect` knows a model by marks of its template.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from pumice.chat.pattern import Keys, Pattern
+
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """How a model writes what is not plain content.
+
+    Attributes:
+        marks: texts that a template of this family has, all of them; without any it is only chosen by name.
+        reasoning: what begins and ends reasoning.
+        calls: patterns of a call (``pumice.chat.pattern``), tried in this order. One that begins with ``{json}`` or
+            ``{python}`` is read only where the answer begins.
+        param: the pattern of an argument, for ``{params}``.
+        section: what stands around all calls, if anything does.
+        keys: how JSON calls name their parts.
+        silent: marks that mean nothing to who reads the answer.
+        after_reasoning: what is written after the end of a reasoning that was cut short, or left out.
+    """
+
+    marks: tuple[str, ...] = ()
+    reasoning: tuple[str, str] = ("<think>", "</think>")
+    calls: tuple[str, ...] = ()
+    param: str = ""
+    section: tuple[str, str] = ("", "")
+    keys: Keys = field(default_factory=Keys)
+    silent: tuple[str, ...] = ()
+    after_reasoning: str = "\n\n"
+
+    def problem(self) -> str:
+        """What is wrong with it, in a line; empty if nothing is."""
+        if not all(self.reasoning):
+            return "its reasoning must have a beginning and an end"
+        return next((problem for pattern in self.patterns if (problem := pattern.problem())), "")
+
+    @cached_property
+    def patterns(self) -> list[Pattern]:
+        return [Pattern(call, self.param, self.keys) for call in self.calls]
+
+    @cached_property
+    def literals(self) -> frozenset[str]:
+        """Every literal of the format: special tokens among them are part of the text."""
+        patterns = [Pattern(text) for text in (*self.calls, self.param) if text]
+        words = {word for pattern in patterns for kind, word in pattern.elements if kind == "literal"}
+        return frozenset(words | {text for text in (*self.reasoning, *self.section, *self.silent) if text})
+
+
+_HERMES = "<tool_call>{json}</tool_call>"
+_COHERE = Keys("tool_name", "parameters", "tool_call_id")
+_HARMONY_TO = "to=functions.{name}"
+
+FORMATS: dict[str, ChatFormat] = {
+    "harmony": ChatFormat(
+        marks=("<|channel|>", "<|message|>"),
+        reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
+        calls=(
+            f"<|channel|>commentary {_HARMONY_TO}<|constrain|>json<|message|>{{arguments}}",
+            f"<|channel|>commentary {_HARMONY_TO} json<|message|>{{arguments}}",
+            f"<|channel|>commentary {_HARMONY_TO}<|message|>{{arguments}}",
+            f"{_HARMONY_TO}<|channel|>commentary<|constrain|>json<|message|>{{arguments}}",
+            f"{_HARMONY_TO}<|channel|>commentary json<|message|>{{arguments}}",
+            f"{_HARMONY_TO}<|channel|>commentary<|message|>{{arguments}}",
+        ),
+        silent=(
+            "<|start|>assistant", "<|channel|>final<|message|>", "<|channel|>commentary<|message|>", "<|end|>",
+            "<|call|>", "<|return|>",
+        ),
+        after_reasoning="<|start|>assistant",
+    ),
+    "muse": ChatFormat(
+        marks=("<atem:function_calls>",),
+        calls=('<atem:invoke name="{name}">{params}</atem:invoke>',),
+        param='<atem:parameter name="{key}">{value}</atem:parameter>',
+        section=("<atem:function_calls>", "</atem:function_calls>"),
+        silent=("<|start|>assistant", "<|message|>", "<|eom|>"),
+    ),
+    "kimi-k3": ChatFormat(
+        marks=("<|open|>", "<|sep|>"),
+        reasoning=("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+        calls=('<|open|>call tool="{name}" index="{id}"<|sep|>{params}<|close|>call<|sep|>',),
+        param='<|open|>argument key="{key}" type="{type}"<|sep|>{value}<|close|>argument<|sep|>',
+        section=("<|open|>tools<|sep|>", "<|close|>tools<|sep|>"),
+        silent=("<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"),
+    ),
+    "kimi-k2": ChatFormat(
+        marks=("<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
+        calls=("<|tool_call_begin|>{id}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",),
+        section=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
+    ),
+    "deepseek-dsml": ChatFormat(
+        marks=("｜DSML｜", "function_calls"),
+        calls=('<｜DSML｜invoke name="{name}">{params}</｜DSML｜invoke>',),
+        param='<｜DSML｜parameter name="{key}" string="{type}">{value}</｜DSML｜parameter>',
+        section=("<｜DSML｜function_calls>", "</｜DSML｜function_calls>"),
+    ),
+    "deepseek-v4": ChatFormat(
+        marks=("｜DSML｜",),
+        calls=('<｜DSML｜invoke name="{name}">{params}</｜DSML｜invoke>',),
+        param='<｜DSML｜parameter name="{key}" string="{type}">{value}</｜DSML｜parameter>',
+        section=("<｜DSML｜tool_calls>", "</｜DSML｜tool_calls>"),
+    ),
+    "deepseek": ChatFormat(
+        marks=("<｜tool▁call▁begin｜>",),
+        calls=(
+            "<｜tool▁call▁begin｜>function<｜tool▁sep｜>{name} ```json {arguments} ```<｜tool▁call▁end｜>",
+            "<｜tool▁call▁begin｜>{name}<｜tool▁sep｜>{arguments}<｜tool▁call▁end｜>",
+        ),
+        section=("<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"),
+    ),
+    "mistral-think": ChatFormat(
+        marks=("[TOOL_CALLS]", "[THINK]"),
+        reasoning=("[THINK]", "[/THINK]"),
+        calls=(
+            "[TOOL_CALLS]{name}[CALL_ID]{id}[ARGS]{arguments}", "[TOOL_CALLS]{name}[ARGS]{arguments}",
+            "[TOOL_CALLS]{json}",
+        ),
+    ),
+    "mistral": ChatFormat(
+        marks=("[TOOL_CALLS]",),
+        calls=(
+            "[TOOL_CALLS]{name}[CALL_ID]{id}[ARGS]{arguments}", "[TOOL_CALLS]{name}[ARGS]{arguments}",
+            "[TOOL_CALLS]{json}",
+        ),
+    ),
+    "minimax-m3": ChatFormat(
+        marks=("]<]minimax[>[",),
+        reasoning=("<mm:think>", "</mm:think>"),
+        calls=(']<]minimax[>[<invoke name="{name}">{params} ]<]minimax[>[</invoke>',),
+        param="]<]minimax[>[<{key}>{value}]<]minimax[>[</{key}>",
+        section=("]<]minimax[>[<tool_call>", "]<]minimax[>[</tool_call>"),
+    ),
+    "minimax-m2": ChatFormat(
+        marks=("<minimax:tool_call>",),
+        calls=('<invoke name="{name}">{params}</invoke>',),
+        param='<parameter name="{key}">{value}</parameter>',
+        section=("<minimax:tool_call>", "</minimax:tool_call>"),
+    ),
+    "seed-oss": ChatFormat(
+        marks=("<seed:tool_call>",),
+        reasoning=("<seed:think>", "</seed:think>"),
+        calls=("<seed:tool_call><function={name}>{params}</function></seed:tool_call>",),
+        param="<parameter={key}>{value}</parameter>",
+    ),
+    "hunyuan": ChatFormat(
+        marks=("<tool_sep",),
+        reasoning=("<think:opensource>", "</think:opensource>"),
+        calls=("<tool_call:opensource>{name}<tool_sep:opensource>{params}</tool_call:opensource>",),
+        param="<arg_key:opensource>{key}</arg_key:opensource><arg_value:opensource>{value}</arg_value:opensource>",
+        section=("<tool_calls:opensource>", "</tool_calls:opensource>"),
+    ),
+    "longcat": ChatFormat(
+        marks=("<longcat_tool_call>",),
+        reasoning=("<longcat_think>", "</longcat_think>"),
+        calls=(
+            "<longcat_tool_call>{json}</longcat_tool_call>",
+            "<longcat_tool_call>{name}{params}</longcat_tool_call>",
+        ),
+        param="<longcat_arg_key>{key}</longcat_arg_key><longcat_arg_value>{value}</longcat_arg_value>",
+    ),
+    "glm": ChatFormat(
+        marks=("<arg_key>", "<arg_value>"),
+        calls=("<tool_call>{name}{params}</tool_call>",),
+        param="<arg_key>{key}</arg_key><arg_value>{value}</arg_value>",
+        silent=("</assistant>",),
+    ),
+    "qwen3-coder": ChatFormat(
+        marks=("<tool_call>", "<function=", "<parameter="),
+        calls=("<tool_call><function={name}>{params}</function></tool_call>", "<function={name}>{params}</function>"),
+        param="<parameter={key}>{value}</parameter>",
+    ),
+    "minicpm": ChatFormat(
+        marks=('<function name="', '<param name="'),
+        calls=('<function name="{name}">{params}</function>',),
+        param='<param name="{key}">{value}</param>',
+    ),
+    "gemma4": ChatFormat(
+        marks=("<|tool_call>",),
+        reasoning=("<|channel>thought", "<channel|>"),
+        calls=("<|tool_call>call:{name}{braces}<tool_call|>",),
+    ),
+    "functiongemma": ChatFormat(
+        marks=("<start_function_call>",),
+        calls=("<start_function_call>call:{name}{braces}<end_function_call>",),
+    ),
+    "apertus": ChatFormat(
+        marks=("<|tools_prefix|>",),
+        reasoning=("<|inner_prefix|>", "<|inner_suffix|>"),
+        calls=("<|tools_prefix|>{json}<|tools_suffix|>",),
+        keys=Keys(name="", arguments=""),
+    ),
+    "command-r7b": ChatFormat(
+        marks=("<|CHATBOT_TOKEN|>", "<|START_ACTION|>"),
+        reasoning=("<|START_THINKING|>", "<|END_THINKING|>"),
+        calls=("<|START_ACTION|>{json}<|END_ACTION|>",),
+        keys=_COHERE,
+        silent=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+    ),
+    "command-r": ChatFormat(
+        marks=("<|CHATBOT_TOKEN|>", "Action:"), calls=("Action: ```json {json} ```",), keys=_COHERE
+    ),
+    "solar": ChatFormat(
+        marks=("<|tool_call:begin|>",),
+        reasoning=("<|think|>", "<|end|>"),
+        calls=(
+            "<|tool_call:begin|>{id}<|tool_call:name|>{name}<|tool_call:args|>{arguments}<|tool_call:end|>",
+        ),
+        section=("<|tool_calls|>", ""),
+        silent=("<|begin|>assistant", "<|content|>"),
+    ),
+    "gigachat": ChatFormat(
+        marks=("<|role_sep|>",),
+        calls=("<|function_call|>{json}", "function call<|role_sep|>{json}"),
+        silent=("<|message_sep|>",),
+    ),
+    "lfm2": ChatFormat(
+        marks=("<|tool_list_start|>",), calls=("<|tool_call_start|>{python}<|tool_call_end|>",)
+    ),
+    "lfm2.5": ChatFormat(
+        marks=("<|tool_call_start|>",), calls=("<|tool_call_start|>{python}<|tool_call_end|>",)
+    ),
+    "nemotron": ChatFormat(marks=("<TOOLCALL>",), calls=("<TOOLCALL>{json}</TOOLCALL>",)),
+    "firefunction": ChatFormat(marks=("functools[",), calls=("functools{json}",)),
+    "functionary-v3.2": ChatFormat(marks=(">>>all",), calls=(">>>{name}\n{arguments}",), silent=(">>>all\n",)),
+    "functionary-v3.1": ChatFormat(
+        marks=("<|start_header_id|>", "<function=", "</function>"),
+        calls=("<function={name}>{arguments}</function>", "<|python_tag|>{json}"),
+    ),
+    "llama4": ChatFormat(
+        marks=("<|header_start|>",),
+        calls=("<|python_start|>{python}<|python_end|>", "{python}", "{json}"),
+        keys=Keys(arguments="parameters"),
+    ),
+    "llama3": ChatFormat(
+        marks=("<|start_header_id|>", '"parameters"'),
+        calls=("<|python_tag|>{json}", "<function={name}>{arguments}</function>", "{json}", "{python}"),
+        keys=Keys(arguments="parameters"),
+    ),
+    "granite": ChatFormat(
+        marks=("<|start_of_role|>",),
+        calls=(_HERMES, "<tool_call>{json}", "<|tool_call|>{json}"),
+        silent=("<response>", "</response>"),
+    ),
+    "phi4": ChatFormat(
+        marks=("<|tool|>",), calls=("<|tool_call|>{json}<|/tool_call|>", "<|tool_call|>{json}", "functools{json}")
+    ),
+    "internlm": ChatFormat(
+        marks=("<|plugin|>",), calls=("<|action_start|><|plugin|>{json}<|action_end|>",)
+    ),
+    "apriel": ChatFormat(
+        marks=("[BEGIN FINAL RESPONSE]",),
+        reasoning=("Here are my reasoning steps:", "[BEGIN FINAL RESPONSE]"),
+        calls=("{json}",),
+        section=("<tool_calls>", "</tool_calls>"),
+        silent=("[END FINAL RESPONSE]",),
+    ),
+    "tool-calls": ChatFormat(
+        marks=("<tool_calls>",), calls=(_HERMES, "{json}"), section=("<tool_calls>", "</tool_calls>")
+    ),
+    "hermes": ChatFormat(marks=("<tool_call>",), calls=(_HERMES,)),
+}  # fmt: skip
+"""By name."""
+
+
+GENERIC = ChatFormat(calls=(_HERMES, "<|tool_call_start|>{python}<|tool_call_end|>", "[TOOL_CALLS]{json}"))
+"""For models of which nothing is known: the most common ways."""
+
+
+def detect(template: str, formats: Iterable[ChatFormat]) -> ChatFormat | None:
+    """The format whose marks are all in a template; of several the one with most characters of marks."""
+    known = [form for form in formats if form.marks and all(mark in template for mark in form.marks)]
+    return max(known, key=lambda form: sum(map(len, form.marks)), default=None)

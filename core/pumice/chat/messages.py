@@ -1,0 +1,192 @@
+"""What a chat is made of: messages as they are given, and typed messages, deltas and completions as they come back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from pumice.errors import RequestError
+
+#: As of a sequence in the engine, and tool_calls: the model waits for the results of its calls.
+FinishReason = Literal["stop", "length", "tool_calls", "context_full", "timeout", "cancelled"]
+
+_ROLE = re.compile(r"[A-Za-z_]{1,32}")
+_REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
+
+
+@dataclass(frozen=True)
+class ToolCall:
+    """A call of a tool that the model asks for. The result goes back in a message of the role "tool"."""
+
+    name: str
+    arguments: dict[str, Any]
+    id: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As chat completions have it, with the arguments as JSON text."""
+        arguments = json.dumps(self.arguments, ensure_ascii=False)
+        return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a chat; it can be given back as it is, among the messages of the next turn."""
+
+    content: str
+    reasoning: str = ""
+    tool_calls: list[ToolCall] = field(default_factory=list)
+    role: str = "assistant"
+
+    def to_dict(self) -> dict[str, Any]:
+        """As chat completions have it, with the key ``reasoning_content``; keys without a value are left out."""
+        message: dict[str, Any] = {"role": self.role, "content": self.content}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
+        if self.tool_calls:
+            message["tool_calls"] = [call.to_dict() for call in self.tool_calls]
+        return message
+
+
+@dataclass(frozen=True)
+class Usage:
+    """Tokens of the prompt, how many of them were in the cache, and of the answer, reasoning among them."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    completion_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class ChatDelta:
+    """A part of an answer; tool calls come whole. The last has a ``finish_reason`` and the ``usage``."""
+
+    content: str = ""
+    reasoning: str = ""
+    tool_calls: Sequence[ToolCall] = ()
+    finish_reason: FinishReason | None = None
+    usage: Usage | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.content or self.reasoning or self.tool_calls or self.finish_reason)
+
+    def followed_by(self, last: ChatDelta) -> ChatDelta:
+        """This and the last one as one."""
+        calls = [*self.tool_calls, *last.tool_calls]
+        return replace(
+            last, content=self.content + last.content, reasoning=self.reasoning + last.reasoning, tool_calls=calls
+        )
+
+
+@dataclass(frozen=True)
+class ChatCompletion:
+    """An answer as a whole. ``tokens`` are those of the answer, marks of the chat format among them."""
+
+    message: Message
+    finish_reason: FinishReason
+    usage: Usage
+    tokens: list[int]
+
+
+def read_messages(messages: Iterable[Mapping[str, Any] | Message]) -> list[dict[str, Any]]:
+    """Messages as templates take them, checked: contents are text, arguments dictionaries.
+
+    Reasoning is under the key ``reasoning``. Raises RequestError, which says which message is wrong.
+    """
+    if isinstance(messages, str | Mapping):
+        raise RequestError("messages: expected a list of messages, each with a role and a content")
+    read = [_read_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    if not read:
+        raise RequestError("messages: the list is empty; give at least one")
+    return read
+
+
+def _read_message(given: Mapping[str, Any] | Message, where: str) -> dict[str, Any]:
+    message = dict(given.to_dict() if isinstance(given, Message) else _mapping(given, where))
+    role = message.get("role")
+    if not isinstance(role, str) or not _ROLE.fullmatch(role):
+        raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {role!r:.60}")
+    message["content"] = _read_content(message.get("content"), f"{where}.content")
+    found = [value for key in _REASONING_KEYS if (value := message.pop(key, None))]
+    if found:
+        message["reasoning"] = _text(found[0], f"{where}.reasoning")
+    calls = message.pop("tool_calls", None)
+    if calls:
+        message["tool_calls"] = [
+            _read_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(_list(calls, f"{where}.tool_calls"))
+        ]
+    return message
+
+
+def _read_content(content: Any, where: str) -> str:
+    """Text, or parts of type "text", which become its lines."""
+    if content is None or isinstance(content, str):
+        return content or ""
+    texts = []
+    for i, given in enumerate(_list(content, where)):
+        part = _mapping(given, f"{where}[{i}]")
+        if part.get("type", "text") != "text":
+            raise RequestError(f"{where}[{i}].type: only text is understood, not {part.get('type')!r:.60}")
+        texts.append(_text(part.get("text"), f"{where}[{i}].text"))
+    return "\n".join(texts)
+
+
+def _read_call(given: Any, where: str) -> dict[str, Any]:
+    if isinstance(given, ToolCall):
+        given = given.to_dict()
+    call = _mapping(given, where)
+    function = _mapping(call.get("function"), f"{where}.function")
+    name = _text(function.get("name"), f"{where}.function.name")
+    arguments = function.get("arguments") or {}
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError) as error:
+            raise RequestError(f"{where}.function.arguments: not valid JSON: {error}") from None
+    arguments = dict(_mapping(arguments, f"{where}.function.arguments"))
+    identifier = _text(call.get("id") or "", f"{where}.id")
+    return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    """Tools as chat completions have them; a bare function (name, description, parameters) is one too.
+
+    Raises RequestError, which says which tool is wrong.
+    """
+    read: list[dict[str, Any]] = []
+    for i, given in enumerate(tools or ()):
+        where = f"tools[{i}]"
+        tool = dict(_mapping(given, where))
+        function = _mapping(tool["function"], f"{where}.function") if "function" in tool else tool
+        name = _text(function.get("name"), f"{where}.function.name")
+        if any(name == other["function"]["name"] for other in read):
+            raise RequestError(f"{where}.function.name: {name!r} is there twice")
+        _mapping(function.get("parameters") or {}, f"{where}.function.parameters")
+        read.append({"type": "function", "function": dict(function)})
+    return read
+
+
+def _mapping(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RequestError(f"{where}: expected an object, not {value!r:.60}")
+    return value
+
+
+def _list(value: Any, where: str) -> Sequence[Any]:
+    if not isinstance(value, list | tuple):
+        raise RequestError(f"{where}: expected a list, not {value!r:.60}")
+    return value
+
+
+def _text(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise RequestError(f"{where}: expected text, not {value!r:.60}")
+    return value

@@ -1,0 +1,212 @@
+"""An answer, taken apart while it comes: content, reasoning and tool calls.
+
+Text that could still become a mark, or a call, is held back. What is no call after all is content: nothing that a model
+writes is an error. However the text is cut, the same comes out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from pumice.chat.formats import ChatFormat
+from pumice.chat.pattern import Call, Pattern, Reading, Source, as_json, literal
+
+Part = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], Call]
+
+
+@dataclass(frozen=True)
+class _Mark:
+    text: str
+    kind: Literal["reasoning", "end", "silent", "section", "call"]
+
+
+class ChatParser:
+    """The parts of one answer, in their order. Calls are looked for only where there are tools."""
+
+    def __init__(self, format: ChatFormat, tools: Sequence[Mapping[str, Any]] = (), opening: str = "") -> None:
+        """``opening``: what the prompt has written of the answer; it may have begun the reasoning, or a mark."""
+        self._format = format
+        self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
+        self._marks = _marks(format, bool(tools))
+        start, end = format.reasoning
+        self.in_reasoning = opening.rfind(start) > opening.rfind(end)
+        self._source = Source()
+        self._source.text = _begun(opening, self._marks)
+        self._written = _Written()
+        self._run = self._read()
+
+    def push(self, text: str) -> list[Part]:
+        """The parts that became certain with ``text``."""
+        self._source.text += text
+        next(self._run, None)
+        return self._written.take()
+
+    def finish(self) -> list[Part]:
+        """The rest, when no more text comes."""
+        self._source.ended = True
+        next(self._run, None)
+        return self._written.take()
+
+    def _read(self) -> Generator[None, None, None]:
+        position = (yield from self._read_reasoning(0)) if self.in_reasoning else 0
+        position = yield from self._read_bare(position)
+        while True:
+            position, mark = yield from self._find(position, self._marks, self._written.content)
+            after = position + len(mark.text) if mark else position
+            if mark is None:
+                self._written.end()
+                return
+            elif mark.kind == "reasoning":
+                position = yield from self._read_reasoning(after)
+                position = yield from self._read_bare(position)
+            elif mark.kind == "silent":
+                self._written.structure()
+                position = after
+            else:
+                called = yield from self._read_calls(mark, position, after)
+                if called is None:
+                    self._written.content(self._source.text[position])
+                position = position + 1 if called is None else called
+
+    def _read_reasoning(self, position: int) -> Reading[int]:
+        self.in_reasoning = True
+        self._written.structure()
+        end = _Mark(self._format.reasoning[1], "end")
+        position, mark = yield from self._find(position, [end], self._written.reasoning)
+        self._written.structure()
+        self.in_reasoning = mark is None
+        return position + len(end.text) if mark else position
+
+    def _read_bare(self, position: int) -> Reading[int]:
+        """Calls without a mark, which are only looked for where the content begins, and only of known tools."""
+        patterns = [pattern for pattern in self._format.patterns if not pattern.opening]
+        if not patterns or not self._schemas or self._format.section[0]:
+            return position
+        read = yield from self._match(patterns, position)
+        if read is None or not all(call.name in self._schemas for call in read[0]):
+            return position
+        self._call(read[0])
+        return read[1]
+
+    def _read_calls(self, mark: _Mark, at: int, after: int) -> Reading[int | None]:
+        """The calls that ``mark`` announces; where they end, or None if there are none."""
+        if mark.kind == "call":
+            patterns = [pattern for pattern in self._format.patterns if pattern.opening == mark.text]
+            read = yield from self._match(patterns, at)
+            if read is not None:
+                self._call(read[0])
+            return read and read[1]
+        end = None
+        while (read := (yield from self._match(self._format.patterns, after))) is not None:
+            self._call(read[0])
+            end = after = read[1]
+        if end is None or not self._format.section[1]:
+            return end
+        closed = yield from literal(self._source, end, self._format.section[1])
+        return end if closed is None else closed
+
+    def _match(self, patterns: Sequence[Pattern], position: int) -> Reading[tuple[list[Call], int] | None]:
+        for pattern in patterns:
+            read = yield from pattern.read(self._source, position)
+            if read is not None:
+                return read
+        return None
+
+    def _call(self, calls: Sequence[Call]) -> None:
+        for call in calls:
+            self._written.call(_typed(call, self._schemas.get(call.name, {})))
+
+    def _find(
+        self, position: int, marks: Sequence[_Mark], write: Callable[[str], None]
+    ) -> Reading[tuple[int, _Mark | None]]:
+        """Write text up to the next mark, the longest of those that begin there, or to the end."""
+        source, first = self._source, re.compile("[" + "".join(re.escape(mark.text[0]) for mark in marks) + "]")
+        longest = max(len(mark.text) for mark in marks)
+        while True:
+            at, found = position, None
+            while at < len(source.text) and found is None:
+                start = first.search(source.text, at)
+                at = start.start() if start else len(source.text)
+                rest = source.text[at : at + longest]
+                if not source.ended and any(mark.text != rest and mark.text.startswith(rest) for mark in marks):
+                    break
+                found = max((m for m in marks if rest.startswith(m.text)), key=lambda m: len(m.text), default=None)
+                at += found is None and start is not None
+            write(source.text[position:at])
+            position = at
+            if found or source.ended:
+                return position, found
+            yield
+
+
+class _Written:
+    """Parts on their way out. White space between content and structure belongs to neither."""
+
+    def __init__(self) -> None:
+        self._parts: list[Part] = []
+        self._held = ""  # white space that more text may follow
+        self._fresh = False  # right after structure
+
+    def take(self) -> list[Part]:
+        parts, self._parts = self._parts, []
+        return parts
+
+    def content(self, text: str) -> None:
+        self._write("content", text)
+
+    def reasoning(self, text: str) -> None:
+        self._write("reasoning", text)
+
+    def call(self, call: Call) -> None:
+        self.structure()
+        self._parts.append(("call", call))
+
+    def structure(self) -> None:
+        self._held, self._fresh = "", True
+
+    def end(self) -> None:
+        if self._held:
+            self._parts.append(("content", self._held))
+
+    def _write(self, kind: Literal["content", "reasoning"], text: str) -> None:
+        text = self._held + (text.lstrip() if self._fresh else text)
+        shown = text.rstrip()
+        self._held = text[len(shown) :]
+        if shown:
+            self._fresh = False
+            self._parts.append((kind, shown))
+
+
+def _marks(format: ChatFormat, with_calls: bool) -> list[_Mark]:
+    marks = [_Mark(format.reasoning[0], "reasoning"), *(_Mark(text, "silent") for text in format.silent)]
+    if with_calls:
+        openings = dict.fromkeys(pattern.opening for pattern in format.patterns)
+        marks += [_Mark(text, "call") for text in openings if text]
+        marks += [_Mark(format.section[0], "section")] if format.section[0] else []
+    return marks
+
+
+def _begun(opening: str, marks: Sequence[_Mark]) -> str:
+    """The end of the prompt with which a mark begins; a letter is none."""
+    sizes = range(min(max(len(mark.text) for mark in marks) - 1, len(opening)), 0, -1)
+    ends = (opening[-size:] for size in sizes if not opening[-size].isalnum())
+    return next((end for end in ends if any(mark.text.startswith(end) and mark.text != end for mark in marks)), "")
+
+
+def _typed(call: Call, schema: Mapping[str, Any]) -> Call:
+    """The call with each argument that was written as plain text read as its schema says."""
+    properties = schema.get("properties")
+    known = properties if isinstance(properties, Mapping) else {}
+    typed = {
+        key: as_json(value) if key in call.texts and not _is_text(known.get(key)) else value
+        for key, value in call.arguments.items()
+    }
+    return replace(call, arguments=typed, texts=frozenset())
+
+
+def _is_text(schema: Any) -> bool:
+    types = schema.get("type") if isinstance(schema, Mapping) else None
+    return "string" in types if isinstance(types, list) else types == "string"

@@ -1,0 +1,107 @@
+"""A request for the next message of a chat, checked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from pumice.chat.messages import Message, read_messages, read_tools
+from pumice.errors import RequestError
+from pumice.suggest import unknown_name
+
+Messages = Iterable[Mapping[str, Any] | Message]
+
+_MAX_VARIABLES = 1 << 16  # characters of all template variables
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """What the next message is made from; ``read`` makes one of what users give.
+
+    Attributes:
+        messages: the chat so far.
+        tools: functions that the model may call, as chat completions describe them.
+        tool_choice: "auto" lets the model decide, "none" hides the tools; "required", or a tool's name, needs a call.
+        response_format: None or ``{"type": "text"}``.
+        chat_template: the name of a template, or a template; None: that of the model.
+        template_variables: further variables of the template.
+        reasoning: True or False switch it on or off; None leaves it to the template.
+        reasoning_effort: for templates that know it, "low", "medium" or "high" say; "none" switches reasoning off.
+        reasoning_budget: most tokens of reasoning; after them it is ended, and the answer follows.
+        continue_final_message: go on with the last message, the assistant's; None: if it is the assistant's.
+        add_generation_prompt: begin a message of the assistant.
+    """
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] = ()
+    tool_choice: str = "auto"
+    response_format: Mapping[str, Any] | None = None
+    chat_template: str | None = None
+    template_variables: Mapping[str, Any] = field(default_factory=dict)
+    reasoning: bool | None = None
+    reasoning_effort: str | None = None
+    reasoning_budget: int | None = None
+    continue_final_message: bool | None = None
+    add_generation_prompt: bool = True
+
+    @classmethod
+    def read(cls, messages: Messages, **options: Any) -> ChatRequest:
+        """Check what was given. Raises RequestError, which says what is wrong and where."""
+        given = {name: value for name, value in options.items() if value is not None}
+        tools, choice = _choose(read_tools(given.pop("tools", None)), given.pop("tool_choice", "auto"))
+        effort = given.get("reasoning_effort")
+        if effort == "none":
+            given["reasoning"] = False
+        variables = given.pop("template_variables", {})
+        if not isinstance(variables, Mapping) or len(repr(variables)) > _MAX_VARIABLES:
+            raise RequestError(f"template_variables: expected an object of at most {_MAX_VARIABLES} characters")
+        if effort not in (None, "none"):
+            variables = {"reasoning_effort": effort, **variables}
+        request = cls(read_messages(messages), tools, choice, template_variables=variables, **given)
+        request._check()
+        return request
+
+    @property
+    def continues(self) -> bool:
+        """Whether the answer goes on with the last message."""
+        if self.continue_final_message is None:
+            last = self.messages[-1]
+            return self.add_generation_prompt and last["role"] == "assistant" and not last.get("tool_calls")
+        return self.continue_final_message
+
+    def _check(self) -> None:
+        for name in ("reasoning", "continue_final_message", "add_generation_prompt"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, bool):
+                raise RequestError(f"{name}: expected True or False, not {value!r:.60}")
+        budget = self.reasoning_budget
+        if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
+            raise RequestError(f"reasoning_budget: expected a number of tokens, 0 or more, not {budget!r:.60}")
+        for name in ("reasoning_effort", "chat_template"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise RequestError(f"{name}: expected text, not {value!r:.60}")
+        if self.response_format is not None and dict(self.response_format) != {"type": "text"}:
+            raise RequestError("response_format: only text is supported")
+
+
+OPTIONS = frozenset(item.name for item in fields(ChatRequest)) - {"messages"}
+"""The names of what ``read`` takes beside messages."""
+
+
+def _choose(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, Any]], str]:
+    """The tools that a choice leaves, and the choice by name."""
+    if isinstance(choice, Mapping):
+        function = choice.get("function")
+        choice = function.get("name") if isinstance(function, Mapping) else choice.get("name")
+    if not isinstance(choice, str):
+        raise RequestError('tool_choice: expected "auto", "none", "required" or the name of a tool')
+    if choice == "none":
+        return [], choice
+    if choice == "auto" or (choice == "required" and tools):
+        return tools, choice
+    names = [tool["function"]["name"] for tool in tools]
+    if choice not in names:
+        raise RequestError(f"tool_choice: {unknown_name('tool', choice, names)}")
+    return [tool for tool in tools if tool["function"]["name"] == choice], choice

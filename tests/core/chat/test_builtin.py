@@ -1,0 +1,36 @@
+"""Built-in chat templates beside llama.cpp's (tests/make_fixtures/chat_templates.py)."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pumice.chat.builtin import BUILTIN
+from pumice.chat.template import ChatTemplate
+
+FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "chat_templates.json").read_text())
+
+
+@pytest.mark.parametrize("name", FIXTURE["rendered"])
+def test_a_template_writes_what_llama_cpp_writes(name):
+    template = ChatTemplate(BUILTIN[name], eos="<|endoftext|>" if name == "zephyr" else "</s>")
+    for chat, expected in zip(FIXTURE["chats"], FIXTURE["rendered"][name], strict=True):
+        assert template.render([{"role": role, "content": text} for role, text in chat]) == expected
+
+
+def test_all_but_one_were_compared():
+    assert set(BUILTIN) - set(FIXTURE["rendered"]) == {"plain"}
+    assert len(FIXTURE["rendered"]) >= 38
+
+
+def test_plain_is_the_texts_alone():
+    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "Once"}]
+    assert ChatTemplate(BUILTIN["plain"]).render(chat) == "S\n\nOnce"
+
+
+@pytest.mark.parametrize("name", BUILTIN)
+def test_every_template_knows_a_system_and_no_tools(name):
+    template = ChatTemplate(BUILTIN[name])
+    assert template.has_system
+    assert not template.has_tools
+    assert not template.wants_parts

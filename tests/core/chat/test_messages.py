@@ -1,0 +1,121 @@
+"""Messages, tools and options as users give them, and what is wrong with them."""
+
+import pytest
+
+from pumice.chat import ChatRequest, Message, ToolCall
+from pumice.chat.messages import read_messages, read_tools
+from pumice.errors import RequestError
+
+USER = {"role": "user", "content": "Hi"}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+OTHER = {"name": "g", "description": "bare"}
+
+
+def test_contents_and_arguments_are_made_one():
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
+    read = read_messages(
+        [
+            {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "Ann"},
+            {"role": "assistant", "content": None, "tool_calls": [call], "reasoning_content": "r"},
+        ]
+    )
+    assert read == [
+        {"role": "user", "content": "a\nb", "name": "Ann"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning": "r",
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": {"a": [1]}}}],
+        },
+    ]
+
+
+def test_an_answer_can_be_given_back():
+    message = Message("Hi", "Well", [ToolCall("f", {"a": "é"}, "123456789")])
+    given = message.to_dict()
+    assert given["tool_calls"][0]["function"] == {"name": "f", "arguments": '{"a": "é"}'}
+    assert read_messages([message]) == read_messages([given])
+    assert read_messages([message])[0]["reasoning"] == "Well"
+    assert Message("Hi").to_dict() == {"role": "assistant", "content": "Hi"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "problem"),
+    [
+        ([], "the list is empty"),
+        ("Hi", "expected a list of messages"),
+        (USER, "expected a list of messages"),
+        ([3], r"messages\[0\]: expected an object"),
+        ([USER, {"content": "x"}], r"messages\[1\].role: expected system, user"),
+        ([{"role": "user<|im_end|>", "content": "x"}], r"messages\[0\].role"),
+        ([{"role": "user", "content": 3}], r"messages\[0\].content: expected a list"),
+        ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\].type: only text"),
+        ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text: expected text"),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": 3}}]}], r"tool_calls\[0\].function.name"),
+        ([{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "{"}}]}], "not valid JSON"),
+        (
+            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": "[1]"}}]}],
+            "expected an object",
+        ),
+    ],
+)
+def test_wrong_messages_are_named(messages, problem):
+    with pytest.raises(RequestError, match=problem):
+        read_messages(messages)
+
+
+def test_a_bare_function_is_a_tool():
+    assert read_tools([OTHER]) == [{"type": "function", "function": OTHER}]
+    with pytest.raises(RequestError, match=r"tools\[1\].function.name: 'f' is there twice"):
+        read_tools([TOOL, TOOL])
+    with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected text"):
+        read_tools([{"type": "function", "function": {}}])
+
+
+def chosen(choice, tools=(TOOL, OTHER)):
+    request = ChatRequest.read([USER], tools=tools, tool_choice=choice)
+    return [tool["function"]["name"] for tool in request.tools], request.tool_choice
+
+
+def test_a_choice_leaves_some_tools():
+    assert chosen(None) == (["f", "g"], "auto")
+    assert chosen("none") == ([], "none")
+    assert chosen("required") == (["f", "g"], "required")
+    assert chosen({"type": "function", "function": {"name": "g"}}) == (["g"], "g")
+    assert chosen({"type": "tool", "name": "g"}) == (["g"], "g")
+    assert chosen("auto", ()) == ([], "auto")
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"tool_choice": "h", "tools": [TOOL]}, "tool_choice: unknown tool 'h'"),
+        ({"tool_choice": "required"}, "tool_choice: unknown tool 'required'"),
+        ({"tool_choice": 3}, "tool_choice: expected"),
+        ({"reasoning": "yes"}, "reasoning: expected True or False"),
+        ({"reasoning_budget": -1}, "reasoning_budget: expected a number of tokens"),
+        ({"reasoning_effort": 3}, "reasoning_effort: expected text"),
+        ({"template_variables": []}, "template_variables: expected an object"),
+        ({"template_variables": {"x": "y" * 100000}}, "at most 65536 characters"),
+        ({"response_format": {"type": "xml"}}, "response_format"),
+    ],
+)
+def test_wrong_options_are_named(options, problem):
+    with pytest.raises(RequestError, match=problem):
+        ChatRequest.read([USER], **options)
+
+
+def test_no_effort_is_no_reasoning():
+    assert ChatRequest.read([USER], reasoning_effort="none").reasoning is False
+    request = ChatRequest.read([USER], reasoning_effort="low")
+    assert (request.reasoning, request.template_variables) == (None, {"reasoning_effort": "low"})
+
+
+def test_an_answer_that_is_last_is_gone_on_with():
+    answer = {"role": "assistant", "content": "Hel"}
+    assert ChatRequest.read([USER, answer]).continues
+    assert not ChatRequest.read([USER]).continues
+    assert not ChatRequest.read([USER, answer], continue_final_message=False).continues
+    assert not ChatRequest.read([USER, answer], add_generation_prompt=False).continues
+    called = {**answer, "tool_calls": [{"function": {"name": "f"}}]}
+    assert not ChatRequest.read([USER, called]).continues

@@ -1,0 +1,186 @@
+"""Chats with a model whose answers are given: a sampler writes them, token by token."""
+
+import asyncio
+from dataclasses import dataclass
+
+import pytest
+
+import pumice
+from family_templates import FAMILIES
+from gguf_files import tiny_llama
+from pumice.plugin import Candidates, ChatFormat, Sampler, SamplerContext, hookimpl
+
+USER = {"role": "user", "content": "Hi"}
+TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
+
+
+@dataclass
+class Recital(Sampler):
+    """Writes a text in tokens of a byte, then ends; where ``after`` was written it goes on with ``then``."""
+
+    selects = True
+    recite: str = ""
+    after: str = ""
+    then: str = ""
+
+    def start(self, context: SamplerContext) -> None:
+        assert context.tokenizer is not None
+        self._vocabulary = context.tokenizer.vocabulary
+        self._coming = list(self.recite.encode())
+        self._heard = b""
+
+    def apply(self, candidates: Candidates) -> None:
+        token = f"<0x{self._coming.pop(0):02X}>" if self._coming else "</s>"
+        candidates.selected = self._vocabulary.ids[token]
+
+    def accept(self, token: int) -> None:
+        text = self._vocabulary.tokens[token]
+        self._heard += bytes.fromhex(text[3:5]) if token in self._vocabulary.byte else text.encode()
+        if self.after and self._heard.endswith(self.after.encode()):
+            self._coming = list(self.then.encode())
+
+
+class Plugin:
+    @hookimpl
+    def pumice_register_samplers(self, register):
+        register("recital", Recital)
+
+    @hookimpl
+    def pumice_register_chat_formats(self, register):
+        register(
+            "stones", ChatFormat(marks=("<stone>",), reasoning=("<muse>", "</muse>"), calls=("<stone>{json}</stone>",))
+        )
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    path = tiny_llama(tmp_path_factory.mktemp("chat") / "tiny.gguf", n_ctx=1024)
+    settings = {"samplers": ["recital"], "chat_template": FAMILIES["hermes"]}
+    with pumice.load(path, backend="numpy", n_ctx=1024, config=settings, plugins=[Plugin()]) as model:
+        yield model
+
+
+def test_an_answer_is_a_message(model):
+    completion = model.chat([USER], recite="<think>\nWell\n</think>\n\nHello!")
+    assert (completion.message.content, completion.message.reasoning) == ("Hello!", "Well")
+    assert completion.finish_reason == "stop"
+    assert completion.message.tool_calls == []
+    usage = completion.usage
+    assert usage.prompt_tokens == len(model.tokenize(model.apply_template([USER])))
+    assert usage.completion_tokens == len(completion.tokens) == len("<think>\nWell\n</think>\n\nHello!")
+    assert usage.total_tokens == usage.prompt_tokens + usage.completion_tokens
+    assert 0 < usage.reasoning_tokens < usage.completion_tokens
+
+
+def test_deltas_together_are_the_message(model):
+    text = "<think>Well</think>Hello!" + CALL
+    deltas = list(model.chat_stream([USER], tools=[TOOL], recite=text))
+    assert "".join(delta.content for delta in deltas) == "Hello!"
+    assert "".join(delta.reasoning for delta in deltas) == "Well"
+    [call] = [call for delta in deltas for call in delta.tool_calls]
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Paris"})
+    assert [delta.finish_reason for delta in deltas[:-1]] == [None] * (len(deltas) - 1)
+    assert deltas[-1].finish_reason == "tool_calls"
+    assert deltas[-1].usage.completion_tokens == len(text)
+    assert len(deltas) > 5
+
+
+def test_calls_and_their_results_go_back(model):
+    first = model.chat([USER], tools=[TOOL], recite=CALL)
+    assert first.finish_reason == "tool_calls"
+    [call] = first.message.tool_calls
+    assert len(call.id) == 9
+    assert call.id.isalnum()
+    result = {"role": "tool", "tool_call_id": call.id, "content": "sunny"}
+    prompt = model.apply_template([USER, first.message, result], tools=[TOOL])
+    assert CALL in prompt
+    assert "tool\nsunny" in prompt
+
+
+def test_without_tools_a_call_is_text(model):
+    for options in ({}, {"tools": [TOOL], "tool_choice": "none"}):
+        completion = model.chat([USER], recite=CALL, **options)
+        assert (completion.message.content, completion.finish_reason) == (CALL, "stop")
+
+
+def test_a_call_cut_short_is_text(model):
+    completion = model.chat([USER], tools=[TOOL], recite=CALL, max_tokens=30)
+    assert (completion.message.content, completion.finish_reason) == (CALL[:30], "length")
+
+
+def test_stop_strings_and_limits(model):
+    assert model.chat([USER], recite="one two three", stop="two").message.content == "one "
+    assert model.chat([USER], recite="one two three", max_tokens=5).finish_reason == "length"
+
+
+def test_leaving_a_stream_cancels_it(model):
+    with model.chat_stream([USER], recite="x" * 500) as stream:
+        next(stream)
+    assert stream.timings.generated_tokens < 500
+
+
+def test_a_budget_ends_the_reasoning(model):
+    text = "<think>" + "hm " * 40
+    options = {"recite": text, "after": "</think>\n\n", "then": "Hello!"}
+    completion = model.chat([USER], reasoning_budget=12, **options)
+    assert completion.message.content == "Hello!"
+    assert completion.message.reasoning == "hm hm hm hm"
+    n_end = len(model.tokenize("\n</think>\n\n", add_special=False))
+    assert completion.usage.reasoning_tokens == 12 + n_end
+    assert completion.usage.completion_tokens == len("<think>") + 12 + n_end + len("Hello!")
+    assert asyncio.run(model.achat([USER], reasoning_budget=12, **options)).message == completion.message
+    short = model.chat([USER], reasoning_budget=12, max_tokens=len("<think>") + 12 + n_end + 2, **options)
+    assert (short.message.content, short.finish_reason) == ("He", "length")
+    assert model.chat([USER], reasoning_budget=100, recite="<think>a</think>b").message.content == "b"
+
+
+def test_coroutines_chat_beside_each_other(model):
+    async def chat(text: str) -> pumice.ChatCompletion:
+        deltas = [delta async for delta in model.achat_stream([USER], recite=text)]
+        completion = await model.achat([USER], recite=text)
+        assert "".join(delta.content for delta in deltas) == completion.message.content
+        return completion
+
+    async def both() -> list[str]:
+        return [each.message.content for each in await asyncio.gather(chat("one"), chat("two"))]
+
+    assert asyncio.run(both()) == ["one", "two"]
+
+
+def test_an_answer_goes_on(model):
+    begun = {"role": "assistant", "content": "Hel"}
+    assert model.apply_template([USER, begun]).endswith("assistant\nHel")
+    assert model.chat([USER, begun], recite="lo").message.content == "lo"
+    reasoned = {"role": "assistant", "content": "", "reasoning": "We"}
+    completion = model.chat([USER, reasoned], recite="ll</think>Hi")
+    assert (completion.message.reasoning, completion.message.content) == ("ll", "Hi")
+
+
+def test_a_plugins_format_is_known_by_its_marks(model):
+    template = "{# <stone> #}{% for m in messages %}{{ m.content }}{% endfor %}"
+    completion = model.chat(
+        [USER], chat_template=template, tools=[TOOL], recite='<muse>so</muse><stone>{"name": "f"}</stone>'
+    )
+    assert completion.message.reasoning == "so"
+    assert [call.name for call in completion.message.tool_calls] == ["f"]
+
+
+def test_a_template_per_request(model):
+    assert model.apply_template([USER], chat_template="llama3").startswith("<|start_header_id|>user")
+    with pytest.raises(pumice.RequestError, match="unknown chat template"):
+        model.chat([USER], chat_template="no such")
+
+
+def test_a_prompt_that_does_not_fit_says_so(model):
+    with pytest.raises(pumice.RequestError, match="n_ctx is 1024"):
+        model.chat([{"role": "user", "content": "x" * 2000}])
+
+
+def test_the_demo_model_goes_on_with_plain_text(tmp_path):
+    with pumice.load(backend="numpy") as model:
+        story = model.generate("Once upon a time", max_tokens=6, temperature=0)
+        told = model.chat(
+            [{"role": "user", "content": "Once upon a time"}], chat_template="plain", max_tokens=6, temperature=0
+        )
+        assert told.message.content == story.text

@@ -1,0 +1,299 @@
+"""Answers taken apart: families' calls and reasoning, odd output as text, and the same however the text is cut."""
+
+import json
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from family_templates import FAMILIES
+from pumice.chat import FORMATS
+from pumice.chat.formats import GENERIC, ChatFormat, detect
+from pumice.chat.messages import read_messages, read_tools
+from pumice.chat.parser import ChatParser
+from pumice.chat.probe import probe
+from pumice.chat.template import ChatTemplate
+
+PROPERTIES = {"city": {"type": "string", "description": "A city"}, "days": {"type": "integer", "description": "Days"}}
+TOOLS = read_tools(
+    [{"name": "get_weather", "description": "Weather", "parameters": {"type": "object", "properties": PROPERTIES}}]
+)
+ARGUMENTS = [{"city": "12", "days": 3}, {"city": 'Paris "x" </b>', "days": 4}]
+
+
+def parse(format: ChatFormat, *chunks: str, opening: str = "", tools=TOOLS) -> list[tuple]:
+    """The parts of an answer, neighbouring texts joined; a call is ``("call", name, arguments)``."""
+    parser = ChatParser(format, tools, opening)
+    parts = [part for chunk in chunks for part in parser.push(chunk)] + parser.finish()
+    joined: list[tuple] = []
+    for kind, value in parts:
+        if kind == "call":
+            joined.append((kind, value.name, value.arguments))
+        elif joined and joined[-1][0] == kind:
+            joined[-1] = (kind, joined[-1][1] + value)
+        else:
+            joined.append((kind, value))
+    return joined
+
+
+def written(template: ChatTemplate, n_calls: int, content: str) -> tuple[str, str]:
+    """The prompt's end and the answer that a template writes for calls."""
+    calls = [
+        {"id": f"12345670{i}", "function": {"name": "get_weather", "arguments": ARGUMENTS[i]}} for i in range(n_calls)
+    ]
+    user = {"role": "user", "content": "Hi"}
+    chat = read_messages([user, {"role": "assistant", "content": content, "tool_calls": calls}])
+    prompt = template.render(chat[:1], TOOLS)
+    text = template.render(chat, TOOLS, add_generation_prompt=False)
+    assert text.startswith(prompt)
+    return prompt, text[len(prompt) :].removesuffix("<|im_end|>\n")
+
+
+@pytest.mark.parametrize("n_calls", [1, 2])
+@pytest.mark.parametrize("name", FAMILIES)
+def test_what_a_template_writes_is_read_back(name, n_calls):
+    template = ChatTemplate(FAMILIES[name])
+    assert detect(template.source, FORMATS.values()) is FORMATS[name]
+    _, text = written(template, n_calls, "Let me look.")
+    calls = [("call", "get_weather", arguments) for arguments in ARGUMENTS[:n_calls]]
+    assert parse(FORMATS[name], text) == [("content", "Let me look."), *calls]
+
+
+PROBED = set(FAMILIES) - {"lfm2.5", "functiongemma", "command-r7b", "kimi-k2"}  # no JSON and no tags, or odd ids
+
+
+@pytest.mark.parametrize("name", sorted(PROBED))
+def test_the_format_of_an_unknown_template_is_found_by_probing(name):
+    template = ChatTemplate(FAMILIES[name])
+    found = probe(template)
+    _, text = written(template, 2, "Let me look.")
+    assert found.problem() == ""
+    assert parse(found, text) == [
+        ("content", "Let me look."),
+        *(("call", "get_weather", arguments) for arguments in ARGUMENTS),
+    ]
+
+
+def test_reasoning_is_found_by_probing():
+    source = (
+        "{% for m in messages %}[{{ m.role }}]{% if m.reasoning %}<muse>{{ m.reasoning }}</muse>{% endif %}"
+        "{{ m.content }}{% endfor %}"
+    )
+    assert probe(ChatTemplate(source)).reasoning == ("<muse>", "</muse>")
+
+
+def test_a_template_without_calls_has_the_generic_format():
+    found = probe(ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}"))
+    assert (found.calls, found.reasoning) == (GENERIC.calls, GENERIC.reasoning)
+
+
+CALL = '{"name": "get_weather", "arguments": {"city": "12", "days": 3}}'
+READ = ("call", "get_weather", ARGUMENTS[0])
+ANSWERS = {
+    "reasoning": (
+        "hermes",
+        "",
+        "<think>\nWell </thin\n</think>\n\nHello <b> \n",
+        [("reasoning", "Well </thin"), ("content", "Hello <b> \n")],
+    ),
+    "reasoning opened by the prompt": (
+        "hermes",
+        "<think>\n",
+        "Well\n</think>\n\nHi",
+        [("reasoning", "Well"), ("content", "Hi")],
+    ),
+    "reasoning closed by the prompt": ("hermes", "<think>\n\n</think>\n\n", "Hi", [("content", "Hi")]),
+    "reasoning without an end": ("hermes", "<think>", "Well, \n", [("reasoning", "Well,")]),
+    "text and calls": ("hermes", "", f"<tool_call>{CALL}</tool_call>\nand", [READ, ("content", "and")]),
+    "a mark in a JSON string": (
+        "hermes",
+        "",
+        '<tool_call>{"name": "f", "arguments": {"a": "</tool_call>\\"}"}}</tool_call>',
+        [("call", "f", {"a": '</tool_call>"}'})],
+    ),
+    "a call that is none": (
+        "hermes",
+        "",
+        "<tool_call> nonsense </tool_call> ok",
+        [("content", "<tool_call> nonsense </tool_call> ok")],
+    ),
+    "a call cut short": ("hermes", "", "so <tool_call>" + CALL[:-4], [("content", "so <tool_call>" + CALL[:-4])]),
+    "a call without its end": ("granite", "", f"<tool_call>{CALL}", [READ]),
+    "arguments as JSON text": (
+        "hermes",
+        "",
+        '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>',
+        [("call", "f", {"a": 1})],
+    ),
+    "no arguments": ("hermes", "", '<tool_call>{"name": "f"}</tool_call>', [("call", "f", {})]),
+    "Llama 3's JSON": ("llama3", "", CALL.replace("arguments", "parameters"), [READ]),
+    "Llama 3's JSON of no tool": (
+        "llama3",
+        "",
+        '{"name": "x", "parameters": {}} is JSON',
+        [("content", '{"name": "x", "parameters": {}} is JSON')],
+    ),
+    "Llama 3's JSON later on": ("llama3", "", "I say " + CALL, [("content", "I say " + CALL)]),
+    "Llama 3's Python tag": ("llama3", "", f"<|python_tag|>{CALL}", [READ]),
+    "Llama 4's Python": ("llama4", "", "[get_weather(city='12', days=3)]", [READ]),
+    "Python that is no call": ("llama4", "", "[1, 2, print]", [("content", "[1, 2, print]")]),
+    "Python with JSON's names": (
+        "lfm2",
+        "",
+        '<|tool_call_start|>[f(a=true, b=[null, {"c": -1}])]<|tool_call_end|>',
+        [("call", "f", {"a": True, "b": [None, {"c": -1}]})],
+    ),
+    "Python that would run": (
+        "lfm2",
+        "",
+        "<|tool_call_start|>[f(a=g())]<|tool_call_end|>",
+        [("content", "<|tool_call_start|>[f(a=g())]<|tool_call_end|>")],
+    ),
+    "Mistral's arguments": (
+        "mistral",
+        "",
+        '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]x1[ARGS]{}',
+        [("call", "f", {"a": 1}), ("call", "g", {})],
+    ),
+    "Functionary's recipients": (
+        "functionary-v3.2",
+        ">>>",
+        'all\nHello>>>f\n{"a": 1}',
+        [("content", "Hello"), ("call", "f", {"a": 1})],
+    ),
+    "harmony": (
+        "harmony",
+        "<|start|>assistant",
+        "<|channel|>analysis<|message|>Well<|end|><|start|>assistant"
+        '<|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}',
+        [("reasoning", "Well"), ("call", "f", {"a": 1})],
+    ),
+    "harmony's answer": ("harmony", "<|start|>assistant", "<|channel|>final<|message|>Hi", [("content", "Hi")]),
+    "harmony's recipient first": (
+        "harmony",
+        "<|start|>assistant",
+        ' to=functions.f<|channel|>commentary json<|message|>{"a": 1}',
+        [("call", "f", {"a": 1})],
+    ),
+    "text or JSON by the schema": (
+        "qwen3-coder",
+        "",
+        "<tool_call>\n<function=get_weather>\n<parameter=city>\n12\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>",
+        [READ],
+    ),
+    "arguments of an unknown tool": (
+        "glm",
+        "",
+        "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>[1]</arg_value>\n</tool_call>",
+        [("call", "f", {"a": [1]})],
+    ),
+    "text or JSON by a mark": (
+        "deepseek-v4",
+        "",
+        '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n'
+        '<｜DSML｜parameter name="a" string="true">1</｜DSML｜parameter>\n'
+        '<｜DSML｜parameter name="b" string="false">1</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+        [("call", "f", {"a": "1", "b": 1})],
+    ),
+    "a tag for each argument": (
+        "minimax-m3",
+        "",
+        ']<]minimax[>[<tool_call>\n]<]minimax[>[<invoke name="f">]<]minimax[>[<a>x]<]minimax[>[</a>'
+        "]<]minimax[>[</invoke>\n]<]minimax[>[</tool_call>",
+        [("call", "f", {"a": "x"})],
+    ),
+    "Gemma's quotes": (
+        "gemma4",
+        "",
+        '<|tool_call>call:f{a:<|"|>x{y:"<|"|>,b:{c:[1,true]}}<tool_call|>',
+        [("call", "f", {"a": 'x{y:"', "b": {"c": [1, True]}})],
+    ),
+    "the name as the key": (
+        "apertus",
+        "",
+        '<|tools_prefix|>[{"f": {"a": 1}}]<|tools_suffix|>',
+        [("call", "f", {"a": 1})],
+    ),
+    "a name in an id": (
+        "kimi-k2",
+        "",
+        '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>',
+        [("call", "f", {"a": 1})],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_an_answer_is_taken_apart(name):
+    format, opening, text, parts = ANSWERS[name]
+    assert parse(FORMATS[format], text, opening=opening) == parts
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(ANSWERS)), st.data())
+def test_cuts_change_nothing(name, data):
+    format, opening, text, parts = ANSWERS[name]
+    cuts = sorted(data.draw(st.sets(st.integers(1, max(1, len(text) - 1)))))
+    chunks = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert parse(FORMATS[format], *chunks, opening=opening) == parts
+
+
+PIECES = [
+    "<think>", "</think>", "<tool_call>", "</tool_call>", CALL, CALL[:20], "<function=f>", "<parameter=a>",
+    "</parameter>", "</function>", "[TOOL_CALLS]", "[ARGS]", "{", "}", "[", "]", '"', "\\", "'", "<", " ", "\n", "f",
+    "é",
+    "<|channel|>", "analysis", "<|message|>", "<|end|>", ">>>", "all\n", "<arg_key>", "</arg_key>",
+]  # fmt: skip
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.sampled_from(sorted(FORMATS)), st.lists(st.sampled_from(PIECES), max_size=12), st.data())
+def test_odd_answers_are_text_and_cuts_change_nothing(name, pieces, data):
+    text = "".join(pieces)
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)))))
+    chunks = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
+    assert parse(FORMATS[name], *chunks) == parse(FORMATS[name], text)
+
+
+@given(st.text(max_size=30))
+def test_without_marks_the_text_is_the_content(text):
+    format = ChatFormat(reasoning=("\0r", "\0e"))
+    assert "".join(part[1] for part in parse(format, text)) == text if "\0" not in text else True
+
+
+def test_calls_are_text_where_there_are_no_tools():
+    text = f"<tool_call>{CALL}</tool_call>"
+    assert parse(FORMATS["hermes"], text, tools=()) == [("content", text)]
+
+
+def test_content_comes_as_soon_as_it_is_certain():
+    parser = ChatParser(FORMATS["hermes"], TOOLS)
+    assert parser.push("a <b") == [("content", "a <b")]
+    assert parser.push(" <tool_c") == []
+    assert parser.push("ow>") == [("content", " <tool_cow>")]
+
+
+def test_a_long_call_is_read_in_linear_time():
+    parser = ChatParser(FORMATS["hermes"], TOOLS)
+    value = "x" * 300_000
+    text = f'<tool_call>{{"name": "f", "arguments": {{"a": {json.dumps(value)}}}}}</tool_call>'
+    parts = [part for start in range(0, len(text), 50) for part in parser.push(text[start : start + 50])]
+    assert parts[0][1].arguments == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("format", "problem"),
+    [
+        (ChatFormat(reasoning=("<a>", "")), "a beginning and an end"),
+        (ChatFormat(calls=("<call>",)), "no field for a call"),
+        (ChatFormat(calls=("<call>{name}{params}</call>",)), "of an argument"),
+        (ChatFormat(calls=("<call>{name}{params}</call>",), param="{key}: {value}"), "begin with a mark"),
+    ],
+)
+def test_formats_that_cannot_be(format, problem):
+    assert problem in format.problem()
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_formats_that_come_with_pumice_have_no_problem(name):
+    assert FORMATS[name].problem() == ""

@@ -1,0 +1,129 @@
+"""Choosing a template, and what is done about what it cannot."""
+
+import pytest
+
+from family_templates import FAMILIES
+from pumice.chat import FORMATS, Chat, ChatRequest
+from pumice.chat.builtin import BUILTIN
+from pumice.chat.template import ChatTemplate, ChatTemplates
+from pumice.errors import ModelError, RequestError
+from tokenizer_fixtures import small
+
+SYSTEM, USER = {"role": "system", "content": "S"}, {"role": "user", "content": "U"}
+KEY = "tokenizer.chat_template"
+THINKS = (
+    "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]<think>\n{% endif %}"
+)
+
+
+def get(metadata, chosen=None, request=None, for_tools=False):
+    return ChatTemplates(metadata, small("bpe"), chosen).get(request, for_tools=for_tools).source
+
+
+def test_the_files_template_is_used_and_its_variant_for_tools():
+    metadata = {
+        KEY: "{{ 'a' }}",
+        f"{KEY}.tool_use": "{{ 'b' }}",
+        f"{KEY}.rag": "{{ 'c' }}",
+        KEY + "s": ["tool_use", "rag"],
+    }
+    assert get(metadata) == "{{ 'a' }}"
+    assert get(metadata, for_tools=True) == "{{ 'b' }}"
+    assert get(metadata, request="rag") == "{{ 'c' }}"
+    assert get(metadata, "rag") == "{{ 'c' }}"
+    assert get(metadata, "rag", "chatml") == BUILTIN["chatml"]
+    assert get({}, "{{ messages }}") == "{{ messages }}"
+
+
+def test_a_file_without_a_template_is_an_error_that_says_what_to_do():
+    with pytest.raises(RequestError, match="has no chat template: name the one"):
+        get({})
+    with pytest.raises(RequestError, match="unknown chat template 'chatlm'; did you mean"):
+        get({}, "chatlm")
+    with pytest.raises(ModelError, match="not valid Jinja"):
+        get({KEY: "{% if %}"})
+
+
+def test_a_system_message_begins_the_first_where_there_is_no_such_role():
+    refuses = "{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+    source = "{% for m in messages %}" + refuses + "({{ m.content }}){% endfor %}"
+    assert ChatTemplate(source).render([SYSTEM, USER]) == "(S\n\nU)"
+    silent = "{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
+    assert ChatTemplate(silent).render([SYSTEM, USER]) == "(S\n\nU)"
+    assert (
+        ChatTemplate(BUILTIN["chatml"]).render([{**SYSTEM, "role": "developer"}, USER]).startswith("<|im_start|>system")
+    )
+
+
+def test_contents_are_parts_where_the_template_wants_parts():
+    parts = "{% for part in m.content if part.type == 'text' %}({{ part.text }}){% endfor %}"
+    source = "{% for m in messages %}" + parts + "{% endfor %}"
+    assert ChatTemplate(source).render([USER]) == "(U)"
+
+
+@pytest.mark.parametrize("writes", ["c.arguments + ''", "c.arguments"])
+def test_arguments_are_text_where_the_template_wants_text(writes):
+    source = (
+        "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls %}{{ "
+        + writes.replace("c.", "c.function.")
+        + " }}{% endfor %}{% endfor %}"
+    )
+    call = {"id": "", "type": "function", "function": {"name": "f", "arguments": {"a": True, "b": None}}}
+    chat = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    assert ChatTemplate(source).render(chat) == 'U{"a": true, "b": null}'
+    assert '"a": true' in ChatTemplate(FAMILIES["hermes"]).render(chat)
+    assert call["function"]["arguments"] == {"a": True, "b": None}
+
+
+def test_variables_are_not_the_templates_own():
+    with pytest.raises(RequestError, match="'messages' is not yours to set"):
+        ChatTemplate("{{ x }}").render([USER], variables={"messages": []})
+    assert ChatTemplate("{{ x }}").render([USER], variables={"x": 3}) == "3"
+
+
+def prompt(source, messages=(USER,), tokenizer="bpe", **options):
+    chat = Chat({KEY: source}, small(tokenizer), FORMATS)
+    return chat.turn(ChatRequest.read(messages, **options)).prompt
+
+
+def test_the_opening_is_what_begins_the_answer():
+    assert prompt(FAMILIES["hermes"]).opening == "<|im_start|>assistant\n"
+    assert prompt(THINKS).opening == "[assistant]<think>\n"
+    assert prompt(THINKS, add_generation_prompt=False).opening == ""
+
+
+@pytest.mark.parametrize(
+    ("source", "reasoning", "opening"),
+    [
+        (FAMILIES["hermes"], True, "<|im_start|>assistant\n"),
+        (FAMILIES["hermes"], False, "<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+        (THINKS, None, "[assistant]<think>\n"),
+        (THINKS, False, "[assistant]<think>\n\n</think>\n\n"),
+        (BUILTIN["chatml"] + "{# knows <think> #}", False, "<|im_start|>assistant\n<think>\n\n</think>\n\n"),
+        (BUILTIN["chatml"], False, "<|im_start|>assistant\n"),
+    ],
+)
+def test_reasoning_is_switched(source, reasoning, opening):
+    assert prompt(source, reasoning=reasoning).opening == opening
+
+
+def test_an_answer_is_gone_on_with():
+    begun = {"role": "assistant", "content": "Hello "}
+    assert prompt(BUILTIN["chatml"], [USER, begun]).text.endswith("<|im_start|>assistant\nHello ")
+    assert prompt(BUILTIN["llama3"], [USER, begun]).text.endswith("assistant<|end_header_id|>\n\nHello ")
+    reasoned = {"role": "assistant", "content": "", "reasoning": "Well"}
+    assert prompt(FAMILIES["hermes"], [USER, reasoned]).opening.endswith("<think>\nWell")
+    with pytest.raises(RequestError, match="cannot go on"):
+        prompt("{% for m in messages %}{{ m.role }}{% endfor %}", [USER, begun])
+    with pytest.raises(RequestError, match="only a message of the assistant"):
+        prompt(BUILTIN["chatml"], [USER], continue_final_message=True)
+
+
+def test_bos_is_there_once():
+    tokenizer = small("bpe")
+    with_bos, without = prompt("{{ bos_token }}{{ messages[0].content }}"), prompt("{{ messages[0].content }}")
+    assert with_bos.tokens == without.tokens
+    assert with_bos.tokens.count(tokenizer.bos) == 1
+    chat = Chat({KEY: "{{ bos_token }}{{ messages[0].content }}"}, tokenizer, FORMATS)
+    assert chat.text(ChatRequest.read([USER])) == "U"
