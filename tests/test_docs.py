@@ -9,7 +9,10 @@ import pytest
 import yaml
 
 from pumice.config import Config
+from pumice_cpu import CpuBackend
+from pumice_numpy import NumpyBackend
 from pumice_samplers import SAMPLERS
+from pumice_vulkan import VulkanBackend
 
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "tests" / "third_party" / "pumice-example"
@@ -33,6 +36,19 @@ def test_every_key_is_described_with_its_default():
     for key in Config.model_fields:
         if rows[key] != "see below":
             assert yaml.safe_load(rows[key].strip("`")) == defaults[key]
+
+
+def test_every_option_of_a_backend_is_described_with_its_default():
+    blocks = re.findall(r"```yaml\n(.*?)```", read("configuration.md").partition("## Backends")[2], re.DOTALL)
+    described = yaml.safe_load(blocks[0])
+    declared = {"cpu": CpuBackend, "numpy": NumpyBackend, "vulkan": VulkanBackend}
+    assert described == {name: dataclasses.asdict(backend.Options()) for name, backend in declared.items()}
+
+
+def test_every_variable_of_the_environment_is_described():
+    sources = [path.read_text() for root in ("core", "plugins") for path in (ROOT / root).rglob("*.py")]
+    used = {name for source in sources for name in re.findall(r'"(PUMICE_[A-Z_]+)"', source)}
+    assert used == set(re.findall(r"^\| `(PUMICE_\w+)", read("configuration.md"), re.MULTILINE))
 
 
 def test_every_sampler_is_described_with_its_parameters_in_the_default_order():

@@ -1,11 +1,15 @@
 """When the backend is there to be used, and what it says when it is not."""
 
+import dataclasses
 import json
 import os
 import subprocess
 import sys
 
 import pytest
+
+from pumice_vulkan.backend import _info
+from pumice_vulkan.device import DRIVERS, list_devices
 
 native = pytest.mark.parametrize("driver", ["native"], indirect=True)
 
@@ -89,3 +93,11 @@ def test_the_plugin_loads_no_driver():
     code = "import sys, pumice_vulkan; print([name for name in ('vulkan', 'kp', 'cffi') if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+@native
+def test_kompute_is_what_auto_takes_and_says_what_is_faster(driver):
+    (device,) = list_devices("native")[:1]
+    assert "note" not in _info(device).details
+    assert "vulkan.driver=native" in _info(dataclasses.replace(device, driver="kompute")).details["note"]
+    assert next(iter(DRIVERS)) == "kompute"
