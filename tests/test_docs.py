@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from pumice.config import Config
+from pumice.registry.kinds import KINDS
 from pumice_cpu import CpuBackend
 from pumice_numpy import NumpyBackend
 from pumice_samplers import SAMPLERS
@@ -28,6 +29,11 @@ def read(name: str) -> str:
 def test_the_tutorial_shows_the_plugin_that_is_tested(path):
     language = "python" if path.suffix == ".py" else "toml"
     assert f"`{path.relative_to(EXAMPLE)}`:\n\n```{language}\n{path.read_text()}```\n" in read("plugins.md")
+
+
+def test_every_hook_is_in_the_table_of_the_tutorial():
+    hooks = re.findall(r"^\| `(pumice_register_\w+)`", read("plugins.md"), re.MULTILINE)
+    assert sorted(hooks) == sorted(kind.hook for kind in KINDS.values())
 
 
 def test_every_key_is_described_with_its_default():

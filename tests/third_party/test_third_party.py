@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 import pumice
-from gguf_files import tiny_llama
+from gguf_files import tiny_llama, write_gguf
+from pumice.tokenizers import from_metadata
+from tokenizer_fixtures import metadata
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = Path(__file__).parent / "pumice-example"
@@ -96,9 +98,29 @@ def test_the_plugin_is_listed_with_what_it_registers(run, python):
         "backends": ["example"],
         "architectures": ["stone"],
         "samplers": ["no_repeat"],
+        "pre_tokenizers": ["stone"],
+        "commands": ["longest"],
     }
+    assert [name for name, info in plugins.items() if info["problems"]] == []
     where = subprocess.check_output([python, "-c", "import pumice; print(pumice.__file__)"], text=True)
     assert Path(where).is_relative_to(python.parents[1]), "the wheel, not the checkout"
+
+
+def test_its_command_is_one_of_pumice(run, llama):
+    assert "\n  longest " in run("--help").stdout
+    done = run("longest", str(llama), "-n", "2")
+    tokenizer = pumice.load_tokenizer(llama)
+    longest = sorted((tokenizer.token_text(token) for token in range(tokenizer.n_vocab)), key=len, reverse=True)[:2]
+    assert done.stdout.splitlines() == longest
+
+
+def test_its_pre_tokenizer_cuts_the_words_of_a_file(run, tmp_path):
+    described = metadata("bpe", pre="stone") | {"general.architecture": "stone"}
+    path = write_gguf(tmp_path / "vocabulary.gguf", described, {})
+    ids = json.loads(run("tokenize", str(path), "-p", "stones 12", "--json").stdout)
+    assert from_metadata(metadata("bpe", pre="gpt-2")).detokenize(ids) == "stones 12"
+    with pytest.raises(pumice.TokenizerError, match="unknown pre-tokenizer 'stone'"):
+        pumice.load_tokenizer(path)
 
 
 def test_a_configuration_file_selects_all_it_adds(run, llama, stone, tmp_path):

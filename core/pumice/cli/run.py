@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command("run")
 @model_argument
-@click.option("-p", "--prompt", help="Text to continue; - or a pipe: standard input.")
+@click.option("-p", "--prompt", help="Text to continue; - or a pipe: standard input, less one newline at its end.")
 @click.option("-f", "--file", type=click.Path(path_type=Path), help="Read the prompt.")
 @click.option(
     "-n",
