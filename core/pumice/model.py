@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from pumice.architecture import Architecture, HParams
 from pumice.backend import KernelTime
@@ -19,7 +19,7 @@ from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Request, Runner, Snapshot
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import Event
-from pumice.engine.prepare import check_ids
+from pumice.engine.prepare import check_arguments, check_ids, token_ids
 from pumice.engine.runner import Sizes, make_limits, trace
 from pumice.engine.schedule import FairPolicy, Policy
 from pumice.errors import ModelClosedError, ModelError, RequestError, TokenizerError
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Prompt = str | Sequence[int]
+Progress = Callable[[int, int], None] | None
 
 
 class Model:
@@ -174,55 +175,78 @@ class Model:
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence."""
-        check_ids(ids, self.n_vocab)
-        if not ids:
+        tokens = token_ids(ids, "logits: ids must be a list of token ids")
+        check_ids(tokens, self.n_vocab)
+        if not tokens:
             raise RequestError("logits: no token ids given")
-        return self.engine.call(lambda engine: engine.logits(ids))
+        return self.engine.call(lambda engine: engine.logits(tokens))
 
-    def generate(self, prompt: Prompt, **options: Any) -> Completion:
-        """Complete ``prompt``: text, or token ids taken as they are. ``options`` are those of ``request``.
+    @overload
+    def generate(self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any) -> Completion: ...
 
-        Raises RequestError for a prompt that does not fit or a wrong parameter.
+    @overload
+    def generate(self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any) -> list[Completion]: ...
+
+    def generate(
+        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
+    ) -> Completion | list[Completion]:
+        """Complete ``prompt``: text, or token ids taken as they are.
+
+        Args:
+            n: so many completions, as a list; the prompt is read once, and each has a seed higher by one.
+            progress: called with how many tokens of the prompt are read, and of how many.
+            options: those of ``request``.
+
+        Raises RequestError for a prompt that does not fit or a wrong argument.
         """
-        with self.stream(prompt, **options) as stream:
-            return stream.completion()
+        request = self.request(prompt, n=1 if n is None else n, **options)
+        with _closing(Stream.open(self.client, request, progress)) as streams:
+            completions = [stream.completion() for stream in streams]
+        return completions[0] if n is None else completions
 
     async def agenerate(self, prompt: Prompt, **options: Any) -> Completion:
         """As ``generate``, for a coroutine."""
         async with self.astream(prompt, **options) as stream:
             return await stream.completion()
 
-    def generate_many(self, prompts: Sequence[Prompt], **options: Any) -> list[Completion]:
+    def generate_many(
+        self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
+    ) -> list[Completion]:
         """Complete several prompts at once, each as ``generate`` would alone.
 
-        Raises RequestError, with the number of the prompt in ``prompt_index``.
+        ``each`` has options of single prompts, which go before ``options``. Raises RequestError, with the number of the
+        prompt in ``prompt_index``.
         """
-        requests = []
-        for index, prompt in enumerate(prompts):
-            with _numbered(index):
-                requests.append(self.request(prompt, **options))
-        with ExitStack() as stack:
-            streams = []
-            for index, request in enumerate(requests):
+        if each is not None and len(each) != len(prompts):
+            raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
+        streams: list[Stream] = []
+        with _closing(streams):
+            for index, prompt in enumerate(prompts):
                 with _numbered(index):
-                    streams.append(stack.enter_context(Stream(self.client, request)))
+                    streams.append(self.stream(prompt, **{**options, **(each[index] if each else {})}))
             return [stream.completion() for stream in streams]
 
-    def stream(self, prompt: Prompt, **options: Any) -> Stream:
+    def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> Stream:
         """As ``generate``, piece by piece as it comes. Closing the stream, or leaving its loop, cancels the rest."""
-        return Stream(self.client, self.request(prompt, **options))
+        return Stream.open(self.client, self.request(prompt, **options), progress)[0]
 
-    def astream(self, prompt: Prompt, **options: Any) -> AsyncStream:
+    def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> AsyncStream:
         """As ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
-        return AsyncStream(self.client, self.request(prompt, **options))
+        return AsyncStream.open(self.client, self.request(prompt, **options), progress)[0]
 
     def request(
         self,
         prompt: Prompt,
         *,
         max_tokens: int | None = 128,
-        stop: str | Sequence[str] = (),
+        stop: str | Sequence[str] | None = None,
+        stop_tokens: Sequence[int] = (),
         context_shift: bool = False,
+        n_ctx: int | None = None,
+        n: int = 1,
+        logprobs: int | None = None,
+        logprobs_sampled: bool = False,
+        cache_salt: str = "",
         priority: int = 0,
         timeout: float | None = None,
         special: Collection[int] = (),
@@ -231,9 +255,15 @@ class Model:
         """What ``generate`` and ``stream`` send to the engine.
 
         Args:
-            max_tokens: most tokens to generate; None: until the model ends, or the context is full.
+            max_tokens: most tokens to generate; None or -1: until the model ends, or the context is full.
             stop: strings that end the generation; they are left out.
+            stop_tokens: token ids that do.
             context_shift: when the context is full, forget its older half and go on.
+            n_ctx: positions that this sequence may have; None: as many as the model.
+            n: how many completions.
+            logprobs: log-probabilities of each token and of so many of the likeliest; None: none. They are those of
+                the model; with ``logprobs_sampled`` those after the sampler chain, which cost less.
+            cache_salt: only requests with an equal one share what the cache holds of equal prefixes.
             priority: requests with a higher one come first.
             timeout: seconds after which it ends, waiting or generating; None: any number.
             special: control tokens that are spelt out in the text.
@@ -242,16 +272,25 @@ class Model:
         """
         if self.closed:
             raise ModelClosedError("the model is closed")
-        return Request(
-            self.tokenize(prompt) if isinstance(prompt, str) else list(prompt),
+        tokens = self.tokenize(prompt) if isinstance(prompt, str) else None
+        request = Request(
+            token_ids(prompt, "the prompt must be text or a list of token ids") if tokens is None else tokens,
             max_tokens=max_tokens,
             sampling=sampling,
-            stop=[stop] if isinstance(stop, str) else stop,
+            stop=[stop] if isinstance(stop, str) else [] if stop is None else stop,
+            stop_tokens=stop_tokens,
             context_shift=context_shift,
+            n_ctx=n_ctx,
+            n=n,
+            logprobs=logprobs,
+            logprobs_sampled=logprobs_sampled,
+            cache_salt=cache_salt,
             priority=priority,
             timeout=timeout,
             special=frozenset(special),
         )
+        check_arguments(request)
+        return request
 
     def snapshot(self) -> Snapshot:
         """What the engine has in hand: sequences that wait and run, blocks of the cache in use."""
@@ -272,7 +311,7 @@ class Model:
         ids = self._random_tokens(depth + n_tokens)[: max(depth, 1)]
         n_untimed = 1 if depth else 0  # the prompt's last step gives the first token
         request = Request(ids, n_untimed + n_tokens, {"temperature": 0.0}, end_tokens=frozenset())
-        with Stream(self.client, request) as stream:
+        with Stream.open(self.client, request)[0] as stream:
             timings = stream.completion().timings
         return timings.generation_seconds + (0.0 if n_untimed else timings.prompt_seconds)
 
@@ -321,6 +360,15 @@ class TokenizerOf:
     @cached_property
     def _made(self) -> Tokenizer:
         return from_metadata(self._file.metadata, self._registry.tokenizers, self._registry.pre_tokenizers)
+
+
+@contextlib.contextmanager
+def _closing(streams: list[Stream]) -> Iterator[list[Stream]]:
+    try:
+        yield streams
+    finally:
+        for stream in streams:
+            stream.close()
 
 
 @contextlib.contextmanager

@@ -7,12 +7,16 @@ import contextlib
 import os
 import queue
 from collections import deque
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
+from typing import TypeVar
 
 from pumice.engine import EngineClient, FinishReason, Request, Timings
-from pumice.engine.messages import Event, Failed, Finished, Output
+from pumice.engine.messages import Event, Failed, Finished, Logprobs, Output, Progress
 from pumice.errors import ModelClosedError
+
+S = TypeVar("S", bound="_Sequence")
 
 
 @dataclass(frozen=True)
@@ -22,33 +26,45 @@ class Piece:
     text: str
     token: int | None
     finish_reason: FinishReason | None = None
+    logprobs: Logprobs | None = None
 
 
 @dataclass(frozen=True)
 class Completion:
-    """What came after a prompt. ``tokens`` leaves out the end-of-generation token, ``text`` the stop string."""
+    """What came after a prompt. ``tokens`` leaves out the end-of-generation token, ``text`` the stop string.
+
+    ``logprobs`` has one for each token, where they were asked for.
+    """
 
     text: str
     tokens: list[int]
     finish_reason: FinishReason
     timings: Timings
+    logprobs: list[Logprobs] | None = None
 
 
 class Pieces:
-    """Events of one sequence become pieces, and at the end a completion."""
+    """Events of one sequence become pieces, and at the end a completion.
 
-    def __init__(self) -> None:
+    ``progress`` is called with how many tokens of the prompt are read, and of how many.
+    """
+
+    def __init__(self, progress: Callable[[int, int], None] | None = None) -> None:
         self.finish_reason: FinishReason | None = None
         self.ended = False
         self.timings = Timings()
+        self._progress = progress
         self._coming: deque[Piece] = deque()
-        self._texts: list[str] = []
-        self._tokens: list[int] = []
+        self._seen: list[Piece] = []
 
     def take(self, event: Event, wanted: bool) -> None:
         """Raises the error of a sequence that failed. ``wanted`` False: it was cancelled, and only its end matters."""
         if isinstance(event, Output) and wanted:
-            self._coming += [Piece(text, token) for token, text in zip(event.tokens, event.texts, strict=True)]
+            found = event.logprobs or repeat(None)
+            coming = zip(event.texts, event.tokens, repeat(None), found, strict=False)
+            self._coming += [Piece(*each) for each in coming]
+        elif isinstance(event, Progress) and wanted and self._progress:
+            self._progress(event.n_read, event.n_prompt)
         elif isinstance(event, Finished):
             text, reason = (event.text, event.reason) if wanted else ("", "cancelled")
             self.ended, self.finish_reason, self.timings = True, reason, event.timings
@@ -65,24 +81,38 @@ class Pieces:
         if not self._coming:
             return None
         piece = self._coming.popleft()
-        self._texts.append(piece.text)
-        if piece.token is not None:
-            self._tokens.append(piece.token)
+        self._seen.append(piece)
         return piece
 
     def completion(self) -> Completion:
         assert self.finish_reason is not None
-        return Completion("".join(self._texts), self._tokens, self.finish_reason, self.timings)
+        text = "".join(piece.text for piece in self._seen)
+        tokens = [piece.token for piece in self._seen if piece.token is not None]
+        found = [piece.logprobs for piece in self._seen if piece.logprobs is not None]
+        return Completion(text, tokens, self.finish_reason, self.timings, found or None)
 
 
 class _Sequence:
     """One sequence of an engine: cancelled when it is closed, or when nobody refers to it any more."""
 
-    def __init__(self, client: EngineClient) -> None:
+    _listener: Callable[[Event], None]  # must not refer to this object
+
+    def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
         self._client = client
-        self._pieces = Pieces()
+        self._pieces = Pieces(progress)
         self._closed = False
         self._id: int | None = None
+
+    @classmethod
+    def open(
+        cls: type[S], client: EngineClient, request: Request, progress: Callable[[int, int], None] | None = None
+    ) -> list[S]:
+        """Begin: one for each of the request's completions. Raises RequestError."""
+        sequences = [cls(client, progress) for _ in range(request.n)]
+        ids = client.add(request, *(sequence._listener for sequence in sequences))
+        for sequence, id in zip(sequences, ids, strict=True):
+            sequence._id = id
+        return sequences
 
     def close(self) -> None:
         """Cancel what is not generated yet."""
@@ -102,11 +132,11 @@ class Stream(_Sequence, Iterator[Piece]):
     The model computes ahead of who reads. Closing the stream, leaving its loop or dropping it cancels the rest.
     """
 
-    def __init__(self, client: EngineClient, request: Request) -> None:
-        super().__init__(client)
+    def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
+        super().__init__(client, progress)
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        self._listener = self._events.put
         self._process = os.getpid()
-        self._id = client.add(request, self._events.put)
 
     def __next__(self) -> Piece:
         while (piece := self._pieces.next()) is None:
@@ -143,8 +173,8 @@ class Stream(_Sequence, Iterator[Piece]):
 class AsyncStream(_Sequence, AsyncIterator[Piece]):
     """As ``Stream``, for the event loop it is made in."""
 
-    def __init__(self, client: EngineClient, request: Request) -> None:
-        super().__init__(client)
+    def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
+        super().__init__(client, progress)
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -153,7 +183,7 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
         self._events = events
-        self._id = client.add(request, listen)
+        self._listener = listen
 
     async def __anext__(self) -> Piece:
         while (piece := self._pieces.next()) is None:

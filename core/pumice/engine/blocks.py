@@ -49,6 +49,13 @@ class BlockPool:
         self._holders[block] += 1
         return block
 
+    def claim(self, key: bytes) -> int:
+        """Hold the block published under ``key``, which nobody holds, alone, for other contents."""
+        block = self._block_of.pop(key)
+        del self._key_of[block], self._idle[block]
+        self._holders[block] = 1
+        return block
+
     def release(self, block: int) -> None:
         self._holders[block] -= 1
         if self._holders[block]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 
 from pumice.engine.messages import Add, Answer, Ask, Cancel, Command, Event, Failed, Finished, Request, Snapshot
@@ -25,9 +25,12 @@ class EngineClient:
         self._listeners: dict[int, Listener] = {}
         self._ids = itertools.count()
 
-    def add(self, request: Request, listener: Listener) -> int:
-        """Generate. ``listener`` is called with every event, from the thread that receives; it must be quick."""
-        return self._submit(lambda id: Add(id, request), listener)
+    def add(self, request: Request, *listeners: Listener) -> list[int]:
+        """Generate; the ids. Each of the completions, ``request.n``, has a listener.
+
+        It is called with every event, from the thread that receives; it must be quick.
+        """
+        return self._submit(lambda ids: Add(ids, request), listeners)
 
     def cancel(self, id: int) -> None:
         """End a sequence; its listener gets ``Finished`` still. A closed model has ended them all."""
@@ -49,7 +52,7 @@ class EngineClient:
             elif isinstance(event, Failed):
                 future.set_exception(event.error)
 
-        self._submit(Ask, listen)
+        self._submit(lambda ids: Ask(ids[0]), [listen])
         return future.result(timeout)
 
     def receive(self, events: Iterable[Event]) -> None:
@@ -64,12 +67,13 @@ class EngineClient:
         """The engine is gone: tell everybody who waits."""
         self.receive([Failed(id, error) for id in list(self._listeners)])
 
-    def _submit(self, command: Callable[[int], Command], listener: Listener) -> int:
-        id = next(self._ids)
-        self._listeners[id] = listener
+    def _submit(self, command: Callable[[Sequence[int]], Command], listeners: Sequence[Listener]) -> list[int]:
+        ids = [next(self._ids) for _ in listeners]
+        self._listeners.update(zip(ids, listeners, strict=True))
         try:
-            self._send(command(id))
+            self._send(command(ids))
         except BaseException:
-            self._listeners.pop(id, None)
+            for id in ids:
+                self._listeners.pop(id, None)
             raise
-        return id
+        return ids

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.backend import Ahead, Batch, KernelTime
+from pumice.engine import logprobs
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
@@ -33,11 +34,12 @@ class Engine:
         # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
         self._cache = KVCache(runner.limits, share_prefixes=not runner.recurrent)
         self._ahead = runner.ahead if lookahead else None
-        self.lookahead = Lookahead(self._ahead, self._cache, self.limits.n_ctx) if self._ahead else None
+        self.lookahead = Lookahead(self._ahead, self._cache) if self._ahead else None
         self._slots = list(range(runner.limits.n_seqs))[::-1]
         self.policy = policy or FairPolicy()
         self._waiting: list[Generation] = []
         self._running: list[Running] = []
+        self._refused: Generation | None = None  # there were no blocks for it, and none came back since
         self._events: list[Event] = []
         self._n_steps = 0
 
@@ -53,6 +55,8 @@ class Engine:
 
     def add(self, generation: Generation) -> None:
         """Queue a generation."""
+        if not self._cache.shares_prefixes:
+            generation.after = None
         mask = generation.chain.mask
         if generation.n_left <= 0:
             generation.finish_reason = "length"
@@ -119,16 +123,16 @@ class Engine:
             self._generate(members, n_steps)
             return
         logits = self._runner.run(self._batch(members))
-        row = 0
         for running, n_new in members:
             self._computed(running, n_new)
             if running.reading:
                 self._events.append(running.progress())
-            if running.pending == 0:
-                token = running.generation.chain.sample(logits[row])
-                assert token is not None
-                self._take(running, token)
-                row += 1
+        whole = [running for running, _ in members if running.pending == 0]
+        totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
+        for running, row, total in zip(whole, logits, totals, strict=True):
+            token = running.generation.sample(row, total=total)
+            assert token is not None
+            self._take(running, token)
 
     def _generate(self, members: Members, n_steps: int) -> None:
         """Several steps at once. The program guesses the tokens; a sequence's chain ends its steps at a wrong guess.
@@ -152,7 +156,7 @@ class Engine:
 
     def _take_guess(self, running: Running, ahead: Ahead, step: int, row: int) -> bool:
         """Go on with the token of a step. Whether it is the one that the next step was computed for."""
-        token = running.generation.chain.sample(ahead.logits[step, row], ahead.ids[step, row])
+        token = running.generation.sample(ahead.logits[step, row], ahead.ids[step, row])
         if token is None:
             running.undecided = True
             return False
@@ -172,13 +176,15 @@ class Engine:
         running.undecided = False
         running.generation.accept(token)
         running.generation.follow_mask()
-        if len(running.generation.tokens) > self.limits.n_ctx and not running.generation.finish_reason:
+        if len(running.generation.tokens) > running.generation.n_ctx and not running.generation.finish_reason:
             self._shift(running)
 
     def _fail(self, members: Members, error: Exception) -> None:
         failed = [running for running, _ in members]
         for running in failed:
-            self._release(running)
+            self._cache.release(running.tables)
+            self._slots.append(running.slot)
+            running.generation.finish_reason = "cancelled"
             self._events.append(Failed(running.generation.id, error))
         self._running = [running for running in self._running if running not in failed]
 
@@ -226,6 +232,7 @@ class Engine:
         finally:
             self._cache.release(tables)
             self._slots.append(slot)
+            self._refused = None
 
     def _forward(
         self, slot: int, tables: BlockTables, tokens: Sequence[int], n_past: int, outputs: Sequence[int]
@@ -247,8 +254,8 @@ class Engine:
 
     def _admit(self) -> None:
         """Let in who may run; where there is no place, somebody may have to give way."""
-        while self._waiting:
-            generation = self.policy.first(self._waiting)
+        while ready := [generation for generation in self._waiting if generation.ready]:
+            generation = self.policy.first(ready)
             if self._enter(generation):
                 continue
             loser = self.policy.gives_way(self._running, generation)
@@ -261,10 +268,13 @@ class Engine:
         """A place in the cache, if there is a slot, and blocks for all that is to be read; alone, anyone fits."""
         if not self._slots:
             return False
-        tables, n_past = self._cache.begin(generation.tokens)
+        if generation is self._refused:
+            return False
+        tables, n_past = self._cache.begin(generation.tokens, generation.salt)
         wanted = [(running.tables, len(running.generation.tokens)) for running in self._running]
         if self._running and not self._cache.fits([*wanted, (tables, len(generation.tokens))]):
-            self._cache.release(tables)
+            self._cache.release(tables, generation.tokens[:n_past])
+            self._refused = generation
             return False
         self._waiting.remove(generation)
         generation.admitted(n_past)
@@ -315,7 +325,8 @@ class Engine:
             return
         del generation.tokens[n_keep : n_keep + n_discard]
         self._cache.release(running.tables)
-        running.tables, running.n_past = self._cache.begin(generation.tokens)
+        running.tables, running.n_past = self._cache.begin(generation.tokens, generation.salt)
+        self._refused = None
 
     def _retire(self) -> None:
         """Take back what finished sequences hold, and tell of their end."""
@@ -328,7 +339,8 @@ class Engine:
             self._events += generation.end()
 
     def _release(self, running: Running) -> None:
-        self._cache.release(running.tables)
+        self._cache.release(running.tables, running.generation.tokens[: running.n_past])
+        self._refused = None
         self._slots.append(running.slot)
 
     def _generations(self) -> list[Generation]:

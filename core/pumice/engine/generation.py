@@ -6,8 +6,12 @@ import math
 import time
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine import logprobs
 from pumice.engine.kv_cache import BlockTables
-from pumice.engine.messages import Event, Finished, FinishReason, Output, Progress, Request, Timings
+from pumice.engine.messages import Event, Finished, FinishReason, Logprobs, Output, Progress, Request, Timings
 from pumice.engine.text import TextStream
 from pumice.sampler import Chain
 from pumice.sampler.mask import only_token
@@ -25,7 +29,9 @@ class Generation:
     chain: Chain
     text: TextStream
     end_tokens: frozenset[int]
+    n_ctx: int  # positions that it may have
     n_keep: int = 0  # leading tokens that a full context never drops
+    after: Generation | None = None  # one with the same prompt, which reads it for both
     tokens: list[int] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
@@ -33,7 +39,8 @@ class Generation:
     queued: float = field(default_factory=time.perf_counter)  # since when it waits
     deadline: float | None = None  # on the clock of time.perf_counter
     n_right: float = math.inf  # how many guesses in a row have been right lately: a mean that fades
-    _new: list[tuple[int, str]] = field(default_factory=list)  # tokens and texts that no event has told yet
+    _logprobs: Logprobs | None = None  # of the token that comes next
+    _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # what no event has told yet
     _clock: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -46,7 +53,37 @@ class Generation:
     def n_left(self) -> int:
         """Tokens that may still come; a large number where the request sets no limit."""
         limit = self.request.max_tokens
-        return limit - len(self.generated) if limit is not None else 1 << 62
+        return limit - len(self.generated) if limit is not None and limit >= 0 else 1 << 62
+
+    @property
+    def ready(self) -> bool:
+        """Whether its prompt is not being read for another."""
+        return self.after is None or bool(self.after.generated or self.after.finish_reason)
+
+    @property
+    def salt(self) -> bytes:
+        return self.request.cache_salt.encode()
+
+    @property
+    def wants_raw(self) -> bool:
+        """Whether it needs the logits of the whole vocabulary, for log-probabilities before sampling."""
+        return self.request.logprobs is not None and not self.request.logprobs_sampled
+
+    def sample(
+        self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None, total: float = 0.0
+    ) -> int | None:
+        """The next token, as the chain's ``sample``; ``total``: of all logits, for log-probabilities."""
+        n_top = self.request.logprobs
+        if n_top is None:
+            return self.chain.sample(logits, ids)
+        candidates = self.chain.apply(logits, ids)
+        if candidates is None or candidates.selected is None:
+            return None
+        if self.wants_raw:
+            self._logprobs = logprobs.raw(logits, total, candidates.selected, n_top)
+        else:
+            self._logprobs = logprobs.sampled(candidates, n_top, self.chain.certain)
+        return candidates.selected
 
     def admitted(self, n_cached: int) -> None:
         """Note the end of waiting, at first with ``n_cached`` tokens in the cache."""
@@ -67,7 +104,7 @@ class Generation:
         self.generated.append(token)
         self.timings.generated_tokens += 1
         self.chain.accept(token)
-        self._new.append((token, self.text.push(token)))
+        self._new.append((token, self.text.push(token), self._logprobs))
         if self.text.stopped:
             self.finish_reason = "stop"
         elif self.n_left <= 0:
@@ -78,7 +115,7 @@ class Generation:
         while not self.finish_reason and (mask := self.chain.mask) is not None:
             if not mask.any():
                 self.finish_reason = "stop"
-            elif (token := only_token(mask)) is not None:
+            elif self.request.logprobs is None and (token := only_token(mask)) is not None:
                 self.accept(token)
             else:
                 return
@@ -94,9 +131,9 @@ class Generation:
         """The tokens since the last call, if there are any."""
         if not self._new:
             return []
-        tokens, texts = zip(*self._new, strict=True)
+        tokens, texts, found = zip(*self._new, strict=True)
         self._new.clear()
-        return [Output(self.id, tokens, texts)]
+        return [Output(self.id, tokens, texts, found if self.request.logprobs is not None else None)]
 
     def end(self) -> list[Event]:
         """The last events of one that has finished."""

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import hashlib
 import sys
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +21,19 @@ from pumice.engine.blocks import BlockPool
 class BlockTables:
     """One sequence's blocks: for each attention window an int32 table, -1 where no block is held."""
 
-    def __init__(self, windows: Sequence[int], n_max: int) -> None:
+    def __init__(self, windows: Sequence[int], n_max: int, salt: bytes = b"") -> None:
         self.tables: dict[int, NDArray[np.int32]] = {w: np.full(n_max, -1, np.int32) for w in windows}
         self.n_blocks = 0  # entries in use, the -1 of blocks that slid out of a window included
         self.keys: list[bytes] = []  # of the full blocks
+        self.salt = salt
 
 
 class KVCache:
     """Gives blocks to sequences and takes them back.
 
     A block that slid out of its layers' window goes back at once, so a sequence holds no more than
-    the window needs. With ``share_prefixes`` a new sequence starts with the blocks of an equal prefix.
+    the window needs. With ``share_prefixes`` a new sequence starts with the blocks of an equal prefix and salt, and
+    takes over the last block, not full, of one that ended: it goes on at the first token that differs.
     """
 
     def __init__(self, limits: Limits, share_prefixes: bool = True) -> None:
@@ -37,18 +41,22 @@ class KVCache:
         self._n_batch = limits.n_batch
         self._n_max = -(-limits.n_ctx // limits.block_size)
         self._pools: Mapping[int, BlockPool] = {w: BlockPool(n) for w, n in limits.n_blocks.items()}
-        self._share_prefixes = share_prefixes and bool(self._pools)
+        self.shares_prefixes = share_prefixes and bool(self._pools)
+        # Key of the blocks before -> the tokens of a last block that is not full; the latest, and where it still is.
+        self._tails: OrderedDict[bytes, list[int]] = OrderedDict()
+        self._n_tails = sum(limits.n_blocks.values())
 
-    def begin(self, tokens: Sequence[int]) -> tuple[BlockTables, int]:
+    def begin(self, tokens: Sequence[int], salt: bytes = b"") -> tuple[BlockTables, int]:
         """Tables for a new sequence, and how many of its first tokens they already hold."""
-        tables = BlockTables(list(self._pools), self._n_max)
-        n_shared = self._shared_blocks(tokens, tables) if self._share_prefixes else 0
+        tables = BlockTables(list(self._pools), self._n_max, salt)
+        n_shared = self._shared_blocks(tokens, tables) if self.shares_prefixes else 0
         for window, pool in self._pools.items():
             for index in range(self._oldest_block(window, n_shared * self._block_size), n_shared):
                 tables.tables[window][index] = pool.share(tables.keys[index])
         del tables.keys[n_shared:]
         tables.n_blocks = n_shared
-        return tables, n_shared * self._block_size
+        n_past = n_shared * self._block_size
+        return tables, n_past + self._take_over(tables, tokens[n_past:-1])
 
     def extend(self, tables: BlockTables, n_past: int, n_new: int) -> bool:
         """Hold blocks for ``n_new`` positions after ``n_past``; False, and no change, if too few are available."""
@@ -96,16 +104,18 @@ class KVCache:
 
     def publish(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> None:
         """Make the blocks that the first ``n_past`` tokens fill available to later equal prefixes."""
-        if not self._share_prefixes:
+        if not self.shares_prefixes:
             return
         for index in range(len(tables.keys), n_past // self._block_size):
-            tables.keys.append(self._key(tables.keys, tokens, index))
+            tables.keys.append(self._block_key(tables, tokens, index))
             for window, pool in self._pools.items():
                 if tables.tables[window][index] >= 0:
                     pool.publish(int(tables.tables[window][index]), tables.keys[index])
 
-    def release(self, tables: BlockTables) -> None:
-        """Take back every block."""
+    def release(self, tables: BlockTables, tokens: Sequence[int] = ()) -> None:
+        """Take back every block. ``tokens``: what the sequence has computed; its last block may go on from there."""
+        if self.shares_prefixes:
+            self._publish_tail(tables, tokens)
         for window, pool in self._pools.items():
             for block in reversed(tables.tables[window][: tables.n_blocks].tolist()):
                 if block >= 0:
@@ -113,6 +123,33 @@ class KVCache:
             tables.tables[window][:] = -1
         tables.n_blocks = 0
         tables.keys.clear()
+
+    def _publish_tail(self, tables: BlockTables, tokens: Sequence[int]) -> None:
+        n_full = len(tables.keys)
+        tail = list(tokens[n_full * self._block_size :])
+        if not tail:
+            return
+        parent = self._parent(tables, n_full)
+        for window, pool in self._pools.items():
+            pool.publish(int(tables.tables[window][n_full]), self._key(parent, tail))
+        self._tails[parent] = tail
+        self._tails.move_to_end(parent)
+        if len(self._tails) > self._n_tails:
+            self._tails.popitem(last=False)
+
+    def _take_over(self, tables: BlockTables, tokens: Sequence[int]) -> int:
+        """Go on in a last block that begins with ``tokens``; how many of them it holds."""
+        parent = self._parent(tables, tables.n_blocks)
+        tail = self._tails.get(parent, [])
+        n_equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tail, tokens, strict=False)))
+        key = self._key(parent, tail)
+        if not n_equal or not all(pool.knows(key) for pool in self._pools.values()):
+            return 0
+        del self._tails[parent]
+        for window, pool in self._pools.items():
+            tables.tables[window][tables.n_blocks] = pool.claim(key)
+        tables.n_blocks += 1
+        return n_equal
 
     def batch_tables(self, sequences: Sequence[BlockTables]) -> dict[int, NDArray[np.int32]]:
         """The tables of several sequences, one a row, as a batch wants them."""
@@ -122,7 +159,7 @@ class KVCache:
     def _shared_blocks(self, tokens: Sequence[int], tables: BlockTables) -> int:
         """How many leading blocks can be shared; at least one token is left to compute. Fills in their keys."""
         for index in range((len(tokens) - 1) // self._block_size):
-            tables.keys.append(self._key(tables.keys, tokens, index))
+            tables.keys.append(self._block_key(tables, tokens, index))
         for n_shared in range(len(tables.keys), 0, -1):
             if all(self._holds(window, tables.keys, n_shared) for window in self._pools):
                 return n_shared
@@ -144,8 +181,14 @@ class KVCache:
         """The first block that a query at position ``n_past`` or later can attend to."""
         return max(0, n_past - window + 1) // self._block_size if window else 0
 
-    def _key(self, keys: Sequence[bytes], tokens: Sequence[int], index: int) -> bytes:
-        """A block's contents depend on all tokens before it, so its key continues the key before."""
+    def _block_key(self, tables: BlockTables, tokens: Sequence[int], index: int) -> bytes:
         first = index * self._block_size
-        contents = np.asarray(tokens[first : first + self._block_size], np.int32).tobytes()
-        return hashlib.blake2b((keys[index - 1] if index else b"") + contents, digest_size=16).digest()
+        return self._key(self._parent(tables, index), tokens[first : first + self._block_size])
+
+    def _parent(self, tables: BlockTables, index: int) -> bytes:
+        """What the key of block ``index`` continues."""
+        return tables.keys[index - 1] if index else tables.salt
+
+    def _key(self, parent: bytes, tokens: Sequence[int]) -> bytes:
+        """A block's contents depend on all tokens before it, so its key continues the key before."""
+        return hashlib.blake2b(parent + np.asarray(tokens, np.int32).tobytes(), digest_size=16).digest()

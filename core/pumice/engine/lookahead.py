@@ -17,10 +17,9 @@ SECONDS = 0.02
 class Lookahead:
     """For a program that generates by itself (``Program.run_ahead``)."""
 
-    def __init__(self, program: Program, cache: KVCache, n_ctx: int) -> None:
+    def __init__(self, program: Program, cache: KVCache) -> None:
         self._program = program
         self._cache = cache
-        self._n_ctx = n_ctx
         self._seconds: dict[int, float] = {}  # number of sequences -> seconds of one of their steps
         self._prepared: set[tuple[int, int]] = set()
 
@@ -34,7 +33,7 @@ class Lookahead:
         useful = min(useful, max(generation.n_left for generation in generations))
         if not all(generation.generated for generation in generations):
             useful = 1  # a first token is waited for
-        room = min(self._n_ctx - member.n_past for member in running)
+        room = min(member.generation.n_ctx - member.n_past for member in running)
         seconds = self._seconds.get(len(running), math.inf)
         n = 1
         while 2 * n <= min(useful, room, self._program.max_steps) and 2 * n * seconds <= SECONDS:
@@ -58,7 +57,7 @@ class Lookahead:
 
     def _guesses(self, running: Running) -> bool:
         chain = running.generation.chain
-        if running.undecided or chain.pick is None or chain.n_best is None:
+        if running.undecided or running.generation.wants_raw or chain.pick is None or chain.n_best is None:
             return False
         return chain.n_best <= self._program.max_best
 

@@ -20,11 +20,17 @@ class Request:
 
     Attributes:
         prompt: token ids, at least one.
-        max_tokens: most tokens to generate; None: until the model ends, or the context is full.
+        max_tokens: most tokens to generate; None or -1: until the model ends, or the context is full.
         sampling: parameters of the sampler chain by name; those not named have the configured values.
         stop: strings that end the text; they are left out.
         special: control tokens that are spelt out in the text.
-        end_tokens: tokens that end it and are left out; None: those of the model.
+        stop_tokens: tokens that end it and are left out.
+        end_tokens: others that do; None: those of the model.
+        n_ctx: positions that it may have; None: as many as the model.
+        n: how many completions. The prompt is read once, and each has a seed higher by one than the one before.
+        logprobs: so many of the likeliest tokens come with each, with log-probabilities; None: no log-probabilities.
+        logprobs_sampled: those are of the candidates that the sampler chain left, not of the whole vocabulary.
+        cache_salt: only requests with an equal one share what the cache holds of equal prefixes.
         context_shift: a full context drops the older half of what follows the first token, and goes on; otherwise
             the sequence finishes with ``context_full``.
         priority: those with a higher one come first.
@@ -36,8 +42,14 @@ class Request:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     stop: Sequence[str] = ()
     special: frozenset[int] = frozenset()
+    stop_tokens: Sequence[int] = ()
     end_tokens: frozenset[int] | None = None
     context_shift: bool = False
+    n_ctx: int | None = None
+    n: int = 1
+    logprobs: int | None = None
+    logprobs_sampled: bool = False
+    cache_salt: str = ""
     priority: int = 0
     timeout: float | None = None
 
@@ -61,6 +73,14 @@ class Timings:
     def generation_per_second(self) -> float:
         # The first token comes out of the prompt's last step.
         return (self.generated_tokens - 1) / self.generation_seconds if self.generation_seconds else 0.0
+
+
+@dataclass(frozen=True)
+class Logprobs:
+    """The natural logarithm of a token's probability, and ``top``: the likeliest tokens, in order, with theirs."""
+
+    logprob: float
+    top: Sequence[tuple[int, float]]
 
 
 @dataclass(frozen=True)
@@ -89,9 +109,12 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class Add:
-    """Generate ``request``; events about it carry ``id``, which the sender chooses and never uses again."""
+    """Generate ``request``; events carry the id of the completion, which the sender chooses and never uses again.
 
-    id: int
+    There are ``request.n`` ids.
+    """
+
+    ids: Sequence[int]
     request: Request
 
 
@@ -130,11 +153,12 @@ class Progress:
 
 @dataclass(frozen=True)
 class Output:
-    """Tokens of one step, and for each the text that became certain with it."""
+    """Tokens of one step, and for each the text that became certain with it, and what was asked of its probability."""
 
     id: int
     tokens: Sequence[int]
     texts: Sequence[str]
+    logprobs: Sequence[Logprobs] | None = None
 
 
 @dataclass(frozen=True)

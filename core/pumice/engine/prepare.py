@@ -1,10 +1,12 @@
-"""From a request to a generation: its arguments checked, its sampler chain built, its prompt seen by the samplers."""
+"""From a request to generations: its arguments checked, sampler chains built, its prompt seen by the samplers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import numpy as np
 
 from pumice.engine.generation import Generation
 from pumice.engine.messages import Request
@@ -29,9 +31,24 @@ class Preparer:
     order: Sequence[str]
     sampling: Mapping[str, Any] = field(default_factory=dict)
 
-    def __call__(self, id: int, request: Request) -> Generation:
-        """Raises RequestError for a prompt that is empty or does not fit, and for wrong parameters."""
-        self._check_prompt(request.prompt)
+    def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]:
+        """One generation for each id. Raises RequestError for a prompt that does not fit, and for wrong arguments."""
+        check_arguments(request)
+        n_ctx = min(self.n_ctx, request.n_ctx or self.n_ctx)
+        check_ids(request.prompt, self.n_vocab)
+        if len(request.prompt) == 0:
+            raise RequestError("the prompt has no tokens: give some text")
+        if len(request.prompt) > n_ctx:
+            raise PromptTooLongError(len(request.prompt), n_ctx)
+        first = self._generation(ids[0], request, n_ctx)
+        seeds = range(first.chain.seed + 1, first.chain.seed + len(ids))
+        others = [replace(request, sampling={**request.sampling, "seed": seed}) for seed in seeds]
+        generations = [first, *map(self._generation, ids[1:], others, [n_ctx] * len(others))]
+        for generation in generations[1:]:
+            generation.after = first
+        return generations
+
+    def _generation(self, id: int, request: Request, n_ctx: int) -> Generation:
         tokenizer = self.load_tokenizer()
         context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
         chain = Chain.build(self.samplers, self.order, {**self.sampling, **request.sampling}, context)
@@ -42,14 +59,37 @@ class Preparer:
             end_tokens = tokenizer.eog if tokenizer else frozenset()
         begins = tokenizer is not None and request.prompt[0] == tokenizer.bos
         text = TextStream(tokenizer, request.stop, request.special)
-        return Generation(id, request, chain, text, end_tokens, n_keep=int(begins))
+        return Generation(id, request, chain, text, end_tokens | set(request.stop_tokens), n_ctx, n_keep=int(begins))
 
-    def _check_prompt(self, prompt: Sequence[int]) -> None:
-        if not prompt:
-            raise RequestError("the prompt has no tokens: give some text")
-        check_ids(prompt, self.n_vocab)
-        if len(prompt) > self.n_ctx:
-            raise PromptTooLongError(len(prompt), self.n_ctx)
+
+def check_arguments(request: Request) -> None:
+    """Raise RequestError, with its name, for an argument of a wrong type or out of its range."""
+    for name, least in (("max_tokens", -1), ("n_ctx", 1), ("logprobs", 0)):
+        if getattr(request, name) is not None:
+            _check_integer(name, getattr(request, name), least)
+    _check_integer("n", request.n, 1)
+    _check_integer("priority", request.priority)
+    for name in ("context_shift", "logprobs_sampled"):
+        if not isinstance(getattr(request, name), bool):
+            raise RequestError(f"{name} must be true or false, not {getattr(request, name)!r}")
+    if isinstance(request.stop, str) or not _all(request.stop, str):
+        raise RequestError(f"stop must be a string or a list of strings, not {_shown(request.stop)}")
+    if not _all(request.stop_tokens, int):
+        raise RequestError(f"stop_tokens must be a list of token ids, not {_shown(request.stop_tokens)}")
+    if not isinstance(request.cache_salt, str):
+        raise RequestError(f"cache_salt must be a string, not {request.cache_salt!r}")
+    timeout = request.timeout
+    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
+        raise RequestError(f"timeout must be a number of seconds, at least 0, not {timeout!r}")
+
+
+def token_ids(ids: Any, what: str) -> list[int]:
+    """``ids`` as a list. Raises RequestError for what is no sequence of integers; ``what`` it should have been."""
+    if isinstance(ids, np.ndarray):
+        ids = ids.tolist()
+    if not isinstance(ids, Sequence) or isinstance(ids, (str, bytes, bytearray)) or not _all(ids, int):
+        raise RequestError(f"{what}, not {_shown(ids)}")
+    return [int(token) for token in ids]
 
 
 def check_ids(ids: Sequence[int], n_vocab: int) -> None:
@@ -57,3 +97,22 @@ def check_ids(ids: Sequence[int], n_vocab: int) -> None:
     for token in ids:
         if not 0 <= token < n_vocab:
             raise RequestError(f"token id {token} is outside the vocabulary of {n_vocab}")
+
+
+def _check_integer(name: str, value: Any, least: int | None = None) -> None:
+    if not _all([value], int) or (least is not None and value < least):
+        raise RequestError(
+            f"{name} must be an integer{f', at least {least}' if least is not None else ''}, not {value!r}"
+        )
+
+
+def _all(values: Any, kind: type) -> bool:
+    """Whether it is a list of ``kind``; NumPy's integers are integers, truth values are not."""
+    kinds = (int, np.integer) if kind is int else kind
+    listed = isinstance(values, (Sequence, set, frozenset))
+    return listed and all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

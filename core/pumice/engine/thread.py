@@ -7,7 +7,7 @@ import os
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass
 from functools import partial
@@ -33,7 +33,7 @@ class EngineThread:
     """Runs an engine until it is closed.
 
     Args:
-        prepare: makes a generation of an id and a request. It is called in the thread that sends, so that neither
+        prepare: makes generations of ids and a request. It is called in the thread that sends, so that neither
             its errors nor its time are the engine's.
         emit: gets the events of each step, in the engine's thread.
         release: called last, in the engine's thread: gives back what the engine ran on.
@@ -43,7 +43,7 @@ class EngineThread:
     def __init__(
         self,
         engine: Engine,
-        prepare: Callable[[int, Request], Generation],
+        prepare: Callable[[Sequence[int], Request], list[Generation]],
         emit: Callable[[list[Event]], None],
         release: Callable[[], None] = lambda: None,
         max_queue: int | None = None,
@@ -71,9 +71,10 @@ class EngineThread:
             self._put(command)
             return
         n_queued = self._engine.n_queued + self._inbox.qsize()
-        if self._max_queue is not None and n_queued >= self._max_queue:
+        if self._max_queue is not None and n_queued + len(command.ids) > self._max_queue:
             raise QueueFullError(n_queued, self._max_queue)
-        self._put(self._prepare(command.id, command.request))
+        for generation in self._prepare(command.ids, command.request):
+            self._put(generation)
 
     def call(self, turns: Callable[[Engine], Generator[None, None, T]]) -> T:
         """The result of a generator, which has the engine for itself at each of its turns."""

@@ -81,6 +81,11 @@ class Chain:
         return self._context.seed
 
     @property
+    def certain(self) -> bool:
+        """Whether the same logits always give the same token."""
+        return self.samplers[-1].n_best == 1
+
+    @property
     def n_vocab(self) -> int:
         return self._context.n_vocab
 

@@ -81,6 +81,26 @@ def test_refusing_an_extension_changes_nothing():
     assert (tables.tables[0] == before).all()
 
 
+def test_a_last_block_is_taken_over_to_the_token():
+    cache = KVCache(limits({0: 16, 6: 8}))
+    tables, _ = fill(cache, list(range(10)))
+    cache.release(tables, list(range(10)))
+    assert cache.begin([*range(10), 10, 11], b"other salt")[1] == 0
+    again, n_past = cache.begin([*range(9), 99, 100])
+    assert n_past == 9
+    assert cache.begin([*range(9), 99, 100])[1] == 8, "it has one owner"
+    cache.release(again, [*range(9), 99])
+    assert cache.begin([*range(9), 99])[1] == 9, "the last token must be computed for its logits"
+
+
+def test_salts_keep_prefixes_apart():
+    cache = KVCache(limits({0: 16}))
+    tables, _ = cache.begin(list(range(10)), b"a")
+    assert cache.extend(tables, 0, 10)
+    cache.publish(tables, list(range(10)), 10)
+    assert [cache.begin(list(range(10)), salt)[1] for salt in (b"a", b"b", b"")] == [8, 0, 0]
+
+
 class CacheMachine(RuleBasedStateMachine):
     """Sequences come, grow and go; every block is empty, idle, or held exactly as often as tables name it."""
 
@@ -88,12 +108,12 @@ class CacheMachine(RuleBasedStateMachine):
         super().__init__()
         self.cache = KVCache(limits({0: 12, 6: 8}))
         self.sequences = []
+        self.cells = {}  # (window, block, cell) -> the tokens up to the one whose key lies there
 
     @rule(tokens=st.lists(st.integers(0, 1), min_size=1, max_size=40))
     def begin(self, tokens):
         tables, n_past = self.cache.begin(tokens)
         assert n_past < len(tokens)
-        assert n_past % SIZE == 0
         self.sequences.append([tokens, tables, n_past])
 
     @precondition(lambda self: self.sequences)
@@ -104,6 +124,9 @@ class CacheMachine(RuleBasedStateMachine):
         n_new = data.draw(st.integers(0, min(16, len(tokens) - n_past)))
         if n_new and self.cache.extend(tables, n_past, n_new):
             sequence[2] += n_new
+            for window, table in tables.tables.items():
+                for p in range(n_past, n_past + n_new):
+                    self.cells[window, int(table[p // SIZE]), p % SIZE] = tokens[: p + 1]
             self.cache.publish(tables, tokens, sequence[2])
 
     @precondition(lambda self: self.sequences)
@@ -111,7 +134,8 @@ class CacheMachine(RuleBasedStateMachine):
     def release(self, data):
         sequence = data.draw(st.sampled_from(self.sequences))
         self.sequences.remove(sequence)
-        self.cache.release(sequence[1])
+        tokens, tables, n_past = sequence
+        self.cache.release(tables, tokens[:n_past])
 
     @invariant()
     def blocks_add_up(self):
@@ -122,13 +146,11 @@ class CacheMachine(RuleBasedStateMachine):
                 assert holders == held.count(block)
 
     @invariant()
-    def equal_blocks_hold_equal_prefixes(self):
-        owners = {}
+    def what_can_be_attended_to_is_there(self):
         for tokens, tables, n_past in self.sequences:
-            for index in range(n_past // SIZE):
-                block = int(tables.tables[0][index])
-                prefix = tokens[: (index + 1) * SIZE]
-                assert owners.setdefault(block, prefix) == prefix
+            for window, table in tables.tables.items():
+                for p in range(max(0, n_past - window + 1) if window else 0, n_past):
+                    assert self.cells[window, int(table[p // SIZE]), p % SIZE] == tokens[: p + 1]
 
 
 CacheMachine.TestCase.settings = settings(max_examples=60, deadline=None, stateful_step_count=30)

@@ -114,7 +114,7 @@ def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **o
 
 def add(made: Engine, each: Request) -> Generation:
     prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS))
-    generation = prepare(0, each)
+    (generation,) = prepare([0], each)
     made.add(generation)
     return generation
 
@@ -205,7 +205,7 @@ def test_an_equal_prefix_is_shared_after_wrong_guesses() -> None:
     again = add(made, request([5, *first[:69]], GREEDY, 1))
     while made.busy:
         made.step()
-    assert again.timings.prompt_cached == 64
+    assert again.timings.prompt_cached == 69
     assert again.generated == first[69:]
 
 
@@ -283,7 +283,7 @@ def test_what_a_mask_forces_is_read_like_a_prompt(
     made = engine(program)
     order = ["grammar", *(name for name in SAMPLERS if name != "grammar")]
     prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order)
-    generations = [prepare(i, request(prompt, {**sampling, "length": 30}, 50)) for i, prompt in enumerate(PROMPTS[1:2])]
+    generations = prepare([0], request(PROMPTS[1], {**sampling, "length": 30}, 50))
     for generation in generations:
         made.add(generation)
     while made.busy:

@@ -216,7 +216,7 @@ def test_commands_and_events_cross_a_pipe(path):
                 try:
                     model.engine.send(command)
                 except pumice.PumiceError as error:
-                    there.send([Failed(command.id, error)])
+                    there.send([Failed(id, error) for id in command.ids])
 
         def listen():
             for events in received(here):
@@ -225,10 +225,10 @@ def test_commands_and_events_cross_a_pipe(path):
         client = EngineClient(here.send)
         for loop in (answer, listen):
             threading.Thread(target=loop, daemon=True).start()
-        found = Stream(client, Request([5, 6, 7], 20, {"temperature": 0.0})).completion()
+        found = Stream.open(client, Request([5, 6, 7], 20, {"temperature": 0.0}))[0].completion()
         assert (found.tokens, found.text, found.finish_reason) == (expected.tokens, expected.text, "length")
         with pytest.raises(PromptTooLongError):
-            Stream(client, Request([5] * 300, 20)).completion()
+            Stream.open(client, Request([5] * 300, 20))[0].completion()
         assert client.snapshot(timeout=10).n_running == 0
         here.send(None)
         there.send(None)
@@ -253,5 +253,5 @@ def test_a_prompt_tells_how_far_it_was_read(path):
 
 
 def test_a_command_is_plain_data():
-    command = Add(3, Request([1, 2], 5, {"temperature": 0.5}, stop=["x"]))
+    command = Add([3], Request([1, 2], 5, {"temperature": 0.5}, stop=["x"]))
     assert pickle.loads(pickle.dumps(command)) == command

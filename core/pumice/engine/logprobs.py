@@ -1,0 +1,41 @@
+"""Log-probabilities of sampled tokens: of the model's logits as they are, or of what the sampler chain left of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.messages import Logprobs
+from pumice.sampler import Candidates
+from pumice.sampler.candidates import largest
+
+
+def totals(logits: NDArray[np.float32], wanted: Sequence[bool]) -> NDArray[np.float64]:
+    """float64 [n]: log(sum(exp(row))) of those rows of ``logits [n, n_vocab]`` that are wanted, else 0."""
+    result = np.zeros(len(wanted))
+    if any(wanted):
+        rows = logits[np.flatnonzero(wanted)]
+        peaks = rows.max(axis=1, keepdims=True)
+        sums = np.exp(rows - peaks).sum(axis=1, dtype=np.float64)
+        result[np.flatnonzero(wanted)] = peaks[:, 0] + np.log(sums)
+    return result
+
+
+def raw(logits: NDArray[np.float32], total: float, token: int, n_top: int) -> Logprobs:
+    """Of a whole row of logits and its total."""
+    top = largest(logits, min(n_top, len(logits))).tolist()
+    return Logprobs(float(logits[token] - total), [(each, float(logits[each] - total)) for each in top])
+
+
+def sampled(candidates: Candidates, n_top: int, certain: bool) -> Logprobs:
+    """Of the candidates at the end of a chain, one of them selected; ``certain``: no other could have been."""
+    assert candidates.selected is not None
+    if certain:
+        return Logprobs(0.0, [(candidates.selected, 0.0)][:n_top])
+    with np.errstate(divide="ignore"):
+        found = np.log(candidates.probabilities())
+    top = candidates.top(n_top)
+    chosen = found[candidates.ids == candidates.selected]
+    return Logprobs(float(chosen[0]), list(zip(candidates.ids[top].tolist(), found[top].tolist(), strict=True)))

@@ -1,0 +1,167 @@
+"""What a request can ask for, and what it is refused for."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+
+EXACT = {"backend": "numpy", "kv_type": "f32"}
+GREEDY = {"temperature": 0.0, "max_tokens": 20}
+RANDOM = {"temperature": 1.5, "top_k": 30, "max_tokens": 20, "seed": 7}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    with pumice.load(tiny_llama(tmp_path_factory.mktemp("requests") / "tiny.gguf"), **EXACT) as loaded:
+        yield loaded
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_tokens": "3"}, "max_tokens must be an integer, at least -1, not '3'"),
+        ({"max_tokens": 1.5}, "max_tokens must be an integer, at least -1, not 1.5"),
+        ({"max_tokens": True}, "max_tokens must be an integer, at least -1, not True"),
+        ({"max_tokens": -5}, "max_tokens must be an integer, at least -1, not -5"),
+        ({"stop": 5}, "stop must be a string or a list of strings, not 5"),
+        ({"stop": ["x", 5]}, "stop must be a string or a list of strings, not ['x', 5]"),
+        ({"stop_tokens": ["x"]}, "stop_tokens must be a list of token ids, not ['x']"),
+        ({"context_shift": "yes"}, "context_shift must be true or false, not 'yes'"),
+        ({"n_ctx": 0}, "n_ctx must be an integer, at least 1, not 0"),
+        ({"n": 0}, "n must be an integer, at least 1, not 0"),
+        ({"logprobs": -1}, "logprobs must be an integer, at least 0, not -1"),
+        ({"cache_salt": 5}, "cache_salt must be a string, not 5"),
+        ({"timeout": "soon"}, "timeout must be a number of seconds, at least 0, not 'soon'"),
+        ({"priority": 0.5}, "priority must be an integer, not 0.5"),
+        ({"prompt": b"abc"}, "the prompt must be text or a list of token ids, not b'abc'"),
+        ({"prompt": [1.5]}, "the prompt must be text or a list of token ids, not [1.5]"),
+        ({"prompt": [True]}, "the prompt must be text or a list of token ids, not [True]"),
+        ({"prompt": None}, "the prompt must be text or a list of token ids, not None"),
+        ({"prompt": Path("a")}, "the prompt must be text or a list of token ids, not PosixPath('a')"),
+        ({"prompt": []}, "the prompt has no tokens: give some text"),
+    ],
+)
+def test_arguments_are_checked(model, options, message):
+    with pytest.raises(pumice.RequestError, match=f"^{re.escape(message)}$"):
+        model.generate(**{"prompt": "a", **options})
+
+
+@pytest.mark.parametrize("ids", ["abc", [[1, 2]], [1.5], None])
+def test_ids_for_logits_are_checked(model, ids):
+    with pytest.raises(pumice.RequestError, match="logits: ids must be a list of token ids"):
+        model.logits(ids)
+
+
+def test_arrays_are_lists_of_ids(model):
+    ids = [5, 6, 7]
+    assert model.generate(np.array(ids), **GREEDY).tokens == model.generate(ids, **GREEDY).tokens
+    assert (model.logits(np.array(ids)) == model.logits(tuple(ids))).all()
+
+
+def test_until_the_end(model):
+    longest = [model.generate("a", max_tokens=n, stop=None, temperature=0, ignore_eos=True) for n in (None, -1)]
+    assert longest[0].tokens == longest[1].tokens
+    assert {each.finish_reason for each in longest} == {"context_full"}
+
+
+def test_a_context_of_its_own(model):
+    whole = model.generate("a", temperature=0, ignore_eos=True, max_tokens=60)
+    short = model.generate("a", temperature=0, ignore_eos=True, max_tokens=60, n_ctx=20)
+    assert short.finish_reason == "context_full"
+    assert short.tokens == whole.tokens[: 20 + 1 - short.timings.prompt_tokens]
+    with pytest.raises(pumice.PromptTooLongError, match="the prompt has 30 tokens, n_ctx is 20"):
+        model.generate([5] * 30, n_ctx=20)
+
+
+def test_a_token_stops(model):
+    whole = model.generate("a", **GREEDY)
+    stopper = whole.tokens[7]
+    cut = model.generate("a", stop_tokens=[stopper], **GREEDY)
+    assert (cut.tokens, cut.finish_reason) == (whole.tokens[: whole.tokens.index(stopper)], "stop")
+
+
+def test_several_completions_share_a_prompt(model):
+    prompt = list(range(3, 103))
+    alone = [model.generate(prompt, **{**RANDOM, "seed": seed}, cache_salt="1").tokens for seed in (7, 8, 9)]
+    several = model.generate(prompt, n=3, **RANDOM, cache_salt="2")
+    assert [each.tokens for each in several] == alone
+    assert [each.timings.prompt_cached for each in several] == [0, 96, 96]
+    assert model.generate(prompt, n=1, **RANDOM)[0].tokens == alone[0]
+
+
+def test_a_conversation_goes_on_where_it_ended(model):
+    first = list(range(3, 53))
+    answer = model.generate(first, **GREEDY, cache_salt="talk")
+    second = [*first, *answer.tokens, 5, 6, 7]
+    again = model.generate(second, **GREEDY, cache_salt="talk")
+    assert again.timings.prompt_cached == len(second) - 4, "the last token of the answer was not computed"
+    assert again.tokens == model.generate(second, **GREEDY, cache_salt="fresh").tokens
+
+
+def test_salts_keep_caches_apart(model):
+    prompt = list(range(100, 180))
+    cached = [model.generate(prompt, **GREEDY, cache_salt=salt).timings.prompt_cached for salt in ("a", "b", "a")]
+    assert cached == [0, 0, 64]
+
+
+def test_options_of_single_prompts(model):
+    each = [{"seed": 1}, {"seed": 2, "max_tokens": 5}]
+    found = model.generate_many(["a", "a"], each=each, **RANDOM)
+    expected = [model.generate("a", **{**RANDOM, **options}).tokens for options in each]
+    assert [completion.tokens for completion in found] == expected
+    with pytest.raises(pumice.RequestError, match="there are 1 prompts, and options for 2"):
+        model.generate_many(["a"], each=each)
+    with pytest.raises(pumice.RequestError, match=r"^prompt 1: max_tokens must be"):
+        model.generate_many(["a", "a"], each=[{}, {"max_tokens": "x"}])
+
+
+def test_a_prompt_reports_its_progress(tmp_path):
+    seen = []
+    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), n_batch=16, **EXACT) as model:
+        model.generate([5] * 40, max_tokens=1, progress=lambda *each: seen.append(each))
+    assert seen == [(16, 40), (32, 40), (40, 40)]
+
+
+def log_softmax(logits):
+    wide = logits.astype(np.float64)
+    return wide - wide.max() - np.log(np.exp(wide - wide.max()).sum())
+
+
+@pytest.mark.parametrize("options", [GREEDY, RANDOM])
+def test_logprobs_are_those_of_the_model(model, options):
+    prompt = [5, 6, 7]
+    found = model.generate(prompt, logprobs=4, **options)
+    assert found.tokens == model.generate(prompt, **options).tokens
+    rows = model.logits([*prompt, *found.tokens])[len(prompt) - 1 :]
+    for token, logprobs, row in zip(found.tokens, found.logprobs, rows, strict=False):
+        expected = log_softmax(row)
+        best = np.argsort(-expected)[:4]
+        np.testing.assert_allclose(logprobs.logprob, expected[token], atol=1e-4)
+        assert [each for each, _ in logprobs.top] == best.tolist()
+        np.testing.assert_allclose([p for _, p in logprobs.top], expected[best], atol=1e-4)
+
+
+def test_logprobs_after_sampling_are_of_what_is_left(model):
+    prompt = [5, 6, 7]
+    options = {**RANDOM, "top_p": 1.0, "min_p": 0.0, "top_k": 3}
+    found = model.generate(prompt, logprobs=5, logprobs_sampled=True, **options)
+    rows = model.logits([*prompt, *found.tokens])[len(prompt) - 1 :]
+    for token, logprobs, row in zip(found.tokens, found.logprobs, rows, strict=False):
+        best = np.argsort(-row)[:3]
+        expected = log_softmax(row[best] / 1.5)
+        assert [each for each, _ in logprobs.top] == best.tolist()
+        np.testing.assert_allclose([p for _, p in logprobs.top], expected, atol=1e-3)
+        np.testing.assert_allclose(logprobs.logprob, expected[best.tolist().index(token)], atol=1e-3)
+    greedy = model.generate(prompt, logprobs=5, logprobs_sampled=True, **GREEDY)
+    assert {each.logprob for each in greedy.logprobs} == {0.0}
+
+
+def test_streams_carry_logprobs(model):
+    pieces = list(model.stream("a", logprobs=2, **GREEDY))
+    assert [len(piece.logprobs.top) for piece in pieces[:-1]] == [2] * 20
+    assert pieces[-1].logprobs is None
+    assert model.generate("a", **GREEDY).logprobs is None
