@@ -25,6 +25,7 @@ sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 from pumice.backend import Batch, Limits  # noqa: E402
 from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import GraphBuilder, Tensor, place, plan_memory  # noqa: E402
+from pumice.plugin.nn import Rope  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
 from pumice_vulkan.lower import attention  # noqa: E402
 from pumice_vulkan.tuning import AttentionShape, DecodeShape, attention_shape, decode_shape  # noqa: E402
@@ -48,17 +49,17 @@ class Layers:
             Tensor(name, ("n_tokens", n, dim), builder=g)
             for name, n in zip("qkv", (n_head, n_head_kv, n_head_kv), strict=True)
         )
-        rope: dict[str, Any] = {"n_rot": dim, "neox": False, "freq_base": 500000.0}
+        rope = Rope(n_rot=dim, neox=False, freq_base=500000.0)
         self._inputs = {
             t.name: np.random.default_rng(0).standard_normal((n_tokens, *t.shape[1:])).astype("f4") for t in (q, k, v)
         }
         for layer in range(N_LAYER):
             with g.layer(layer):
-                turned = [g.rope(x, g.positions, **rope) for x in (q, k)]
+                turned = [rope(g, x) for x in (q, k)]
                 q = g.attention(*turned, v, scale=dim**-0.5)
-        (placed,) = place(g.finish(q), [("vulkan", backend.supports)])
+        (placed,) = place(g.finish(q), [("vulkan", lambda node: backend.supports(node, limits))])
         segment = backend.rewrite(placed)
-        self._program: Any = backend.compile(segment, plan_memory(segment, n_tokens, 1), limits)
+        self._program: Any = backend.compile(segment, plan_memory(segment, limits.sizes), limits)
         rows = np.arange(n_tokens, dtype=np.int32)
         self._batch = Batch(
             tokens=rows,

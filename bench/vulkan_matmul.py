@@ -34,7 +34,7 @@ from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory  # noqa: E402
 from pumice_vulkan.memory import Place, Weights  # noqa: E402
 from pumice_vulkan.packing import Packing  # noqa: E402
 from pumice_vulkan.program import encode  # noqa: E402
-from pumice_vulkan.step import N_TOKENS  # noqa: E402
+from pumice_vulkan.step import SIZE_WORDS  # noqa: E402
 from pumice_vulkan.tuning import TileShape, VectorShape, tile_shape, vector_shape  # noqa: E402
 
 # Name: rows of each matrix, columns; whether an RMS norm comes first, and whether two matrices are gate and up.
@@ -108,7 +108,7 @@ class Bench:
         """A lowering, and what makes an activation of it at an offset."""
         plan = MemoryPlan(self.x.n_bytes, {})
         none: Any = None
-        self.step.contents.view(np.uint32)[N_TOKENS] = n_tokens
+        self.step.contents.view(np.uint32)[SIZE_WORDS["n_tokens"]] = n_tokens
         at = Lowering(
             Memory(
                 self.device,

@@ -60,9 +60,9 @@ def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[in
 
 def compile_graph(backend: Backend, graph: Graph, limits: Limits) -> Program:
     """The program of a graph that the backend can run as a whole."""
-    (placed,) = place(graph, [("backend", backend.supports)])
+    (placed,) = place(graph, [("backend", lambda node: backend.supports(node, limits))])
     segment = backend.rewrite(placed)
-    return backend.compile(segment, plan_memory(segment, limits.n_batch, limits.n_outputs), limits)
+    return backend.compile(segment, plan_memory(segment, limits.sizes), limits)
 
 
 class Graphed:

@@ -5,6 +5,7 @@ A subclass has ``backends`` as a fixture: all of them are to give the very same 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ import pytest
 from graphs import Case, Graphed, batch, limits
 from pumice.backend import Backend
 from pumice.graph import GraphBuilder, Tensor
+from pumice.plugin.nn import Rope
 from pumice_numpy import NumpyBackend
 
 Build = Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]
@@ -55,7 +57,7 @@ SCALINGS: list[dict[str, Any]] = [
     {},
     {"freq_scale": 0.25, "attn_factor": 1.5},
     {"freq_scale": 0.25, "ext_factor": 1.0, "n_ctx_orig": 64},
-]
+]  # of Rope
 
 
 class OperationTests:
@@ -145,9 +147,11 @@ class OperationTests:
         positions = rng.integers(0, 200_000, shape[0]).astype(np.int32)
 
         def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
-            options = {"n_rot": n_rot, "neox": neox, "freq_base": 10000.0, **scaling}
-            once = g.rope(a["x"], a["at"], g.weight("factors"), **options)
-            return g.rope(g.rope(once, a["at"], None, **options), a["at"], None, **options)
+            plain = Rope(n_rot, neox, freq_base=10000.0, **scaling)
+            x = a["x"]
+            for rope in (dataclasses.replace(plain, factors=g.weight("factors")), plain, plain):
+                x = g.rope(x, a["at"], freqs=rope.freqs, neox=neox, magnitude=rope.magnitude)
+            return x
 
         check(build, {"x": x, "at": positions}, {"factors": factors})
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import builtins
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -26,50 +26,74 @@ class HParams:
         self.metadata = metadata
         self.architecture = str(metadata.get("general.architecture", ""))
 
-    def int(self, key: builtins.str, default: builtins.int = _REQUIRED) -> builtins.int:
+    def get_int(self, key: str, default: int = _REQUIRED) -> int:
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(key, value, "an integer")
+            raise self.wrong(key, f"is {value!r}, expected an integer")
         return value
 
-    def float(self, key: builtins.str, default: builtins.float = _REQUIRED) -> builtins.float:
+    def get_float(self, key: str, default: float = _REQUIRED) -> float:
         value = self._get(key, default)
         if isinstance(value, bool) or not isinstance(value, (int, float)):
-            raise self._wrong(key, value, "a number")
+            raise self.wrong(key, f"is {value!r}, expected a number")
         return float(value)
 
-    def bool(self, key: builtins.str, default: builtins.bool = _REQUIRED) -> builtins.bool:
+    def get_bool(self, key: str, default: bool = _REQUIRED) -> bool:
         value = self._get(key, default)
         if not isinstance(value, bool):
-            raise self._wrong(key, value, "true or false")
+            raise self.wrong(key, f"is {value!r}, expected true or false")
         return value
 
-    def str(self, key: builtins.str, default: builtins.str = _REQUIRED) -> builtins.str:
+    def get_str(self, key: str, default: str = _REQUIRED) -> str:
         value = self._get(key, default)
         if not isinstance(value, str):
-            raise self._wrong(key, value, "text")
+            raise self.wrong(key, f"is {value!r}, expected text")
         return value
 
-    def per_layer(self, key: builtins.str, n_layer: builtins.int, default: Any = _REQUIRED) -> list[Any]:
+    def per_layer(self, key: str, n_layer: int, default: Any = _REQUIRED) -> list[Any]:
         """A value for each layer: GGUF writes either an array or one value for all."""
         value = self._get(key, default)
         if isinstance(value, (bool, int, float)):
             return [value] * n_layer
-        if isinstance(value, builtins.str):
-            raise self._wrong(key, value, "a value for each layer")
+        if isinstance(value, str):
+            raise self.wrong(key, f"is {value!r}, expected a value for each layer")
         values = value.tolist() if hasattr(value, "tolist") else list(value)
         if len(values) < n_layer:
-            raise self._wrong(key, f"{len(values)} values", f"at least {n_layer} values, one a layer")
+            raise self.wrong(key, f"is {len(values)} values, expected at least {n_layer} values, one a layer")
         return values[:n_layer]
 
-    def _get(self, key: builtins.str, default: Any) -> Any:
+    def positive(self, key: str) -> int:
+        """An integer of at least 1."""
+        value = self.get_int(key)
+        if value < 1:
+            raise self.wrong(key, f"is {value}, it must be at least 1")
+        return value
+
+    def number(self, key: str, default: float = _REQUIRED, low: float = 0.0) -> float:
+        """A finite number of at least ``low``."""
+        value = self.get_float(key, default)
+        if not math.isfinite(value) or value < low:
+            raise self.wrong(key, f"is {value}, it must be a number of at least {low:g}")
+        return value
+
+    def count(self, key: str, layer: int, default: int = _REQUIRED, low: int = 1) -> int:
+        """The integer of one layer, of at least ``low``: GGUF writes one value for all layers or an array."""
+        value = self.per_layer(key, layer + 1, default)[layer]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self.wrong(key, f"is {value!r} for layer {layer}, expected an integer")
+        if value < low:
+            raise self.wrong(key, f"is {value} for layer {layer}, it must be at least {low}")
+        return value
+
+    def wrong(self, key: str, problem: str) -> ModelError:
+        """The error that says what is wrong with the value of ``key``."""
+        return ModelError(f"metadata key {self.architecture}.{key} {problem}")
+
+    def _get(self, key: str, default: Any) -> Any:
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         if value is _REQUIRED:
             raise ModelError(f"metadata key {self.architecture}.{key} is missing from the file")
         return value
-
-    def _wrong(self, key: builtins.str, value: Any, expected: builtins.str) -> ModelError:
-        return ModelError(f"metadata key {self.architecture}.{key} is {value!r}, expected {expected}")
 
 
 class Architecture(ABC):
@@ -77,18 +101,13 @@ class Architecture(ABC):
 
     def __init__(self, hparams: HParams) -> None:
         self.hparams = hparams
-        self.n_layer = positive(hparams, "block_count")
-        self.n_embd = positive(hparams, "embedding_length")
-        self.n_ctx_train = positive(hparams, "context_length")
+        self.n_layer = hparams.positive("block_count")
+        self.n_embd = hparams.positive("embedding_length")
+        self.n_ctx_train = hparams.positive("context_length")
 
     @abstractmethod
-    def build(self, g: GraphBuilder) -> Tensor:
-        """Trace the model: from ``g.tokens`` and ``g.positions`` to logits ``[n_outputs, n_vocab]``."""
+    def build(self, g: GraphBuilder) -> Tensor | None:
+        """Trace the model: from ``g.tokens`` and ``g.positions`` to logits ``[n_outputs, n_vocab]``, the result.
 
-
-def positive(hparams: HParams, key: str) -> int:
-    """An integer hyperparameter of at least 1."""
-    value = hparams.int(key)
-    if value < 1:
-        raise ModelError(f"metadata key {hparams.architecture}.{key} is {value}, it must be at least 1")
-    return value
+        A graph with other outputs names them with ``g.output``, and gives None if it has no logits.
+        """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pumice.graph import Graph, MemoryPlan, Node, Segment
+    from pumice.graph import Graph, KVState, MemoryPlan, Node, Segment, Sizes
 
     Int32Array = NDArray[np.int32]
     Float32Array = NDArray[np.float32]
@@ -39,6 +39,18 @@ class Limits:
     block_size: int  # positions in one block of the KV cache
     n_blocks: Mapping[int, int]  # attention window (0: none) -> blocks in the cache of its layers
     kv_type: str  # one of KV_TYPES
+    more_sizes: Mapping[str, int] = field(default_factory=dict)  # the largest of each that the architecture named
+
+    @property
+    def sizes(self) -> Sizes:
+        """The largest number that each name of a shape can have."""
+        return {"n_tokens": self.n_batch, "n_outputs": self.n_outputs, "n_seqs": self.n_seqs, **self.more_sizes}
+
+    def can_hold(self, state: KVState) -> bool:
+        """Whether the cache's type can keep these keys and values: rows of all heads must be whole blocks."""
+        from pumice.gguf import KV_TYPES, block_size
+
+        return all(state.n_head_kv * dim % block_size(KV_TYPES[self.kv_type]) == 0 for dim in (state.k_dim, state.v_dim))
 
 
 @dataclass
@@ -55,6 +67,23 @@ class Batch:
     seq_starts: Int32Array  # [n_seqs + 1] first row of each sequence, then n_tokens
     slots: Int32Array  # [n_seqs] slot of each sequence's recurrent state
     block_tables: Mapping[int, Int32Array]  # attention window -> [n_seqs, blocks of the longest sequence]
+    inputs: Mapping[str, Array] = field(default_factory=dict)  # what further inputs the graph has, by name
+    more_sizes: Mapping[str, int] = field(default_factory=dict)  # numbers of the names in their shapes
+    memory: Memory | None = None  # what another graph stored for each sequence
+
+    @property
+    def sizes(self) -> Sizes:
+        """The number that each name of a shape has in this step."""
+        n_outputs, n_seqs = len(self.output_ids), len(self.slots)
+        return {"n_tokens": len(self.positions), "n_outputs": n_outputs, "n_seqs": n_seqs, **self.more_sizes}
+
+
+@dataclass
+class Memory:
+    """For each sequence of a step the keys and values that ``kv_store`` kept in another graph: all are seen."""
+
+    lengths: Int32Array  # [n_seqs] positions
+    block_tables: Int32Array  # [n_seqs, blocks of the longest], as of a batch
 
 
 @dataclass(frozen=True)
@@ -172,8 +201,8 @@ class Backend(ABC):
         return []
 
     @abstractmethod
-    def supports(self, node: Node) -> bool:
-        """Whether this backend can run ``node``: look at its ``op``, and at the ``type`` of its weights."""
+    def supports(self, node: Node, limits: Limits) -> bool:
+        """Whether this backend can run ``node``: look at its ``op``, at the ``type`` of its weights, at the cache's."""
 
     def fit(self, graph: Graph, limits: Limits) -> int | None:
         """How many of the graph's last layers, counting what follows them as one more, have room; None: no limit."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import gated_feed_forward
-from pumice_architectures.decoder import LayerNormDecoder
-from pumice_architectures.hyper import number
+from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class CommandR(LayerNormDecoder):
@@ -20,4 +19,4 @@ class CommandR(LayerNormDecoder):
         return x + (attended + gated_feed_forward(g, h, blk, self.n_ff(i), g.silu))
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return super().head(g, x) * (number(self.hparams, "logit_scale", 0.0) or 1.0)
+        return super().head(g, x) * (self.hparams.number("logit_scale", 0.0) or 1.0)

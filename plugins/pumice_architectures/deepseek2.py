@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import GraphBuilder, HParams, Tensor, positive
-from pumice_architectures.blocks import gated_feed_forward, linear, mixture_of_experts, temperature, width
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.hyper import GATING, count, number, read_experts, wrong
-from pumice_architectures.rope import Rope, read_rope
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import gated_feed_forward, linear, mixture_of_experts, temperature, width
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import GATING, read_experts
+from pumice.plugin.nn.rope import Rope, read_rope
 
 
 class DeepSeek2(Decoder):
@@ -18,23 +18,23 @@ class DeepSeek2(Decoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.kv_lora_rank = positive(hparams, "attention.kv_lora_rank")
-        self.is_absorbed = hparams.int("attention.key_length_mla", 0) > 0
-        self.n_dense = hparams.int("leading_dense_block_count", 0)
-        self.n_shared = hparams.int("expert_shared_count")
-        gating = hparams.int("expert_gating_func", 0) or 1
+        self.kv_lora_rank = hparams.positive("attention.kv_lora_rank")
+        self.is_absorbed = hparams.get_int("attention.key_length_mla", 0) > 0
+        self.n_dense = hparams.get_int("leading_dense_block_count", 0)
+        self.n_shared = hparams.get_int("expert_shared_count")
+        gating = hparams.get_int("expert_gating_func", 0) or 1
         if gating not in GATING:
-            raise wrong(hparams, "expert_gating_func", f"is {gating}, known are {sorted(GATING)}")
+            raise hparams.wrong("expert_gating_func", f"is {gating}, known are {sorted(GATING)}")
         self.gating = GATING[gating]
         # the file holds a tenth of the paper's mscale_all_dim
-        self.mscale_all_dim = number(hparams, "rope.scaling.yarn_log_multiplier", 0.0) / 0.1
+        self.mscale_all_dim = hparams.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         x = x + self.latent_attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
         h = self.norm(g, x, blk + "ffn_norm")
         if i < self.n_dense:
             return x + gated_feed_forward(g, h, blk, self.n_ff(i), g.silu)
-        normalize = self.hparams.bool("expert_weights_norm", False)
+        normalize = self.hparams.get_bool("expert_weights_norm", False)
         experts = read_experts(self.hparams, i, gating=self.gating, normalize=normalize)
         shared = gated_feed_forward(g, h, blk, experts.n_ff * self.n_shared, g.silu, suffix="_shexp")
         return x + (mixture_of_experts(g, h, blk, experts) + shared)
@@ -45,7 +45,7 @@ class DeepSeek2(Decoder):
         rope = self.rope(g, i)
         nope = k_dim - rope.n_rot  # values of a query or key without position
         if nope < 1:
-            raise wrong(self.hparams, "rope.dimension_count", f"is {rope.n_rot}, it must be below {k_dim}")
+            raise self.hparams.wrong("rope.dimension_count", f"is {rope.n_rot}, it must be below {k_dim}")
         q = self.queries(g, x, blk, n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
         q_nope, q_rope = g.slice(q, 0, nope), rope(g, g.slice(q, nope, k_dim))
 
@@ -96,16 +96,16 @@ class DeepSeek2(Decoder):
         """Through a low-rank bottleneck, except in the small models."""
         if g.find_weight(f"{blk}attn_q.weight"):
             return linear(g, x, blk + "attn_q", n_out)
-        rank = positive(self.hparams, "attention.q_lora_rank")
+        rank = self.hparams.positive("attention.q_lora_rank")
         return linear(
             g, self.norm(g, linear(g, x, blk + "attn_q_a", rank), blk + "attn_q_a_norm"), blk + "attn_q_b", n_out
         )
 
     def head_sizes(self, i: int) -> tuple[int, int, int]:
         """Heads, and the values of a key and of a value after unpacking."""
-        n_head = count(self.hparams, "attention.head_count", i)
+        n_head = self.hparams.count("attention.head_count", i)
         suffix = "_mla" if self.is_absorbed else ""
-        sizes = [positive(self.hparams, f"attention.{kind}_length{suffix}") for kind in ("key", "value")]
+        sizes = [self.hparams.positive(f"attention.{kind}_length{suffix}") for kind in ("key", "value")]
         return n_head, sizes[0], sizes[1]
 
     def rope(self, g: GraphBuilder, i: int) -> Rope:
@@ -125,8 +125,8 @@ class DeepSeek2(Decoder):
         return float(mscale**2 * k_dim**-0.5)
 
     def sharpen(self, g: GraphBuilder, q: Tensor) -> Tensor:
-        beta = number(self.hparams, "attention.temperature_scale", 0.0)
-        factors = temperature(g, beta, self.hparams.int("attention.temperature_length", 0)) if beta else None
+        beta = self.hparams.number("attention.temperature_scale", 0.0)
+        factors = temperature(g, beta, self.hparams.get_int("attention.temperature_length", 0)) if beta else None
         return q if factors is None else q * factors
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import gated_feed_forward
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.hyper import is_sliding, sliding_window
-from pumice_architectures.rope import Rope
+from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.rope import Rope
 
 
 class Exaone4(Decoder):

@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import gated_feed_forward
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.hyper import is_sliding, number, sliding_window
-from pumice_architectures.rope import Rope, frequency_base
+from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class Gemma(Decoder):
@@ -44,7 +44,7 @@ class Gemma2(Gemma):
         return g.tanh(logits * (1 / cap)) * cap if cap else logits
 
     def attention_options(self, i: int) -> dict[str, Any]:
-        softcap = number(self.hparams, "attn_logit_softcapping", 50.0)
+        softcap = self.hparams.number("attn_logit_softcapping", 50.0)
         return {"scale": self.attention_scale(i), "window": self.window(i), "softcap": softcap}
 
     def attention_scale(self, i: int) -> float:
@@ -64,7 +64,7 @@ class Gemma2(Gemma):
         return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
 
     def final_softcap(self) -> float:
-        return number(self.hparams, "final_logit_softcapping", 30.0)
+        return self.hparams.number("final_logit_softcapping", 30.0)
 
 
 class Gemma3(Gemma2):
@@ -81,4 +81,4 @@ class Gemma3(Gemma2):
         return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
 
     def final_softcap(self) -> float:
-        return number(self.hparams, "final_logit_softcapping", 0.0)
+        return self.hparams.number("final_logit_softcapping", 0.0)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import mixture_of_experts
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.hyper import is_sliding, read_experts, sliding_window
-from pumice_architectures.rope import Rope, frequency_base
+from pumice.plugin.nn.blocks import mixture_of_experts
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import is_sliding, read_experts, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class GptOss(Decoder):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice_architectures.blocks import feed_forward
-from pumice_architectures.decoder import LayerNormDecoder
+from pumice.plugin.nn.blocks import feed_forward
+from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class GPTNeoX(LayerNormDecoder):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.parallel = hparams.bool("use_parallel_residual")
+        self.parallel = hparams.get_bool("use_parallel_residual")
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         attended = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)

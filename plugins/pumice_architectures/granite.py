@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice_architectures.blocks import gated_feed_forward, mixture_of_experts
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.hyper import count, n_expert, number, read_experts, wrong
-from pumice_architectures.rope import Rope
+from pumice.plugin.nn.blocks import gated_feed_forward, mixture_of_experts
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import n_expert, read_experts
+from pumice.plugin.nn.rope import Rope
 
 
 class Granite(Decoder):
@@ -16,12 +16,12 @@ class Granite(Decoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.embedding_scale = number(hparams, "embedding_scale", 0.0) or 1.0
-        self.attention_scale = number(hparams, "attention.scale", 0.0)
-        self.residual_scale = number(hparams, "residual_scale", 0.0) or 1.0
-        self.logit_scale = number(hparams, "logit_scale")
+        self.embedding_scale = hparams.number("embedding_scale", 0.0) or 1.0
+        self.attention_scale = hparams.number("attention.scale", 0.0)
+        self.residual_scale = hparams.number("residual_scale", 0.0) or 1.0
+        self.logit_scale = hparams.number("logit_scale")
         if self.logit_scale == 0:
-            raise wrong(hparams, "logit_scale", "is 0, but logits are divided by it")
+            raise hparams.wrong("logit_scale", "is 0, but logits are divided by it")
 
     def embed(self, g: GraphBuilder) -> Tensor:
         return super().embed(g) * self.embedding_scale
@@ -36,12 +36,12 @@ class Granite(Decoder):
         if not n_expert(self.hparams):
             return gated_feed_forward(g, x, blk, self.n_ff(i), g.silu)
         y = mixture_of_experts(g, x, blk, read_experts(self.hparams, i))
-        n_ff = count(self.hparams, "expert_shared_feed_forward_length", i, default=0, low=0)
+        n_ff = self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0)
         return y + gated_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp") if n_ff else y
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return super().head(g, x) * (1 / self.logit_scale)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        has_positions = self.hparams.bool("rope.scaling.finetuned", True)  # how GGUF says it for this family
+        has_positions = self.hparams.get_bool("rope.scaling.finetuned", True)  # how GGUF says it for this family
         return super().rope(g, i) if has_positions else None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import gated_feed_forward, mixture_of_experts, temperature
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.hyper import n_expert, number, read_experts
-from pumice_architectures.rope import Rope, original_context, read_rope
+from pumice.plugin.nn.blocks import gated_feed_forward, mixture_of_experts, temperature
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import n_expert, read_experts
+from pumice.plugin.nn.rope import Rope, original_context, read_rope
 
 
 class Llama(Decoder):
@@ -27,7 +27,7 @@ class Mistral3(Llama):
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")
-        beta = number(self.hparams, "attention.temperature_scale", 0.0)
+        beta = self.hparams.number("attention.temperature_scale", 0.0)
         x = x + self.attention(g, h, blk, i, temperature=temperature(g, beta, original_context(self.hparams)))
         return x + self.feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, i)
 
@@ -37,9 +37,9 @@ class Mistral3(Llama):
             g,
             self.heads(i).k_dim,
             neox=self.neox,
-            mscale_all_dim=number(self.hparams, "rope.scaling.yarn_log_multiplier", 0.0),
+            mscale_all_dim=self.hparams.number("rope.scaling.yarn_log_multiplier", 0.0),
             betas=(
-                number(self.hparams, "rope.scaling.yarn_beta_fast", 32.0, low=1e-3),
-                number(self.hparams, "rope.scaling.yarn_beta_slow", 1.0, low=1e-3),
+                self.hparams.number("rope.scaling.yarn_beta_fast", 32.0, low=1e-3),
+                self.hparams.number("rope.scaling.yarn_beta_slow", 1.0, low=1e-3),
             ),
         )

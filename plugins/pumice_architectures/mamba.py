@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, HParams, Tensor, positive
-from pumice_architectures.blocks import linear
-from pumice_architectures.decoder import Decoder
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import linear
+from pumice.plugin.nn.decoder import Decoder
 
 
 class Mamba(Decoder):
@@ -12,11 +12,11 @@ class Mamba(Decoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.d_inner = positive(hparams, "ssm.inner_size")
-        self.d_conv = positive(hparams, "ssm.conv_kernel")
-        self.d_state = positive(hparams, "ssm.state_size")
-        self.dt_rank = positive(hparams, "ssm.time_step_rank")
-        self.norm_dt_b_c = hparams.bool("ssm.dt_b_c_rms", False)  # Falcon Mamba
+        self.d_inner = hparams.positive("ssm.inner_size")
+        self.d_conv = hparams.positive("ssm.conv_kernel")
+        self.d_state = hparams.positive("ssm.state_size")
+        self.dt_rank = hparams.positive("ssm.time_step_rank")
+        self.norm_dt_b_c = hparams.get_bool("ssm.dt_b_c_rms", False)  # Falcon Mamba
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         xz = linear(g, self.norm(g, x, blk + "attn_norm"), blk + "ssm_in", 2 * self.d_inner)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import feed_forward, width
-from pumice_architectures.decoder import Decoder, LayerNormDecoder
+from pumice.plugin.nn.blocks import feed_forward, width
+from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
 
 
 class Phi2(LayerNormDecoder):

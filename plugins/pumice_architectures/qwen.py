@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import gated_feed_forward, mixture_of_experts
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.hyper import read_experts
+from pumice.plugin.nn.blocks import gated_feed_forward, mixture_of_experts
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import read_experts
 
 
 class Qwen2(Decoder):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import gated_feed_forward
-from pumice_architectures.decoder import Decoder
-from pumice_architectures.rope import Rope
+from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.rope import Rope
 
 NO_ROPE_STEP = 4  # every fourth layer has no positions (Yang et al. 2025, arXiv:2501.18795)
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import gated_feed_forward
-from pumice_architectures.decoder import LayerNormDecoder
+from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class StableLM(LayerNormDecoder):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice_architectures.blocks import feed_forward
-from pumice_architectures.decoder import LayerNormDecoder
+from pumice.plugin.nn.blocks import feed_forward
+from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class StarCoder2(LayerNormDecoder):

@@ -19,10 +19,10 @@ from pumice.plugin import (
     Node,
     Program,
     Segment,
+    State,
     concrete,
     host_memory_bytes,
 )
-from pumice_cpu.fuse import fuse
 from pumice_cpu.isa import cores, usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
@@ -49,6 +49,7 @@ class CpuBackend(Backend):
         self._pool: ThreadPool | None = None
         self._packed: dict[str, Packed] = {}
         self._memory = WeightMemory()
+        self._states: dict[State, Any] = {}
 
     @classmethod
     def unavailable(cls) -> str | None:
@@ -60,19 +61,16 @@ class CpuBackend(Backend):
         details = {"cores": str(cores()), "instructions": usable().name}
         return [DeviceInfo("processor", "cpu", host_memory_bytes(), details)]
 
-    def supports(self, node: Node) -> bool:
+    def supports(self, node: Node, limits: Limits) -> bool:
         from pumice_cpu.lower import RULES
 
         rule = RULES.get(node.op)
-        return rule is not None and rule.claims(node)
-
-    def rewrite(self, segment: Segment) -> Segment:
-        return fuse(segment)
+        return rule is not None and rule.claims(node, limits)
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if self._pool is None:
             self._pool = ThreadPool(self.options.threads or cores())
-        return CpuProgram(self._pool, self._packed, self._memory, segment, plan, limits)
+        return CpuProgram(self._pool, self._packed, self._memory, self._states, segment, plan, limits)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -87,19 +85,20 @@ class CpuProgram(Program):
         pool: ThreadPool,
         packed: dict[str, Packed],
         memory: WeightMemory,
+        states: dict[State, Any],
         segment: Segment,
         plan: MemoryPlan,
         limits: Limits,
     ) -> None:
         from pumice_cpu.lower import RULES
-        from pumice_cpu.lower.rule import STEP_SIZE, Lowering
+        from pumice_cpu.lower.rule import Lowering, step_size
 
         self._pool = pool
         self._segment = segment
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
-        self._step = np.zeros(STEP_SIZE, np.int64)
-        shared: dict[str, Any] = {"states": {}, "scratch": {}, "packed": packed, "to_pack": [], "memory": memory}
+        self._step = np.zeros(step_size(limits), np.int64)
+        shared: dict[str, Any] = {"states": states, "scratch": {}, "packed": packed, "to_pack": [], "memory": memory}
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
             at = Lowering(
@@ -122,14 +121,15 @@ class CpuProgram(Program):
             pack(pool, weight, packed[weight.name])
         memory.written()
         self._packed_bytes = sum(packed[w.name].nbytes for w in segment.weights if w.name in packed)
-        self._state_bytes = sum(state.nbytes for state in shared["states"].values())
+        self._state_bytes = sum(states[state].nbytes for state in segment.states)
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
         from pumice_cpu.lower.rule import describe_step
 
-        n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
+        sizes = batch.sizes
+        n_tokens, n_outputs = len(batch.positions), len(batch.output_ids)
         for tensor in self._segment.inputs:
-            shape = concrete(tensor.shape, n_tokens, n_outputs)
+            shape = concrete(tensor.shape, sizes)
             view = self._arena.view(self._plan.offsets[tensor], shape, DTYPES[tensor.dtype])
             np.copyto(view, inputs[tensor.name])
         describe_step(self._step, batch)
@@ -139,7 +139,7 @@ class CpuProgram(Program):
         self._pool.run(at.table)
         return {
             tensor.name: self._arena.view(
-                self._plan.offsets[tensor], concrete(tensor.shape, n_tokens, n_outputs), DTYPES[tensor.dtype]
+                self._plan.offsets[tensor], concrete(tensor.shape, sizes), DTYPES[tensor.dtype]
             )
             for tensor in self._segment.outputs
         }

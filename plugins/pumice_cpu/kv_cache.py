@@ -18,7 +18,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from pumice.plugin import CODINGS, KV_TYPES, Arena, BackendError, Coding, KVState, Limits, type_size
+from pumice.plugin import CODINGS, KV_TYPES, Arena, Coding, KVState, Limits, type_size
 
 CELLS = 16  # in a tile
 BLOCK = 32  # columns that GGML gives one scale
@@ -60,10 +60,6 @@ class Cells:
     def __init__(self, name: str, kv_type: str, n_cells: int, n_heads: int, dim: int) -> None:
         type = CacheType.of(kv_type)
         self.quantized = type.coding is not None
-        if self.quantized and n_heads * dim % BLOCK:
-            raise BackendError(
-                f"kv_type {kv_type} needs rows of whole blocks, {name} has {n_heads * dim} values: use f16"
-            )
         self.dim = dim
         self.unit = math.gcd(BLOCK, dim)
         self.n_columns = n_heads * dim

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GGMLType, Weight, concrete
+from pumice.plugin import GGMLType, Weight, fixed
 from pumice_cpu.formats import COLUMNS, FORMATS, ROWS, Format
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
@@ -101,5 +101,5 @@ def _pieces(n_matrices: int, n_tiles: int, tile_bytes: int) -> Iterator[tuple[in
 
 
 def _sizes(weight: Weight) -> tuple[int, int, int]:
-    *experts, n_rows, n_columns = concrete(weight.shape, 0, 0)
+    *experts, n_rows, n_columns = fixed(weight.shape)
     return int(np.prod(experts)) if experts else 1, n_rows, n_columns

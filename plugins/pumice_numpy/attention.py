@@ -1,23 +1,16 @@
-"""Attention over the paged cache."""
+"""Attention: over the paged cache, over the step alone, over what another graph stored."""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import (
-    KV_TYPES,
-    Arena,
-    BackendError,
-    Batch,
-    KVState,
-    Limits,
-    dequantize,
-    quantize,
-    row_bytes,
-)
+from pumice.plugin import KV_TYPES, Arena, Batch, KVState, Limits, dequantize, quantize, row_bytes
 
 F32Array = NDArray[np.float32]
+Positions = NDArray[np.integer]
 
 
 class KVCache:
@@ -26,90 +19,140 @@ class KVCache:
     def __init__(self, state: KVState, limits: Limits) -> None:
         self.type = KV_TYPES[limits.kv_type]
         self.block_size = limits.block_size
+        self.is_memory = state.is_memory
+        self.window = state.window
         self._heads = state.n_head_kv
         n_cells = limits.n_blocks[state.window] * limits.block_size
         self._k = self._allocate(state.name, n_cells, state.n_head_kv * state.k_dim)
         self._v = self._allocate(state.name, n_cells, state.n_head_kv * state.v_dim)
         self.nbytes = self._k.nbytes + self._v.nbytes
 
-    def write(self, cells: NDArray[np.intp], k: F32Array, v: F32Array | None) -> None:
-        """Store rows ``[t, heads, d]`` in ``cells [t]``."""
+    def write(self, table: NDArray[np.int32], positions: Positions, k: F32Array, v: F32Array | None) -> None:
+        """Store rows ``[t, heads, d]`` of a sequence at its ``positions [t]``."""
+        cells = self._cells(table, positions)
         self._k[cells] = quantize(k.reshape(len(k), -1), self.type)
         if v is not None:
             self._v[cells] = quantize(v.reshape(len(v), -1), self.type)
 
-    def keys(self, cells: NDArray[np.intp]) -> F32Array:
-        """``[len(cells), heads, d]``."""
-        return self._read(self._k, cells)
+    def read(self, table: NDArray[np.int32], positions: Positions, v_dim: int) -> tuple[F32Array, F32Array]:
+        """Keys and values ``[len(positions), heads, d]`` of a sequence."""
+        cells = self._cells(table, positions)
+        keys = self._decode(self._k, cells)
+        return keys, self._decode(self._v, cells) if self._v.size else keys[..., :v_dim]
 
-    def values(self, cells: NDArray[np.intp]) -> F32Array:
-        return self._read(self._v, cells)
+    def _cells(self, table: NDArray[np.int32], positions: Positions) -> NDArray[np.intp]:
+        return table[positions // self.block_size].astype(np.intp) * self.block_size + positions % self.block_size
 
-    def _read(self, rows: NDArray[np.uint8], cells: NDArray[np.intp]) -> F32Array:
+    def _decode(self, rows: NDArray[np.uint8], cells: NDArray[np.intp]) -> F32Array:
         return dequantize(rows[cells], self.type).reshape(len(cells), self._heads, -1)
 
     def _allocate(self, name: str, n_cells: int, n_values: int) -> NDArray[np.uint8]:
-        try:
-            width = row_bytes(self.type, n_values)
-        except ValueError as error:
-            raise BackendError(
-                f"kv_type {self.type.name.lower()} needs rows of whole blocks, {name} has {n_values} values: use f16"
-            ) from error
+        width = row_bytes(self.type, n_values)
         return Arena(n_cells * width, f"KV cache {name}").view(0, (n_cells, width), np.uint8)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How a score becomes a weight; see the operation ``attention``."""
+
+    scale: float
+    window: int
+    chunk: int
+    causal: bool
+    softcap: float
+    slopes: tuple[float, ...]
+    bias: F32Array | None
+    sinks: F32Array | None
+
+    def visible(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
+        """Which keys each query sees, from their positions: ``[queries, keys]``."""
+        distance = queries[:, None] - keys
+        if not self.causal:
+            return np.abs(distance) <= self.window // 2 if self.window else np.ones(distance.shape, bool)
+        seen = distance >= 0
+        if self.window:
+            seen &= distance < self.window
+        if self.chunk:
+            seen &= queries[:, None] // self.chunk == keys // self.chunk
+        return seen
+
+    def oldest(self, first_query: int) -> int:
+        """The first position that queries from ``first_query`` on can see."""
+        if self.chunk:
+            return first_query // self.chunk * self.chunk
+        return max(0, first_query - self.window + 1) if self.window else 0
 
 
 def attention(
     q: F32Array,
-    k: F32Array,
+    k: F32Array | None,
     v: F32Array | None,
-    cache: KVCache,
     sinks: F32Array | None,
+    bias: F32Array | None,
+    state: KVCache | None,
     batch: Batch,
     scale: float,
     window: int,
     softcap: float,
     v_dim: int,
+    causal: bool,
+    chunk: int,
+    slopes: tuple[float, ...],
+    cache: object,
 ) -> F32Array:
-    y = np.empty((*q.shape[:2], v_dim), np.float32)
-    tables = batch.block_tables[window]
-    for s in range(len(tables)):
+    v_dim = v.shape[-1] if v is not None else v_dim
+    how = Scores(scale, window, chunk, causal, softcap, slopes, bias, sinks)
+    results = []
+    for s in range(len(batch.slots)):
         rows = slice(batch.seq_starts[s], batch.seq_starts[s + 1])
         queries = batch.positions[rows]
-        cache.write(_cells(tables[s], queries, cache.block_size), k[rows], None if v is None else v[rows])
-        oldest = max(0, queries[0] - window + 1) if window else 0
-        context = np.arange(oldest, queries[-1] + 1)
-        cells = _cells(tables[s], context, cache.block_size)
-        keys = cache.keys(cells)
-        values = keys[..., :v_dim] if v is None else cache.values(cells)
-        distance = queries[:, None] - context
-        visible = (distance >= 0) & (distance < window) if window else distance >= 0
-        y[rows] = _attend(q[rows], keys, values, visible, scale, softcap, sinks)
-    return y
+        if state is None:
+            assert k is not None
+            context, keys = queries, k[rows]
+            values = keys[..., :v_dim] if v is None else v[rows]
+        elif state.is_memory:
+            assert batch.memory is not None
+            context = np.arange(batch.memory.lengths[s])
+            keys, values = state.read(batch.memory.block_tables[s], context, v_dim)
+        else:
+            table = batch.block_tables[state.window]
+            if k is not None:
+                state.write(table[s], queries, k[rows], None if v is None else v[rows])
+            context = np.arange(how.oldest(int(queries[0])), queries[-1] + 1)
+            keys, values = state.read(table[s], context, v_dim)
+        results.append(_attend(q[rows], keys, values, queries, context, how))
+    return np.concatenate(results)
 
 
-def _cells(table: NDArray[np.int32], positions: NDArray[np.integer], block_size: int) -> NDArray[np.intp]:
-    return table[positions // block_size].astype(np.intp) * block_size + positions % block_size
+def kv_store(k: F32Array, v: F32Array | None, state: KVCache, batch: Batch, name: str) -> F32Array:
+    for s, table in enumerate(batch.block_tables[state.window]):
+        rows = slice(batch.seq_starts[s], batch.seq_starts[s + 1])
+        state.write(table, batch.positions[rows], k[rows], None if v is None else v[rows])
+    return np.empty((len(k), 0), np.float32)
 
 
 def _attend(
-    q: F32Array,
-    keys: F32Array,
-    values: F32Array,
-    visible: NDArray[np.bool_],
-    scale: float,
-    softcap: float,
-    sinks: F32Array | None,
+    q: F32Array, keys: F32Array, values: F32Array, queries: Positions, context: Positions, how: Scores
 ) -> F32Array:
-    """``q [t, h, d]``, ``keys [c, g, d]``, ``values [c, g, e]``, ``visible [t, c]``: ``[t, h, e]``."""
+    """``q [t, h, d]`` at positions ``queries [t]``, ``keys [c, g, d]`` and ``values [c, g, e]`` at ``context [c]``:
+    ``[t, h, e]``."""
     n_tokens, n_head, _ = q.shape
     n_head_kv = keys.shape[1]
     grouped = q.reshape(n_tokens, n_head_kv, n_head // n_head_kv, -1).transpose(1, 2, 0, 3)  # [g, h/g, t, d]
-    scores = grouped @ keys.transpose(1, 2, 0)[:, None] * np.float32(scale)  # [g, h/g, t, c]
-    if softcap:
-        scores = np.float32(softcap) * np.tanh(scores / np.float32(softcap))
-    scores = np.where(visible, scores, np.float32(-np.inf))
+    scores = grouped @ keys.transpose(1, 2, 0)[:, None] * np.float32(how.scale)  # [g, h/g, t, c]
+    if how.softcap:
+        scores = np.float32(how.softcap) * np.tanh(scores / np.float32(how.softcap))
+    distance = context - queries[:, None]
+    if how.slopes:
+        slopes = np.array(how.slopes, np.float32).reshape(n_head_kv, -1, 1, 1)
+        scores = scores + slopes * distance.astype(np.float32)
+    if how.bias is not None:
+        reach = how.bias.shape[1] // 2
+        table = how.bias[:, np.clip(distance, -reach, reach) + reach]  # [h, t, c]
+        scores = scores + table.reshape(n_head_kv, -1, *distance.shape)
+    scores = np.where(how.visible(queries, context), scores, np.float32(-np.inf))
     top = scores.max(axis=-1, keepdims=True)
-    sink = None if sinks is None else sinks.reshape(n_head_kv, -1, 1, 1)
+    sink = None if how.sinks is None else how.sinks.reshape(n_head_kv, -1, 1, 1)
     if sink is not None:
         top = np.maximum(top, sink)
     weights = np.exp(scores - top)

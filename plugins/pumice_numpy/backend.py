@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
+    OPERATIONS,
     Arena,
     Backend,
     Batch,
@@ -29,13 +30,13 @@ from pumice.plugin import (
     concrete,
     host_memory_bytes,
 )
-from pumice_numpy.attention import KVCache, attention
+from pumice_numpy.attention import KVCache, attention, kv_store
 from pumice_numpy.ops import OPS
 from pumice_numpy.recurrent import RECURRENT_OPS
 from pumice_numpy.weights import WeightCache
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
-STATEFUL_OPS: dict[str, Any] = {"attention": attention, **RECURRENT_OPS}
+STATEFUL_OPS: dict[str, Any] = {"attention": attention, "kv_store": kv_store, **RECURRENT_OPS}
 
 
 @dataclass
@@ -53,28 +54,34 @@ class NumpyBackend(Backend):
     def __init__(self, options: Any = None) -> None:
         super().__init__(options)
         self.weights = WeightCache(self.options.cache_mib * 2**20)
+        self.states: dict[State, Any] = {}
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
         details = {"cores": str(os.cpu_count() or 1), "numpy": np.__version__}
         return [DeviceInfo(platform.processor() or platform.machine(), "cpu", host_memory_bytes(), details)]
 
-    def supports(self, node: Node) -> bool:
+    def supports(self, node: Node, limits: Limits) -> bool:
+        if isinstance(node.state, KVState) and not limits.can_hold(node.state):
+            return False
         return node.op in OPS or node.op in STATEFUL_OPS
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
-        return NumpyProgram(self.weights, segment, plan, limits)
+        for state in segment.states:
+            if state not in self.states:
+                self.states[state] = _make_state(state, limits)
+        return NumpyProgram(self.weights, self.states, segment, plan)
 
 
 class NumpyProgram(Program):
     """Computes node after node; every result is written to its planned place in one arena."""
 
-    def __init__(self, weights: WeightCache, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
+    def __init__(self, weights: WeightCache, states: Mapping[State, Any], segment: Segment, plan: MemoryPlan) -> None:
         self._weights = weights
         self._segment = segment
         self._plan = plan
         self._arena = Arena(plan.size, "numpy activations")
-        self._states = {state: _make_state(state, limits) for state in segment.states}
+        self._states = {state: states[state] for state in segment.states}
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
         values: dict[Tensor, NDArray[Any]] = {}
@@ -96,26 +103,26 @@ class NumpyProgram(Program):
         }
 
     def _place(self, tensor: Tensor, batch: Batch) -> NDArray[Any]:
-        shape = concrete(tensor.shape, len(batch.tokens), len(batch.output_ids))
+        shape = concrete(tensor.shape, batch.sizes)
         return self._arena.view(self._plan.offsets[tensor], shape, DTYPES[tensor.dtype])
 
     def _compute(self, node: Node, values: Mapping[Tensor, NDArray[Any]], batch: Batch) -> NDArray[Any]:
-        operands = [self._operand(tensor, values) for tensor in node.inputs]
+        names = OPERATIONS[node.op].operands
+        operands = {name: self._operand(node.inputs.get(name), values) for name in names}
         if node.op in STATEFUL_OPS:
-            return STATEFUL_OPS[node.op](*operands, batch=batch, **node.attrs)
-        return OPS[node.op](*operands, **node.attrs)
+            state = self._states[node.state] if node.state else None
+            return STATEFUL_OPS[node.op](**operands, state=state, batch=batch, **node.attrs)
+        return OPS[node.op](**operands, **node.attrs)
 
     def _operand(self, tensor: Tensor | None, values: Mapping[Tensor, NDArray[Any]]) -> Any:
         if tensor is None:
             return None
-        if isinstance(tensor, Weight):
-            return self._weights.get(tensor)
-        return self._states[tensor] if isinstance(tensor, State) else values[tensor]
+        return self._weights.get(tensor) if isinstance(tensor, Weight) else values[tensor]
 
 
 def _make_state(state: State, limits: Limits) -> Any:
     if isinstance(state, KVState):
         return KVCache(state, limits)
     assert isinstance(state, RecurrentState)
-    shape = (limits.n_seqs, *concrete(state.shape, 0, 0))
+    shape = (limits.n_seqs, *state.shape)
     return Arena(int(np.prod(shape)) * 4, f"numpy state {state.name}").view(0, shape, np.float32)

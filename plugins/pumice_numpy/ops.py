@@ -8,8 +8,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import rope_frequencies, rope_magnitude
-
 F32Array = NDArray[np.float32]
 I32Array = NDArray[np.int32]
 
@@ -64,21 +62,15 @@ def layer_norm(x: F32Array, weight: F32Array | None, bias: F32Array | None, eps:
 def rope(
     x: F32Array,
     positions: I32Array,
-    factors: F32Array | None,
-    n_rot: int,
+    freqs: tuple[float, ...],
     neox: bool,
-    attn_factor: float,
-    freq_scale: float,
-    ext_factor: float,
-    **scaling: Any,
+    magnitude: float,
+    axes: tuple[int, ...],
 ) -> F32Array:
-    angles = positions[:, None] * rope_frequencies(
-        factors, n_rot, freq_scale=freq_scale, ext_factor=ext_factor, **scaling
-    )
-    magnitude = rope_magnitude(attn_factor, freq_scale, ext_factor)
+    angles = (positions[:, list(axes)] if axes else positions[:, None]) * np.array(freqs)  # [t, n_rot / 2], float64
     cos = (np.cos(angles) * magnitude).astype(np.float32)[:, None, :]
     sin = (np.sin(angles) * magnitude).astype(np.float32)[:, None, :]
-    half = n_rot // 2
+    half, n_rot = len(freqs), 2 * len(freqs)
     first, second = (slice(0, half), slice(half, n_rot)) if neox else (slice(0, n_rot, 2), slice(1, n_rot, 2))
     y = x.copy()
     y[..., first] = x[..., first] * cos - x[..., second] * sin
@@ -86,8 +78,8 @@ def rope(
     return y
 
 
-def position_scale(positions: I32Array, length: int, beta: float) -> F32Array:
-    return (1 + beta * np.log1p(positions // length)).astype(np.float32)
+def position_scale(positions: I32Array, length: int, beta: float, offset: int) -> F32Array:
+    return (1 + beta * np.log1p((positions + offset) // length)).astype(np.float32)
 
 
 # --- element by element

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GGMLType, Weight, concrete, dequantize
+from pumice.plugin import GGMLType, Weight, dequantize, fixed
 
 F32Array = NDArray[np.float32]
 
@@ -24,7 +24,7 @@ class WeightCache:
         if weight.type == GGMLType.F32:
             return weight.dequantize()  # a view of the file
         if weight.name not in self._kept:
-            size = 4 * int(np.prod(concrete(weight.shape, 0, 0)))
+            size = 4 * int(np.prod(fixed(weight.shape)))
             if size > self._free:
                 return EncodedWeight(weight)
             self._kept[weight.name] = weight.dequantize()

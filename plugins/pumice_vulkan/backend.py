@@ -23,6 +23,7 @@ from pumice.plugin import (
 from pumice_vulkan.device import DeviceDescription, list_devices, open_device
 from pumice_vulkan.fuse import fuse
 from pumice_vulkan.split import SplitProgram, layer_bytes, layers_that_fit, split
+from pumice_vulkan.step import has_known_sizes
 
 if TYPE_CHECKING:
     from pumice_vulkan.device import Device
@@ -64,15 +65,17 @@ class VulkanBackend(Backend):
         super().__init__(options)
         self._opened: list[Shared] = []
 
-    def supports(self, node: Node) -> bool:
+    def supports(self, node: Node, limits: Limits) -> bool:
         from pumice_vulkan.lower import RULES
 
         rule = RULES.get(node.op)
-        return rule is not None and rule.claims(node) and self._has_room(node)
+        return rule is not None and has_known_sizes(node) and rule.claims(node, limits) and self._has_room(node)
 
     def fit(self, graph: Graph, limits: Limits) -> int:
         free = [shared.device.free_memory_bytes for shared in self._open()]
-        return layers_that_fit(layer_bytes([n for n in graph.nodes if self.supports(n)], limits, len(free) > 1), free)
+        return layers_that_fit(
+            layer_bytes([n for n in graph.nodes if self.supports(n, limits)], limits, len(free) > 1), free
+        )
 
     def rewrite(self, segment: Segment) -> Segment:
         """Fused; but what several devices share is first divided."""
@@ -91,12 +94,13 @@ class VulkanBackend(Backend):
         ):
             if part.nodes:
                 fused = fuse(part)
-                part_plan = plan_memory(fused, limits.n_batch, limits.n_outputs)
+                part_plan = plan_memory(fused, limits.sizes)
                 programs.append(DeviceProgram(shared, fused, part_plan, limits))
         return SplitProgram(programs, segment)
 
     def close(self) -> None:
         for shared in self._opened:
+            shared.cache.close()
             shared.device.close()
         self._opened = []
 
@@ -114,14 +118,14 @@ class VulkanBackend(Backend):
 
     def _open_one(self, index: int) -> Shared:
         from pumice_vulkan.kernels import Kernels
-        from pumice_vulkan.memory import Weights
+        from pumice_vulkan.memory import Arena, Weights
         from pumice_vulkan.probe import cooperative_matrices_work
         from pumice_vulkan.program import Shared
 
         device = open_device(self.options.driver, index)
         int8 = _use_int8(self.options.activations, device)
         cooperative = cooperative_matrices_work(device)
-        return Shared(device, Kernels(device), Weights(device), int8, cooperative)
+        return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative)
 
 
 def _use_int8(activations: str, device: Device) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from pumice.plugin import Node, Segment, Tensor, Weight
+from pumice.plugin import Node, Segment, Tensor
 
 GROUP, DEFERRED = "group", "deferred"  # operations of nodes that stand for a group, and for its parts before the last
 MOST_PRODUCTS = 3
@@ -29,7 +29,7 @@ class Group:
 
 def fuse(segment: Segment) -> Segment:
     """The segment with groups; what goes in and out stays."""
-    return Segment(segment.backend, _schedule(segment.nodes, _groups(segment)), segment.inputs, segment.outputs)
+    return replace(segment, nodes=_schedule(segment.nodes, _groups(segment)))
 
 
 def parts(segment: Segment) -> list[Node]:
@@ -62,7 +62,7 @@ def _groups(segment: Segment) -> list[Group]:
     uses = _Uses(segment)
     taken: set[Node] = set()
     groups = []
-    for match in (_gated, _normed, _residual, _attend, _activated):
+    for match in (_gated, _normed, _residual, _attend):
         for node in segment.nodes:
             found = match(node, uses)
             if found is not None and not taken & set(found.nodes):
@@ -76,33 +76,23 @@ def _normed(node: Node, uses: _Uses) -> Group | None:
     users = uses.of(node.output)
     if not _is_whole_norm(node) or not users or len(users) > MOST_PRODUCTS:
         return None
-    if any(user.op != "linear" or user.inputs[0] is not node.output for user in users):
+    if any(user.op != "linear" or user.inputs["x"] is not node.output for user in users):
         return None
     return Group("normed", [node, *users])
 
 
 def _gated(node: Node, uses: _Uses) -> Group | None:
-    """``silu(norm(x) @ gate.T) * (norm(x) @ up.T)``."""
+    """SwiGLU: ``silu(norm(x) @ gate.T) * (norm(x) @ up.T)``."""
     normed = _normed(node, uses)
     if normed is None or len(normed.nodes) != 3:
         return None
     for gate, up in (normed.nodes[1:], normed.nodes[:0:-1]):
-        silu = uses.only(gate.output)
-        product = uses.only(silu.output) if silu is not None and silu.op == "silu" else None
-        if product is None or product.op != "mul" or gate.inputs[2] is not None or up.inputs[2] is not None:
+        product = uses.only(gate.output)
+        if product is None or product.op != "silu_mul" or uses.only(up.output) is not product:
             continue
-        if uses.only(up.output) is product and {*product.inputs} == {silu.output, up.output} and _alike(gate, up):  # type: ignore[union-attr]
-            return Group("gated", [node, gate, up, silu, product])  # type: ignore[list-item]
+        if product.operands() == [gate.output, up.output] and _alike(gate, up):
+            return Group("gated", [node, gate, up, product])
     return None
-
-
-def _activated(node: Node, uses: _Uses) -> Group | None:
-    """``silu(x) * y`` or ``gelu(x) * y``."""
-    product = uses.only(node.output) if node.op in ("silu", "gelu") else None
-    if product is None or product.op != "mul" or product.inputs[0] is product.inputs[1]:
-        return None
-    same = all(tensor is not None and tensor.shape == node.output.shape for tensor in product.inputs)
-    return Group("activated", [node, product]) if same else None
 
 
 def _residual(node: Node, uses: _Uses) -> Group | None:
@@ -110,7 +100,7 @@ def _residual(node: Node, uses: _Uses) -> Group | None:
     add = uses.only(node.output) if node.op == "linear" else None
     if add is None or add.op != "add" or any(tensor.shape != node.output.shape for tensor in add.operands()):
         return None
-    if add.inputs[0] is add.inputs[1] or len(node.output.shape) != 2:
+    if add.inputs["x"] is add.inputs["y"] or len(node.output.shape) != 2:
         return None
     return Group("residual", [node, add])
 
@@ -119,23 +109,25 @@ def _attend(node: Node, uses: _Uses) -> Group | None:
     """Rotated queries and keys, and the attention that they are for."""
     if node.op != "attention":
         return None
-    q, k = (uses.maker.get(tensor) if tensor is not None else None for tensor in node.inputs[:2])
+    q, k = (uses.maker.get(node.inputs[name]) for name in "qk")
     if q is None or k is None or (q.op, k.op) != ("rope", "rope") or uses.only(k.output) is not node:
         return None
-    if q.attrs != k.attrs or q.inputs[1:] != k.inputs[1:] or node.inputs[2] is None or uses.only(q.output) is not node:
+    if q.attrs != k.attrs or q.inputs["positions"] is not k.inputs["positions"]:
+        return None
+    if "v" not in node.inputs or uses.only(q.output) is not node:
         return None
     return Group("attend", [q, k, node])
 
 
 def _is_whole_norm(node: Node) -> bool:
     """An RMS norm of whole rows, with a weight."""
-    x, weight = (*node.inputs, None)[:2]
-    return node.op == "rms_norm" and x is not None and len(x.shape) == 2 and isinstance(weight, Weight)
+    return node.op == "rms_norm" and len(node.inputs["x"].shape) == 2 and "weight" in node.inputs
 
 
 def _alike(first: Node, second: Node) -> bool:
-    a, b = first.inputs[1], second.inputs[1]
-    return isinstance(a, Weight) and isinstance(b, Weight) and a.type == b.type and a.shape == b.shape
+    """Whether two products without bias have matrices of one type and shape."""
+    a, b = first.weight("weight"), second.weight("weight")
+    return a.type == b.type and a.shape == b.shape and "bias" not in first.inputs and "bias" not in second.inputs
 
 
 def _schedule(nodes: Sequence[Node], groups: Sequence[Group]) -> list[Node]:
@@ -176,4 +168,5 @@ def _as_nodes(unit: Group) -> list[Node]:
     deferred = [Node(DEFERRED, node.inputs, node.output, {"op": node.op}, node.layer) for node in parts]
     tensors = dict.fromkeys(tensor for node in unit.nodes for tensor in (*node.operands(), node.output))
     del tensors[last.output]
-    return [*deferred, Node(GROUP, tuple(tensors), last.output, {"group": unit}, last.layer)]
+    inputs = {tensor.name: tensor for tensor in tensors}
+    return [*deferred, Node(GROUP, inputs, last.output, {"group": unit}, last.layer, expansion=tuple(unit.nodes))]

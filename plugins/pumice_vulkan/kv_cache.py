@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pumice.plugin import CODINGS, KV_TYPES, BackendError, KVState, Limits, type_size
+from pumice.plugin import CODINGS, KV_TYPES, KVState, Limits, type_size
 
 BLOCK = 32  # values that share a scale
 
@@ -28,14 +28,16 @@ def is_quantized(kv_type: str) -> bool:
     return KV_TYPES[kv_type] in CODINGS
 
 
-def rows(kv_type: str, name: str, n_head: int, dim: int) -> Rows:
+def can_hold(state: KVState, limits: Limits) -> bool:
+    """Whether the kernels can keep these keys and values: quantized heads in words of eight."""
+    aligned = not is_quantized(limits.kv_type) or all(dim % 8 == 0 for dim in (state.k_dim, state.v_dim))
+    return limits.can_hold(state) and aligned
+
+
+def rows(kv_type: str, n_head: int, dim: int) -> Rows:
     type = KV_TYPES[kv_type]
     if type not in CODINGS:
         return Rows(-(-dim // 8) * 8 * type_size(type) // 4, 0, 1, dim)
-    if n_head * dim % BLOCK or dim % 8:
-        raise BackendError(
-            f"kv_type {kv_type} needs rows of whole blocks, {name} has {n_head * dim} values, {dim} a head: use f16"
-        )
     n_blocks = n_head * dim // BLOCK
     scale_words = -(-n_blocks * (1 + CODINGS[type].has_minimum) // 4) * 4
     return Rows(scale_words + n_blocks * CODINGS[type].bits, scale_words, n_head, dim)
@@ -61,10 +63,10 @@ class CacheLayout:
     @classmethod
     def of(cls, state: KVState, limits: Limits) -> CacheLayout:
         n_cells = limits.n_blocks[state.window] * limits.block_size
-        keys = rows(limits.kv_type, state.name, state.n_head_kv, state.k_dim)
+        keys = rows(limits.kv_type, state.n_head_kv, state.k_dim)
         n_keys = n_cells * state.n_head_kv // keys.heads
         if not state.v_dim:
             return cls(keys, keys, 0, n_keys * keys.words)
-        values = rows(limits.kv_type, state.name, state.n_head_kv, state.v_dim)
+        values = rows(limits.kv_type, state.n_head_kv, state.v_dim)
         n_values = n_cells * state.n_head_kv // values.heads
         return cls(keys, values, n_keys * keys.words, n_keys * keys.words + n_values * values.words)

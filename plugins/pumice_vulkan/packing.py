@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Weight, concrete
+from pumice.plugin import Weight, fixed
 from pumice_vulkan.formats import FORMATS, Format
 
 UNIT = 256  # columns: a whole number of blocks of every type; eight blocks of 32 are whole words of every type
@@ -45,7 +45,7 @@ class Packing:
 
 def packed_bytes(weight: Weight) -> int:
     """What a weight takes on the device: in planes, or as float32 where it is no matrix or has another type."""
-    *rows, n_columns = concrete(weight.shape, 0, 0)
+    *rows, n_columns = fixed(weight.shape)
     format = FORMATS.get(weight.type) if rows else None
     return format.matrix_bytes(math.prod(rows), n_columns) if format else 4 * math.prod([*rows, n_columns])
 
@@ -53,7 +53,7 @@ def packed_bytes(weight: Weight) -> int:
 def pack(weight: Weight) -> Packing | NDArray[np.generic]:
     """The matrix, or the matrices of experts one below the other, as the device gets them."""
     format = FORMATS[weight.type]
-    *rows, n_columns = concrete(weight.shape, 0, 0)
+    *rows, n_columns = fixed(weight.shape)
     n_rows = int(np.prod(rows))
     if not format.dense:
         n_blocks = n_rows * format.row_blocks(n_columns)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
+    N_OUTPUTS,
+    N_TOKENS,
     Ahead,
     Batch,
     KernelTime,
@@ -18,6 +21,8 @@ from pumice.plugin import (
     Pick,
     Program,
     Segment,
+    Sizes,
+    State,
     Tensor,
     Weight,
     concrete,
@@ -25,10 +30,11 @@ from pumice.plugin import (
 from pumice_vulkan.device import CommandBuffer, Device, Encoder
 from pumice_vulkan.fuse import parts
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.lower.rule import OUTPUTS_SYMBOL, STEP_INPUTS, Dispatch, Lowering, Memory
+from pumice_vulkan.lower import RULES
+from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
 from pumice_vulkan.picker import MAX_BEST, Picker
-from pumice_vulkan.step import MAX_STEPS, StepLayout
+from pumice_vulkan.step import MAX_STEPS, StepLayout, bucket_sizes
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 Bucket = tuple[int, int]  # the most tokens and the most output rows of a step
@@ -49,8 +55,10 @@ class Shared:
     device: Device
     kernels: Kernels
     weights: Weights
+    cache: Arena
     int8: bool = False
     cooperative: bool = False
+    states: dict[State, Any] = field(default_factory=dict)
 
 
 class DeviceProgram(Program):
@@ -74,7 +82,6 @@ class DeviceProgram(Program):
         self._upload.contents[:] = 0
         self._arena = Arena(device, plan.size)
         self._step = device.new_buffer(4 * layout.n_words)
-        self._cache = Arena(device)
         self._scratch = Arena(device, 1 << 20)
         self._memory = Memory(
             device=device,
@@ -84,29 +91,33 @@ class DeviceProgram(Program):
             activations=self._arena.take(max(plan.size, 4)),
             step=self._step,
             layout=layout,
-            cache=self._cache,
+            cache=shared.cache,
             scratch=self._scratch,
             int8=shared.int8,
             cooperative=shared.cooperative,
+            states=shared.states,
+            rules=RULES,
         )
         shared.weights.expect(_weight_bytes(segment))
         self._buckets = _buckets(limits)
+        cache_bytes = shared.cache.nbytes
         self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets)}
         shared.weights.finish()
-        self._picker = Picker(self._memory, segment.outputs[0]) if self._gives_logits() else None
+        self._cache_bytes = shared.cache.nbytes - cache_bytes
+        self._picker = Picker(self._memory, segment.outputs[0]) if segment.is_whole and not self._inputs else None
         self._recorded: dict[Recording, CommandBuffer] = {}
         self._last: Recording | None = None
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
-        n_tokens, n_outputs = len(batch.tokens), len(batch.output_ids)
+        sizes = batch.sizes
         self._memory.layout.write(self._upload.contents.view(np.int32), batch)
         for tensor in self._inputs:
             values = inputs[tensor.name]
             offset = self._input_places[tensor]
             view = self._upload.contents[offset : offset + values.nbytes].view(values.dtype)
             np.copyto(view.reshape(values.shape), values)
-        self._commit(Recording(self._bucket(n_tokens, n_outputs)))
-        return {tensor.name: self._result(tensor, n_tokens, n_outputs) for tensor in self._segment.outputs}
+        self._commit(Recording(self._bucket(sizes[N_TOKENS], sizes[N_OUTPUTS])))
+        return {tensor.name: self._result(tensor, sizes) for tensor in self._segment.outputs}
 
     @property
     def max_steps(self) -> int:
@@ -148,7 +159,7 @@ class DeviceProgram(Program):
         weights = sum(weight.source.nbytes for weight in self._segment.weights)
         return {
             "weights": weights,
-            "kv_cache": self._cache.nbytes,
+            "kv_cache": self._cache_bytes,
             "activations": self._arena.nbytes + self._scratch.nbytes,
         }
 
@@ -156,24 +167,17 @@ class DeviceProgram(Program):
         for command in self._recorded.values():
             command.close()
         self._recorded = {}
-        for arena in (self._arena, self._cache, self._scratch):
+        for arena in (self._arena, self._scratch):
             arena.close()
         for buffer in (self._step, self._upload, self._download):
             buffer.close()
         if self._picker:
             self._picker.close()
 
-    def _gives_logits(self) -> bool:
-        """Whether this is the whole graph, as far as one can see here."""
-        first, *others = self._segment.outputs
-        return not self._inputs and not others and first.shape[0] == OUTPUTS_SYMBOL and len(first.shape) == 2
-
     def _lower(self, bucket: Bucket) -> list[Dispatch]:
-        from pumice_vulkan.lower import RULES
-
         at = Lowering(self._memory, *bucket)
         for node in self._segment.nodes:
-            RULES[node.op].lower(at, node)
+            at.lower(node)
         return at.dispatches
 
     def _bucket(self, n_tokens: int, n_outputs: int) -> Bucket:
@@ -201,11 +205,11 @@ class DeviceProgram(Program):
         return dispatches
 
     def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
-        bucket = recording.bucket
+        sizes = bucket_sizes(self._limits, *recording.bucket)
         activations = self._memory.activations
         encoder.copy_buffer(self._upload, 0, self._step, 0, self._step.n_bytes)
         for tensor in self._inputs:
-            n_bytes, target = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
+            n_bytes, target = _bytes(tensor, sizes), 4 * activations.offset + self._memory.plan.offsets[tensor]
             encoder.copy_buffer(self._upload, self._input_places[tensor], activations.buffer, target, n_bytes)
         encoder.barrier()
         if timestamps:
@@ -218,12 +222,12 @@ class DeviceProgram(Program):
                 encoder.timestamp(index)
         encoder.barrier()
         for tensor in [] if recording.n_steps else self._segment.outputs:
-            n_bytes, source = _bytes(tensor, bucket), 4 * activations.offset + self._memory.plan.offsets[tensor]
+            n_bytes, source = _bytes(tensor, sizes), 4 * activations.offset + self._memory.plan.offsets[tensor]
             encoder.copy_buffer(activations.buffer, source, self._download, self._output_places[tensor], n_bytes)
         encoder.end()
 
-    def _result(self, tensor: Tensor, n_tokens: int, n_outputs: int) -> NDArray[Any]:
-        shape = concrete(tensor.shape, n_tokens, n_outputs)
+    def _result(self, tensor: Tensor, sizes: Sizes) -> NDArray[Any]:
+        shape = concrete(tensor.shape, sizes)
         offset = self._output_places[tensor]
         n_bytes = 4 * int(np.prod(shape))
         return self._download.contents[offset : offset + n_bytes].view(DTYPES[tensor.dtype]).reshape(shape)
@@ -256,8 +260,8 @@ def _weight_bytes(segment: Segment) -> int:
     return sum(weight.data.nbytes * 33 // 32 + 4096 for weight in used.values())
 
 
-def _bytes(tensor: Tensor, bucket: Bucket) -> int:
-    return 4 * int(np.prod(concrete(tensor.shape, *bucket)))
+def _bytes(tensor: Tensor, sizes: Sizes) -> int:
+    return 4 * math.prod(concrete(tensor.shape, sizes))
 
 
 def _pack(tensors: list[Tensor], limits: Limits, start: int) -> tuple[int, dict[Tensor, int]]:
@@ -265,5 +269,5 @@ def _pack(tensors: list[Tensor], limits: Limits, start: int) -> tuple[int, dict[
     offsets = {}
     for tensor in tensors:
         offsets[tensor] = start
-        start += -(-_bytes(tensor, (limits.n_batch, limits.n_outputs)) // 256) * 256
+        start += -(-_bytes(tensor, limits.sizes) // 256) * 256
     return max(start, 4), offsets

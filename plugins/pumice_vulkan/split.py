@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, KernelTime, KVState, Limits, Node, Program, Segment, State, Weight
+from pumice.plugin import Batch, KernelTime, KVState, Limits, Node, Program, Segment, Weight
 from pumice_vulkan.kv_cache import CacheLayout
 
 RESERVE = 256 * 2**20  # bytes of a device that are left for activations, command buffers and others
@@ -24,15 +24,15 @@ def layer_bytes(nodes: Sequence[Node], limits: Limits, several: bool = False) ->
     for node in reversed(nodes):
         layer = max(node.layer, 0)
         sizes.setdefault(layer, 0)
+        for part in (node, *node.expansion):
+            if isinstance(part.state, KVState) and part.state not in seen:
+                sizes[layer] += 4 * CacheLayout.of(part.state, limits).words
+                seen.add(part.state)
         for tensor in node.operands():
             key = (tensor.name, several and node.op == "embedding")
-            if key in seen:
-                continue
-            if isinstance(tensor, Weight):
+            if isinstance(tensor, Weight) and key not in seen:
                 sizes[layer] += int(tensor.data.nbytes * LAYOUT_FACTOR)
-            elif isinstance(tensor, KVState):
-                sizes[layer] += 4 * CacheLayout.of(tensor, limits).words
-            seen.add(key)
+                seen.add(key)
     return sizes
 
 
@@ -72,7 +72,7 @@ def _connect(parts: Sequence[Segment], whole: Segment) -> None:
     for part in parts:
         operands = dict.fromkeys(tensor for node in part.nodes for tensor in node.operands())
         for tensor in operands:
-            if isinstance(tensor, (Weight, State)) or made_by.get(tensor) is part:
+            if isinstance(tensor, Weight) or made_by.get(tensor) is part:
                 continue
             part.inputs.append(tensor)
             if tensor in made_by and tensor not in made_by[tensor].outputs:

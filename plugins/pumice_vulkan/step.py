@@ -7,11 +7,24 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Limits, Pick
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, Limits, Node, Pick, Sizes
 
-N_TOKENS, N_OUTPUTS, N_SEQS = range(3)
+SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
+"""Where the number of a shape's name lies."""
+
 HEADER = 16
 MAX_STEPS = 16  # that the device takes in a row
+
+
+def bucket_sizes(limits: Limits, n_tokens: int, n_outputs: int) -> Sizes:
+    """The largest numbers of steps with at most so many tokens and output rows."""
+    return {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs, N_SEQS: min(n_tokens, limits.n_seqs)}
+
+
+def has_known_sizes(node: Node) -> bool:
+    """Whether the numbers of rows of a node's values are all among those that a step brings."""
+    shapes = [tensor.shape for tensor in (*node.operands(), node.output)]
+    return all(shape[0] in SIZE_WORDS for shape in shapes if shape and isinstance(shape[0], str))
 
 
 class StepLayout:
@@ -40,8 +53,9 @@ class StepLayout:
         return self._size
 
     def write(self, words: NDArray[np.int32], batch: Batch) -> None:
-        n_seqs = len(batch.slots)
-        words[N_TOKENS], words[N_OUTPUTS], words[N_SEQS] = len(batch.tokens), len(batch.output_ids), n_seqs
+        n_seqs, sizes = len(batch.slots), batch.sizes
+        for name, word in SIZE_WORDS.items():
+            words[word] = sizes[name]
         lengths = batch.seq_starts[1:] - batch.seq_starts[:-1]
         fields = {
             self.tokens: batch.tokens,

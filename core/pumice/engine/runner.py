@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -12,9 +13,9 @@ from numpy.typing import NDArray
 
 from pumice.architecture import Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
-from pumice.errors import ModelError
+from pumice.errors import BackendError, ModelError, RequestError
 from pumice.gguf import GGUFFile
-from pumice.graph import Graph, GraphBuilder, KVState, RecurrentState, format_graph, place, plan_memory
+from pumice.graph import Graph, GraphBuilder, KVState, Node, RecurrentState, concrete, format_graph, place, plan_memory
 
 logger = logging.getLogger("pumice")
 
@@ -55,6 +56,7 @@ def make_limits(graph: Graph, sizes: Sizes) -> Limits:
         block_size=BLOCK_SIZE,
         n_blocks=n_blocks,
         kv_type=sizes.kv_type,
+        more_sizes=graph.sizes,
     )
 
 
@@ -76,6 +78,39 @@ def _layers_that_fit(graph: Graph, backends: Sequence[tuple[str, Backend]], limi
     return n_gpu_layers if wanted == n_layers else wanted
 
 
+def _cache_error(graph: Graph, limits: Limits) -> BackendError | None:
+    """What to say where the keys or values of a layer are no whole blocks of the cache's type, which most decline."""
+    block = block_size(GGMLType[limits.kv_type.upper()])
+    for state in graph.states:
+        for dim in (state.k_dim, state.v_dim) if isinstance(state, KVState) else ():
+            if state.n_head_kv * dim % block:
+                rows = f"{state.name} has {state.n_head_kv * dim} values"
+                return BackendError(f"kv_type {limits.kv_type} needs rows of whole blocks, {rows}: use f16")
+    return None
+
+
+def _supports(backend: Backend, limits: Limits, node: Node) -> bool:
+    return backend.supports(node, limits)
+
+
+def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
+    """What each input of a graph is in a step; fills in ``batch.more_sizes``."""
+    brought = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
+    sizes = dict(batch.sizes)
+    values = {}
+    for name, tensor in graph.inputs.items():
+        if name not in brought and tensor.fill is None:
+            raise RequestError(f"the input {tensor} is missing")
+        values[name] = brought[name] if tensor.fill is None or name in brought else tensor.fill(batch)
+        first, shape = tensor.shape[0], values[name].shape
+        if isinstance(first, str) and shape:
+            sizes.setdefault(first, shape[0])
+        if shape != concrete(tensor.shape, sizes):
+            raise RequestError(f"the input {tensor} is given with shape {list(shape)}")
+    batch.more_sizes = {name: sizes[name] for name in graph.sizes if name in sizes}
+    return values
+
+
 class Runner:
     """Runs one model's batches. ``backends`` are in line: each node goes to the first that claims it."""
 
@@ -89,15 +124,18 @@ class Runner:
     ) -> None:
         self.limits = limits
         self.recurrent = any(isinstance(state, RecurrentState) for state in graph.states)
-        self.n_vocab = int(graph.output.shape[-1])
+        self.n_vocab = int(graph.outputs["logits"].shape[-1])
         self._graph = graph
         self._backends = backends
         offload = frozenset(name for name, backend in backends if backend.offload)
-        claims = [(name, backend.supports) for name, backend in backends]
-        placed = place(graph, claims, _layers_that_fit(graph, backends, limits, n_gpu_layers), offload)
+        claims = [(name, functools.partial(_supports, backend, limits)) for name, backend in backends]
+        try:
+            placed = place(graph, claims, _layers_that_fit(graph, backends, limits, n_gpu_layers), offload)
+        except BackendError as error:
+            raise _cache_error(graph, limits) or error from None
         by_name = dict(backends)
         self._segments = [by_name[segment.backend].rewrite(segment) for segment in placed]
-        self._plans = [plan_memory(s, limits.n_batch, limits.n_outputs) for s in self._segments]
+        self._plans = [plan_memory(segment, limits.sizes) for segment in self._segments]
         self._programs: list[Program] = []
         self._progress = progress
 
@@ -111,14 +149,14 @@ class Runner:
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
         """Logits ``[n_outputs, n_vocab]``, valid until the next run."""
-        values: dict[str, NDArray[Any]] = {
-            "tokens": batch.tokens,
-            "positions": batch.positions,
-            "output_ids": batch.output_ids,
-        }
+        return self.outputs(batch)["logits"]
+
+    def outputs(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        """The graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
+        values = step_inputs(self._graph, batch)
         for program in self._programs:
             values.update(program.run(values, batch))
-        return values[self._graph.output.name]
+        return {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
 
     @property
     def ahead(self) -> Program | None:

@@ -2,38 +2,41 @@
 
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.memory import MemoryPlan, plan_memory
+from pumice.graph.operation import Operation, Result, composite, operation
+from pumice.graph.ops import OPERATIONS
 from pumice.graph.place import Segment, place
+from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, row_size
 from pumice.graph.show import format_graph
-from pumice.graph.tensor import (
-    N_OUTPUTS,
-    N_TOKENS,
-    Graph,
-    Input,
-    KVState,
-    Node,
-    RecurrentState,
-    State,
-    Tensor,
-    Weight,
-    concrete,
-)
+from pumice.graph.source import ArraySource, TensorSource
+from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, State, Tensor, Weight
 
 __all__ = [
     "N_OUTPUTS",
+    "N_SEQS",
     "N_TOKENS",
+    "OPERATIONS",
+    "ArraySource",
     "Graph",
     "GraphBuilder",
     "Input",
     "KVState",
     "MemoryPlan",
     "Node",
+    "Operation",
     "RecurrentState",
+    "Result",
     "Segment",
+    "Sizes",
     "State",
     "Tensor",
+    "TensorSource",
     "Weight",
+    "composite",
     "concrete",
+    "fixed",
     "format_graph",
+    "operation",
     "place",
     "plan_memory",
+    "row_size",
 ]

@@ -2,34 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from pumice.errors import ModelError
-from pumice.gguf import GGUFTensor
-from pumice.graph.ops import Ops
-from pumice.graph.tensor import N_OUTPUTS, N_TOKENS, Graph, Input, Node, Shape, Tensor, Weight, format_shape
+from pumice.graph.fuse import join_gates
+from pumice.graph.operation import Operation, P
+from pumice.graph.ops import OPERATIONS, Ops
+from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
+from pumice.graph.source import ArraySource, TensorSource
+from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight
+
+STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the names that every step has a number for
 
 
 class GraphBuilder(Ops):
-    """Collects the nodes of one model.
+    """Collects the nodes of one graph.
 
-    ``tokens`` and ``positions`` are int32 ``[n_tokens]``; ``output_ids`` int32 ``[n_outputs]`` names the
-    rows whose logits are wanted. ``n_ctx`` is the context length the graph will run with: some models
-    choose their RoPE factors by it.
+    ``n_ctx`` is the context length the graph will run with: some models choose their RoPE factors by it. Graphs of
+    one model share weights and caches: ``shared`` is the builder of one traced before.
     """
 
-    def __init__(self, tensors: Mapping[str, GGUFTensor], n_layer: int, n_ctx: int) -> None:
+    def __init__(
+        self, tensors: Mapping[str, TensorSource], n_layer: int, n_ctx: int, shared: GraphBuilder | None = None
+    ) -> None:
         self.n_layer = n_layer
         self.n_ctx = n_ctx
-        self.tokens = Input("tokens", (N_TOKENS,), "i32", builder=self)
-        self.positions = Input("positions", (N_TOKENS,), "i32", builder=self)
-        self.output_ids = Input("output_ids", (N_OUTPUTS,), "i32", builder=self)
         self._tensors = tensors
-        self._weights: dict[str, Weight] = {}
+        self._weights: dict[str, Weight] = shared._weights if shared else {}
+        self._states: dict[str, State] = shared._states if shared else {}
+        self._caches: dict[int, KVState] = {}
+        self._inputs: dict[str, Input] = {}
+        self._outputs: dict[str, Tensor] = {}
+        self._sizes: dict[str, int] = {}
         self._nodes: list[Node] = []
+        self._n_values = 0
         self._layer = -1
+
+    # --- inputs and outputs
+
+    @property
+    def tokens(self) -> Input:
+        """int32 ``[n_tokens]``: the token ids of the step."""
+        return self.input("tokens", (N_TOKENS,), "i32")
+
+    @property
+    def positions(self) -> Input:
+        """int32 ``[n_tokens]``: each token's place in its sequence."""
+        return self.input("positions", (N_TOKENS,), "i32")
+
+    @property
+    def output_ids(self) -> Input:
+        """int32 ``[n_outputs]``: the rows whose logits are wanted."""
+        return self.input("output_ids", (N_OUTPUTS,), "i32")
+
+    def input(self, name: str, shape: Shape, dtype: str = "f32", fill: Callable[[Any], Any] | None = None) -> Input:
+        """A value that each step's batch brings under ``name``, or that ``fill`` makes of a batch that does not."""
+        if name not in self._inputs:
+            self._check_sizes(name, shape)
+            self._inputs[name] = Input(name, shape, dtype, builder=self, fill=fill)
+        found = self._inputs[name]
+        if (found.shape, found.dtype) != (shape, dtype):
+            raise ModelError(f"input {found} of {found.dtype} cannot also be {format_shape(shape)} of {dtype}")
+        return found
+
+    def size(self, name: str, most: int) -> str:
+        """A name for a dimension whose number is known in each step only, with the largest there will be."""
+        if name in STEP_SIZES or self._sizes.get(name, most) != most:
+            raise ModelError(f"the size {name} is taken; choose another name")
+        self._sizes[name] = most
+        return name
+
+    def output(self, name: str, tensor: Tensor) -> None:
+        """Make a value one of the graph's results: ``logits``, ``embedding``, ``hidden``, ..."""
+        if self._outputs.get(name, tensor) is not tensor:
+            raise ModelError(f"output {name} is given twice, as {self._outputs[name]} and {tensor}")
+        self._outputs[name] = tensor
+
+    # --- weights and states
 
     def weight(self, name: str, shape: Sequence[int] | None = None) -> Weight:
         """The tensor ``name`` of the file; a ModelError if it is missing or does not have ``shape``."""
@@ -47,9 +99,28 @@ class GraphBuilder(Ops):
             raise ModelError(
                 f"tensor {name} has shape {format_shape(source.shape)}, the model needs {format_shape(tuple(shape))}"
             )
-        if name not in self._weights:
-            self._weights[name] = Weight(name, source.shape, builder=self, source=source)
+        return self._weights.setdefault(name, Weight(name, source.shape, builder=self, source=source))
+
+    def constant(self, name: str, array: Any) -> Weight:
+        """An array as a weight, float32; ``name`` belongs to it alone."""
+        if name in self._tensors or name in self._weights:
+            raise ModelError(f"the constant {name} has the name of a tensor")
+        source = ArraySource(array)
+        self._weights[name] = Weight(name, source.shape, builder=self, source=source)
         return self._weights[name]
+
+    def cache(self, layer: int) -> KVState:
+        """The cache of an attention layer traced before, for a layer that reads it too."""
+        if layer not in self._caches:
+            raise ModelError(f"layer {layer} has no cache that another layer could read")
+        return self._caches[layer]
+
+    def memory(self, name: str) -> KVState:
+        """The cache that ``kv_store`` fills under ``name`` in a graph traced before."""
+        state = self._states.get(name)
+        if not isinstance(state, KVState) or not state.is_memory:
+            raise ModelError(f"no graph traced before stores the memory {name}")
+        return state
 
     @contextmanager
     def layer(self, index: int) -> Iterator[str]:
@@ -58,21 +129,69 @@ class GraphBuilder(Ops):
         yield f"blk.{index}."
         self._layer = self.n_layer
 
-    def finish(self, logits: Tensor) -> Graph:
-        """The traced graph, without nodes that do not lead to ``logits``."""
-        needed = {logits}
-        kept = []
-        for node in reversed(self._nodes):
-            if node.output in needed:
-                needed.update(node.operands())
-                kept.append(node)
-        inputs = [tensor for tensor in (self.tokens, self.positions, self.output_ids) if tensor in needed]
-        return Graph(kept[::-1], inputs, logits, self.n_layer)
+    # --- nodes
 
-    def _node(self, op: str, inputs: Sequence[Tensor | None], shape: Shape, dtype: str = "f32", **attrs: Any) -> Tensor:
-        output = Tensor(f"%{len(self._nodes)}", shape, dtype, builder=self)
-        self._nodes.append(Node(op, tuple(inputs), output, attrs, self._layer))
+    def apply(self, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
+        """Add a node of the operation of this name."""
+        return self.trace(OPERATIONS[op], *operands, **attrs)
+
+    def trace(self, operation: Operation[P], *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        """Add a node of an operation; its result."""
+        inputs, attrs = operation.bind(*args, **kwargs)
+        result = operation.rule(*args, **kwargs)
+        output = Tensor(f"%{self._n_values}", result.shape, result.dtype, builder=self)
+        self._n_values += 1
+        state = self._named(result.state) if result.state else None
+        expansion = self._expand(operation, output, args, kwargs) if operation.expand else ()
+        self._nodes.append(Node(operation.name, inputs, output, attrs, self._layer, state, expansion))
         return output
 
-    def _state_name(self, kind: str) -> str:
-        return f"{kind}.{self._layer}"
+    def finish(self, logits: Tensor | None = None) -> Graph:
+        """The traced graph, without nodes that lead to no output and fill no memory. ``logits`` is that output."""
+        if logits is not None:
+            self.output("logits", logits)
+        if not self._outputs:
+            raise ModelError("the architecture gives no output: return the logits, or name outputs with g.output")
+        needed = set(self._outputs.values())
+        kept = []
+        for node in reversed(self._nodes):
+            if node.output in needed or node.op == "kv_store":
+                needed.update(node.operands())
+                kept.append(node)
+        inputs = {name: tensor for name, tensor in self._inputs.items() if tensor in needed}
+        return Graph(
+            join_gates(kept[::-1], self._outputs), inputs, dict(self._outputs), self.n_layer, dict(self._sizes)
+        )
+
+    def _expand(self, operation: Operation[Any], output: Tensor, args: Any, kwargs: Any) -> tuple[Node, ...]:
+        """The nodes of a composite operation; the last of them gives ``output``."""
+        assert operation.expand is not None
+        outside, self._nodes = self._nodes, []
+        try:
+            result = operation.expand(self, *args, **kwargs)
+            *first, last = self._nodes
+        finally:
+            self._nodes = outside
+        if last.output is not result or result.shape != output.shape:
+            raise ModelError(f"the expansion of {operation.name} must end with its result {format_shape(output.shape)}")
+        return (*first, dataclasses.replace(last, output=output))
+
+    def _named(self, state: State) -> State:
+        """A state as it is in this model: a new one gets a name that tells its layer."""
+        if state in self._states.values():
+            return state
+        if not (isinstance(state, KVState) and state.is_memory):
+            state.name = f"{state.name}.{self._layer}"
+        while state.name in self._states:
+            state.name += "'"
+        self._states[state.name] = state
+        if isinstance(state, KVState):
+            self._caches.setdefault(self._layer, state)
+        return state
+
+    def _check_sizes(self, name: str, shape: Shape) -> None:
+        for dim in shape[1:]:
+            if isinstance(dim, str):
+                raise ModelError(f"input {name} {format_shape(shape)}: only the first dimension may be a name")
+        if isinstance(shape[0], str) and shape[0] not in (*STEP_SIZES, *self._sizes):
+            raise ModelError(f"input {name}: declare the size {shape[0]} with g.size")

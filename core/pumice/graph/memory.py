@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pumice.graph.place import Segment
-from pumice.graph.tensor import Tensor, concrete
+from pumice.graph.shape import Sizes, concrete
+from pumice.graph.tensor import Tensor
 
 ALIGNMENT = 256  # bytes; what the strictest GPUs ask of a buffer offset
 
@@ -30,14 +31,14 @@ class _Lifetime:
         return in_time and self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
 
-def plan_memory(segment: Segment, n_tokens: int, n_outputs: int) -> MemoryPlan:
-    """Place the segment's inputs and results for steps of at most ``n_tokens`` and ``n_outputs`` rows.
+def plan_memory(segment: Segment, sizes: Sizes) -> MemoryPlan:
+    """Place the segment's inputs and results for steps whose sizes are at most these.
 
     Largest first, each at the lowest offset where nothing alive at the same time lies (Pisarchyk and Lee
     2020, arXiv:2001.03288, greedy by size). A reshape shares the place of what it reshapes.
     """
     roots = _roots(segment)
-    lifetimes = _lifetimes(segment, roots, n_tokens, n_outputs)
+    lifetimes = _lifetimes(segment, roots, sizes)
     placed: list[_Lifetime] = []
     for life in sorted(lifetimes.values(), key=lambda life: -life.size):
         neighbours = [p for p in placed if life.first <= p.last and p.first <= life.last]
@@ -54,19 +55,18 @@ def _roots(segment: Segment) -> dict[Tensor, Tensor]:
     """Each value's storage: itself, or the storage of what it reshapes."""
     roots: dict[Tensor, Tensor] = {tensor: tensor for tensor in segment.inputs}
     for node in segment.nodes:
-        reshaped = node.inputs[0] if node.op == "reshape" else None
-        roots[node.output] = node.output if reshaped is None else roots[reshaped]
+        roots[node.output] = roots[node.inputs["x"]] if node.op == "reshape" else node.output
     return roots
 
 
-def _lifetimes(segment: Segment, roots: dict[Tensor, Tensor], n_tokens: int, n_outputs: int) -> dict[Tensor, _Lifetime]:
+def _lifetimes(segment: Segment, roots: dict[Tensor, Tensor], sizes: Sizes) -> dict[Tensor, _Lifetime]:
     end = len(segment.nodes)
     lives: dict[Tensor, _Lifetime] = {}
 
     def touch(tensor: Tensor, time: int) -> None:
         root = roots[tensor]
         if root not in lives:
-            lives[root] = _Lifetime(_bytes(root, n_tokens, n_outputs), time, time)
+            lives[root] = _Lifetime(_bytes(root, sizes), time, time)
         lives[root].last = max(lives[root].last, time)
 
     for tensor in segment.inputs:
@@ -81,8 +81,8 @@ def _lifetimes(segment: Segment, roots: dict[Tensor, Tensor], n_tokens: int, n_o
     return lives
 
 
-def _bytes(tensor: Tensor, n_tokens: int, n_outputs: int) -> int:
+def _bytes(tensor: Tensor, sizes: Sizes) -> int:
     size = 4
-    for dim in concrete(tensor.shape, n_tokens, n_outputs):
+    for dim in concrete(tensor.shape, sizes):
         size *= dim
     return -(-size // ALIGNMENT) * ALIGNMENT

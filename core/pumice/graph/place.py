@@ -6,17 +6,21 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pumice.errors import BackendError
-from pumice.graph.tensor import Graph, Node, State, Tensor, Weight
+from pumice.graph.tensor import Graph, Node, State, Tensor, Weight, states_of
 
 
 @dataclass
 class Segment:
-    """A run of consecutive nodes on one backend. ``inputs`` come from the host, ``outputs`` go back to it."""
+    """A run of consecutive nodes on one backend. ``inputs`` come from the host, ``outputs`` go back to it.
+
+    ``is_whole``: it is all of a graph that gives logits, so its program may generate tokens by itself.
+    """
 
     backend: str
     nodes: list[Node]
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
+    is_whole: bool = False
 
     @property
     def weights(self) -> list[Weight]:
@@ -24,7 +28,7 @@ class Segment:
 
     @property
     def states(self) -> list[State]:
-        return [tensor for tensor in self._operands() if isinstance(tensor, State)]
+        return states_of(self.nodes)
 
     def _operands(self) -> list[Tensor]:
         return list(dict.fromkeys(tensor for node in self.nodes for tensor in node.operands()))
@@ -50,33 +54,39 @@ def place(
     segments: list[Segment] = []
     for node in graph.nodes:
         offloaded = max(node.layer, 0) >= first_offloaded and n_gpu_layers != 0
-        name = _first_claim(node, [(b, claim) for b, claim in backends if offloaded or b not in offload])
-        if not segments or segments[-1].backend != name:
-            segments.append(Segment(name, []))
-        segments[-1].nodes.append(node)
-    _connect(segments, graph.output)
+        line = [(name, claim) for name, claim in backends if offloaded or name not in offload]
+        for part, name in _assign(node, line):
+            if not segments or segments[-1].backend != name:
+                segments.append(Segment(name, []))
+            segments[-1].nodes.append(part)
+    _connect(segments, list(graph.outputs.values()))
+    segments[0].is_whole = len(segments) == 1 and list(graph.outputs) == ["logits"]
     return segments
 
 
-def _first_claim(node: Node, backends: Sequence[tuple[str, Claim]]) -> str:
+def _assign(node: Node, backends: Sequence[tuple[str, Claim]]) -> list[tuple[Node, str]]:
+    """A node with its backend; of a composite one whose first taker wants a part only, each part with its own."""
     for name, claim in backends:
         if claim(node):
-            return name
+            return [(node, name)]
+        if any(claim(part) for part in node.expansion):
+            return [assigned for part in node.expansion for assigned in _assign(part, backends)]
     tried = ", ".join(name for name, _ in backends) or "none"
     raise BackendError(
         f"no backend can run operation {node.op} of {node.output} (tried: {tried}); add numpy to `backends`"
     )
 
 
-def _connect(segments: list[Segment], result: Tensor) -> None:
+def _connect(segments: list[Segment], results: Sequence[Tensor]) -> None:
     """Fill in what each segment takes from and gives to the others."""
     made_by = {node.output: segment for segment in segments for node in segment.nodes}
     for segment in segments:
         for tensor in segment._operands():
-            if isinstance(tensor, (Weight, State)) or made_by.get(tensor) is segment:
+            if isinstance(tensor, Weight) or made_by.get(tensor) is segment:
                 continue
             segment.inputs.append(tensor)
             if tensor in made_by and tensor not in made_by[tensor].outputs:
                 made_by[tensor].outputs.append(tensor)
-    if result not in made_by[result].outputs:
-        made_by[result].outputs.append(result)
+    for result in results:
+        if result not in made_by[result].outputs:
+            made_by[result].outputs.append(result)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from pumice.graph.memory import MemoryPlan
+from pumice.graph.ops import OPERATIONS
 from pumice.graph.place import Segment
-from pumice.graph.tensor import Node, State, Tensor, Weight, format_shape
+from pumice.graph.shape import format_shape
+from pumice.graph.tensor import Node, Tensor, Weight
 
 
 def format_graph(segments: Sequence[Segment], plans: Sequence[MemoryPlan], n_layer: int) -> str:
@@ -37,8 +40,10 @@ def _names(tensors: Sequence[Tensor]) -> str:
 
 
 def _format_node(node: Node, plan: MemoryPlan) -> str:
-    operands = ", ".join(_format_operand(tensor) for tensor in node.operands())
-    attrs = "".join(f" {key}={_format_attr(value)}" for key, value in node.attrs.items())
+    operands = ", ".join(
+        [_format_operand(tensor) for tensor in node.operands()] + ([str(node.state)] if node.state else [])
+    )
+    attrs = "".join(f" {key}={_format_attr(value)}" for key, value in _told(node).items())
     result = f"{node.output.name} {format_shape(node.output.shape)}"
     return f"{result} @{plan.offsets[node.output]} = {node.op}({operands}){attrs}"
 
@@ -46,8 +51,16 @@ def _format_node(node: Node, plan: MemoryPlan) -> str:
 def _format_operand(tensor: Tensor) -> str:
     if isinstance(tensor, Weight):
         return f"{tensor.name} {tensor.type.name} {format_shape(tensor.shape)}"
-    return f"state {tensor.name}" if isinstance(tensor, State) else tensor.name
+    return tensor.name
+
+
+def _told(node: Node) -> dict[str, Any]:
+    """The attributes that are not as their operation has them by default."""
+    defaults = OPERATIONS[node.op].defaults if node.op in OPERATIONS else {}
+    return {key: value for key, value in node.attrs.items() if key not in defaults or defaults[key] != value}
 
 
 def _format_attr(value: object) -> str:
+    if isinstance(value, tuple) and len(value) > 4:
+        return f"({_format_attr(value[0])}, ... {len(value)} values)"
     return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,34 +1,25 @@
 """What a graph is made of: tensors, and the nodes that compute them.
 
-Every activation is float32 or int32 and row-major with tokens first: ``[n_tokens, ...]``. The only
-dimensions unknown at tracing time are the number of tokens in a step and the number of rows whose
-logits are wanted, written as the symbols ``N_TOKENS`` and ``N_OUTPUTS``.
+Every activation is float32 or int32 and row-major with rows first, mostly tokens: ``[n_tokens, ...]``. Only the
+first dimension may be a name (``shape.py``), whose number each step brings.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from pumice.gguf import GGMLType, GGUFTensor
-    from pumice.graph.builder import GraphBuilder
-
-N_TOKENS = "n_tokens"
-N_OUTPUTS = "n_outputs"
-
-Dim = int | str
-Shape = tuple[Dim, ...]
+from pumice.gguf import GGMLType, dequantize
+from pumice.graph.shape import Dim, Shape, format_shape
+from pumice.graph.source import TensorSource
 
 
-def format_shape(shape: Shape) -> str:
-    return "[" + ", ".join(str(dim) for dim in shape) + "]"
+class Recorder(Protocol):
+    """What arithmetic on tensors needs of the builder they belong to."""
 
-
-def concrete(shape: Shape, n_tokens: int, n_outputs: int) -> tuple[int, ...]:
-    """The shape with both symbols replaced by numbers."""
-    sizes = {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs}
-    return tuple(sizes[dim] if isinstance(dim, str) else dim for dim in shape)
+    def apply(self, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
+        """Add a node of the operation ``op``; its result."""
 
 
 @dataclass(eq=False)
@@ -38,44 +29,49 @@ class Tensor:
     name: str
     shape: Shape
     dtype: str = "f32"  # "f32" or "i32"
-    builder: GraphBuilder | None = field(default=None, repr=False)
+    builder: Recorder | None = field(default=None, repr=False, kw_only=True)
 
     def __str__(self) -> str:
         return f"{self.name} {format_shape(self.shape)}"
 
-    def _ops(self) -> GraphBuilder:
+    def _apply(self, op: str, *others: Tensor, **attrs: Any) -> Tensor:
         assert self.builder is not None, f"{self.name} does not belong to a graph being built"
-        return self.builder
+        return self.builder.apply(op, self, *others, **attrs)
 
     def __add__(self, other: Tensor) -> Tensor:
-        return self._ops().add(self, other)
+        return self._apply("add", other)
 
     def __mul__(self, other: Tensor | float) -> Tensor:
         if isinstance(other, Tensor):
-            return self._ops().mul(self, other)
-        return self if other == 1.0 else self._ops().scale(self, other)
+            return self._apply("mul", other)
+        return self if other == 1.0 else self._apply("scale", factor=other)
 
     def __truediv__(self, other: Tensor) -> Tensor:
-        return self._ops().div(self, other)
+        return self._apply("div", other)
 
     def reshape(self, *shape: Dim) -> Tensor:
-        return self._ops().reshape(self, shape)
+        return self._apply("reshape", shape=shape)
 
 
 @dataclass(eq=False)
 class Input(Tensor):
-    """A value the engine fills before every step."""
+    """A named value that every step brings.
+
+    ``fill``, where there is one, makes it from the step's batch if the batch does not bring it.
+    """
+
+    fill: Callable[[Any], Any] | None = field(default=None, repr=False, kw_only=True)
 
 
 @dataclass(eq=False)
 class Weight(Tensor):
-    """A tensor of the model file, or a range of its rows; ``shape`` is that of the range.
+    """A stored tensor, or a range of its rows; ``shape`` is that of the range.
 
-    ``data`` and ``dequantize`` touch the file's pages only when called.
+    ``data`` and ``dequantize`` touch the source's memory only when called.
     """
 
-    source: GGUFTensor = None  # type: ignore[assignment]
-    first_row: int = 0  # along axis 0
+    source: TensorSource = field(kw_only=True)
+    first_row: int = field(default=0, kw_only=True)  # along axis 0
 
     @property
     def type(self) -> GGMLType:
@@ -84,15 +80,13 @@ class Weight(Tensor):
 
     @property
     def data(self) -> Any:
-        """uint8 view ``[*shape[:-1], row_bytes]`` of the mapped file."""
+        """uint8 view ``[*shape[:-1], row_bytes]`` of the source."""
         if len(self.shape) == 1:
             return self.source.data  # one row; never sliced (see rows)
         return self.source.data[self.first_row : self.first_row + int(self.shape[0])]
 
     def dequantize(self) -> Any:
         """The values as float32 of ``shape``."""
-        from pumice.gguf import dequantize
-
         if len(self.shape) == 1:
             return self.source.dequantize()[self.first_row : self.first_row + int(self.shape[0])]
         return dequantize(self.data, self.type)
@@ -110,8 +104,13 @@ class Weight(Tensor):
 
 
 @dataclass(eq=False)
-class State(Tensor):
+class State:
     """Memory that outlives a step. Each backend lays out the states of the nodes it owns as it likes."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"state {self.name}"
 
 
 @dataclass(eq=False)
@@ -119,45 +118,79 @@ class KVState(State):
     """The keys and values of one attention layer, in blocks that block tables address.
 
     A layer whose values are a prefix of its keys (multi-head latent attention) stores keys only and
-    has ``v_dim`` 0. Layers with the same ``window`` share block tables; 0 means the whole context.
+    has ``v_dim`` 0. Layers with the same ``window`` share block tables; 0 means the whole context. ``is_memory``: it
+    is filled in one graph and read in another, by the block tables of the batch's memory.
     """
 
-    n_head_kv: int = 0
-    k_dim: int = 0
-    v_dim: int = 0
+    n_head_kv: int
+    k_dim: int
+    v_dim: int
     window: int = 0
+    is_memory: bool = False
 
 
 @dataclass(eq=False)
 class RecurrentState(State):
     """A float32 array of ``shape`` for each sequence slot, zero at position 0 of a sequence."""
 
+    shape: tuple[int, ...]
+
+
+SomeState = TypeVar("SomeState", bound=State)
+
 
 @dataclass(eq=False)
 class Node:
-    """One operation. ``inputs`` has a fixed place for each operand; an absent optional operand is None."""
+    """One operation: its operands by name (an absent optional one is not there), its result, and its memory, if any.
+
+    ``expansion``: the nodes that compute the same; only a composite operation has one.
+    """
 
     op: str
-    inputs: tuple[Tensor | None, ...]
+    inputs: Mapping[str, Tensor]
     output: Tensor
-    attrs: dict[str, Any]
+    attrs: Mapping[str, Any]
     layer: int  # -1: before the first layer; n_layer: after the last
+    state: State | None = None
+    expansion: tuple[Node, ...] = ()
 
     def operands(self) -> list[Tensor]:
-        return [tensor for tensor in self.inputs if tensor is not None]
+        """The operands that are there, in the order of the operation's parameters."""
+        return list(self.inputs.values())
+
+    def weight(self, name: str) -> Weight:
+        """An operand that has to be a weight."""
+        operand = self.inputs[name]
+        assert isinstance(operand, Weight), f"{name} of {self.op} is {operand}, not a weight"
+        return operand
+
+    def state_of(self, kind: type[SomeState]) -> SomeState:
+        """The node's memory, which has to be of this kind."""
+        assert isinstance(self.state, kind), f"{self.op} of {self.output} has {self.state}, not a {kind.__name__}"
+        return self.state
 
 
 @dataclass
 class Graph:
-    """A traced model: ``nodes`` in an order they can run in, ``output`` the logits ``[n_outputs, n_vocab]``."""
+    """A traced graph: ``nodes`` in an order they can run in, ``outputs`` by name.
+
+    A language model's has the output ``logits [n_outputs, n_vocab]``. ``sizes`` has the largest number of each
+    name in its shapes that the architecture brought itself.
+    """
 
     nodes: list[Node]
-    inputs: list[Input]
-    output: Tensor
+    inputs: dict[str, Input]
+    outputs: dict[str, Tensor]
     n_layer: int
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def states(self) -> list[State]:
         """Every distinct state, in order of first use."""
-        found = [tensor for node in self.nodes for tensor in node.operands() if isinstance(tensor, State)]
-        return list(dict.fromkeys(found))
+        return states_of(self.nodes)
+
+
+def states_of(nodes: list[Node]) -> list[State]:
+    """Every distinct state of nodes, those inside composite ones included, in order of first use."""
+    flat = [part for node in nodes for part in (node, *node.expansion)]
+    return list(dict.fromkeys(node.state for node in flat if node.state is not None))

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.plugin import KVState, Node, Tensor
+from pumice.plugin import N_SEQS, KVState, Limits, Node, Tensor
 from pumice_cpu.isa import current
 from pumice_cpu.kv_cache import CELLS, CHUNK, PART, ROWS, Cells, KVCache
-from pumice_cpu.lower.rule import BLOCK_TABLES, N_SEQS, POSITIONS, SEQ_STARTS, Lowering, Rule
+from pumice_cpu.lower.rule import BLOCK_TABLES, POSITIONS, SEQ_STARTS, Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
 _ALL_POSITIONS = 1 << 40
 _LOG2_E = 1.4426950408889634
 
 
-def _claims(node: Node) -> bool:
-    """Pairs of columns share bytes of a q4_0 cache, so heads must be even."""
-    _, k, v, *_ = node.inputs
-    return all(x is None or int(x.shape[-1]) % 2 == 0 for x in (k, v))
+def _claims(node: Node, limits: Limits) -> bool:
+    """Causal attention over a cache of its own. Pairs of columns share bytes of a q4_0 cache, so heads must be even."""
+    if not isinstance(node.state, KVState) or "k" not in node.inputs or not node.attrs["causal"]:
+        return False
+    if node.attrs["chunk"] or node.attrs["slopes"] or "bias" in node.inputs:
+        return False
+    dims = [int(node.inputs[name].shape[-1]) for name in "kv" if name in node.inputs]
+    return limits.can_hold(node.state) and all(dim % 2 == 0 for dim in dims)
 
 
 def _attention(at: Lowering, node: Node) -> None:
-    q, k, v, state, sinks = node.inputs
-    assert q is not None
-    assert k is not None
-    assert isinstance(state, KVState)
+    q, k, v, sinks = node.inputs["q"], node.inputs["k"], node.inputs.get("v"), node.inputs.get("sinks")
+    state = node.state_of(KVState)
     if state not in at.states:
         at.states[state] = KVCache(state, at.limits)
     cache = at.states[state]
@@ -102,7 +104,7 @@ def _where(at: Lowering, state: KVState) -> dict[str, int]:
     """Arguments that say which cells the tokens of a step have."""
     table = sorted(at.limits.n_blocks).index(state.window)
     return {
-        "n_seqs": at.of_step(N_SEQS),
+        "n_seqs": at.size(N_SEQS),
         "seq_starts": at.of_step(SEQ_STARTS),
         "positions": at.of_step(POSITIONS),
         "table": at.of_step(BLOCK_TABLES + 2 * table),

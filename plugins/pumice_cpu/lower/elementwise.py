@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pumice.plugin import Node, Tensor
-from pumice_cpu.lower.rule import Lowering, Rule, row_width
+from pumice.plugin import Limits, Node, Tensor, row_size
+from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
 #: Of operations with constants: the attributes that they are.
@@ -18,7 +18,7 @@ def _unary(at: Lowering, node: Node) -> None:
         count=at.count(x),
         x=at.address(x),
         y=at.address(node.output),
-        width=row_width(x),
+        width=row_size(x.shape),
         p=p,
         q=q,
     )
@@ -28,14 +28,14 @@ def _binary(at: Lowering, node: Node) -> None:
     x, y = node.operands()
     places = {"count": at.count(x), "x": at.address(x), "y": at.address(y), "z": at.address(node.output)}
     if x.shape == y.shape:
-        at.add(f"elementwise.binary:{node.op}", **places, width=row_width(x))
+        at.add(f"elementwise.binary:{node.op}", **places, width=row_size(x.shape))
         return
     walk = broadcast_walk(x, y)
     assert walk is not None
     at.add(f"elementwise.broadcast:{node.op}", **places, **walk)
 
 
-def _broadcasts(node: Node) -> bool:
+def _broadcasts(node: Node, limits: Limits) -> bool:
     x, y = node.operands()
     return x.shape == y.shape or broadcast_walk(x, y) is not None
 

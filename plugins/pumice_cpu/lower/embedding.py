@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Input, Node, Tensor, Weight, concrete, dequantize
-from pumice_cpu.lower.rule import Lowering, Rule, row_width
+from pumice.plugin import Input, Limits, Node, Tensor, Weight, dequantize, fixed, row_size
+from pumice_cpu.lower.rule import Lowering, Rule
 
 SMALL = 2**22  # values of a table that is kept as float32
 
 
-def _claims(node: Node) -> bool:
-    weight, ids = node.inputs
-    if not isinstance(weight, Weight) or ids is None:
-        return False
+def _claims(node: Node, limits: Limits) -> bool:
+    weight, ids = node.weight("weight"), node.inputs["ids"]
     return _is_small(weight) or (isinstance(ids, Input) and len(ids.shape) == 1)
 
 
 def _is_small(weight: Weight) -> bool:
     """A bias or a scale for each expert, a row for each position."""
-    return len(weight.shape) == 1 or int(np.prod(concrete(weight.shape, 0, 0))) <= SMALL
+    return len(weight.shape) == 1 or math.prod(fixed(weight.shape)) <= SMALL
 
 
 def _embedding(at: Lowering, node: Node) -> None:
-    weight, ids = node.inputs
-    assert isinstance(weight, Weight)
-    assert ids is not None
+    weight, ids = node.weight("weight"), node.inputs["ids"]
     if _is_small(weight):
         _look_up_in_kernel(at, weight, ids, node.output)
     else:
@@ -43,8 +40,8 @@ def _look_up_in_kernel(at: Lowering, weight: Weight, ids: Tensor, output: Tensor
         x=at.address(weight),
         ids=at.address(ids),
         y=at.address(output),
-        n_ids=row_width(ids),
-        width=int(np.prod(concrete(weight.shape[1:], 0, 0))),
+        n_ids=row_size(ids.shape),
+        width=row_size(weight.shape),
     )
 
 

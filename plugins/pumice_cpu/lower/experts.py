@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pumice.plugin import GGMLType, Node, Tensor, Weight, concrete
+from pumice.plugin import N_TOKENS, GGMLType, Limits, Node, Tensor, Weight, fixed
 from pumice_cpu.formats import UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower.linear import quantized_offset
@@ -29,9 +29,9 @@ class Grouped:
     name: str
 
 
-def _claims(node: Node) -> bool:
-    x, weight = node.inputs[:2]
-    if x is None or not isinstance(weight, Weight) or len(x.shape) > 3:
+def _claims(node: Node, limits: Limits) -> bool:
+    x, weight = node.inputs["x"], node.weight("weight")
+    if len(x.shape) > 3 or x.shape[0] != N_TOKENS:
         return False
     n_columns = int(x.shape[-1])
     quantized = can_pack(weight.type, n_columns) or can_unpack(weight.type, n_columns)
@@ -82,7 +82,7 @@ def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, widt
         at.computed.add(name)
         at.add(
             "experts.group",
-            count=at.of_step(0),
+            count=at.size(N_TOKENS),
             ids=ids,
             order=order,
             matrices=matrices,
@@ -98,7 +98,7 @@ def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, widt
 
 def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row: int, output: Tensor) -> None:
     order = {"order": grouped.order, "matrices": grouped.matrices, "starts": grouped.starts, "totals": grouped.totals}
-    n_rows, n_columns = concrete(weight.shape[1:], 0, 0)
+    n_rows, n_columns = fixed(weight.shape[1:])
     width = _width(at, x, weight)
     if weight.type in FLOATS:
         name = FLOATS[weight.type]

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from pumice.plugin import Node, Tensor, Weight
+from pumice.plugin import Limits, Node, Tensor, Weight, row_size
 from pumice_cpu.formats import ROWS, UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower.linear_float import TYPES, linear_float
 from pumice_cpu.lower.linear_rare import can_unpack, stored
-from pumice_cpu.lower.rule import Lowering, Rule, row_width
+from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.packed import can_pack
 
 
@@ -31,7 +31,7 @@ def quantized(at: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
     """
     n_columns = int(x.shape[-1])
     offset = quantized_offset(format)
-    n_rows = max(at.limits.n_batch, at.limits.n_outputs) + width
+    n_rows = at.max_rows + width
     codes = at.scratch_memory(f"codes {n_columns}", n_rows * n_columns)
     scales = at.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 2)
     if at.quantized != (x, width, offset):
@@ -54,18 +54,16 @@ def quantized_offset(format: Format) -> int:
     return current().signed_offset if format.signed else format.offset
 
 
-def _claims_linear(node: Node) -> bool:
-    x, weight, _ = node.inputs
-    if x is None or not isinstance(weight, Weight) or row_width(x) != x.shape[-1]:  # one row a token
+def _claims_linear(node: Node, limits: Limits) -> bool:
+    x, weight = node.inputs["x"], node.weight("weight")
+    if row_size(x.shape) != x.shape[-1]:  # one row a token
         return False
     type, n_columns = weight.type, int(x.shape[-1])
     return type in TYPES or can_pack(type, n_columns) or can_unpack(type, n_columns)
 
 
 def _linear(at: Lowering, node: Node) -> None:
-    x, weight, bias = node.inputs
-    assert x is not None
-    assert isinstance(weight, Weight)
+    x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
     if weight.type in TYPES:
         linear_float(at, x, weight, bias, node.output)
     elif can_pack(weight.type, int(x.shape[-1])):

@@ -33,7 +33,7 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
 def _grouped(at: Lowering, x: Tensor, kernel: str) -> int:
     """The rows of ``x`` in groups. What was grouped last is used again: q, k and v share it."""
     n_columns = int(x.shape[-1])
-    n_rows = max(at.limits.n_batch, at.limits.n_outputs) + PANEL_TOKENS
+    n_rows = at.max_rows + PANEL_TOKENS
     groups = at.scratch_memory("groups", 4 * n_rows * n_columns)
     if at.grouped != (x, kernel):
         at.add(kernel, count=at.count(x), x=at.address(x), y=groups, width=n_columns)

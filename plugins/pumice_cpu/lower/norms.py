@@ -5,20 +5,19 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Node, Tensor, Weight, concrete
-from pumice_cpu.lower.rule import Lowering, Rule, row_width
+from pumice.plugin import OPERATIONS, Limits, Node, Tensor, Weight, fixed, row_size
+from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
 
-def _weights_only(node: Node) -> bool:
-    return all(tensor is None or isinstance(tensor, Weight) for tensor in node.inputs[1:])
+def _weights_only(node: Node, limits: Limits) -> bool:
+    return all(isinstance(tensor, Weight) for name, tensor in node.inputs.items() if name != "x")
 
 
 def _norm(at: Lowering, node: Node) -> None:
-    x, *weights = node.inputs
-    assert x is not None
-    names = ("weight", "bias")[: len(weights)]
-    rows = [_weight_rows(x, weight, default) for weight, default in zip(weights, (1, 0), strict=False)]
+    x = node.inputs["x"]
+    names = OPERATIONS[node.op].operands[1:]  # weight, and of a layer_norm bias
+    rows = [_weight_rows(x, node.inputs.get(name), default) for name, default in zip(names, (1, 0), strict=False)]
     n_weights = max(len(each) for each in rows)
     parameters = {
         name: at.hold(np.ascontiguousarray(np.broadcast_to(each, (n_weights, each.shape[1]))))
@@ -45,7 +44,7 @@ def _weight_rows(x: Tensor, weight: Tensor | None, default: float) -> NDArray[np
     values: NDArray[np.float32] = weight.dequantize()
     if len(weight.shape) == 1:
         return np.broadcast_to(values, (1, width))
-    return np.broadcast_to(values, concrete(x.shape[1:], 0, 0)).reshape(-1, width)
+    return np.broadcast_to(values, fixed(x.shape[1:])).reshape(-1, width)
 
 
 def _softmax(at: Lowering, node: Node) -> None:
@@ -62,7 +61,7 @@ def _softmax(at: Lowering, node: Node) -> None:
 
 def n_rows(x: Tensor) -> int:
     """Rows of the last axis in what belongs to one token."""
-    return row_width(x) // int(x.shape[-1])
+    return row_size(x.shape) // int(x.shape[-1])
 
 
 RULES = {"rms_norm": Rule(_norm, _weights_only), "layer_norm": Rule(_norm, _weights_only), "softmax": Rule(_softmax)}

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import Node, RecurrentState, Tensor, Weight, concrete
-from pumice_cpu.lower.rule import N_SEQS, POSITIONS, SEQ_STARTS, SLOTS, Lowering, Rule
+from pumice.plugin import N_SEQS, Node, RecurrentState, fixed
+from pumice_cpu.lower.rule import POSITIONS, SEQ_STARTS, SLOTS, Lowering, Rule
 
 
 def _conv1d(at: Lowering, node: Node) -> None:
-    x, weight, bias, state = node.inputs
-    assert isinstance(x, Tensor)
-    assert isinstance(weight, Weight)
-    width, n_taps = concrete(weight.shape, 0, 0)
+    weight = node.weight("weight")
+    width, n_taps = fixed(weight.shape)
     taps = np.ascontiguousarray(weight.dequantize().T)
-    added = bias.dequantize() if isinstance(bias, Weight) else np.zeros(width, np.float32)
+    added = node.weight("bias").dequantize() if "bias" in node.inputs else np.zeros(width, np.float32)
     at.add(
         "recurrent.conv1d",
         **_sequences(at),
-        x=at.address(x),
+        x=at.address(node.inputs["x"]),
         weight=at.hold(taps),
         bias=at.hold(added),
-        state=_state(at, state, (n_taps - 1, width)),
+        state=_state(at, node, (n_taps - 1, width)),
         y=at.address(node.output),
         n_taps=n_taps,
         width=width,
@@ -29,9 +27,9 @@ def _conv1d(at: Lowering, node: Node) -> None:
 
 
 def _ssm_scan(at: Lowering, node: Node) -> None:
-    x, dt, a, b, c, d, state = node.operands()
-    assert isinstance(a, Weight)
-    width, n_state = concrete(a.shape, 0, 0)
+    x, dt, _, b, c, d = node.operands()
+    a = node.weight("a")
+    width, n_state = fixed(a.shape)
     at.add(
         "recurrent.ssm_scan",
         **_sequences(at),
@@ -41,7 +39,7 @@ def _ssm_scan(at: Lowering, node: Node) -> None:
         b=at.address(b),
         c=at.address(c),
         d=at.address(d),
-        state=_state(at, state, (n_state, width)),
+        state=_state(at, node, (n_state, width)),
         y=at.address(node.output),
         n_state=n_state,
         width=width,
@@ -50,16 +48,16 @@ def _ssm_scan(at: Lowering, node: Node) -> None:
 
 def _sequences(at: Lowering) -> dict[str, int]:
     return {
-        "n_seqs": at.of_step(N_SEQS),
+        "n_seqs": at.size(N_SEQS),
         "seq_starts": at.of_step(SEQ_STARTS),
         "slots": at.of_step(SLOTS),
         "positions": at.of_step(POSITIONS),
     }
 
 
-def _state(at: Lowering, state: Tensor | None, shape: tuple[int, int]) -> int:
+def _state(at: Lowering, node: Node, shape: tuple[int, int]) -> int:
     """Address of a state with its channels last; all tables share it."""
-    assert isinstance(state, RecurrentState)
+    state = node.state_of(RecurrentState)
     if state not in at.states:
         at.states[state] = np.zeros((at.limits.n_seqs, *shape), np.float32)
     return int(at.states[state].ctypes.data)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pumice.plugin import Node, Tensor
+from pumice.plugin import Limits, Node, Tensor, row_size
 from pumice_cpu.lower.norms import n_rows
-from pumice_cpu.lower.rule import Lowering, Rule, row_width
+from pumice_cpu.lower.rule import Lowering, Rule
 
 
 def _get_rows(at: Lowering, node: Node) -> None:
@@ -15,8 +15,8 @@ def _get_rows(at: Lowering, node: Node) -> None:
         x=at.address(x),
         ids=at.address(ids),
         y=at.address(node.output),
-        n_ids=row_width(ids),
-        width=row_width(x),
+        n_ids=row_size(ids.shape),
+        width=row_size(x.shape),
     )
 
 
@@ -91,7 +91,7 @@ def _concat(at: Lowering, node: Node) -> None:
         to += 4 * int(part.shape[-1])
 
 
-def _rows_repeat_in_place(node: Node) -> bool:
+def _rows_repeat_in_place(node: Node, limits: Limits) -> bool:
     """Whether each row of the second part is used a number of times in a row: its axes of 1 come last."""
     x, y = node.operands()
     dims = list(y.shape[:-1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,16 +10,29 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Arena, Batch, Limits, MemoryPlan, Node, Tensor, Weight, concrete
+from pumice.plugin import (
+    N_OUTPUTS,
+    N_SEQS,
+    N_TOKENS,
+    Arena,
+    BackendError,
+    Batch,
+    Limits,
+    MemoryPlan,
+    Node,
+    State,
+    Tensor,
+    Weight,
+    concrete,
+    fixed,
+)
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
-# Places in the block of numbers that change from step to step, in int64.
-N_TOKENS, N_OUTPUTS, N_SEQS = range(3)
-POSITIONS, SEQ_STARTS, SLOTS, BLOCK_TABLES = range(8, 12)  # addresses of the batch's arrays
-N_OUTPUTS_SYMBOL = "n_outputs"
-STEP_SIZE = 64  # from BLOCK_TABLES on: of each window, in rising order, its table's address and width
+# Places in the block of numbers that change from step to step, in int64: first those of ``Batch.sizes``.
+SIZES = 8  # of them at most
+POSITIONS, SEQ_STARTS, SLOTS, BLOCK_TABLES = range(SIZES, SIZES + 4)  # addresses of the batch's arrays
 
 
 #: Something done in Python before a table runs, with the segment's inputs by name.
@@ -30,7 +44,7 @@ class Rule:
     """How nodes of one operation become kernels."""
 
     lower: Callable[[Lowering, Node], None]
-    claims: Callable[[Node], bool] = lambda node: True
+    claims: Callable[[Node, Limits], bool] = lambda node, limits: True
 
 
 @dataclass
@@ -47,7 +61,7 @@ class Lowering:
     to_pack: list[Weight]  # those of them to be packed yet
     memory: WeightMemory  # where they lie
     keep: list[Any] = field(default_factory=list)  # memory whose addresses are in the table
-    states: dict[Tensor, Any] = field(default_factory=dict)
+    states: dict[State, Any] = field(default_factory=dict)
     one_token: bool = False  # this table is for steps of one token
     one_output: bool = False  # of at most one output row
     before: list[HostStep] = field(default_factory=list)
@@ -72,7 +86,7 @@ class Lowering:
 
     def _extent(self, tensor: Tensor) -> range:
         """The bytes of the plan that a value takes in the largest step."""
-        n_values = int(np.prod(concrete(tensor.shape, self.limits.n_batch, self.limits.n_outputs)))
+        n_values = math.prod(concrete(tensor.shape, self.limits.sizes))
         offset = self.plan.offsets[tensor]
         return range(offset, offset + 4 * n_values)
 
@@ -84,17 +98,29 @@ class Lowering:
 
     def view(self, tensor: Tensor, n_rows: int) -> NDArray[Any]:
         """The first rows of a value of the plan, as float32."""
-        shape = (n_rows, *concrete(tensor.shape[1:], 0, 0))
+        shape = (n_rows, *fixed(tensor.shape[1:]))
         return self.arena.view(self.plan.offsets[tensor], shape, np.float32)
 
     def is_single(self, tensor: Tensor) -> bool:
         """Whether a value has at most one row in the steps that this table is for."""
-        return self.one_output if tensor.shape[0] == N_OUTPUTS_SYMBOL else self.one_token
+        singles = {N_TOKENS: self.one_token, N_SEQS: self.one_token, N_OUTPUTS: self.one_output}
+        return tensor.shape[0] == 1 or singles.get(str(tensor.shape[0]), False)
 
     def count(self, tensor: Tensor) -> int:
         """Address of the number of rows that a value has in this step."""
-        place = N_OUTPUTS if tensor.shape[0] == N_OUTPUTS_SYMBOL else N_TOKENS
-        return self.of_step(place)
+        first = tensor.shape[0]
+        if isinstance(first, int):
+            return self.hold(np.array([first], np.int64))
+        return self.size(first)
+
+    def size(self, name: str) -> int:
+        """Address of the number that a name of a shape has in this step."""
+        return self.of_step(size_place(self.limits, name))
+
+    @property
+    def max_rows(self) -> int:
+        """The most rows that any value has in a step."""
+        return max(self.limits.sizes.values())
 
     def of_step(self, place: int) -> int:
         """Address of one of the numbers that change from step to step."""
@@ -119,18 +145,23 @@ class Lowering:
         return self.packed[weight.name]
 
 
-def row_width(tensor: Tensor) -> int:
-    """Values in one row: of one token, or one output."""
-    width = 1
-    for dim in tensor.shape[1:]:
-        assert isinstance(dim, int)
-        width *= dim
-    return width
+def size_place(limits: Limits, name: str) -> int:
+    """Where the number of a shape's name lies in the block. Raises BackendError for one that no step brings."""
+    names = list(limits.sizes)
+    if name not in names[:SIZES]:
+        raise BackendError(f"cpu: the size {name} is not one of a step's: {', '.join(names[:SIZES])}")
+    return names.index(name)
+
+
+def step_size(limits: Limits) -> int:
+    """Numbers in the block: after the batch's, of each window, in rising order, its table's address and width."""
+    return BLOCK_TABLES + 2 * len(limits.n_blocks)
 
 
 def describe_step(step: NDArray[np.int64], batch: Batch) -> None:
     """Write what changes from step to step where the kernels look for it. The batch must live until the step ends."""
-    step[N_TOKENS], step[N_OUTPUTS], step[N_SEQS] = len(batch.tokens), len(batch.output_ids), len(batch.slots)
+    sizes = list(batch.sizes.values())[:SIZES]
+    step[: len(sizes)] = sizes
     step[POSITIONS] = batch.positions.ctypes.data
     step[SEQ_STARTS] = batch.seq_starts.ctypes.data
     step[SLOTS] = batch.slots.ctypes.data

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import KVState, Node, Tensor
-from pumice_vulkan.kv_cache import BLOCK, CacheLayout, is_quantized
-from pumice_vulkan.lower.rope import magnitude, pairs, turns
+from pumice.plugin import KVState, Limits, Node, Tensor
+from pumice_vulkan.kv_cache import BLOCK, CacheLayout, can_hold, is_quantized
+from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
 from pumice_vulkan.probe import SHAPE
@@ -28,9 +28,7 @@ def cache_of(at: Lowering, state: KVState) -> tuple[CacheLayout, Place]:
 
 
 def _attention(at: Lowering, node: Node) -> None:
-    q, k = node.inputs[:2]
-    assert q is not None
-    assert k is not None
+    q, k = node.inputs["q"], node.inputs["k"]
     if attend_alone(at, node, q, k, None):
         return
     _store(at, node)
@@ -41,9 +39,7 @@ def _attention(at: Lowering, node: Node) -> None:
 
 
 def _store(at: Lowering, node: Node) -> None:
-    _, k, v, state, _ = node.inputs
-    assert k is not None
-    assert isinstance(state, KVState)
+    k, v, state = node.inputs["k"], node.inputs.get("v"), node.state_of(KVState)
     layout, place = cache_of(at, state)
     n_rows = state.n_head_kv // layout.keys.heads  # of a cell
     v_dim = layout.values.dim if state.v_dim else 0
@@ -67,8 +63,7 @@ def _store(at: Lowering, node: Node) -> None:
 
 def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
     """Everything for a lone token, ``rope`` of q and k included; False where the kernel cannot do it."""
-    _, _, v, state, sinks = node.inputs
-    assert isinstance(state, KVState)
+    v, sinks, state = node.inputs.get("v"), node.inputs.get("sinks"), node.state_of(KVState)
     quantized = is_quantized(at.limits.kv_type)
     if at.n_tokens > 1 or v is None or (quantized and (state.k_dim % BLOCK or state.v_dim % BLOCK)):
         return False
@@ -98,7 +93,7 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
             *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
             *(layout.v_offset, state.k_dim, state.v_dim, layout.values.head_dim, state.window),
             float(node.attrs["scale"]),
-            *((0, 1, 1.0) if rope is None else (rope.attrs["n_rot"], pairs(rope)[1], magnitude(rope))),
+            *((0, 1, 1.0) if rope is None else (2 * len(rope.attrs["freqs"]), pairs(rope)[1], rope.attrs["magnitude"])),
         ],
         constants=[
             *(shape.threads, at.device.subgroup_size, shape.lanes, shape.each, shape.rounds, shape.heads),
@@ -118,9 +113,7 @@ def _n_parts(at: Lowering, state: KVState) -> int:
 
 
 def _attend_in_parts(at: Lowering, node: Node) -> None:
-    q, _, _, state, sinks = node.inputs
-    assert q is not None
-    assert isinstance(state, KVState)
+    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
     n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), int(node.output.shape[2])
     per_key = n_head // state.n_head_kv
     heads = min(per_key, 8 if k_dim <= 256 else 4)
@@ -152,9 +145,7 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
 
 def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
     """False where they cannot: for the precision of float32, or for heads of another size."""
-    q, _, _, state, sinks = node.inputs
-    assert q is not None
-    assert isinstance(state, KVState)
+    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
     k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
     shape = attention_shape(at.device, k_dim, v_dim, UNIT)
     if not at.cooperative or at.limits.kv_type == "f32" or shape is None or at.device.subgroup_size % UNIT:
@@ -179,9 +170,7 @@ def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
 
 
 def _attend_in_tiles(at: Lowering, node: Node) -> None:
-    q, _, _, state, sinks = node.inputs
-    assert q is not None
-    assert isinstance(state, KVState)
+    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
     k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-int(node.output.shape[2]) // 4)
     rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
     per_key = int(q.shape[1]) // state.n_head_kv
@@ -208,10 +197,7 @@ def _attend(
     full_subgroups: bool = False,
 ) -> None:
     """A dispatch of a kernel with the arguments of shaders/attention.glsl."""
-    q, k, _, state, sinks = node.inputs
-    assert isinstance(q, Tensor)
-    assert k is not None
-    assert isinstance(state, KVState)
+    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
     layout, cache = cache_of(at, state)
     steps = at.memory.layout
     at.dispatch(
@@ -237,4 +223,12 @@ def _bits(value: float) -> int:
     return int(np.float32(value).view(np.uint32))
 
 
-RULES = {"attention": Rule(_attention)}
+def _claims(node: Node, limits: Limits) -> bool:
+    """Causal attention over a cache of its own."""
+    if not isinstance(node.state, KVState) or "k" not in node.inputs or not node.attrs["causal"]:
+        return False
+    special = node.attrs["chunk"] or node.attrs["slopes"] or "bias" in node.inputs
+    return not special and can_hold(node.state, limits)
+
+
+RULES = {"attention": Rule(_attention, _claims)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import Node, Tensor
+from pumice.plugin import Limits, Node, Tensor
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 LOCAL = 256
@@ -28,25 +28,20 @@ def _unary(at: Lowering, node: Node) -> None:
 
 def _binary(at: Lowering, node: Node) -> None:
     x, y = node.operands()
-    binary(at, node.op, x, y, node.output)
-
-
-def binary(at: Lowering, op: str, x: Tensor, y: Tensor, result: Tensor) -> None:
-    """``op(x, y)`` for one of the variants of shaders/binary.comp."""
     walk = broadcast_walk(x, y)
     assert walk is not None
     n_values = at.rows(x) * at.width(x)
     at.dispatch(
-        f"binary.{op}",
+        f"binary.{node.op}",
         count=x,
         reads=[at.place(x), at.place(y)],
-        writes=[at.place(result)],
+        writes=[at.place(node.output)],
         push=[at.width(x), *walk],
         grid=at.grid(-(-n_values // LOCAL)),
     )
 
 
-def _broadcasts(node: Node) -> bool:
+def _broadcasts(node: Node, limits: Limits) -> bool:
     return broadcast_walk(*node.operands()) is not None
 
 
@@ -83,6 +78,6 @@ def _nothing(at: Lowering, node: Node) -> None:
 
 RULES = {
     **{op: Rule(_unary) for op in UNARY},
-    **{op: Rule(_binary, _broadcasts) for op in ("add", "mul", "div")},
+    **{op: Rule(_binary, _broadcasts) for op in ("add", "mul", "div", "silu_mul", "gelu_mul")},
     "reshape": Rule(_nothing),
 }

@@ -7,7 +7,7 @@ it once.
 
 from __future__ import annotations
 
-from pumice.plugin import Node, Tensor, Weight
+from pumice.plugin import N_TOKENS, Limits, Node, Tensor
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.products import (
     TILE_VECTORS,
@@ -33,20 +33,17 @@ ROUTES = "pairs of tokens and experts"  # scratch memory, and whose they are
 COOPERATIVE_TOKENS, TILED_TOKENS = 4, 8
 
 
-def _claims(node: Node) -> bool:
-    weight = node.inputs[1]
-    return isinstance(weight, Weight) and weight.type in FORMATS
+def _claims(node: Node, limits: Limits) -> bool:
+    return node.inputs["x"].shape[0] == N_TOKENS and node.weight("weight").type in FORMATS
 
 
 def _batched_linear(at: Lowering, node: Node) -> None:
-    x, weight = node.operands()
-    assert isinstance(weight, Weight)
+    x, weight = node.inputs["x"], node.weight("weight")
     _multiply(at, x, matrix(at, weight), at.place(node.output), Experts(int(weight.shape[0])))
 
 
 def _mul_mat_id(at: Lowering, node: Node) -> None:
-    x, weight, ids = node.operands()
-    assert isinstance(weight, Weight)
+    x, weight, ids = node.inputs["x"], node.weight("weight"), node.inputs["ids"]
     experts = Experts(int(ids.shape[1]), at.place(ids), own_x=len(x.shape) == 3)
     _multiply(at, x, matrix(at, weight), at.place(node.output), experts, ids)
 

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.plugin import Node, Weight
+from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention import attend_alone
-from pumice_vulkan.lower.elementwise import binary
 from pumice_vulkan.lower.products import MOST_VECTORS, SHARED_X_BYTES, Matrix, matrix, product, use_int8, vector_product
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 
 def _group(at: Lowering, node: Node) -> None:
-    from pumice_vulkan.lower import RULES
-
     group: Group = node.attrs["group"]
     if not KINDS[group.kind](at, group.nodes):
         for part in group.nodes:
-            RULES[part.op].lower(at, part)
+            at.lower(part)
 
 
 def _normed(at: Lowering, nodes: list[Node]) -> bool:
@@ -32,7 +29,7 @@ def _normed(at: Lowering, nodes: list[Node]) -> bool:
         first = left[0][1]
         together = [(linear, each) for linear, each in left if _go_together(each, first)]
         left = [(linear, each) for linear, each in left if not _go_together(each, first)]
-        biases = [linear.inputs[2] for linear, _ in together]
+        biases = [linear.inputs.get("bias") for linear, _ in together]
         if len(together) > 1 and any(biases) and not all(biases):
             together, left = together[:1], [*together[1:], *left]
             biases = biases[:1]
@@ -48,14 +45,10 @@ def _normed(at: Lowering, nodes: list[Node]) -> bool:
 
 
 def _gated(at: Lowering, nodes: list[Node]) -> bool:
-    from pumice_vulkan.lower import RULES
-
-    norm, gate, up, silu, last = nodes
+    norm, gate, up, last = nodes
     matrices = [_matrix(at, gate), _matrix(at, up)]
     if not _fits(at, norm, matrices) or not _go_together(*matrices):
-        for node in (norm, gate, up):
-            RULES[node.op].lower(at, node)
-        return _activated(at, [silu, last])
+        return False
     x, weight = norm.operands()
     vector_product(
         at,
@@ -69,18 +62,9 @@ def _gated(at: Lowering, nodes: list[Node]) -> bool:
     return True
 
 
-def _activated(at: Lowering, nodes: list[Node]) -> bool:
-    activation, product = nodes
-    (x,) = activation.operands()
-    (other,) = [tensor for tensor in product.operands() if tensor is not activation.output]
-    binary(at, f"{activation.op}_mul", x, other, product.output)
-    return True
-
-
 def _residual(at: Lowering, nodes: list[Node]) -> bool:
     linear, add = nodes
-    x, _, bias = linear.inputs
-    assert x is not None
+    x, bias = linear.inputs["x"], linear.inputs.get("bias")
     (other,) = [tensor for tensor in add.operands() if tensor is not linear.output]
     product(
         at,
@@ -95,16 +79,11 @@ def _residual(at: Lowering, nodes: list[Node]) -> bool:
 
 def _attend(at: Lowering, nodes: list[Node]) -> bool:
     rope_q, rope_k, attention = nodes
-    q, k = rope_q.inputs[0], rope_k.inputs[0]
-    assert q is not None
-    assert k is not None
-    return attend_alone(at, attention, q, k, rope_q)
+    return attend_alone(at, attention, rope_q.inputs["x"], rope_k.inputs["x"], rope_q)
 
 
 def _matrix(at: Lowering, linear: Node) -> Matrix:
-    weight = linear.inputs[1]
-    assert isinstance(weight, Weight)
-    return matrix(at, weight)
+    return matrix(at, linear.weight("weight"))
 
 
 def _fits(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
@@ -122,7 +101,6 @@ def _go_together(first: Matrix, second: Matrix) -> bool:
 KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "normed": _normed,
     "gated": _gated,
-    "activated": _activated,
     "residual": _residual,
     "attend": _attend,
 }

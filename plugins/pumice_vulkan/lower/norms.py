@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Node, Tensor, concrete
+from pumice.plugin import Limits, Node, Tensor, fixed
 from pumice_vulkan.lower.rows import inner
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
 
 def _norm(at: Lowering, node: Node) -> None:
-    x, weight, bias = (*node.inputs, None)[:3]
-    assert x is not None
+    x, weight, bias = node.inputs["x"], node.inputs.get("weight"), node.inputs.get("bias")
     width = int(x.shape[-1])
     reads = [at.place(tensor if tensor is not None else x) for tensor in (x, weight, bias)]
     at.dispatch(
@@ -27,10 +26,10 @@ def _norm(at: Lowering, node: Node) -> None:
 
 def _rows(weight: Tensor | None, width: int) -> int:
     """Rows of a weight that differ from head to head."""
-    return 1 if weight is None else math.prod(concrete(weight.shape, 0, 0)) // width
+    return 1 if weight is None else math.prod(fixed(weight.shape)) // width
 
 
-def _whole_rows(node: Node) -> bool:
+def _whole_rows(node: Node, limits: Limits) -> bool:
     x, *weights = node.operands()
     return all(weight.shape[-1] == x.shape[-1] for weight in weights)
 

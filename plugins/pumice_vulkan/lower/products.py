@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from pumice.plugin import Tensor, Weight, concrete
+from pumice.plugin import Tensor, Weight, fixed
 from pumice_vulkan.formats import FORMATS, Format
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import Place
@@ -72,7 +72,7 @@ class Routes:
 
 
 def matrix(at: Lowering, weight: Weight) -> Matrix:
-    *matrices, n_rows, n_columns = concrete(weight.shape, 0, 0)
+    *matrices, n_rows, n_columns = fixed(weight.shape)
     place = at.upload(weight, "planes", lambda: [pack(weight)])[0]
     return Matrix(FORMATS[weight.type], place, n_rows, n_columns, *matrices)
 

@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Node, State, Tensor, concrete
+from pumice.plugin import Node, RecurrentState
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
 
 LOCAL = 64
 
 
-def _state(at: Lowering, state: Tensor | None) -> Place:
+def _state(at: Lowering, node: Node) -> Place:
     """A float32 array for each slot; kernels take it for zeros where a sequence begins."""
-    states = at.memory.states
-    assert isinstance(state, State)
+    states, state = at.memory.states, node.state_of(RecurrentState)
     if state not in states:
-        states[state] = at.memory.cache.take(4 * at.limits.n_seqs * math.prod(concrete(state.shape, 0, 0)))
+        states[state] = at.memory.cache.take(4 * at.limits.n_seqs * math.prod(state.shape))
     place: Place = states[state]
     return place
 
 
 def _conv1d(at: Lowering, node: Node) -> None:
-    x, weight, bias, state = node.inputs
-    assert x is not None
-    assert weight is not None
-    steps, place, n_channels = at.memory.layout, _state(at, state), int(x.shape[-1])
+    x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
+    steps, place, n_channels = at.memory.layout, _state(at, node), int(x.shape[-1])
     at.dispatch(
         "conv1d",
         count=x,
@@ -38,13 +35,13 @@ def _conv1d(at: Lowering, node: Node) -> None:
 
 
 def _ssm_scan(at: Lowering, node: Node) -> None:
-    *operands, state = node.operands()
+    operands = node.operands()
     steps, n_channels = at.memory.layout, int(node.output.shape[-1])
     at.dispatch(
         "ssm_scan",
         count=node.output,
         reads=[at.place(tensor) for tensor in operands],
-        writes=[_state(at, state), at.place(node.output)],
+        writes=[_state(at, node), at.place(node.output)],
         push=[steps.positions, steps.seq_starts, steps.slots, n_channels],
         constants=[int(operands[3].shape[-1])],
         grid=_grid(at, n_channels),

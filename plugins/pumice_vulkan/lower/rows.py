@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Node, Tensor, Weight, concrete
+from pumice.plugin import Limits, Node, Tensor, fixed
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.products import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
@@ -12,7 +12,7 @@ from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
 def inner(tensor: Tensor, axes: int = 1) -> int:
     """How many groups of its last ``axes`` axes a row has."""
-    return math.prod(concrete(tensor.shape[1 : len(tensor.shape) - axes], 0, 0))
+    return math.prod(fixed(tensor.shape[1 : len(tensor.shape) - axes]))
 
 
 def _each(at: Lowering, kernel: str, local: int, node: Node, reads: list[Tensor], push: list[int | float]) -> None:
@@ -29,8 +29,7 @@ def _each(at: Lowering, kernel: str, local: int, node: Node, reads: list[Tensor]
 
 
 def _embedding(at: Lowering, node: Node) -> None:
-    weight, ids = node.operands()
-    assert isinstance(weight, Weight)
+    weight, ids = node.weight("weight"), node.inputs["ids"]
     y = node.output
     if len(weight.shape) == 1:
         _each(at, "rows.get", 256, node, [weight, ids], [at.width(ids), 1])
@@ -48,11 +47,9 @@ def _embedding(at: Lowering, node: Node) -> None:
     )
 
 
-def _claims_table(node: Node) -> bool:
-    weight = node.inputs[0]
-    return isinstance(weight, Weight) and (
-        weight.type in FORMATS if len(weight.shape) > 1 else weight.type.name == "F32"
-    )
+def _claims_table(node: Node, limits: Limits) -> bool:
+    weight = node.weight("weight")
+    return weight.type in FORMATS if len(weight.shape) > 1 else weight.type.name == "F32"
 
 
 def _get_rows(at: Lowering, node: Node) -> None:
@@ -72,7 +69,7 @@ def _concat(at: Lowering, node: Node) -> None:
     _each(at, "rows.concat", 256, node, [x, y], [inner(x), width, int(x.shape[-1]), inner(y)])
 
 
-def _concatenates(node: Node) -> bool:
+def _concatenates(node: Node, limits: Limits) -> bool:
     x, y = node.operands()
     return x.shape[0] == y.shape[0] and inner(y) in (1, inner(x))
 
@@ -86,7 +83,7 @@ def _sum(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     axis = node.attrs["axis"]
     n = int(x.shape[axis])
-    n_inner = math.prod(concrete(x.shape[len(x.shape) + axis + 1 :], 0, 0))
+    n_inner = math.prod(fixed(x.shape[len(x.shape) + axis + 1 :]))
     _each(at, "sum", 64, node, [x], [at.width(x) // n // n_inner, n, n_inner])
 
 

@@ -35,20 +35,19 @@ number of output rows (``at.n_outputs``: 1, or as many as there can be)::
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Limits, MemoryPlan, Node, State, Tensor, Weight, concrete
+from pumice.plugin import Limits, MemoryPlan, Node, State, Tensor, Weight, concrete, row_size
 from pumice_vulkan.device import Buffer, Device
 from pumice_vulkan.memory import Arena, Part, Place, Weights
-from pumice_vulkan.step import N_OUTPUTS, N_TOKENS, StepLayout
+from pumice_vulkan.step import SIZE_WORDS, StepLayout, bucket_sizes
 
 FIXED = 1 << 31
-OUTPUTS_SYMBOL = "n_outputs"
 STEP_INPUTS = ("tokens", "positions", "output_ids")
 
 
@@ -57,7 +56,7 @@ class Rule:
     """How nodes of one operation become dispatches."""
 
     lower: Callable[[Lowering, Node], None]
-    claims: Callable[[Node], bool] = lambda node: True
+    claims: Callable[[Node, Limits], bool] = lambda node, limits: True
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,8 @@ class Memory:
     int8: bool = False  # products with few rows take activations in int8
     cooperative: bool = False  # those with many run on matrix units
     named: dict[str, Place] = field(default_factory=dict)  # scratch memory
-    states: dict[State, Any] = field(default_factory=dict)
+    states: dict[State, Any] = field(default_factory=dict)  # in ``cache``; graphs of one model share them
+    rules: Mapping[str, Rule] = field(default_factory=dict)
 
 
 @dataclass
@@ -125,11 +125,11 @@ class Lowering:
 
     def rows(self, tensor: Tensor) -> int:
         """The most rows a value has in this bucket."""
-        return self.n_outputs if tensor.shape[0] == OUTPUTS_SYMBOL else self.n_tokens
+        return concrete(tensor.shape[:1], bucket_sizes(self.limits, self.n_tokens, self.n_outputs))[0]
 
     def width(self, tensor: Tensor) -> int:
         """Values in one row."""
-        return int(np.prod(concrete(tensor.shape[1:], 0, 0)))
+        return row_size(tensor.shape)
 
     # --- places
 
@@ -162,6 +162,10 @@ class Lowering:
         return named[name].part(0, -(-n_bytes // 4))
 
     # --- recording
+
+    def lower(self, node: Node) -> None:
+        """Append the dispatches of a node."""
+        self.memory.rules[node.op].lower(self, node)
 
     def dispatch(
         self,
@@ -201,9 +205,8 @@ class Lowering:
     def count_word(self, count: Tensor | int) -> int:
         if isinstance(count, int):
             return FIXED | count
-        if self.rows(count) == 1:
-            return FIXED | 1
-        return N_OUTPUTS if count.shape[0] == OUTPUTS_SYMBOL else N_TOKENS
+        first, most = count.shape[0], self.rows(count)
+        return SIZE_WORDS[first] if isinstance(first, str) and most > 1 else FIXED | most
 
     def _ordered(self, reads: Sequence[Place], writes: Sequence[Place]) -> bool:
         """Whether a barrier must come first, for what was written since the last, or read and is written now."""

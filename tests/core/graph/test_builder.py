@@ -40,10 +40,13 @@ def test_missing_and_misshapen_weights_are_named(g):
         (lambda g, x: g.reshape(x, (N_TOKENS, 3, 3)), r"size of \[n_tokens, 3, 3\]"),
         (lambda g, x: g.slice(x, 4, 9), "slice: 4:9 is outside"),
         (lambda g, x: g.top_k(x, 9), "top_k: cannot take 9"),
-        (lambda g, x: g.rope(x.reshape(N_TOKENS, 1, 8), g.positions, n_rot=7, neox=True, freq_base=1e4), "n_rot 7"),
+        (
+            lambda g, x: g.rope(x.reshape(N_TOKENS, 2, 4), g.positions, freqs=(1.0, 0.5, 0.1), neox=True),
+            "6 values of a head are to turn",
+        ),
         (
             lambda g, x: g.attention(*(t.reshape(N_TOKENS, n, 8 // n) for t, n in ((x, 2), (x, 4), (x, 4))), scale=1.0),
-            "queries .* and keys .* one size",
+            "queries .* need heads of the keys' size",
         ),
         (lambda g, x: g.mul_mat_id(x, g.weight("square"), g.top_k(x, 2)), "square.*experts"),
         (lambda g, x: x + g.weight("short"), "short.*broadcast"),

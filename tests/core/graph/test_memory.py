@@ -25,7 +25,7 @@ def test_a_chain_needs_room_for_two_values_only(tmp_path):
     segment = chain(tmp_path, 20)
     value = 16 * 8 * 4
     tokens = 256  # 64 bytes, rounded up to the alignment
-    assert plan_memory(segment, 16, 16).size <= 2 * value + tokens
+    assert plan_memory(segment, {"n_tokens": 16, "n_outputs": 16}).size <= 2 * value + tokens
 
 
 def test_a_reshape_shares_the_place_of_its_source(tmp_path):
@@ -33,7 +33,7 @@ def test_a_reshape_shares_the_place_of_its_source(tmp_path):
     x = g.silu(g.embedding(g.weight("w"), g.tokens))
     y = x.reshape("n_tokens", 2, 4)
     (segment,) = place(g.finish(g.silu(y)), [("any", claim_all)])
-    plan = plan_memory(segment, 16, 16)
+    plan = plan_memory(segment, {"n_tokens": 16, "n_outputs": 16})
     assert plan.offsets[x] == plan.offsets[y]
 
 
@@ -41,7 +41,7 @@ def test_a_reshape_shares_the_place_of_its_source(tmp_path):
 @given(data=st.data(), n_nodes=st.integers(1, 40))
 def test_no_two_live_values_overlap(tmp_path_factory, data, n_nodes):
     segment = random_segment(tmp_path_factory.mktemp("plan"), data, n_nodes)
-    plan = plan_memory(segment, 7, 5)
+    plan = plan_memory(segment, {"n_tokens": 7, "n_outputs": 5})
     last_use = lifetimes(segment)
     size = {tensor: 4 * 7 * tensor.shape[1] for tensor in last_use}
     for time, node in enumerate(segment.nodes):

@@ -8,6 +8,7 @@ from scipy import special
 
 from graphs import Case, Graphed, batch, limits
 from pumice.gguf import KV_TYPES, GGMLType, dequantize, quantize
+from pumice.plugin.nn import Rope
 from pumice_numpy import NumpyBackend
 
 rng = np.random.default_rng(1)
@@ -109,8 +110,8 @@ def test_rope_turns_pairs_as_complex_numbers(tmp_path, neox):
     x, factors = f32(5, 2, 12), np.abs(f32(4)) + 0.5
 
     def build(g, a):
-        kwargs = {"n_rot": 8, "neox": neox, "freq_base": 100.0, "freq_scale": 0.5, "attn_factor": 1.5}
-        return g.rope(a["x"], g.positions, g.weight("factors"), **kwargs)
+        rope = Rope(n_rot=8, neox=neox, freq_base=100.0, freq_scale=0.5, attn_factor=1.5, factors=g.weight("factors"))
+        return rope(g, a["x"])
 
     pairs = [(i, i + 4) if neox else (2 * i, 2 * i + 1) for i in range(4)]
     expected = x.copy()

@@ -21,7 +21,7 @@ from pumice_vulkan.lower.products import matrix, vector_product
 from pumice_vulkan.lower.rule import Lowering, Memory
 from pumice_vulkan.memory import Arena, Place, Weights
 from pumice_vulkan.program import encode
-from pumice_vulkan.step import N_TOKENS
+from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import TileShape
 from quantizers import quantize
 
@@ -174,7 +174,7 @@ def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **opt
         scratch=Arena(shared.device),
         int8=shared.int8,
     )
-    memory.step.contents.view(np.uint32)[N_TOKENS] = len(x)
+    memory.step.contents.view(np.uint32)[SIZE_WORDS["n_tokens"]] = len(x)
     words = buffer.contents.view(np.float32)
     words[: x.size] = x.reshape(-1)
     at = Lowering(memory, len(x), len(x))

@@ -1,15 +1,16 @@
 """Stone: a decoder with RMSNorm, rotary positions, grouped attention and a gated feed-forward."""
 
-from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor, positive
+from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import Rope
 
 
 class Stone(Architecture):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)  # reads block_count, embedding_length, context_length
-        self.n_head = positive(hparams, "attention.head_count")
-        self.n_head_kv = hparams.int("attention.head_count_kv", self.n_head)
-        self.eps = hparams.float("attention.layer_norm_rms_epsilon")
-        self.freq_base = hparams.float("rope.freq_base", 10000.0)
+        self.n_head = hparams.positive("attention.head_count")
+        self.n_head_kv = hparams.get_int("attention.head_count_kv", self.n_head)
+        self.eps = hparams.get_float("attention.layer_norm_rms_epsilon")
+        self.freq_base = hparams.get_float("rope.freq_base", 10000.0)
 
     def build(self, g: GraphBuilder) -> Tensor:
         x = g.embedding(g.weight("token_embd.weight"), g.tokens)  # [n_tokens, n_embd]
@@ -28,7 +29,8 @@ class Stone(Architecture):
         q = self.heads(g, x, f"{blk}attn_q.weight", self.n_head, head_dim)
         k = self.heads(g, x, f"{blk}attn_k.weight", self.n_head_kv, head_dim)
         v = self.heads(g, x, f"{blk}attn_v.weight", self.n_head_kv, head_dim)
-        q, k = (g.rope(y, g.positions, n_rot=head_dim, neox=False, freq_base=self.freq_base) for y in (q, k))
+        rope = Rope(n_rot=head_dim, neox=False, freq_base=self.freq_base)
+        q, k = rope(g, q), rope(g, k)
         y = g.attention(q, k, v, scale=head_dim**-0.5)  # [n_tokens, n_head, head_dim]
         y = y.reshape(x.shape[0], self.n_embd)
         return g.linear(y, g.weight(f"{blk}attn_output.weight", (self.n_embd, self.n_embd)))

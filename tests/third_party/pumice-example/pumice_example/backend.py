@@ -23,10 +23,10 @@ class LinearBackend(Backend):
     def devices(cls) -> list[DeviceInfo]:
         return [DeviceInfo("example device", "cpu", memory_bytes=0)]
 
-    def supports(self, node: Node) -> bool:
+    def supports(self, node: Node, limits: Limits) -> bool:
         if node.op != "linear":
             return False
-        rows = node.inputs[1].shape[0]
+        rows = node.inputs["weight"].shape[0]
         return self.options.max_rows == 0 or rows <= self.options.max_rows
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
@@ -43,8 +43,8 @@ class LinearProgram(Program):
     def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
         values = {tensor: inputs[tensor.name] for tensor in self.segment.inputs}
         for node in self.segment.nodes:
-            x, weight, bias = node.inputs
-            shape = concrete(node.output.shape, len(batch.tokens), len(batch.output_ids))
+            x, weight, bias = node.inputs["x"], node.inputs["weight"], node.inputs.get("bias")
+            shape = concrete(node.output.shape, batch.sizes)
             y = self.arena.view(self.plan.offsets[node.output], shape, np.float32)
             np.matmul(values[x], self.weights[weight].T, out=y)
             if bias is not None:

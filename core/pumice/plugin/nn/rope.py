@@ -8,8 +8,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
-from pumice_architectures.hyper import number, wrong
 
 SCALINGS = ("none", "linear", "yarn", "longrope")
 SMALLEST_FACTOR = 0.001  # well below any in use, and far from where YaRN's logarithms break down
@@ -17,34 +18,50 @@ SMALLEST_FACTOR = 0.001  # well below any in use, and far from where YaRN's loga
 
 @dataclass(frozen=True)
 class Rope:
-    """The arguments of the ``rope`` operation; a call rotates queries or keys ``[t, heads, values]``."""
+    """A rotation of ``n_rot`` values of each head; a call rotates queries or keys ``[t, heads, values]``.
+
+    Pair ``i`` turns by ``position * freq_scale * freq_base^(-2i/n_rot) / factors[i]``. ``ext_factor`` above 0 blends
+    towards unscaled angles between ``beta_fast`` and ``beta_slow`` rotations over ``n_ctx_orig`` positions, and scales
+    by ``1 + 0.1 ln(1 / freq_scale)`` (YaRN, Peng et al. 2023, arXiv:2309.00071). ``attn_factor`` multiplies the result.
+    """
 
     n_rot: int
     neox: bool
     freq_base: float
-    freq_scale: float
-    ext_factor: float
-    attn_factor: float
-    beta_fast: float
-    beta_slow: float
-    n_ctx_orig: int
-    factors: Weight | None
+    freq_scale: float = 1.0
+    ext_factor: float = 0.0
+    attn_factor: float = 1.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    n_ctx_orig: int = 0
+    factors: Weight | None = None
 
     def __call__(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return g.rope(
-            x,
-            g.positions,
-            self.factors,
-            n_rot=self.n_rot,
-            neox=self.neox,
-            freq_base=self.freq_base,
-            freq_scale=self.freq_scale,
-            ext_factor=self.ext_factor,
-            attn_factor=self.attn_factor,
-            beta_fast=self.beta_fast,
-            beta_slow=self.beta_slow,
-            n_ctx_orig=self.n_ctx_orig,
-        )
+        return g.rope(x, g.positions, freqs=self.freqs, neox=self.neox, magnitude=self.magnitude)
+
+    @property
+    def freqs(self) -> tuple[float, ...]:
+        """Radians a position for each pair ``[n_rot / 2]``."""
+        pair = np.arange(self.n_rot // 2)
+        unscaled = self.freq_base ** (-2.0 * pair / self.n_rot)
+        if self.factors is not None:
+            unscaled = unscaled / self.factors.dequantize()
+        if not self.ext_factor:
+            return tuple((unscaled * self.freq_scale).tolist())
+        low, high = max(0, math.floor(self._pair(self.beta_fast))), math.ceil(self._pair(self.beta_slow))
+        high = min(self.n_rot - 1, high)
+        keep = (1 - np.clip((pair - low) / max(0.001, high - low), 0, 1)) * self.ext_factor
+        return tuple((unscaled * (self.freq_scale * (1 - keep) + keep)).tolist())
+
+    @property
+    def magnitude(self) -> float:
+        """What the turned pairs are multiplied by: with YaRN more, the more the context is stretched."""
+        return self.attn_factor * (1 + 0.1 * math.log(1 / self.freq_scale)) if self.ext_factor else self.attn_factor
+
+    def _pair(self, rotations: float) -> float:
+        """The pair that turns so often over the original context."""
+        turn = math.log(self.n_ctx_orig / (rotations * 2 * math.pi))
+        return self.n_rot * turn / (2 * math.log(self.freq_base))
 
 
 def read_rope(
@@ -61,12 +78,14 @@ def read_rope(
 
     ``mscale`` and ``mscale_all_dim`` are YaRN's, ``betas`` its ``beta_fast`` and ``beta_slow``.
     """
-    scaling = hparams.str("rope.scaling.type", "linear")
+    scaling = hparams.get_str("rope.scaling.type", "linear")
     if scaling not in SCALINGS:
-        raise wrong(hparams, "rope.scaling.type", f"is {scaling!r}, known are {', '.join(SCALINGS)}")
+        raise hparams.wrong("rope.scaling.type", f"is {scaling!r}, known are {', '.join(SCALINGS)}")
     factor = 1.0 if scaling == "none" else scaling_factor(hparams)
     n_ctx_orig = original_context(hparams)
-    n_rot = hparams.int("rope.dimension_count", head_dim)
+    n_rot = hparams.get_int("rope.dimension_count", head_dim)
+    if n_rot % 2 or not 0 < n_rot <= head_dim:
+        raise hparams.wrong("rope.dimension_count", f"is {n_rot}, it must be even, above 0 and at most {head_dim}")
     attn_factor = _yarn_attn_factor(factor, mscale, mscale_all_dim) if scaling == "yarn" else 1.0
     return Rope(
         n_rot=n_rot,
@@ -74,7 +93,7 @@ def read_rope(
         freq_base=frequency_base(hparams),
         freq_scale=1 / factor,
         ext_factor=1.0 if scaling == "yarn" else 0.0,
-        attn_factor=attn_factor * number(hparams, "rope.scaling.attn_factor", 1.0),
+        attn_factor=attn_factor * hparams.number("rope.scaling.attn_factor", 1.0),
         beta_fast=betas[0],
         beta_slow=betas[1],
         n_ctx_orig=n_ctx_orig,
@@ -85,24 +104,24 @@ def read_rope(
 def scaling_factor(hparams: HParams) -> float:
     """How many times longer the context is to be; ``rope.scale_linear`` is the key of old files."""
     key = "rope.scaling.factor"
-    factor = number(hparams, key, number(hparams, "rope.scale_linear", 0.0)) or 1.0
+    factor = hparams.number(key, hparams.number("rope.scale_linear", 0.0)) or 1.0
     if factor < SMALLEST_FACTOR:
-        raise wrong(hparams, key, f"is {factor:g}, it must be 0 or at least {SMALLEST_FACTOR}")
+        raise hparams.wrong(key, f"is {factor:g}, it must be 0 or at least {SMALLEST_FACTOR}")
     return factor
 
 
 def original_context(hparams: HParams) -> int:
     """Context the model had before its positions were scaled."""
-    n_ctx = hparams.int("rope.scaling.original_context_length", 0) or hparams.int("context_length")
+    n_ctx = hparams.get_int("rope.scaling.original_context_length", 0) or hparams.get_int("context_length")
     if n_ctx < 1:
-        raise wrong(hparams, "rope.scaling.original_context_length", f"is {n_ctx}, it must be at least 1")
+        raise hparams.wrong("rope.scaling.original_context_length", f"is {n_ctx}, it must be at least 1")
     return n_ctx
 
 
 def frequency_base(hparams: HParams, key: str = "rope.freq_base", default: float = 10000.0) -> float:
-    base = number(hparams, key, default)
+    base = hparams.number(key, default)
     if base <= 1:
-        raise wrong(hparams, key, f"is {base}, it must be above 1")
+        raise hparams.wrong(key, f"is {base}, it must be above 1")
     return base
 
 

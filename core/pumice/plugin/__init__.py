@@ -1,8 +1,8 @@
 """Everything a plugin may import, bundled or not."""
 
-from pumice.architecture import Architecture, HParams, positive
+from pumice.architecture import Architecture, HParams
 from pumice.arena import Arena
-from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, NoOptions, Pick, Program
+from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, Memory, NoOptions, Pick, Program
 from pumice.chat import ChatFormat, Keys
 from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
 from pumice.gguf import (
@@ -18,21 +18,33 @@ from pumice.gguf import (
     type_size,
 )
 from pumice.graph import (
+    N_OUTPUTS,
+    N_SEQS,
+    N_TOKENS,
+    OPERATIONS,
+    ArraySource,
     Graph,
     GraphBuilder,
     Input,
     KVState,
     MemoryPlan,
     Node,
+    Operation,
     RecurrentState,
+    Result,
     Segment,
+    Sizes,
     State,
     Tensor,
+    TensorSource,
     Weight,
+    composite,
     concrete,
+    fixed,
+    operation,
     plan_memory,
+    row_size,
 )
-from pumice.graph.rope import rope_frequencies, rope_magnitude
 from pumice.hookspecs import hookimpl
 from pumice.host import host_memory_bytes
 from pumice.sampler import Candidates, Sampler, SamplerContext
@@ -43,9 +55,14 @@ from pumice.tokenizers.vocabulary import Vocabulary
 __all__ = [
     "CODINGS",
     "KV_TYPES",
+    "N_OUTPUTS",
+    "N_SEQS",
+    "N_TOKENS",
+    "OPERATIONS",
     "Ahead",
     "Architecture",
     "Arena",
+    "ArraySource",
     "Backend",
     "BackendError",
     "Batch",
@@ -63,10 +80,12 @@ __all__ = [
     "KernelTime",
     "Keys",
     "Limits",
+    "Memory",
     "MemoryPlan",
     "ModelError",
     "NoOptions",
     "Node",
+    "Operation",
     "Pick",
     "PluginError",
     "PreTokenizer",
@@ -74,25 +93,29 @@ __all__ = [
     "PumiceError",
     "RecurrentState",
     "RequestError",
+    "Result",
     "Sampler",
     "SamplerContext",
     "Segment",
+    "Sizes",
     "SpecialTokens",
     "State",
     "Tensor",
+    "TensorSource",
     "Tokenizer",
     "Vocabulary",
     "Weight",
     "block_size",
+    "composite",
     "concrete",
     "dequantize",
+    "fixed",
     "hookimpl",
     "host_memory_bytes",
+    "operation",
     "plan_memory",
-    "positive",
     "quantize",
-    "rope_frequencies",
-    "rope_magnitude",
     "row_bytes",
+    "row_size",
     "type_size",
 ]

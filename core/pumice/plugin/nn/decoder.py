@@ -6,9 +6,9 @@ from abc import abstractmethod
 from typing import Any, ClassVar
 
 from pumice.plugin import Architecture, GraphBuilder, HParams, ModelError, Tensor
-from pumice_architectures import blocks
-from pumice_architectures.hyper import Heads, count, number, read_heads
-from pumice_architectures.rope import Rope, read_rope
+from pumice.plugin.nn import blocks
+from pumice.plugin.nn.hyper import Heads, read_heads
+from pumice.plugin.nn.rope import Rope, read_rope
 
 
 class Decoder(Architecture):
@@ -23,8 +23,8 @@ class Decoder(Architecture):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.eps = number(hparams, self.eps_key)
-        self.n_layer -= hparams.int("nextn_predict_layers", 0)  # layers that only draft tokens come last
+        self.eps = hparams.number(self.eps_key)
+        self.n_layer -= hparams.get_int("nextn_predict_layers", 0)  # layers that only draft tokens come last
         if self.n_layer < 1:
             raise ModelError(f"{hparams.architecture}.nextn_predict_layers leaves no layers to run")
 
@@ -60,7 +60,7 @@ class Decoder(Architecture):
         return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **options)
 
     def n_ff(self, i: int) -> int:
-        return count(self.hparams, "feed_forward_length", i)
+        return self.hparams.count("feed_forward_length", i)
 
 
 class LayerNormDecoder(Decoder):

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from pumice.plugin import GraphBuilder, Tensor, Weight
-from pumice_architectures.hyper import Experts, Heads
-from pumice_architectures.rope import Rope
+from pumice.plugin.nn.hyper import Experts, Heads
+from pumice.plugin.nn.rope import Rope
 
 Activation = Callable[[Tensor], Tensor]
 Norm = Callable[[GraphBuilder, Tensor, str], Tensor]

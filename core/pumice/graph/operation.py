@@ -1,0 +1,127 @@
+"""What an operation is: a name, operands, attributes and a shape rule, written as one function.
+
+The rule of an operation takes its operands, the parameters that are tensors, and its attributes, all others. It
+checks them and says what comes out. Its signature and docstring are all there is to know of an operation: the builder's
+method, the names under which a node holds operands and attributes, and the lists of backends follow from it::
+
+    @operation
+    def silu(x: Tensor) -> Result:
+        \"\"\"``x * sigmoid(x)``.\"\"\"
+        return Result(x.shape)
+
+A composite operation also has an expansion, the same computed by other operations. A backend that knows its name
+gets one node, every other the expansion.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec, Protocol, overload
+
+from pumice.errors import ModelError
+from pumice.graph.shape import Shape
+from pumice.graph.tensor import State, Tensor
+
+P = ParamSpec("P")
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an operation gives. ``state``: the memory it keeps; one without a name is new and gets the layer's."""
+
+    shape: Shape
+    dtype: str = "f32"
+    state: State | None = None
+
+
+class Tracer(Protocol):
+    """What an operation needs of a builder."""
+
+    def trace(self, operation: Operation[P], *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        """Add a node of an operation; its result."""
+
+
+class Operation(Generic[P]):
+    """One operation. As an attribute of a builder's class it is the method that adds a node."""
+
+    def __init__(self, name: str, rule: Callable[P, Result], expand: Callable[..., Tensor] | None = None) -> None:
+        self.name = name
+        self.rule = rule
+        self.expand = expand
+        self.__doc__ = rule.__doc__
+        self._signature = inspect.signature(rule)
+        hints = typing.get_type_hints(rule)
+        self.operands = tuple(name for name in self._signature.parameters if _is_tensor(hints[name]))
+        self.attributes = tuple(name for name in self._signature.parameters if name not in self.operands)
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Of the parameters that have one."""
+        parameters = self._signature.parameters.values()
+        return {each.name: each.default for each in parameters if each.default is not each.empty}
+
+    def bind(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Operands that are there and all attributes, by name. Raises ModelError for a call that does not fit."""
+        try:
+            bound = self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ModelError(f"operation {self.name}: {error}") from None
+        bound.apply_defaults()
+        values = bound.arguments
+        operands = {name: values[name] for name in self.operands if values[name] is not None}
+        return operands, {name: values[name] for name in self.attributes}
+
+    @overload
+    def __get__(self, builder: None, owner: type) -> Operation[P]: ...
+
+    @overload
+    def __get__(self, builder: Tracer, owner: type) -> Callable[P, Tensor]: ...
+
+    def __get__(self, builder: Tracer | None, owner: type) -> Operation[P] | Callable[P, Tensor]:
+        if builder is None:
+            return self
+
+        def add(*args: P.args, **kwargs: P.kwargs) -> Tensor:
+            return builder.trace(self, *args, **kwargs)
+
+        return add
+
+    def __call__(self, builder: Tracer, *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        """Add a node to a builder's graph, for operations that are not attributes of its class."""
+        return builder.trace(self, *args, **kwargs)
+
+
+def operation(rule: Callable[P, Result]) -> Operation[P]:
+    """The operation that a rule describes, under the rule's name."""
+    return Operation(rule.__name__.rstrip("_"), rule)
+
+
+def composite(name: str, expand: Callable[..., Tensor]) -> Callable[[Callable[P, Result]], Operation[P]]:
+    """A decorator as ``operation``: the operation ``name``, which ``expand`` composes of others.
+
+    ``expand`` takes a builder, then what the rule takes. A plugin's name has a dot in it, ``vendor.name``.
+    """
+    return lambda rule: Operation(name, rule, expand)
+
+
+def _is_tensor(hint: Any) -> bool:
+    """Whether a parameter's type is a tensor, or one or None."""
+    kinds = typing.get_args(hint) or (hint,)
+    return all(isinstance(kind, type) and issubclass(kind, (Tensor, type(None))) for kind in kinds)
+
+
+def need(condition: bool, message: str) -> None:
+    """Raise ModelError with ``message`` unless ``condition`` holds."""
+    if not condition:
+        raise ModelError(message)
+
+
+def check_broadcast(x: Tensor, *others: Tensor | None) -> None:
+    """Raise ModelError unless the others broadcast to ``x``, over leading axes and axes where they have 1."""
+    for y in others:
+        if y is not None:
+            pairs = zip(x.shape[::-1], y.shape[::-1], strict=False)
+            need(len(y.shape) <= len(x.shape) and all(b in (a, 1) for a, b in pairs), f"{y} does not broadcast to {x}")

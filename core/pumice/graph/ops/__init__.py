@@ -1,0 +1,59 @@
+"""The operations a graph is composed of. ``Ops`` is the part of the builder that architectures call.
+
+Unless said otherwise tensors are float32. Backends implement operations by name; the NumPy backend is their
+executable definition.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.graph.operation import Operation
+from pumice.graph.ops import arrange, attend, elementwise, norms, recurrent, rows
+
+
+class Ops:
+    """Each operation as a method: it checks its operands, names the one that does not fit, and adds one node."""
+
+    embedding = rows.embedding
+    get_rows = rows.get_rows
+    linear = rows.linear
+    batched_linear = rows.batched_linear
+    mul_mat_id = rows.mul_mat_id
+
+    rms_norm = norms.rms_norm
+    layer_norm = norms.layer_norm
+    softmax = norms.softmax
+    rope = norms.rope
+    position_scale = norms.position_scale
+
+    attention = attend.attention
+    kv_store = attend.kv_store
+
+    add = elementwise.add
+    mul = elementwise.mul
+    div = elementwise.div
+    scale = elementwise.scale
+    clamp = elementwise.clamp
+    silu = elementwise.silu
+    gelu = elementwise.gelu
+    relu = elementwise.relu
+    sigmoid = elementwise.sigmoid
+    tanh = elementwise.tanh
+    softplus = elementwise.softplus
+    silu_mul = elementwise.silu_mul
+    gelu_mul = elementwise.gelu_mul
+
+    top_k = arrange.top_k
+    gather = arrange.gather
+    sum = arrange.sum_
+    reshape = arrange.reshape
+    slice = arrange.slice_
+    concat = arrange.concat
+
+    conv1d = recurrent.conv1d
+    ssm_scan = recurrent.ssm_scan
+
+
+OPERATIONS: dict[str, Operation[Any]] = {each.name: each for each in vars(Ops).values() if isinstance(each, Operation)}
+"""Every operation by name."""

@@ -1,0 +1,87 @@
+"""Hyperparameters that take more than one look: per-layer values, head sizes, sliding windows, experts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice.plugin import HParams
+
+GATING = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}  # GGUF's expert_gating_func
+
+
+@dataclass(frozen=True)
+class Heads:
+    """Query heads, the key heads that groups of them share, and the values in a head of each kind."""
+
+    n_head: int
+    n_head_kv: int
+    k_dim: int
+    v_dim: int
+
+
+def read_heads(hparams: HParams, n_embd: int, layer: int) -> Heads:
+    n_head = hparams.count("attention.head_count", layer)
+    n_head_kv = hparams.count("attention.head_count_kv", layer, default=n_head)
+    if n_head % n_head_kv:
+        raise hparams.wrong("attention.head_count", f"is {n_head}, not a multiple of {n_head_kv} key heads")
+    default = n_embd // n_head
+    dims = [hparams.get_int(f"attention.{kind}_length", default) for kind in ("key", "value")]
+    if min(dims) < 1:
+        raise hparams.wrong("attention.head_count", f"is {n_head}, but {n_embd} values leave none for each head")
+    return Heads(n_head, n_head_kv, *dims)
+
+
+def is_sliding(hparams: HParams, layer: int, period: int) -> bool:
+    """Whether a layer attends to a window only.
+
+    GGUF has either one value for each layer, or a period: its last layer attends to everything.
+    """
+    key = "attention.sliding_window_pattern"
+    if hasattr(hparams.metadata.get(f"{hparams.architecture}.{key}"), "__len__"):
+        return bool(hparams.per_layer(key, layer + 1)[layer])
+    period = hparams.get_int(key, period)
+    return period < 1 or layer % period < period - 1
+
+
+def sliding_window(hparams: HParams, default: int = 0) -> int:
+    """Positions a sliding layer attends to; 0 if the model has no such layers."""
+    window = hparams.get_int("attention.sliding_window", default)
+    if not 0 <= window < 2**31:
+        raise hparams.wrong("attention.sliding_window", f"is {window}, it must be at least 0 and below 2^31")
+    return window
+
+
+@dataclass(frozen=True)
+class Experts:
+    """How many experts of which size, how a token chooses among them and how it mixes their results."""
+
+    n_expert: int
+    n_expert_used: int
+    n_ff: int
+    gating: str = "softmax"
+    normalize: bool = True
+    scale: float = 1.0
+    n_group: int = 1  # experts are chosen from the best n_group_used of these
+    n_group_used: int = 1
+
+
+def n_expert(hparams: HParams) -> int:
+    """Experts in a layer; 0 for a dense model."""
+    return hparams.get_int("expert_count", 0)
+
+
+def read_experts(hparams: HParams, layer: int, *, gating: str = "softmax", normalize: bool = True) -> Experts:
+    total = n_expert(hparams)
+    used = hparams.count("expert_used_count", layer)
+    if used > total:
+        raise hparams.wrong("expert_used_count", f"is {used}, more than the {total} experts there are")
+    n_group = hparams.get_int("expert_group_count", 0) or 1
+    n_group_used = hparams.get_int("expert_group_used_count", 0) or 1
+    if n_group < 1 or total % n_group:
+        raise hparams.wrong("expert_group_count", f"is {n_group}, which does not divide {total} experts")
+    if not 1 <= n_group_used <= n_group:
+        raise hparams.wrong("expert_group_used_count", f"is {n_group_used} of {n_group} groups")
+    n_ff = hparams.count("expert_feed_forward_length", layer, default=0, low=0)
+    n_ff = n_ff or hparams.count("feed_forward_length", layer)
+    scale = hparams.number("expert_weights_scale", 0.0) or 1.0  # 0: unset
+    return Experts(total, used, n_ff, gating, normalize, scale, n_group, n_group_used)
