@@ -50,7 +50,9 @@ class Limits:
         """Whether the cache's type can keep these keys and values: rows of all heads must be whole blocks."""
         from pumice.gguf import KV_TYPES, block_size
 
-        return all(state.n_head_kv * dim % block_size(KV_TYPES[self.kv_type]) == 0 for dim in (state.k_dim, state.v_dim))
+        return all(
+            state.n_head_kv * dim % block_size(KV_TYPES[self.kv_type]) == 0 for dim in (state.k_dim, state.v_dim)
+        )
 
 
 @dataclass

@@ -15,7 +15,18 @@ from pumice.architecture import Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
 from pumice.errors import BackendError, ModelError, RequestError
 from pumice.gguf import GGUFFile
-from pumice.graph import Graph, GraphBuilder, KVState, Node, RecurrentState, concrete, format_graph, place, plan_memory
+from pumice.graph import (
+    N_OUTPUTS,
+    Graph,
+    GraphBuilder,
+    KVState,
+    Node,
+    RecurrentState,
+    concrete,
+    format_graph,
+    place,
+    plan_memory,
+)
 
 logger = logging.getLogger("pumice")
 
@@ -36,9 +47,26 @@ def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> Graph:
     """Build the model's graph. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
     try:
         builder = GraphBuilder(file.tensors, architecture.n_layer, n_ctx)
-        return builder.finish(architecture.build(builder))
+        graph = builder.finish(architecture.build(builder))
+        _check_logits(graph, file)
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
+    return graph
+
+
+def _check_logits(graph: Graph, file: GGUFFile) -> None:
+    """Logits of all tokens would be taken for those of the wanted ones."""
+    logits = graph.outputs.get("logits")
+    if logits is None:
+        return
+    if len(logits.shape) != 2 or logits.shape[0] != N_OUTPUTS:
+        raise ModelError(
+            f"the architecture's logits {logits} must be [n_outputs, n_vocab]: take the rows g.output_ids of the "
+            f"activations, with g.get_rows, before the output matrix"
+        )
+    n_tokens = len(file.metadata.get("tokenizer.ggml.tokens", ()))
+    if int(logits.shape[1]) < n_tokens:
+        raise ModelError(f"the architecture gives {logits.shape[1]} logits, the vocabulary has {n_tokens} tokens")
 
 
 def make_limits(graph: Graph, sizes: Sizes) -> Limits:
@@ -80,12 +108,10 @@ def _layers_that_fit(graph: Graph, backends: Sequence[tuple[str, Backend]], limi
 
 def _cache_error(graph: Graph, limits: Limits) -> BackendError | None:
     """What to say where the keys or values of a layer are no whole blocks of the cache's type, which most decline."""
-    block = block_size(GGMLType[limits.kv_type.upper()])
-    for state in graph.states:
-        for dim in (state.k_dim, state.v_dim) if isinstance(state, KVState) else ():
-            if state.n_head_kv * dim % block:
-                rows = f"{state.name} has {state.n_head_kv * dim} values"
-                return BackendError(f"kv_type {limits.kv_type} needs rows of whole blocks, {rows}: use f16")
+    for state in (state for state in graph.states if isinstance(state, KVState)):
+        if not limits.can_hold(state):
+            rows = f"{state.name} has {state.n_head_kv} heads of {state.k_dim} and {state.v_dim} values"
+            return BackendError(f"kv_type {limits.kv_type} needs rows of whole blocks, {rows}: use f16")
     return None
 
 

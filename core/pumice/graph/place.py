@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from pumice.errors import BackendError
+from pumice.graph.shape import N_OUTPUTS
 from pumice.graph.tensor import Graph, Node, State, Tensor, Weight, states_of
 
 
@@ -60,8 +61,13 @@ def place(
                 segments.append(Segment(name, []))
             segments[-1].nodes.append(part)
     _connect(segments, list(graph.outputs.values()))
-    segments[0].is_whole = len(segments) == 1 and list(graph.outputs) == ["logits"]
+    segments[0].is_whole = len(segments) == 1 and _gives_logits_alone(graph)
     return segments
+
+
+def _gives_logits_alone(graph: Graph) -> bool:
+    shapes = {name: tensor.shape for name, tensor in graph.outputs.items()}
+    return list(shapes) == ["logits"] and len(shapes["logits"]) == 2 and shapes["logits"][0] == N_OUTPUTS
 
 
 def _assign(node: Node, backends: Sequence[tuple[str, Claim]]) -> list[tuple[Node, str]]:
