@@ -1,5 +1,5 @@
 """The commands that come with Pumice: names, in the order of ``pumice --help``, and where each is imported from."""
 
-_NAMES = ("run", "info", "pull", "list", "rm", "config", "plugins", "devices", "tokenize", "bench", "gguf")
+_NAMES = ("chat", "run", "info", "pull", "list", "rm", "config", "plugins", "devices", "tokenize", "bench", "gguf")
 
 COMMANDS = {name: f"pumice.cli.{name}:command" for name in _NAMES}

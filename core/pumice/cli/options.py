@@ -70,6 +70,29 @@ _LOAD_OPTIONS = [
 ]
 
 
+_SAMPLING_OPTIONS = [
+    click.option("--temp", "temperature", type=float, help="Temperature; 0: always the likeliest token."),
+    click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0: all."),
+    click.option("--top-p", type=float, help="Keep the likeliest tokens that add up to p."),
+    click.option("--min-p", type=float, help="Keep tokens at least p times as likely as the likeliest."),
+    click.option("--repeat-penalty", type=float, help="Make recent tokens less likely; 1: off."),
+    click.option("--seed", type=int, help="Same seed, same text."),
+]
+
+
+def sampling_options(command: Command) -> Command:
+    """Options for the most common parameters of the sampler chain; ``take_sampling`` gives those that were set."""
+    for option in reversed(_SAMPLING_OPTIONS):
+        command = option(command)
+    return command
+
+
+def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
+    """Remove the sampling options from ``options``; those that were set."""
+    names = ("temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed")
+    return {name: value for name in names if (value := options.pop(name)) is not None}
+
+
 def load_options(command: Command) -> Command:
     """The options that ``load_model`` takes, as keyword arguments of ``pumice.load``."""
     for option in reversed(_LOAD_OPTIONS):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import load_model, load_options, model_argument
+from pumice.cli.options import load_model, load_options, model_argument, sampling_options, take_sampling
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
@@ -28,14 +28,9 @@ if TYPE_CHECKING:
     type=int,
     help="Most tokens to generate; -1: until the model ends.  [default: 128; demo model: -1]",
 )
-@click.option("--temp", "temperature", type=float, help="Temperature; 0: always the likeliest token.")
-@click.option("--top-k", type=int, help="Keep the k likeliest tokens; 0: all.")
-@click.option("--top-p", type=float, help="Keep the likeliest tokens that add up to p.")
-@click.option("--min-p", type=float, help="Keep tokens at least p times as likely as the likeliest.")
-@click.option("--repeat-penalty", type=float, help="Make recent tokens less likely; 1: off.")
-@click.option("--seed", type=int, help="Same seed, same text.")
 @click.option("--stop", multiple=True, metavar="TEXT", help="End at this text, which is left out. Repeatable.")
 @click.option("--ignore-eos", is_flag=True, help="Go on after the model ends its text.")
+@sampling_options
 @load_options
 def command(
     model: str,
@@ -58,8 +53,7 @@ def command(
     text = read_prompt(prompt, file, "" if demo else None)
     if n_predict is None:
         n_predict = -1 if demo else 128
-    names = ["temperature", "top_k", "top_p", "min_p", "repeat_penalty", "seed"]
-    sampling = {name: value for name in names if (value := rest.pop(name)) is not None}
+    sampling = take_sampling(rest)
     if ignore_eos:
         sampling["ignore_eos"] = True
     with load_model(model, rest) as loaded:

@@ -1,0 +1,70 @@
+"""Lines from a terminal: edited, completed, and kept from one chat to the next."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.input import Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.output import Output, create_output
+
+from pumice.cli.chat.session import HELP
+
+
+class Editor:
+    """Reads messages of one or several lines."""
+
+    def __init__(self, input: Input | None = None, output: Output | None = None) -> None:
+        """``input`` and ``output`` are the terminal; the prompt goes to standard error."""
+        self._session: PromptSession[str] = PromptSession(
+            ">>> ",
+            multiline=True,
+            prompt_continuation="... ",
+            history=_history(),
+            completer=WordCompleter([name.split()[0] for name in HELP], sentence=True),
+            complete_while_typing=Condition(lambda: self._session.default_buffer.text.startswith("/")),
+            key_bindings=_keys(),
+            input=input,
+            output=output or create_output(sys.stderr),
+        )
+
+    def read(self) -> str:
+        """The next message. Raises EOFError at Ctrl-D, KeyboardInterrupt at Ctrl-C."""
+        return self._session.prompt()
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _send(event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.document.current_line_before_cursor.endswith("\\"):
+            buffer.delete_before_cursor()
+            buffer.insert_text("\n")
+        else:
+            buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _next_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def _history() -> History:
+    """Kept in the user's folder for state; only in memory where that cannot be written."""
+    state = os.environ.get("XDG_STATE_HOME")
+    path = (Path(state) if state else Path.home() / ".local" / "state") / "pumice" / "chat_history"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch(mode=0o600)
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(str(path))

@@ -1,0 +1,175 @@
+"""A chat with somebody at a terminal: lines in, answers and commands' replies out."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pumice.chat import Message
+from pumice.cli.chat.conversation import Conversation
+from pumice.cli.messages import say
+from pumice.errors import PumiceError
+from pumice.suggest import unknown_name
+
+HELP = {
+    "/help": "this list",
+    "/reset": "forget the conversation, but for the system message",
+    "/system [TEXT]": "show, or set, the system message; /system - removes it",
+    "/regen": "answer the last message again",
+    "/undo": "take back the last message and its answer",
+    "/save FILE": "write the conversation, as JSON",
+    "/load FILE": "go on with a conversation from a file",
+    "/set [NAME [VALUE]]": "show or set options, such as temperature or reasoning; without a value: the default",
+    "/stats": "show tokens and tokens/s after each answer, or no longer",
+    "/exit": "end; so does Ctrl-D",
+}
+
+
+@dataclass(frozen=True)
+class Answered:
+    """An answer as it was shown; ``completed`` False: Ctrl-C ended it."""
+
+    message: Message
+    completed: bool
+    statistics: str
+
+
+class Session:
+    """Reads lines with ``read`` until it raises EOFError. ``read`` raises KeyboardInterrupt to take a line back."""
+
+    def __init__(self, conversation: Conversation, read: Callable[[], str], stats: bool = False) -> None:
+        self._conversation = conversation
+        self._read = read
+        self._stats = stats
+
+    def run(self) -> bool:
+        """True at its end."""
+        click.echo("Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists commands.", err=True)
+        while True:
+            try:
+                line = self._read().strip()
+                if line in ("/exit", "/quit"):
+                    return True
+                if line:
+                    self._do(line)
+            except EOFError:
+                return True
+            except KeyboardInterrupt:
+                continue
+            except PumiceError as error:
+                say("error", error)
+
+    def _do(self, line: str) -> None:
+        if not line.startswith("/"):
+            self._answer(line)
+            return
+        name, _, argument = line.partition(" ")
+        commands: dict[str, Callable[[str], Any]] = {
+            "/help": self._help,
+            "/reset": lambda _: self._conversation.reset(),
+            "/system": self._system,
+            "/regen": self._regenerate,
+            "/undo": lambda _: self._conversation.unsay(),
+            "/save": lambda path: self._conversation.save(_file(path)),
+            "/load": lambda path: self._conversation.load(_file(path)),
+            "/set": self._set,
+            "/stats": self._toggle_stats,
+        }
+        if name not in commands:
+            raise PumiceError(unknown_name("command", name, commands))
+        commands[name](argument.strip())
+
+    def _answer(self, text: str) -> None:
+        """Answer a message. Where nothing comes, because of an error or Ctrl-C, the message is taken back."""
+        self._conversation.say(text)
+        answered = None
+        try:
+            answered = answer(self._conversation)
+        finally:
+            if answered is None or not answered.message.content:
+                self._conversation.unsay()
+        if self._stats:
+            click.secho(answered.statistics, dim=True, err=True)
+
+    def _regenerate(self, _: str) -> None:
+        text = self._conversation.unsay()
+        if text is None:
+            raise PumiceError("there is no message to answer again")
+        self._answer(text)
+
+    def _help(self, _: str) -> None:
+        width = max(map(len, HELP))
+        for name, meaning in HELP.items():
+            click.echo(f"{name:{width}}  {meaning}", err=True)
+
+    def _system(self, text: str) -> None:
+        if text:
+            self._conversation.system = None if text == "-" else text
+        click.echo(self._conversation.system or "(no system message)", err=True)
+
+    def _set(self, argument: str) -> None:
+        import yaml
+
+        name, _, text = argument.partition(" ")
+        options = self._conversation.options
+        if name and text:
+            try:
+                options[name] = yaml.safe_load(text)
+            except yaml.YAMLError:
+                raise PumiceError(f"the value of {name!r} is not valid YAML: {text!r}") from None
+        else:
+            options.pop(name, None)
+        if not name:
+            for key, value in options.items():
+                click.echo(f"{key} {value!r:.60}", err=True)
+
+    def _toggle_stats(self, _: str) -> None:
+        self._stats = not self._stats
+
+
+def answer(conversation: Conversation) -> Answered:
+    """Show the answer to the last message as it comes, and keep it. Ctrl-C ends it.
+
+    Text goes to standard output; reasoning too, dimmed, where that is a terminal.
+    """
+    content: list[str] = []
+    reasoning: list[str] = []
+    terminal = sys.stdout.isatty()
+    completed = False
+    with conversation.answer() as stream, contextlib.suppress(KeyboardInterrupt):
+        for delta in stream:
+            if delta.reasoning:
+                reasoning.append(delta.reasoning)
+                _write(click.style(delta.reasoning, dim=True) if terminal else "")
+            if delta.content:
+                _write("\n\n" if terminal and reasoning and not content else "")
+                content.append(delta.content)
+                _write(delta.content)
+        completed = True
+    if terminal:
+        _write("\n")
+    message = Message("".join(content), "".join(reasoning))
+    conversation.keep(message)
+    timings = stream.timings
+    statistics = (
+        f"prompt {timings.prompt_tokens} tokens, {timings.prompt_cached} of them cached · "
+        f"answer {timings.generated_tokens} tokens, {timings.generation_per_second:.1f} tokens/s"
+    )
+    return Answered(message, completed, statistics)
+
+
+def _write(text: str) -> None:
+    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    sys.stdout.buffer.flush()
+
+
+def _file(path: str) -> Path:
+    if not path:
+        raise PumiceError("name a file")
+    return Path(path).expanduser()

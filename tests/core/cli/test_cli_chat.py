@@ -1,0 +1,219 @@
+"""``pumice chat``: piped, in a session, and at a real terminal."""
+
+import json
+import os
+import re
+import select
+import signal
+import sys
+import time
+
+import pytest
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+
+import pumice
+from pumice.cli.chat.conversation import Conversation
+from pumice.cli.chat.editor import Editor
+from pumice.cli.chat.session import HELP, Session
+
+OPTIONS = {"chat_template": "plain", "max_tokens": 6, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def demo():
+    with pumice.load(backend="numpy") as model:
+        yield model
+
+
+@pytest.fixture
+def chat(demo, capfdbinary):
+    """Run a session over lines; the conversation, what it wrote and what it said. A line may be an exception."""
+
+    def chat(*lines, stats=False, **options):
+        conversation = Conversation(demo, {**OPTIONS, **options})
+        coming = iter([*lines, EOFError()])
+
+        def read() -> str:
+            line = next(coming)
+            if isinstance(line, BaseException):
+                raise line
+            return line
+
+        Session(conversation, read, stats).run()
+        stdout, stderr = capfdbinary.readouterr()
+        return conversation, stdout.decode(), stderr.decode()
+
+    return chat
+
+
+def test_what_is_piped_in_is_one_message(run, demo):
+    done = run("chat", "-n", "6", "--temp", "0", "--backend", "numpy", "--stats", input="Once upon a time\n")
+    assert done.returncode == 0
+    assert done.stdout == demo.generate("Once upon a time", max_tokens=6, temperature=0).text
+    assert re.fullmatch(r"prompt 5 tokens, 0 of them cached · answer 6 tokens, [\d.]+ tokens/s\n", done.stderr)
+
+
+def test_the_template_and_the_system_message_are_options(run, home, demo):
+    (home / "own.jinja").write_text("{% for m in messages %}({{ m.role }}: {{ m.content }}){% endfor %}")
+    options = ["-n", "6", "--temp", "0", "--backend", "numpy", "-s", "Be kind."]
+    expected = demo.generate("(system: Be kind.)(user: Hi)", max_tokens=6, temperature=0).text
+    assert run("chat", *options, "--chat-template", "own.jinja", input="Hi").stdout == expected
+    done = run("chat", *options, "--chat-template", "chatlm", input="Hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "unknown chat template 'chatlm'; did you mean" in done.stderr
+
+
+def test_a_model_without_a_template_says_what_to_do(run, model):
+    done = run("chat", model, "--backend", "numpy", input="Hi")
+    assert done.returncode == 1
+    assert "has no chat template: name the one" in done.stderr
+    assert run("chat", input=b"\xff").stderr.startswith("error: the message is not UTF-8: byte 0")
+
+
+def test_answers_go_to_stdout_and_stay_in_the_conversation(chat, demo):
+    conversation, stdout, stderr = chat("Once upon a time", "", "  And then  ")
+    first = demo.generate("Once upon a time", max_tokens=6, temperature=0).text
+    assert conversation.messages[0] == {"role": "user", "content": "Once upon a time"}
+    assert conversation.messages[1] == {"role": "assistant", "content": first}
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant", "user", "assistant"]
+    assert conversation.messages[2]["content"] == "And then"
+    assert stdout == first + conversation.messages[3]["content"]
+    assert "error" not in stderr
+
+
+def test_commands(chat):
+    conversation, _, stderr = chat("/system Be kind.", "Once", "/reset", "/system")
+    assert conversation.messages == [{"role": "system", "content": "Be kind."}]
+    assert stderr.count("Be kind.") == 2
+    assert chat("/system Be kind.", "/system -", "/system")[0].messages == []
+    assert chat("Once", "/undo")[0].messages == []
+    assert [message["role"] for message in chat("Once", "/regen")[0].messages] == ["user", "assistant"]
+    assert "there is no message" in chat("/regen")[2]
+    assert "unknown command '/sav'; did you mean '/save'" in chat("/sav x")[2]
+    help = chat("/help")[2]
+    assert all(name in help for name in HELP)
+    assert chat("/exit", "Once")[0].messages == []
+
+
+def test_options_are_set_and_unset(chat):
+    conversation, _, stderr = chat("/set max_tokens 2", "/set stop [x]", "/set", "/set stop", "Once")
+    assert (conversation.options["max_tokens"], "stop" in conversation.options) == (2, False)
+    assert "stop ['x']" in stderr
+    conversation, _, stderr = chat("/set temprature 1", "Once", "/set temprature", "Twice")
+    assert "unknown sampling parameter 'temprature'" in stderr
+    assert [message["content"] for message in conversation.messages[:1]] == ["Twice"]
+    assert "not valid YAML" in chat("/set x [")[2]
+
+
+def test_statistics_are_shown_on_request(chat):
+    assert "tokens/s" not in chat("Once")[2]
+    assert chat("/stats", "Once")[2].count("tokens/s") == 1
+    assert chat("Once", stats=True)[2].count("tokens/s") == 1
+
+
+def test_a_conversation_is_kept_in_a_file(chat, tmp_path):
+    path = tmp_path / "a chat.json"
+    saved, *_ = chat("/system Be kind.", "Once", f"/save {path}")
+    assert json.loads(path.read_text()) == {"messages": saved.messages}
+    assert list(tmp_path.iterdir()) == [path]
+    assert chat(f"/load {path}")[0].messages == saved.messages
+    path.write_text(json.dumps([{"role": "user", "content": "Hi"}]))
+    assert chat(f"/load {path}")[0].messages == [{"role": "user", "content": "Hi"}]
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{", "not JSON"),
+        ("{}", "no list of messages"),
+        ('[{"role": 3}]', r"messages[0].role"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_file_that_is_no_conversation_changes_nothing(chat, tmp_path, text, problem):
+    path = tmp_path / "file"
+    if text is not None:
+        path.write_text(text)
+    conversation, _, stderr = chat("Once", f"/load {path}")
+    assert problem in stderr
+    assert len(conversation.messages) == 2
+
+
+def test_a_file_that_cannot_be_written_says_so(chat, tmp_path):
+    assert "cannot be written" in chat(f"/save {tmp_path / 'no' / 'folder'}")[2]
+    assert "name a file" in chat("/save")[2]
+
+
+def test_an_error_takes_the_message_back(chat, demo):
+    conversation, _, stderr = chat("x " * 5000, KeyboardInterrupt(), "Once")
+    assert "n_ctx is" in stderr
+    assert len(conversation.messages) == 2
+
+
+def typed(keys: str) -> list[str]:
+    lines = []
+    with create_pipe_input() as keyboard:
+        editor = Editor(keyboard, DummyOutput())
+        keyboard.send_text(keys)
+        try:
+            while True:
+                lines.append(editor.read())
+        except (EOFError, KeyboardInterrupt) as end:
+            lines.append(type(end).__name__)
+    return lines
+
+
+def test_lines_are_edited(home):
+    assert typed("one\rtwo\x04\r\x04") == ["one", "two", "EOFError"]
+    assert typed("a\\\rb\r\x04") == ["a\nb", "EOFError"]
+    assert typed("a\x1b\rb\r\x04") == ["a\nb", "EOFError"]
+    assert typed("lost\x03") == ["KeyboardInterrupt"]
+
+
+def test_the_history_is_kept(home, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    assert typed("remember me\r\x04")[0] == "remember me"
+    assert (home / "state" / "pumice" / "chat_history").stat().st_mode & 0o077 == 0
+    assert typed("\x1b[A\r\x04")[0] == "remember me"
+
+
+def test_without_a_place_for_it_the_history_is_in_memory(home, monkeypatch):
+    (home / "file").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(home / "file"))
+    assert typed("one\r\x04") == ["one", "EOFError"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no pseudo-terminals")
+def test_ctrl_c_stops_an_answer_and_not_the_program(home):
+    import pty
+
+    process, terminal = pty.fork()
+    if process == 0:
+        os.environ["XDG_STATE_HOME"] = str(home)
+        os.execv(sys.executable, [sys.executable, "-m", "pumice", "chat", "--backend", "numpy", "--seed", "1"])
+
+    def wait(text: bytes) -> None:
+        seen, end = b"", time.monotonic() + 60
+        while text not in seen:
+            assert time.monotonic() < end, seen
+            if select.select([terminal], [], [], 1)[0]:
+                seen += os.read(terminal, 1 << 16)
+
+    try:
+        wait(b">>>")
+        os.write(terminal, b"/set ignore_eos true\rOnce upon a time, there was a fox\r")
+        wait(b"fox")
+        wait(b" the ")
+        os.write(terminal, b"\x03")
+        wait(b">>>")
+        os.write(terminal, b"/undo\r/system\r")
+        wait(b"(no system message)")
+        os.write(terminal, b"\x04")
+        assert os.waitpid(process, 0)[1] == 0
+    except BaseException:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+        raise
+    finally:
+        os.close(terminal)
