@@ -334,7 +334,13 @@ class Model:
         self._finalizer()
 
     def __enter__(self) -> Model:
+        if self.closed:
+            raise ModelClosedError("the model is closed")
         return self
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else f"on {', '.join(self.backends)}, n_ctx {self.n_ctx}"
+        return f"<pumice.Model {str(self._file.path)!r} {state}>"
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -121,6 +121,10 @@ class _Sequence:
             self._pieces.clear()
             self._client.cancel(self._id)
 
+    def __repr__(self) -> str:
+        state = self._pieces.finish_reason or ("closed" if self._closed else "running")
+        return f"<pumice.{type(self).__name__} {state}>"
+
     def __del__(self) -> None:
         if self._id is not None and not self._pieces.ended:
             self._client.drop(self._id)

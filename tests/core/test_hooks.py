@@ -160,7 +160,9 @@ def test_commands(site, home):
         return subprocess.run([sys.executable, "-m", "pumice", *arguments], capture_output=True, text=True)
 
     assert pumice_command("greet", "you").stdout == "hello you\n"
-    assert pumice_command("greet", "").stderr == "error: command 'greet': ZeroDivisionError: division by zero\n"
+    assert pumice_command("greet", "").stderr == (
+        "error: command 'greet' (plugin greeting): ZeroDivisionError: division by zero\n"
+    )
     help = pumice_command("--help").stdout
     assert "\n  greet     Greet somebody.\n" in help
     assert "\n  run " in help

@@ -3,7 +3,7 @@
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,9 @@ from pumice.commands import COMMANDS
 from pumice.guard import raise_named
 from pumice.lazy import resolve
 from pumice.suggest import unknown_name
+
+if TYPE_CHECKING:
+    from pumice.registry import Names
 
 
 class Commands(click.Group):
@@ -38,9 +41,10 @@ class Commands(click.Group):
         except (click.ClickException, click.Abort, click.exceptions.Exit, OSError):
             raise
         except Exception as error:
-            if ctx.invoked_subcommand in COMMANDS:
+            name = ctx.invoked_subcommand
+            if name is None or name in COMMANDS:
                 raise
-            raise_named(error, f"command {ctx.invoked_subcommand!r}")
+            raise_named(error, _registered_by_plugins().describe(name))
 
 
 def _registered() -> tuple[Mapping[str, click.Command | str], str]:
@@ -52,16 +56,21 @@ def _registered() -> tuple[Mapping[str, click.Command | str], str]:
 
     if all(point.dist and point.dist.metadata["Name"] == "pumice" for point in entry_points(group="pumice")):
         return COMMANDS, ""
-    from pumice.config import load_config
     from pumice.errors import ConfigError
-    from pumice.registry import load_registry
 
     show_logs()
     try:
-        commands = load_registry(load_config()).commands
+        commands = _registered_by_plugins()
     except ConfigError:  # the command itself will say so
         return COMMANDS, ""
     return commands, commands.absent
+
+
+def _registered_by_plugins() -> "Names[click.Command]":
+    from pumice.config import load_config
+    from pumice.registry import load_registry
+
+    return load_registry(load_config()).commands
 
 
 def _loads(group: click.Group, ctx: click.Context, name: str) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from pumice.errors import TokenizerError
+from pumice.guard import guarded
 from pumice.handbook import page
 from pumice.lazy import resolve
 from pumice.tokenizers.base import Tokenizer
@@ -48,7 +49,7 @@ def from_metadata(
     model = value(metadata, "model", str)
     if model in tokenizers:
         cls: type[Tokenizer] = resolve(tokenizers[model])
-        return cls.from_metadata(metadata, pre_tokenizers)
+        return guarded(cls.from_metadata, f"tokenizer {cls.__module__}.{cls.__qualname__}")(metadata, pre_tokenizers)
     if model is None or model in _NONE:
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): its model takes token ids, not text")
     raise TokenizerError(

@@ -9,6 +9,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin import BackendError, NoOptions, Sampler, hookimpl
+from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
 
@@ -144,3 +145,26 @@ def test_options_that_refuse_a_value(path):
     faulty = backend(Options=NoOptions)
     with pytest.raises(pumice.PluginError, match=r"^backend 'faulty' \(plugin buggy\): __init__: AttributeError"):
         pumice.load(path, backend="faulty", plugins=[buggy("backends", "faulty", faulty)])
+
+
+def test_a_tokenizer(path):
+    class Faulty(SPMTokenizer):
+        __init__ = fail
+
+    with (
+        pumice.load(path, backend="numpy", plugins=[buggy("tokenizers", "llama", Faulty)]) as model,
+        pytest.raises(pumice.PluginError, match=r"^tokenizer tests\S*\.Faulty: RuntimeError: two lines$"),
+    ):
+        model.tokenize("a")
+
+
+def test_a_model_and_a_stream_say_what_they_are(path):
+    with pumice.load(path, backend="numpy") as model:
+        assert repr(model) == f"<pumice.Model {path!r} on numpy, n_ctx 256>"
+        with model.stream([1], max_tokens=1) as stream:
+            assert repr(stream) == "<pumice.Stream running>"
+            stream.completion()
+            assert repr(stream) == "<pumice.Stream length>"
+    assert repr(model) == f"<pumice.Model {path!r} closed>"
+    with pytest.raises(pumice.RequestError, match="the model is closed"), model:
+        pass
