@@ -1,5 +1,6 @@
 """What is imported when: the start of the command, and of ``import pumice``, must stay instant."""
 
+import inspect
 import json
 import subprocess
 import sys
@@ -51,3 +52,17 @@ def test_every_error_is_a_pumice_error():
     errors = [getattr(pumice, name) for name in pumice.__all__ if name.endswith("Error")]
     assert errors
     assert all(issubclass(error, pumice.PumiceError) for error in errors)
+
+
+def test_arguments_of_methods_that_generate_are_reserved():
+    """No sampler can have a parameter of such a name, since nobody could set it."""
+    from pumice.sampler.parameters import RESERVED
+
+    arguments = {
+        name
+        for method, function in inspect.getmembers(pumice.Model, inspect.isfunction)
+        if method.removeprefix("a") in {"chat", "chat_stream", "generate", "generate_many", "request", "stream"}
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    }
+    assert arguments - {"self"} == RESERVED

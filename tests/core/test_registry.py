@@ -1,12 +1,10 @@
 import importlib.metadata
-import inspect
 import json
 import subprocess
 import sys
 
 import pytest
 
-import pumice
 from installed_plugins import backend_plugin, install
 from pumice import hookspecs
 from pumice.config import Plugins, load_config
@@ -14,7 +12,6 @@ from pumice.errors import BackendError, ConfigError, ModelError, PluginError
 from pumice.registry import Registry, get_registry
 from pumice.registry.kinds import KINDS
 from pumice.registry.loading import BUNDLED
-from pumice.sampler import parameters
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -179,16 +176,6 @@ def test_what_breaks_its_contract_is_refused_when_it_is_registered(site, source,
 def test_samplers_may_share_a_parameter(site):
     install(site, "right", SAMPLER.format(field="temperature: float = 0.5; min_keep: int = 1"))
     assert plugin(Registry(Plugins()), "right").error is None
-
-
-def test_the_arguments_of_generate_are_no_parameters_of_samplers():
-    arguments = {
-        name
-        for method in (pumice.Model.generate, pumice.Model.stream, pumice.Model.generate_many)
-        for name, parameter in inspect.signature(method).parameters.items()
-        if parameter.kind is not parameter.VAR_KEYWORD
-    }
-    assert arguments - {"self", "prompts"} <= parameters.RESERVED
 
 
 def test_two_plugins_that_claim_one_name_are_an_error_where_it_is_used(site, home):

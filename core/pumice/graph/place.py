@@ -79,7 +79,8 @@ def _assign(node: Node, backends: Sequence[tuple[str, Claim]]) -> list[tuple[Nod
             return [assigned for part in node.expansion for assigned in _assign(part, backends)]
     tried = ", ".join(name for name, _ in backends) or "none"
     raise BackendError(
-        f"no backend can run operation {node.op} of {node.output} (tried: {tried}); add numpy to `backends`"
+        f"no backend can run operation {node.op} of {node.output} (tried: {tried}); "
+        "the backend numpy can, where `backends` has it and its plugin is not disabled"
     )
 
 

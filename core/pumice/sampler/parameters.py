@@ -18,8 +18,28 @@ from pumice.suggest import did_you_mean
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-RESERVED = frozenset({"context_shift", "max_tokens", "prompt", "stop"})
-"""Arguments of ``generate`` and its like: no sampler can have a parameter of such a name."""
+RESERVED = frozenset(
+    [
+        "cache_salt",
+        "context_shift",
+        "each",
+        "logprobs",
+        "logprobs_sampled",
+        "max_tokens",
+        "messages",
+        "n",
+        "n_ctx",
+        "priority",
+        "progress",
+        "prompt",
+        "prompts",
+        "special",
+        "stop",
+        "stop_tokens",
+        "timeout",
+    ]
+)
+"""Arguments of the methods of ``Model`` that generate: no sampler can have a parameter of such a name."""
 
 _NOUNS = {
     "integer": "an integer",
