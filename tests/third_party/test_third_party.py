@@ -152,6 +152,14 @@ def test_its_option_moves_matrices_to_the_next_backend(run, stone):
     assert every.count(" on example") > few.count(" on example") > 0
 
 
+def test_its_operation_runs_on_its_backend_and_in_parts_on_others(run, stone):
+    graph = ("info", str(stone), "--graph", "--set", "backends=[numpy]", "--backend")
+    assert "example.swiglu(" in run(*graph, "example").stdout
+    elsewhere = run(*graph, "numpy").stdout
+    assert "example.swiglu(" not in elsewhere
+    assert "= silu(" in elsewhere
+
+
 def test_it_tells_the_bundled_backends_story(run):
     """With the demo model, which is in the wheel."""
     story = run("run", "--backend", "example", "--set", "backends=[numpy]", "--seed", "1")

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import special
 
-from graphs import Case, Graphed, batch, limits
+from graphs import Case, Graphed, batch, builder, compile_graph, limits
+from pumice.backend import Memory
 from pumice.gguf import KV_TYPES, GGMLType, dequantize, quantize
+from pumice.graph import GraphBuilder, Tensor
 from pumice.plugin.nn import Rope
 from pumice_numpy import NumpyBackend
 
@@ -187,6 +189,94 @@ def test_attention_in_any_parts_is_dense_attention(tmp_path, parts, attrs):
     sinks = weights["sinks"] if weights else None
     check(first, dense_attention(q, k, v, sinks=sinks, **attrs), 1e-5)
     check(second, dense_attention(q[::-1], k[::-1], v[::-1], sinks=sinks, **attrs), 1e-5)
+
+
+VARIANTS = {
+    "chunk": {"chunk": 6},
+    "alibi": {"slopes": (0.5, 0.25, 0.125, 1.0)},
+    "relative": {"bias": True},
+    "whole": {"causal": False, "cache": False},
+    "near": {"causal": False, "cache": False, "window": 5},
+    "step": {"cache": False, "softcap": 2.0},
+}
+
+
+@pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
+def test_variants_of_attention_are_dense_attention(tmp_path, variant):
+    q, k, v, table = f32(20, 4, 8), f32(20, 2, 8), f32(20, 2, 6), f32(4, 7)
+    attrs = {"scale": 0.3, **variant}
+    expected = dense_variant(q, k, v, **{**attrs, "bias": table if attrs.get("bias") else None})
+
+    def build(g, a):
+        bias = {"bias": g.weight("bias")} if "bias" in attrs else {}
+        return g.attention(a["q"], a["k"], a["v"], **{**attrs, **bias})
+
+    case = Case(build, {"q": q, "k": k, "v": v}, {"bias": table})
+    window = attrs.get("chunk", 0)
+    graphed = Graphed(tmp_path, NumpyBackend(), case, limits((window,), n_seqs=2))
+    other = {name: np.concatenate([x[:13], x]) for name, x in case.activations.items()}  # another sequence before it
+    check(graphed(other, batch([13, 20], windows=(window,)))[13:], expected, 1e-5)
+
+
+def dense_variant(
+    q, k, v, scale, window=0, softcap=0.0, causal=True, chunk=0, slopes=(), bias=None, cache=True
+):  # fmt: skip
+    """One sequence, one query and head at a time, in float64; what each option means is written as in the papers."""
+    n, n_head, _ = q.shape
+    y = np.zeros((n, n_head, v.shape[-1]))
+    for t in range(n):
+        seen = [i for i in range(n) if not causal or i <= t]
+        if window:
+            seen = [i for i in seen if (t - i < window if causal else abs(t - i) <= window // 2)]
+        seen = [i for i in seen if not chunk or i // chunk == t // chunk]
+        for h in range(n_head):
+            keys, values = k[seen, h // (n_head // k.shape[1])].astype(np.float64), v[seen, h // (n_head // v.shape[1])]
+            scores = keys @ q[t, h] * scale
+            scores = softcap * np.tanh(scores / softcap) if softcap else scores
+            scores += [slopes[h] * (i - t) for i in seen] if slopes else 0
+            if bias is not None:
+                reach = bias.shape[1] // 2
+                scores += [bias[h, reach + min(max(i - t, -reach), reach)] for i in seen]
+            y[t, h] = special.softmax(scores) @ values
+    return y
+
+
+def test_what_one_graph_stores_another_attends_to(tmp_path):
+    """Cross attention: an encoder's keys and values, of two sequences, which their decoders read in two steps."""
+    bounds, backend = limits(n_seqs=4), NumpyBackend()
+    encoder = builder(tmp_path, {})
+    k, v, q = (Tensor(name, ("n_tokens", 2, 8), builder=encoder) for name in "kvq")
+    encoder.kv_store(k, v, "memory")
+    encoder.output("keys", encoder.scale(k, 1.0))
+    decoder = GraphBuilder({}, 1, 64, shared=encoder)
+    result = decoder.attention(q, None, None, scale=0.3, causal=False, cache=encoder.memory("memory"))
+    stores, reads = (compile_graph(backend, graph, bounds) for graph in (encoder.finish(), decoder.finish(result)))
+
+    keys, values, queries = f32(16, 2, 8), f32(16, 2, 8), f32(4, 2, 8)
+    filled = batch([9, 7])
+    stores.run({"k": keys, "v": values}, filled)
+    for n_past in (0, 1):
+        step = batch([1, 1], [n_past, n_past])
+        step.memory = Memory(np.array([7, 9], np.int32), filled.block_tables[0][::-1])
+        y = reads.run({"q": queries[2 * n_past : 2 * n_past + 2]}, step)[result.name]
+        for row, part in enumerate((slice(9, 16), slice(0, 9))):
+            query = np.repeat(queries[2 * n_past + row][None], part.stop - part.start, axis=0)
+            check(y[row], dense_variant(query, keys[part], values[part], 0.3, causal=False)[0], 1e-5)
+
+
+def test_positions_of_several_axes(tmp_path):
+    """M-RoPE: each pair turns by the position in its column."""
+    x, freqs, axes = f32(5, 2, 8), (1.0, 0.5, 0.1), (0, 2, 1)
+    columns = rng.integers(0, 50, (5, 3)).astype(np.int32)
+
+    def build(g, a):
+        return g.rope(a["x"], a["at"], freqs=freqs, neox=False, axes=axes)
+
+    expected = x.astype(np.complex64)
+    for i, (freq, axis) in enumerate(zip(freqs, axes, strict=True)):
+        turned = (x[..., 2 * i] + 1j * x[..., 2 * i + 1]) * np.exp(1j * freq * columns[:, axis])[:, None]
+        expected[..., 2 * i], expected[..., 2 * i + 1] = turned.real, turned.imag
+    check(run(tmp_path, build, x=x, at=columns), expected.real, 1e-5)
 
 
 def test_attention_with_values_inside_the_keys(tmp_path):

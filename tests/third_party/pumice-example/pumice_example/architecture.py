@@ -2,6 +2,7 @@
 
 from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import Rope
+from pumice_example.operation import swiglu
 
 
 class Stone(Architecture):
@@ -40,6 +41,6 @@ class Stone(Architecture):
         return g.linear(x, weight).reshape(x.shape[0], n_head, head_dim)
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str) -> Tensor:
-        gate = g.silu(g.linear(x, g.weight(f"{blk}ffn_gate.weight")))
+        gate = g.linear(x, g.weight(f"{blk}ffn_gate.weight"))
         up = g.linear(x, g.weight(f"{blk}ffn_up.weight"))
-        return g.linear(gate * up, g.weight(f"{blk}ffn_down.weight"))
+        return g.linear(swiglu(g, gate, up), g.weight(f"{blk}ffn_down.weight"))

@@ -6,7 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import Arena, Backend, Batch, DeviceInfo, Limits, MemoryPlan, Node, Program, Segment, concrete
+from pumice.plugin import (
+    Arena,
+    Backend,
+    Batch,
+    DeviceInfo,
+    Limits,
+    MemoryPlan,
+    Node,
+    Program,
+    Segment,
+    Tensor,
+    concrete,
+)
 
 
 @dataclass
@@ -25,7 +37,7 @@ class LinearBackend(Backend):
 
     def supports(self, node: Node, limits: Limits) -> bool:
         if node.op != "linear":
-            return False
+            return node.op == "example.swiglu"
         rows = node.inputs["weight"].shape[0]
         return self.options.max_rows == 0 or rows <= self.options.max_rows
 
@@ -43,14 +55,21 @@ class LinearProgram(Program):
     def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
         values = {tensor: inputs[tensor.name] for tensor in self.segment.inputs}
         for node in self.segment.nodes:
-            x, weight, bias = node.inputs["x"], node.inputs["weight"], node.inputs.get("bias")
             shape = concrete(node.output.shape, batch.sizes)
             y = self.arena.view(self.plan.offsets[node.output], shape, np.float32)
-            np.matmul(values[x], self.weights[weight].T, out=y)
-            if bias is not None:
-                y += self.weights[bias]
+            self.compute(node, values, y)
             values[node.output] = y
         return {tensor.name: values[tensor] for tensor in self.segment.outputs}
+
+    def compute(self, node: Node, values: Mapping[Tensor, Any], y: Any) -> None:
+        if node.op == "example.swiglu":
+            gate, up = (values[tensor] for tensor in node.operands())
+            np.multiply(gate / (1 + np.exp(-gate)), up, out=y)
+            return
+        x, weight, bias = node.inputs["x"], node.inputs["weight"], node.inputs.get("bias")
+        np.matmul(values[x], self.weights[weight].T, out=y)
+        if bias is not None:
+            y += self.weights[bias]
 
     @property
     def memory(self) -> dict[str, int]:

@@ -1,0 +1,176 @@
+"""Operations, composites and named sizes."""
+
+import numpy as np
+import pytest
+
+from graphs import builder, limits
+from pumice.backend import Batch
+from pumice.engine.runner import step_inputs
+from pumice.errors import BackendError, ModelError, RequestError
+from pumice.graph import (
+    N_OUTPUTS,
+    N_TOKENS,
+    OPERATIONS,
+    ArraySource,
+    GraphBuilder,
+    KVState,
+    RecurrentState,
+    Result,
+    Tensor,
+    composite,
+    concrete,
+    place,
+    plan_memory,
+)
+from pumice_cpu import CpuBackend
+from pumice_numpy import NumpyBackend
+
+
+@composite("test.cube", lambda g, x, bias: g.scale(g.mul(g.mul(x, x), x), 1.0, bias))
+def cube(x: Tensor, bias: float = 0.0) -> Result:
+    """``x * x * x + bias``."""
+    return Result(x.shape)
+
+
+@pytest.fixture
+def g(tmp_path):
+    return builder(tmp_path, {"w": np.eye(8, dtype="f4")})
+
+
+def values(g):
+    return g.embedding(g.weight("w"), g.tokens)
+
+
+def test_an_operation_is_described_by_its_rule():
+    linear = OPERATIONS["linear"]
+    assert linear.operands == ("x", "weight", "bias")
+    assert linear.attributes == ()
+    assert OPERATIONS["rope"].attributes == ("freqs", "neox", "magnitude", "axes")
+    assert {"sum", "slice"} < set(OPERATIONS)
+
+
+def test_a_node_has_operands_by_name_and_every_attribute(g):
+    g.linear(g.scale(values(g), 2.0), g.weight("w"))
+    scale, linear = g.finish(g.linear(g.scale(values(g), 2.0), g.weight("w"))).nodes[1:]
+    assert list(linear.inputs) == ["x", "weight"]
+    assert linear.weight("weight") is g.weight("w")
+    assert scale.attrs == {"factor": 2.0, "bias": 0.0}
+
+
+def test_a_call_that_does_not_fit_is_a_model_error(g):
+    with pytest.raises(ModelError, match="operation linear: missing a required argument: 'weight'"):
+        g.linear(values(g))
+    with pytest.raises(ModelError, match="operation silu: got an unexpected keyword argument 'beta'"):
+        g.silu(values(g), beta=2)
+
+
+def test_a_composite_goes_whole_to_who_claims_it_and_in_parts_to_others(g):
+    graph = g.finish(cube(g, values(g), bias=0.5))
+    assert [node.op for node in graph.nodes] == ["embedding", "test.cube"]
+    assert [part.op for part in graph.nodes[1].expansion] == ["mul", "mul", "scale"]
+    knows = [("fast", lambda node: node.op == "test.cube"), ("other", lambda node: not node.op.startswith("test"))]
+    assert [[node.op for node in segment.nodes] for segment in place(graph, knows)] == [["embedding"], ["test.cube"]]
+    (segment,) = place(graph, knows[1:])
+    assert [node.op for node in segment.nodes] == ["embedding", "mul", "mul", "scale"]
+    assert segment.nodes[-1].output is graph.outputs["logits"]
+    wants_a_part = [("part", lambda node: node.op == "scale"), *knows]
+    assert [segment.backend for segment in place(graph, wants_a_part)] == ["other", "part"]
+
+
+@pytest.mark.parametrize("backend", [NumpyBackend, CpuBackend])
+def test_a_composite_computes_what_its_expansion_does(g, backend):
+    backend, bounds = backend(), limits()
+    (segment,) = place(
+        g.finish(cube(g, values(g) * 3.0, bias=0.5)), [("it", lambda node: backend.supports(node, bounds))]
+    )
+    segment = backend.rewrite(segment)
+    program = backend.compile(segment, plan_memory(segment, bounds.sizes), bounds)
+    (result,) = program.run({"tokens": np.array([0, 2], np.int32)}, one_sequence(2)).values()
+    np.testing.assert_array_equal(result, 27 * np.eye(8)[[0, 2]] + 0.5)
+    backend.close()
+
+
+def test_an_expansion_has_to_end_with_its_result(g):
+    @composite("test.wrong", lambda g, x: g.get_rows(x, g.output_ids))
+    def wrong(x: Tensor) -> Result:
+        return Result(x.shape)
+
+    with pytest.raises(ModelError, match=r"expansion of test\.wrong must end with its result"):
+        wrong(g, values(g))
+
+
+def test_gates_are_joined_where_nothing_else_reads_them(g):
+    x = values(g)
+    twice = g.silu(x)
+    ops = [node.op for node in g.finish((g.gelu(x) * x) + (x * g.silu(x)) + twice * twice).nodes]
+    assert sorted(ops) == ["add", "add", "embedding", "gelu_mul", "mul", "silu", "silu_mul"]
+
+
+def test_states_are_named_by_layer_and_shared_on_request(g):
+    with g.layer(3):
+        x = values(g)
+        y = g.conv1d(g.conv1d(x, g.weight("w"), None), g.weight("w"), None).reshape(N_TOKENS, 1, 8)
+        own = g.attention(y, y, y, scale=1.0)
+        shared = g.attention(own, None, None, scale=1.0, cache=g.cache(3))
+        alone = g.attention(shared, y, y, scale=1.0, cache=False)
+    states = g.finish(alone).states
+    assert [(type(state), state.name) for state in states] == [
+        (RecurrentState, "conv.3"),
+        (RecurrentState, "conv.3'"),
+        (KVState, "kv.3"),
+    ]
+    with pytest.raises(ModelError, match="layer 4 has no cache"):
+        g.cache(4)
+    with pytest.raises(ModelError, match="takes keys, or a cache that has them"):
+        g.attention(y, None, None, scale=1.0)
+
+
+def test_inputs_and_outputs_have_names(g):
+    patches = g.input("patches", (g.size("n_patches", 16), 8))
+    g.output("embedding", g.linear(patches, g.weight("w")))
+    graph = g.finish()
+    assert (list(graph.inputs), list(graph.outputs), graph.sizes) == (["patches"], ["embedding"], {"n_patches": 16})
+    with pytest.raises(ModelError, match=r"input patches \[n_patches, 8\] of f32 cannot also be \[n_tokens\]"):
+        g.input("patches", (N_TOKENS,))
+    with pytest.raises(ModelError, match=r"declare the size n_more with g\.size"):
+        g.input("more", ("n_more", 8))
+    with pytest.raises(ModelError, match="output embedding is given twice"):
+        g.output("embedding", patches)
+    with pytest.raises(ModelError, match="gives no output"):
+        GraphBuilder({}, 1, 8).finish()
+
+
+def test_a_step_brings_inputs_of_the_right_shape(g):
+    patches = g.input("patches", (g.size("n_patches", 16), 8))
+    kinds = g.input("kinds", (N_TOKENS,), "i32", fill=lambda batch: np.zeros(len(batch.positions), np.int32))
+    g.output("embedding", g.linear(patches, g.weight("w")))
+    g.output("kinds", g.embedding(g.weight("w"), kinds))
+    graph, batch = g.finish(), one_sequence(3)
+    with pytest.raises(RequestError, match=r"the input patches \[n_patches, 8\] is missing"):
+        step_inputs(graph, batch)
+    batch.inputs = {"patches": np.zeros((5, 7), "f4")}
+    with pytest.raises(RequestError, match=r"patches \[n_patches, 8\] is given with shape \[5, 7\]"):
+        step_inputs(graph, batch)
+    batch.inputs = {"patches": np.zeros((5, 8), "f4")}
+    assert step_inputs(graph, batch)["kinds"].tolist() == [0, 0, 0]
+    assert batch.sizes == {"n_tokens": 3, "n_outputs": 3, "n_seqs": 1, "n_patches": 5}
+
+
+def test_a_size_that_is_not_known_is_an_error():
+    assert concrete((N_OUTPUTS, 3), {"n_outputs": 2}) == (2, 3)
+    with pytest.raises(BackendError, match=r"the size 'n_patches' of .* is not known here"):
+        concrete(("n_patches", 3), {"n_outputs": 2})
+
+
+def test_an_array_is_a_weight(g):
+    table = g.constant("table", np.arange(6).reshape(2, 3))
+    assert (table.shape, table.type.name, table.data.shape) == ((2, 3), "F32", (2, 12))
+    assert table.rows(1, 2).dequantize().tolist() == [[3, 4, 5]]
+    assert ArraySource(np.float64([1])).dequantize().dtype == np.float32
+    with pytest.raises(ModelError, match="the constant w has the name of a tensor"):
+        g.constant("w", [1])
+
+
+def one_sequence(n: int) -> Batch:
+    rows = np.arange(n, dtype=np.int32)
+    return Batch(rows, rows, rows, np.array([0, n], np.int32), np.zeros(1, np.int32), {})
