@@ -2,6 +2,7 @@
 
 from pumice_cpu.simd import registers as _registers  # indexing of registers
 from pumice_cpu.simd.arithmetic import *
+from pumice_cpu.simd.choose import *
 from pumice_cpu.simd.dot import *
 from pumice_cpu.simd.memory import *
 from pumice_cpu.simd.types import *

@@ -29,6 +29,7 @@ class _VectorModel(models.PrimitiveModel):
 
 f32x16 = Vector("f32x16", ir.VectorType(F32, 16))
 i32x16 = Vector("i32x16", ir.VectorType(I32, 16))
+mask16 = Vector("mask16", ir.VectorType(I1, 16))
 u8x64 = Vector("u8x64", ir.VectorType(I8, 64))
 
 
