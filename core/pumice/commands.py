@@ -1,5 +1,19 @@
 """The commands that come with Pumice: names, in the order of ``pumice --help``, and where each is imported from."""
 
-_NAMES = ("chat", "run", "info", "pull", "list", "rm", "config", "plugins", "devices", "tokenize", "bench", "gguf")
+_NAMES = (
+    "chat",
+    "run",
+    "info",
+    "pull",
+    "list",
+    "rm",
+    "config",
+    "plugins",
+    "devices",
+    "tokenize",
+    "bench",
+    "gguf",
+    "quantize",
+)
 
 COMMANDS = {name: f"pumice.cli.{name}:command" for name in _NAMES}

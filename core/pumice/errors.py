@@ -6,7 +6,10 @@ class PumiceError(Exception):
 
 
 class GGUFError(PumiceError):
-    """A GGUF file that is truncated, inconsistent or not GGUF. The message names the field and its offset."""
+    """A GGUF file that is truncated, inconsistent or not GGUF, or cannot be written.
+
+    The message names the file, and the field and its offset.
+    """
 
 
 class ModelError(PumiceError):
@@ -70,6 +73,10 @@ class QueueFullError(RequestError):
 
 class ModelClosedError(RequestError):
     """A model that was closed, or that belongs to the process this one was forked from."""
+
+
+class QuantizeError(PumiceError):
+    """A model that cannot be quantized as asked: the type, the importance matrix, a tensor's shape or numbers."""
 
 
 class HubError(PumiceError):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pumice.architecture import Architecture
     from pumice.backend import Backend
     from pumice.chat import ChatFormat
+    from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -52,6 +53,11 @@ def pumice_register_pre_tokenizers(register: Callable[[str, PreTokenizer | str],
 @hookspec
 def pumice_register_chat_formats(register: Callable[[str, ChatFormat | str], None]) -> None:
     """Call ``register(name, ChatFormat(marks=(...), calls=(...)))``; models are known by marks of their template."""
+
+
+@hookspec
+def pumice_register_quantizers(register: Callable[[str, Quantizer | str], None]) -> None:
+    """Call ``register(type, quantizer)``, an instance; the type is a tensor type's name, such as ``Q4_K``."""
 
 
 @hookspec

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from pumice.plugin import Backend, hookimpl
+from pumice.plugin import Backend, Quantizer, hookimpl
 from pumice_cpu.backend import CpuBackend
+from pumice_cpu.quantizer import QUANTIZERS
 
 __all__ = ["CpuBackend"]
 
@@ -13,3 +14,9 @@ __all__ = ["CpuBackend"]
 @hookimpl
 def pumice_register_backends(register: Callable[[str, type[Backend]], None]) -> None:
     register("cpu", CpuBackend)
+
+
+@hookimpl
+def pumice_register_quantizers(register: Callable[[str, Quantizer], None]) -> None:
+    for type, quantizer in QUANTIZERS.items():
+        register(type, quantizer)

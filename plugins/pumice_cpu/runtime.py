@@ -75,7 +75,7 @@ class ThreadPool:
         self.n_threads = n_threads
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
         kernels = load_kernels(["step.run", "step.wait", "step.start"])
-        self._run, self._wait, self._start = (_function(kernel) for kernel in kernels.values())
+        self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
         self._lock = threading.Lock()
         self._closing = False
         self._wake = [threading.Event() for _ in range(1, n_threads)]
@@ -135,7 +135,7 @@ def float_bits(value: float) -> int:
     return int(np.float32(value).view(np.int32))
 
 
-def _function(kernel: Kernel) -> Any:
+def kernel_function(kernel: Kernel) -> Any:
     """A compiled function, callable from Python. Other Python threads run while it does."""
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(kernel.parameters))(kernel.address)
 

@@ -47,6 +47,7 @@ from pumice.graph import (
 )
 from pumice.hookspecs import hookimpl
 from pumice.host import host_memory_bytes
+from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, Sampler, SamplerContext
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
@@ -91,6 +92,7 @@ __all__ = [
     "PreTokenizer",
     "Program",
     "PumiceError",
+    "Quantizer",
     "RecurrentState",
     "RequestError",
     "Result",

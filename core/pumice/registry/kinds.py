@@ -13,8 +13,18 @@ from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.chat import ChatFormat
 from pumice.config import Config
-from pumice.errors import BackendError, ConfigError, ModelError, PluginError, PumiceError, TokenizerError
+from pumice.errors import (
+    BackendError,
+    ConfigError,
+    ModelError,
+    PluginError,
+    PumiceError,
+    QuantizeError,
+    TokenizerError,
+)
+from pumice.gguf import GGMLType
 from pumice.handbook import page
+from pumice.quantizer import Quantizer
 from pumice.sampler import Sampler, parameters
 from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -99,6 +109,13 @@ def _check_chat_format(name: str, chat_format: Any, others: Mapping[str, Any]) -
         raise PluginError(problem)
 
 
+def _check_quantizer(name: str, quantizer: Any, others: Mapping[str, Any]) -> None:
+    if not isinstance(quantizer, Quantizer):
+        raise PluginError(f"expected a Quantizer, not {quantizer!r}")
+    if name not in GGMLType.__members__:
+        raise PluginError(f"there is no tensor type {name}")
+
+
 def _check_command(name: str, command: Any, others: Mapping[str, Any]) -> None:
     import click
 
@@ -121,6 +138,7 @@ KINDS = {
         Kind("tokenizers", _check_class(Tokenizer), TokenizerError, _ADVICE),
         Kind("pre_tokenizers", _check_pre_tokenizer, TokenizerError, _ADVICE),
         Kind("chat_formats", _check_chat_format, ConfigError),
+        Kind("quantizers", _check_quantizer, QuantizeError, _ADVICE),
         Kind("commands", _check_command, PluginError),
     )
 }

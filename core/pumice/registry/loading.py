@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pumice.architecture import Architecture
     from pumice.backend import Backend
     from pumice.chat import ChatFormat
+    from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
 
@@ -65,6 +66,7 @@ class Registry:
     tokenizers: Names[type[Tokenizer]]
     pre_tokenizers: Names[PreTokenizer]
     chat_formats: Names[ChatFormat]
+    quantizers: Names[Quantizer]
     commands: Names[click.Command]
 
     def __init__(self, settings: Plugins, passed: Sequence[object] = ()) -> None:

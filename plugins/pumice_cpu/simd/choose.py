@@ -11,7 +11,13 @@ from numba import types
 from pumice_cpu.simd.define import call, constant, define_operator, operation, splat
 from pumice_cpu.simd.types import I32, f32x16, i32x16, mask16
 
-for _symbol, _name in ((operator.lt, "<"), (operator.gt, ">"), (operator.le, "<="), (operator.ge, ">="), (operator.eq, "==")):
+for _symbol, _name in (
+    (operator.lt, "<"),
+    (operator.gt, ">"),
+    (operator.le, "<="),
+    (operator.ge, ">="),
+    (operator.eq, "=="),
+):
     define_operator(
         _symbol, mask16, (f32x16, f32x16), lambda builder, a, b, name=_name: builder.fcmp_ordered(name, a, b)
     )

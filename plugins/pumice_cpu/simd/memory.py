@@ -174,6 +174,11 @@ def store_f32(builder: Any, pointer: Any, value: Any) -> Any:
 
 
 @operation(types.void, address, i32x16)
+def store_i32(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
+
+
+@operation(types.void, address, i32x16)
 def store_i8(builder: Any, pointer: Any, value: Any) -> Any:
     """The low byte of each lane."""
     _store(builder, pointer, builder.trunc(value, ir.VectorType(I8, 16)))

@@ -62,4 +62,5 @@ def _registers(element: Vector) -> Any:
 
 
 registers_f32 = _registers(f32x16)
+registers_i32 = _registers(i32x16)
 registers_u8 = _registers(u8x64)

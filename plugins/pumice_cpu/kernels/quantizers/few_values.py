@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.simd import (
@@ -106,13 +109,13 @@ def tq1_0(kind):
 MXFP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
 
 
-def _rounded_up() -> np.ndarray:
+def _rounded_up() -> NDArray[Any]:
     """How many float32 just below 2^(e - 126) have a logarithm that as float32 is e - 126, by e."""
     counts = np.zeros(256, np.int64)
     for e in range(1, 255):
         last = (np.int64(e + 1) << 23) - 1
         below = (last - np.arange(128)).astype(np.int32).view(np.float32)
-        counts[e] = (np.log2(below.astype(np.float64)).astype(np.float32) == e - 126).sum()
+        counts[e] = np.count_nonzero(np.log2(below.astype(np.float64)).astype(np.float32) == e - 126)
     return counts
 
 
@@ -124,7 +127,7 @@ def _exponent(largest):
     """floor(log2(largest)) - 2 + 127 as a byte, with the logarithm rounded to float32 first."""
     if largest == np.float32(0):
         return 0
-    raw = np.int64(f32_bits(largest))
+    raw = f32_bits(largest)
     e = raw >> 23
     if e == 0:  # subnormal: 2^-149 times a whole number, whose highest bit counts
         power = -150

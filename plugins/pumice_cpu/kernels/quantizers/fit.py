@@ -141,7 +141,6 @@ def affine(x, w, n, n_max, first, step, n_steps, absolutely, weighted, codes):
     for i in range(n):
         codes[i] = clamp_i32(nearest_i32(inverse * (x[i] - low)), np.int32(0), last)
         best = best + _error(scale, codes[i], low, x[i], w[i], absolutely)
-    best_low = low
     for i_step in range(n_steps + 1):
         factor = np.float32(first) + np.float32(step) * np.float32(i_step) + np.float32(n_max)
         trial = splat_f32(factor) / (high - low)

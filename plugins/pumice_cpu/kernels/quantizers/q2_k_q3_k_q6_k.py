@@ -24,7 +24,6 @@ from pumice_cpu.simd import (
     load_f32,
     nearest,
     nearest_i32,
-    put_f16,
     put_f32,
     put_i32,
     put_u8,

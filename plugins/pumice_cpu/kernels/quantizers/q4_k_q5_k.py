@@ -59,11 +59,10 @@ def _kernel(n_max, first, n_steps, block_bytes, pack, weighted):
                 scale, low = affine(x, w, 32, n_max, first, 0.1, n_steps, False, False, codes)
             store_f32(scratch + SCALES, scale)
             store_f32(scratch + MINIMA, splat_f32(np.float32(0)) - low)
+            store_f32(scratch + FACTORS, splat_f32(np.float32(0)))
             for half in range(2):
                 if block + half < n_blocks:
                     _share(scratch, half, out + block_bytes * (block + half), weighted)
-                else:
-                    store_f32(scratch + FACTORS + 32, splat_f32(np.float32(0)))
             _round_again(x, load_f32(scratch + FACTORS), load_f32(scratch + OFFSETS), n_max, codes)
             low_rows, high_rows = registers_f32(16), registers_f32(16)
             codes_in_order(codes, 0, low_rows)

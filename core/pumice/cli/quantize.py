@@ -1,0 +1,159 @@
+"""``pumice quantize``: a model in smaller types."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import force_option, show_progress
+
+if TYPE_CHECKING:
+    from pumice.gguf import Encoded, GGMLType
+    from pumice.quantize import ImportanceMatrix, Plan
+
+# As llama-quantize has them; an integer is stored as u32.
+OVERRIDE_TYPES = {"int": "u32", "float": "f32", "bool": "bool", "str": "str"}
+
+
+@click.command("quantize", context_settings={"max_content_width": 120})
+@click.argument("source", type=click.Path(), metavar="IN")
+@click.argument("out", type=click.Path(), metavar="OUT")
+@click.argument("type", metavar="TYPE")
+@click.option("--imatrix", type=click.Path(), help="Importance matrix, GGUF or .dat.")
+@click.option(
+    "--include-weights", multiple=True, metavar="TEXT", help="Only entries of the matrix whose name has TEXT."
+)
+@click.option("--exclude-weights", multiple=True, metavar="TEXT", help="No entries of the matrix whose name has TEXT.")
+@click.option("--pure", is_flag=True, help="One type for all tensors, without the rules of the mix.")
+@click.option("--tensor-type", "tensor_types", multiple=True, metavar="NAME=TYPE", help="The type of tensors whose name"
+              " the regular expression NAME fits; the first that fits counts.")  # fmt: skip
+@click.option("--tensor-type-file", type=click.Path(path_type=Path), help="Such pairs, with spaces or lines between.")
+@click.option("--output-tensor-type", metavar="TYPE", help="The type of output.weight.")
+@click.option("--token-embedding-type", metavar="TYPE", help="The type of the token embeddings.")
+@click.option("--leave-output-tensor", is_flag=True, help="output.weight keeps its type.")
+@click.option("--allow-requantize", is_flag=True, help="From types that are quantized already; costs quality.")
+@click.option("--keep-split", is_flag=True, help="As many files as the source has.")
+@click.option("--prune-layers", metavar="N,N...", help="Leave out these layers.")
+@click.option("--override-kv", multiple=True, metavar="KEY=TYPE:VALUE", help="Set metadata; int, float, bool or str.")
+@click.option("--dry-run", is_flag=True, help="Say what each tensor would become, and write nothing.")
+@click.option("-t", "--threads", type=click.IntRange(min=1), help="As many as there are cores, if not given.")
+@force_option
+def command(source: str, out: str, type: str, dry_run: bool, threads: int | None, force: bool, **rest: Any) -> None:
+    """Write the model IN to OUT in a smaller TYPE.
+
+    TYPE is a type or a mix of types, as llama-quantize names them:
+
+    \b
+    F32 F16 BF16 Q8_0 Q6_K Q5_K_M Q5_K_S Q5_1 Q5_0 Q4_K_M Q4_K_S Q4_1 Q4_0
+    IQ4_NL IQ4_XS MXFP4_MOE Q3_K_L Q3_K_M Q3_K_S IQ3_M IQ3_S IQ3_XS
+    IQ3_XXS* Q2_K Q2_K_S* IQ2_M* IQ2_S* IQ2_XS* IQ2_XXS* Q2_0 TQ2_0 TQ1_0
+    IQ1_M* IQ1_S* Q1_0; COPY for a copy
+
+    Those with * need an importance matrix. docs/making_models.md says how good each is.
+    """
+    from pumice.gguf import GGUFFile
+    from pumice.quantize import plan_quantization, quantize
+
+    imatrix = _imatrix(rest["imatrix"], rest["include_weights"], rest["exclude_weights"])
+    options = _options(rest)
+    if dry_run:
+        with GGUFFile.open(source) as file:
+            plan = plan_quantization(file, type, imatrix=imatrix, options=options)
+        click.echo("\n".join(lines(plan)))
+        return
+    with show_progress("quantizing") as progress:
+        plan = quantize(
+            source, out, type, imatrix=imatrix, options=options, threads=threads, force=force, progress=progress
+        )
+    click.echo(summary(plan), err=True)
+
+
+def lines(plan: Plan) -> list[str]:
+    """A line for each tensor, and the sum."""
+    from pumice.gguf.compare import describe_tensor
+
+    width = max(len(decision.info.name) for decision in plan.decisions)
+    described = []
+    for decision in plan.decisions:
+        new = "" if decision.is_copy else f" -> {decision.info.type.name}"
+        instead = f" (rows do not fit {decision.wanted.name})" if decision.wanted else ""
+        lacking = " (needs an importance matrix)" if decision.needs_weights and decision.weights is None else ""
+        described.append(f"{decision.info.name:<{width}}  {describe_tensor(decision.source)}{new}{instead}{lacking}")
+    return [*described, summary(plan)]
+
+
+def summary(plan: Plan) -> str:
+    """Sizes of all tensors before and after."""
+    fallen = sum(decision.wanted is not None for decision in plan.decisions)
+    others = f"; {fallen} tensors in other types, as their rows do not fit" if fallen else ""
+    return f"{plan.source_bytes:,} bytes to {plan.n_bytes:,}, {plan.bits_per_weight:.2f} bits per weight{others}"
+
+
+def _imatrix(path: str | None, include: tuple[str, ...], exclude: tuple[str, ...]) -> ImportanceMatrix | None:
+    from pumice.quantize import read_imatrix
+
+    if include and exclude:
+        raise click.UsageError("give either --include-weights or --exclude-weights")
+    if path is None:
+        if include or exclude:
+            raise click.UsageError("--include-weights and --exclude-weights need --imatrix")
+        return None
+    matrix = read_imatrix(path)
+    if exclude:
+        matrix = matrix.only(lambda name: not any(text in name for text in exclude))
+    return matrix.only(lambda name: any(text in name for text in include)) if include else matrix
+
+
+def _options(rest: dict[str, Any]) -> Any:
+    from pumice.quantize import Options, tensor_type
+
+    return Options(
+        pure=rest["pure"],
+        leave_output=rest["leave_output_tensor"],
+        output_type=tensor_type(rest["output_tensor_type"]) if rest["output_tensor_type"] else None,
+        embedding_type=tensor_type(rest["token_embedding_type"]) if rest["token_embedding_type"] else None,
+        tensor_types=_tensor_types(rest["tensor_types"], rest["tensor_type_file"]),
+        allow_requantize=rest["allow_requantize"],
+        keep_split=rest["keep_split"],
+        prune_layers=_layers(rest["prune_layers"]),
+        overrides=dict(map(_override, rest["override_kv"])),
+    )
+
+
+def _tensor_types(given: tuple[str, ...], file: Path | None) -> list[tuple[str, GGMLType]]:
+    from pumice.quantize import tensor_type
+
+    items = list(given)
+    if file is not None:
+        try:
+            items += file.read_text().split()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.ClickException(f"{file}: cannot be read: {error}") from None
+    pairs = []
+    for item in items:
+        name, equals, type = item.partition("=")
+        if not name or not equals:
+            raise click.UsageError(f"expected NAME=TYPE, not {item!r}")
+        pairs.append((name.lower(), tensor_type(type)))
+    return pairs
+
+
+def _layers(text: str | None) -> list[int]:
+    if text is None:
+        return []
+    numbers = text.split(",")
+    if not all(number.isdecimal() for number in numbers):
+        raise click.UsageError(f"--prune-layers takes numbers with commas between, not {text!r}")
+    return sorted({int(number) for number in numbers})
+
+
+def _override(item: str) -> tuple[str, Encoded]:
+    from pumice.gguf.values import parse_value
+
+    key, equals, typed = item.partition("=")
+    name, colon, text = typed.partition(":")
+    if not key or not equals or not colon or name not in OVERRIDE_TYPES:
+        raise click.UsageError(f"expected KEY=TYPE:VALUE with a type of {', '.join(OVERRIDE_TYPES)}, not {item!r}")
+    return key, parse_value(text, OVERRIDE_TYPES[name])

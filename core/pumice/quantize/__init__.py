@@ -1,0 +1,67 @@
+"""Quantizing models: what each tensor becomes, and making it so."""
+
+import os
+from collections.abc import Callable
+
+from pumice.config import load_config
+from pumice.errors import QuantizeError
+from pumice.gguf import GGUFFile
+from pumice.quantize.file_types import COPY, FILE_TYPES, FileType, file_type, tensor_type
+from pumice.quantize.imatrix import ImportanceMatrix, read_imatrix
+from pumice.quantize.plan import Decision, Options, Plan, make_plan, missing_weights
+from pumice.quantize.run import run
+from pumice.registry import get_registry
+
+__all__ = [
+    "COPY",
+    "FILE_TYPES",
+    "Decision",
+    "FileType",
+    "ImportanceMatrix",
+    "Options",
+    "Plan",
+    "file_type",
+    "make_plan",
+    "plan_quantization",
+    "quantize",
+    "read_imatrix",
+    "tensor_type",
+]
+
+
+def plan_quantization(
+    file: GGUFFile, to: str, *, imatrix: ImportanceMatrix | None = None, options: Options | None = None
+) -> Plan:
+    """What ``quantize`` would make of an opened file; tensors may lack weights that they need (`missing_weights`)."""
+    return make_plan(file, None if to.upper() == COPY else file_type(to), imatrix, options or Options())
+
+
+def quantize(
+    path: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    to: str,
+    *,
+    imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
+    options: Options | None = None,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Plan:
+    """Write the model at ``path`` to ``out`` in another type, and return what was done.
+
+    to: a name of `FILE_TYPES` or ``COPY``, in any case. imatrix: one that was read, or its file.
+    threads: None: as many as there are cores. force: replace a file that is there.
+    progress: called with the bytes read so far and the bytes to read.
+
+    The bytes are llama-quantize's. All decisions are made and checked before anything is written; after an error there
+    is no file, or the one that was there before. Raises QuantizeError and GGUFError.
+    """
+    if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
+        imatrix = read_imatrix(imatrix)
+    with GGUFFile.open(path) as file:
+        plan = plan_quantization(file, to, imatrix=imatrix, options=options)
+        for decision in missing_weights(plan.decisions):
+            becomes = f"tensor {decision.source.name!r} becomes {decision.info.type.name}"
+            raise QuantizeError(f"{file.path}: {becomes}, which needs an importance matrix: give --imatrix")
+        run(plan, out, get_registry(load_config()).quantizers, threads=threads, force=force, progress=progress)
+    return plan

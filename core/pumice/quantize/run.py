@@ -1,0 +1,126 @@
+"""Carrying out a plan: tensors are read, quantized on all cores and written, some rows at a time."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.errors import QuantizeError
+from pumice.gguf import GGMLType, Writer, dequantize
+from pumice.gguf.copy import PIECE
+from pumice.quantize.plan import FLOATS, Decision, Plan
+from pumice.quantizer import Quantizer
+
+SLAB = 1 << 20  # numbers that a thread works on at a time, in whole rows
+
+Numbers = NDArray[np.float32]
+Progress = Callable[[int, int], None]  # bytes read, bytes to read
+
+
+def run(
+    plan: Plan,
+    out: str | os.PathLike[str],
+    quantizers: Mapping[str, Quantizer],
+    *,
+    threads: int | None = None,
+    force: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write the planned file. QuantizeError, which leaves no file, names a tensor with numbers that are not finite."""
+    n_threads = threads or len(
+        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    )
+    encoders = {type: _encoder(type, quantizers) for type in {d.info.type for d in plan.decisions if not d.is_copy}}
+    infos = [decision.info for decision in plan.decisions]
+    done = 0
+    writer = Writer(out, plan.metadata, infos, parts=plan.parts, force=force)
+    with writer, ThreadPoolExecutor(n_threads, "pumice-quantize") as pool:
+        for decision in plan.decisions:
+            for n_bytes, blocks in _pieces(decision, encoders.get(decision.info.type), pool, n_threads):
+                writer.write(blocks)
+                done += n_bytes
+                if progress is not None:
+                    progress(done, plan.source_bytes)
+
+
+Encoder = Callable[[Numbers, Numbers | None], NDArray[np.uint8]]
+
+
+def _pieces(
+    decision: Decision, encode: Encoder | None, pool: ThreadPoolExecutor, n_threads: int
+) -> Iterator[tuple[int, NDArray[np.uint8]]]:
+    """Bytes read, and bytes to write for them; some pieces are worked on beforehand."""
+    source = decision.source
+    if decision.is_copy or encode is None:
+        data = source.data.reshape(-1)
+        for start in range(0, source.nbytes, PIECE):
+            piece = data[start : start + PIECE]
+            yield len(piece), piece
+            source.release(start, start + len(piece))
+        return
+    rows = source.data.reshape(prod(source.shape[:-1]), -1)
+    waiting: deque[tuple[int, int, Future[NDArray[np.uint8]]]] = deque()
+    for start, end, matrix in _slabs(decision):
+        weights = None if decision.weights is None else decision.weights[matrix]
+        waiting.append((start, end, pool.submit(_quantize, decision, encode, rows[start:end], start, weights)))
+        if len(waiting) > 2 * n_threads:
+            yield _finished(decision, waiting)
+    while waiting:
+        yield _finished(decision, waiting)
+
+
+def _finished(
+    decision: Decision, waiting: deque[tuple[int, int, Future[NDArray[np.uint8]]]]
+) -> tuple[int, NDArray[np.uint8]]:
+    start, end, future = waiting.popleft()
+    blocks = future.result()
+    row_bytes = decision.source.nbytes // prod(decision.source.shape[:-1])
+    decision.source.release(start * row_bytes, end * row_bytes)
+    return (end - start) * row_bytes, blocks
+
+
+def _slabs(decision: Decision) -> Iterator[tuple[int, int, int]]:
+    """Rows from and to, of all matrices one after the other, and which matrix they are of."""
+    columns = decision.info.shape[-1]
+    n_rows = decision.info.shape[-2] if len(decision.info.shape) > 1 else 1
+    step = max(1, SLAB // columns)
+    for matrix in range(prod(decision.info.shape[:-2])):
+        for row in range(0, n_rows, step):
+            yield matrix * n_rows + row, matrix * n_rows + min(row + step, n_rows), matrix
+
+
+def _quantize(
+    decision: Decision, encode: Encoder, rows: NDArray[np.uint8], first: int, weights: Numbers | None
+) -> NDArray[np.uint8]:
+    values = dequantize(rows, decision.source.type)
+    if not np.isfinite(values).all():
+        row, column = np.argwhere(~np.isfinite(values))[0]
+        raise QuantizeError(
+            f"tensor {decision.source.name!r}: row {first + row}, column {column} is {values[row, column]}; "
+            "it cannot be quantized"
+        )
+    return encode(values, weights)
+
+
+def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> Encoder:
+    if type in FLOATS:
+        return lambda values, weights: _to_float(values, type)
+    return quantizers[type.name].quantize
+
+
+def _to_float(values: Numbers, type: GGMLType) -> NDArray[np.uint8]:
+    """Rounded to nearest, ties to even."""
+    if type is GGMLType.F32:
+        return np.ascontiguousarray(values).view(np.uint8)
+    if type is GGMLType.F16:
+        with np.errstate(over="ignore"):  # too large becomes infinite
+            return values.astype("<f2").view(np.uint8)
+    bits = np.ascontiguousarray(values).view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return rounded.astype("<u2").view(np.uint8)

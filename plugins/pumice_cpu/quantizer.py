@@ -1,0 +1,96 @@
+"""Quantizers for every type of blocks: kernels of ``kernels/quantizers``, compiled when first used."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import GGMLType, Quantizer, block_size, row_bytes
+from pumice_cpu.kernel import load_kernels
+from pumice_cpu.runtime import aligned_zeros, kernel_function
+
+UNIT = 4096  # numbers: kernels work on sixteen groups at once, and may read to the end of the last ones
+SCRATCH = 1 << 16  # bytes that a kernel may use as it likes
+
+#: The module of each type's kernel; of the types that ignore weights, only the plain one is there.
+_MODULES = {
+    "simple": ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q1_0", "Q2_0"),
+    "few_values": ("TQ1_0", "TQ2_0", "MXFP4"),
+    "q4_k_q5_k": ("Q4_K", "Q5_K"),
+    "q2_k_q3_k_q6_k": ("Q2_K", "Q3_K", "Q6_K"),
+}
+_WITHOUT_WEIGHTS = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4")
+_ROW_SUMS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # weigh with the mean square of a row, the others of a block
+
+
+class CpuQuantizer(Quantizer):
+    """The kernels of one type, without weights and with them."""
+
+    def __init__(self, module: str, type: GGMLType) -> None:
+        self.type = type
+        self.module = module
+        self._memory = threading.local()
+
+    def __repr__(self) -> str:
+        return f"CpuQuantizer({self.type.name})"
+
+    def quantize(self, values: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDArray[np.uint8]:
+        rows, columns = values.shape
+        out = np.empty((rows, row_bytes(self.type, columns)), np.uint8)
+        if self.type.name in _WITHOUT_WEIGHTS:
+            weights = None
+        x = self._padded(values)
+        scratch = self._scratch()
+        sums = self._sums(x, rows, columns) if weights is not None else scratch
+        weights = None if weights is None else np.ascontiguousarray(weights, np.float32)
+        place = 0 if weights is None else weights.ctypes.data
+        kernel = self._plain if weights is None else self._weighted
+        n_blocks = values.size // block_size(self.type)
+        kernel(x.ctypes.data, place, sums.ctypes.data, scratch.ctypes.data, out.ctypes.data, n_blocks, columns)
+        return out
+
+    @cached_property
+    def _plain(self) -> Callable[..., None]:
+        return self._kernel("plain")
+
+    @cached_property
+    def _weighted(self) -> Callable[..., None]:
+        return self._kernel("weighted")
+
+    def _kernel(self, kind: str) -> Callable[..., None]:
+        return _loaded(f"quantizers.{self.module}.{self.type.name.lower()}:{kind}")
+
+    def _sums(self, x: NDArray[np.float32], rows: int, columns: int) -> NDArray[np.float32]:
+        """The sum of the squares of each block or row."""
+        size = columns if self.type.name in _ROW_SUMS else block_size(self.type)
+        n = rows * columns // size
+        sums = np.zeros(n + 32, np.float32)
+        _loaded("quantizers.groups.squares")(x.ctypes.data, sums.ctypes.data, n, size)
+        return sums
+
+    def _padded(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The numbers, and zeros up to a whole number of units."""
+        if values.size % UNIT == 0 and values.flags.c_contiguous:
+            return values
+        x = np.zeros(-(-values.size // UNIT) * UNIT, np.float32)
+        x[: values.size] = values.reshape(-1)
+        return x
+
+    def _scratch(self) -> NDArray[np.uint8]:
+        """Memory of this thread."""
+        if not hasattr(self._memory, "scratch"):
+            self._memory.scratch = aligned_zeros(SCRATCH)
+        scratch: NDArray[np.uint8] = self._memory.scratch
+        return scratch
+
+
+def _loaded(name: str) -> Callable[..., None]:
+    return kernel_function(load_kernels([name])[name])
+
+
+QUANTIZERS = {name: CpuQuantizer(module, GGMLType[name]) for module, names in _MODULES.items() for name in names}
+"""By the name of the type."""

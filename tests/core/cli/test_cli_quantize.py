@@ -1,0 +1,57 @@
+"""``pumice quantize``."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from pumice.gguf import GGUFFile
+from pumice.quantize import FILE_TYPES
+
+
+@pytest.fixture
+def file(model, home) -> Path:
+    return Path(shutil.copy(model, home / "m.gguf"))
+
+
+def test_quantize(run, file):
+    done = run("quantize", "m.gguf", "q.gguf", "q8_0", "--tensor-type", "ATTN_Q=f16", "--override-kv", "a.b=int:3")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("400,640 bytes to ")
+    with GGUFFile.open("q.gguf") as made:
+        assert made.tensors["blk.0.attn_q.weight"].type.name == "F16"
+        assert made.tensors["blk.0.attn_k.weight"].type.name == "Q8_0"
+        assert (made.metadata["general.file_type"], made.metadata["a.b"]) == (7, 3)
+
+
+def test_a_dry_run_writes_nothing(run, file):
+    done = run("quantize", "m.gguf", "q.gguf", "IQ2_XS", "--dry-run")
+    assert "token_embd.weight         F32 64 x 300 -> Q4_0 (rows do not fit Q2_K)" in done.stdout
+    assert not Path("q.gguf").exists()
+
+
+def test_help_names_every_type(run):
+    words = run("quantize", "--help").stdout.replace("*", " ").replace(";", " ").split()
+    assert set(FILE_TYPES) <= set(words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message", "status"),
+    [
+        (["m.gguf", "q.gguf", "Q9"], "unknown type 'Q9'", 1),
+        (["no.gguf", "q.gguf", "Q8_0"], "no.gguf: no such file", 1),
+        (["m.gguf", "m.gguf", "Q8_0"], "m.gguf: exists already; give --force to replace it", 1),
+        (["m.gguf", "q.gguf", "Q8_0", "--imatrix", "no"], "no: no such file or directory", 1),
+        (["m.gguf", "q.gguf", "Q8_0", "--imatrix", "m.gguf"], "m.gguf: metadata key 'imatrix.datasets' is missing", 1),
+        (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "x"], "expected NAME=TYPE, not 'x'", 2),
+        (["m.gguf", "q.gguf", "Q8_0", "--override-kv", "a=int"], "expected KEY=TYPE:VALUE", 2),
+        (["m.gguf", "q.gguf", "Q8_0", "--prune-layers", "a"], "--prune-layers takes numbers", 2),
+        (["m.gguf", "q.gguf", "Q8_0", "--include-weights", "a"], "need --imatrix", 2),
+    ],
+)
+def test_quantize_refuses(run, file, arguments, message, status):
+    done = run("quantize", *arguments)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert sorted(path.name for path in Path().iterdir()) == ["m.gguf"]

@@ -1,0 +1,193 @@
+"""Whole files, next to llama-quantize's."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from gguf_files import tiny_llama, write_gguf
+from pumice.errors import GGUFError, QuantizeError
+from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
+from pumice.gguf.copy import encoded_metadata
+from pumice.quantize import Options, quantize, read_imatrix
+
+SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "Q6_K", "F16", "BF16", "COPY"]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """With rows of 64 and 96 numbers: only types of small blocks fit."""
+    return tiny_llama(tmp_path_factory.mktemp("model") / "model.gguf", n_layer=3)
+
+
+@pytest.fixture(scope="module")
+def imatrix(model, tmp_path_factory):
+    """Random weights for all matrices, as llama-imatrix writes them."""
+    random = np.random.RandomState(3)
+    infos, data = [], []
+    for tensor in GGUFFile.open(model).tensors.values():
+        if len(tensor.shape) == 2:
+            infos += [TensorInfo(f"{tensor.name}.in_sum2", GGMLType.F32, (1, tensor.shape[1]))]
+            infos += [TensorInfo(f"{tensor.name}.counts", GGMLType.F32, (1, 1))]
+            data += [random.random_sample(tensor.shape[1]).astype(np.float32) * 512, np.full(1, 512, np.float32)]
+    metadata = {
+        "general.type": "imatrix",
+        "imatrix.datasets": ["text.txt"],
+        "imatrix.chunk_count": 1,
+        "imatrix.chunk_size": 512,
+    }
+    path = tmp_path_factory.mktemp("imatrix") / "imatrix.gguf"
+    with Writer(path, metadata, infos) as writer:
+        for values in data:
+            writer.write(values)
+    return path
+
+
+@pytest.mark.parametrize("to", SAMPLE)
+def test_files_are_llama_quantizes(llama_cpp, model, tmp_path, to):
+    llama_cpp("llama-quantize", model, tmp_path / "theirs.gguf", to, 2)
+    quantize(model, tmp_path / "ours.gguf", to)
+    assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
+
+
+@pytest.mark.parametrize("to", ["Q4_0", "Q5_1", "Q4_K_M"])
+def test_files_with_an_importance_matrix_are_llama_quantizes(llama_cpp, model, imatrix, tmp_path, to):
+    llama_cpp("llama-quantize", "--imatrix", imatrix, model, tmp_path / "theirs.gguf", to, 2)
+    quantize(model, tmp_path / "ours.gguf", to, imatrix=imatrix)
+    assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        (["--pure"], {"pure": True}),
+        (["--leave-output-tensor"], {"leave_output": True}),
+        (["--output-tensor-type", "q5_0"], {"output_type": GGMLType.Q5_0}),
+        (["--token-embedding-type", "q8_0"], {"embedding_type": GGMLType.Q8_0}),
+        (["--tensor-type", "ffn_.*=q5_1"], {"tensor_types": [("ffn_.*", GGMLType.Q5_1)]}),
+        (["--prune-layers", "1"], {"prune_layers": [1]}),
+        (
+            ["--override-kv", "general.name=str:x", "--override-kv", "a.b=int:7"],
+            {"overrides": {"general.name": encode("x"), "a.b": encode(7, "u32")}},
+        ),
+    ],
+)
+def test_options_are_llama_quantizes(llama_cpp, model, tmp_path, arguments, options):
+    llama_cpp("llama-quantize", *arguments, model, tmp_path / "theirs.gguf", "Q4_0", 2)
+    quantize(model, tmp_path / "ours.gguf", "Q4_0", options=Options(**options))
+    assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
+
+
+def test_parts_are_kept(llama_cpp, model, tmp_path):
+    llama_cpp("llama-gguf-split", "--split-max-tensors", 12, model, tmp_path / "m")
+    first = next(tmp_path.glob("m-00001-*"))
+    for folder in ("theirs", "ours"):
+        (tmp_path / folder).mkdir()
+    llama_cpp("llama-quantize", "--keep-split", first, tmp_path / "theirs" / "q.gguf", "Q4_0", 2)
+    quantize(first, tmp_path / "ours" / "q.gguf", "Q4_0", options=Options(keep_split=True))
+    for path in (tmp_path / "theirs").iterdir():
+        with GGUFFile.open(path) as theirs, GGUFFile.open(tmp_path / "ours" / path.name) as ours:
+            assert list(ours.tensors) == list(theirs.tensors)
+            assert all(np.array_equal(ours.tensors[name].data, theirs.tensors[name].data) for name in theirs.tensors)
+
+
+def test_the_older_format_of_importance_matrices(imatrix, tmp_path):
+    new = read_imatrix(imatrix)
+    pieces = [np.int32(len(new.weights)).tobytes()]
+    for name, values in new.weights.items():
+        raw = name.encode()
+        pieces += [np.int32(len(raw)).tobytes(), raw, np.array([3, len(values)], np.int32).tobytes()]
+        pieces += [(values * np.float32(3)).tobytes()]
+    pieces += [np.array([7, 4], np.int32).tobytes(), b"text"]
+    path = tmp_path / "imatrix.dat"
+    path.write_bytes(b"".join(pieces))
+    old = read_imatrix(path)
+    assert (old.n_chunks, old.datasets) == (7, ["text"])
+    for name, values in new.weights.items():
+        assert np.allclose(old.weights[name], values, rtol=1e-6)
+    path.write_bytes(b"".join(pieces)[:-6])
+    with pytest.raises(QuantizeError, match="is not an importance matrix: it ends or is wrong at byte"):
+        read_imatrix(path)
+
+
+def test_the_number_of_threads_does_not_matter(model, tmp_path):
+    for threads in (1, 3):
+        quantize(model, tmp_path / f"{threads}.gguf", "Q8_0", threads=threads)
+    assert (tmp_path / "1.gguf").read_bytes() == (tmp_path / "3.gguf").read_bytes()
+
+
+def test_progress_ends_with_all_bytes(model, tmp_path):
+    seen = []
+    plan = quantize(model, tmp_path / "q.gguf", "Q8_0", progress=lambda done, total: seen.append((done, total)))
+    assert seen[-1] == (plan.source_bytes, plan.source_bytes)
+
+
+def test_experts_have_weights_of_their_own(tmp_path):
+    random = np.random.RandomState(5)
+    stack = random.standard_normal((3, 8, 64)).astype(np.float32)
+    metadata = {"general.architecture": "llama", "llama.block_count": 1, "llama.expert_count": 3}
+    names = {"blk.0.ffn_down_exps.weight": stack}
+    path = write_gguf(tmp_path / "m.gguf", metadata, names)
+    infos = [TensorInfo("blk.0.ffn_down_exps.weight.in_sum2", GGMLType.F32, (3, 64))]
+    infos += [TensorInfo("blk.0.ffn_down_exps.weight.counts", GGMLType.F32, (3, 1))]
+    header = {"imatrix.datasets": ["x"], "imatrix.chunk_count": 1, "imatrix.chunk_size": 512}
+    sums = random.random_sample((3, 64)).astype(np.float32)
+    with Writer(tmp_path / "i.gguf", header, infos) as writer:
+        writer.write(sums)
+        writer.write(np.array([4, 0, 2], np.float32))
+    quantize(path, tmp_path / "q.gguf", "Q4_0", imatrix=tmp_path / "i.gguf", options=Options(pure=True))
+    from pumice_cpu.quantizer import QUANTIZERS
+
+    data = GGUFFile.open(tmp_path / "q.gguf").tensors["blk.0.ffn_down_exps.weight"].data
+    for expert, weights in enumerate((sums[0] / 4, np.ones(64, np.float32), sums[2] / 2)):
+        assert np.array_equal(data[expert], QUANTIZERS["Q4_0"].quantize(stack[expert], weights))
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_numbers_that_are_not_finite_are_named_and_leave_no_file(tmp_path, bad):
+    values = np.ones((40, 64), np.float32)
+    values[33, 5] = bad
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama"}, {"blk.0.ffn_up.weight": values})
+    with pytest.raises(QuantizeError, match=r"tensor 'blk.0.ffn_up.weight': row 33, column 5 is (nan|inf)"):
+        quantize(path, tmp_path / "q.gguf", "Q8_0")
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+
+
+def test_a_quantized_source_is_refused_but_copied_where_it_fits(model, tmp_path):
+    quantize(model, tmp_path / "q8.gguf", "Q8_0")
+    with pytest.raises(
+        QuantizeError, match="is Q8_0 already: quantize from F32, F16 or BF16, or give --allow-requantize"
+    ):
+        quantize(tmp_path / "q8.gguf", tmp_path / "q4.gguf", "Q4_0")
+    assert not (tmp_path / "q4.gguf").exists()
+    quantize(tmp_path / "q8.gguf", tmp_path / "again.gguf", "Q8_0")
+    assert (tmp_path / "again.gguf").read_bytes() == (tmp_path / "q8.gguf").read_bytes()
+    quantize(tmp_path / "q8.gguf", tmp_path / "q4.gguf", "Q4_0", options=Options(allow_requantize=True))
+
+
+def test_a_file_that_is_there_stays(model, tmp_path):
+    (tmp_path / "q.gguf").write_text("mine")
+    with pytest.raises(GGUFError, match="exists already"):
+        quantize(model, tmp_path / "q.gguf", "Q8_0")
+    assert (tmp_path / "q.gguf").read_text() == "mine"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="measured by /proc")
+def test_memory_does_not_grow_with_a_tensor(tmp_path):
+    """A matrix of 1 GB, nearly all of it a hole in the file; mapped pages are given back, too."""
+    path = tmp_path / "m.gguf"
+    with Writer(path, {"general.architecture": "llama"}, [TensorInfo("blk.0.x", GGMLType.F32, (1,))]) as writer:
+        writer.write(bytes(4))
+    info = TensorInfo("blk.0.ffn_up.weight", GGMLType.F16, (1 << 17, 4096))
+    writer = Writer(tmp_path / "none", encoded_metadata(GGUFFile.open(path).metadata), [info])
+    path.write_bytes(writer.headers[0])
+    os.truncate(path, writer.n_bytes)
+    code = f"""
+from pumice.quantize import quantize
+quantize({str(path)!r}, {str(tmp_path / "q.gguf")!r}, "Q8_0", threads=2)
+peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM"))
+assert int(peak.split()[1]) < 400_000, peak
+"""
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,42 @@
+"""Blocks next to ggml's, whose digests ``make_fixtures/quantized_rows.py`` has kept."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pumice_cpu.quantizer import QUANTIZERS
+from quantizer_rows import COLUMNS, rows, weights
+
+EXPECTED = json.loads((Path(__file__).parents[2] / "fixtures" / "quantized_rows.json").read_text())
+CASES = [(type, kind) for type, kinds in EXPECTED.items() for kind in kinds if type in QUANTIZERS]
+
+
+def digests(type, kind, values):
+    blocks = QUANTIZERS[type].quantize(np.stack(list(values.values())), weights() if kind == "weighted" else None)
+    return {name: hashlib.sha256(row).hexdigest()[:16] for name, row in zip(values, blocks, strict=True)}
+
+
+@pytest.mark.parametrize(("type", "kind"), CASES)
+def test_blocks_are_ggmls_bit_for_bit(type, kind):
+    made = digests(type, kind, rows())
+    expected = EXPECTED[type][kind]
+    assert {name: made[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("type", ["Q4_0", "Q4_K", "Q8_0"])
+@pytest.mark.parametrize("kind", ["plain", "weighted"])
+def test_a_row_does_not_depend_on_its_neighbours(type, kind):
+    """Lanes hold groups of several rows, and the last ones are not full."""
+    together = digests(type, kind, rows())
+    for name, row in list(rows().items())[:5]:
+        assert digests(type, kind, {name: row})[name] == together[name]
+
+
+def test_numbers_that_do_not_lie_side_by_side():
+    wide = np.zeros((4, 2 * COLUMNS), np.float32)
+    wide[:, :COLUMNS] = np.stack(list(rows().values())[:4])
+    expected = QUANTIZERS["Q4_0"].quantize(wide[:, :COLUMNS].copy(), None)
+    assert np.array_equal(QUANTIZERS["Q4_0"].quantize(wide[:, :COLUMNS], None), expected)
