@@ -17,6 +17,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from pumice.plugin import CODINGS, KV_TYPES, Arena, Coding, KVState, Limits, type_size
 
@@ -27,6 +30,38 @@ BLOCK = 32  # columns that GGML gives one scale
 ROWS = 128  # queries of a key head that decoded keys and values are used for
 CHUNK = 64  # positions decoded at a time, at most
 PART = 256  # positions that a thread takes at a time where there is but one token
+
+
+class Scratch(NamedTuple):
+    """Addresses of what a thread attends with: float32 arrays, but for the positions. See ``scratch_at``."""
+
+    queries: int  # [ROWS, k_width]
+    keys: int  # [chunk_size / 16, k_dim, 16]
+    columns: int  # [v_width, 16]: values as they come out of the cache
+    values: int  # [v_width / 16, chunk_size, 16]
+    outputs: int  # [ROWS / n_rows, v_width / 16, n_rows, 16]
+    weights: int  # [n_rows, CHUNK + 16]
+    sums: int  # [ROWS, 16]
+    maxima: int  # [ROWS / n_rows, 16]
+    places: int  # int64 [ROWS]: the positions
+    end: int
+
+
+def scratch_at(start: int, n_rows: int, k_dim: int, v_dim: int) -> Scratch:
+    """A thread's scratch memory from an address on; compiled into the kernel too. Widths are multiples of 32.
+
+    Loads may go one vector of columns beyond the end.
+    """
+    k_width, v_width = (k_dim + 31) // 32 * 32, (v_dim + 31) // 32 * 32
+    keys = start + 4 * ROWS * k_width
+    columns = keys + 4 * CHUNK * k_dim
+    values = columns + 64 * v_width
+    outputs = values + 4 * CHUNK * v_width
+    weights = outputs + 4 * ROWS * v_width
+    sums = weights + 4 * n_rows * (CHUNK + 16)
+    maxima = sums + 64 * ROWS
+    places = maxima + 64 * ROWS
+    return Scratch(start, keys, columns, values, outputs, weights, sums, maxima, places, places + 8 * ROWS)
 
 
 @dataclass(frozen=True)
@@ -69,6 +104,7 @@ class Cells:
         self._arena = Arena(self.nbytes + 64, f"KV cache {name}")
         start = int(self._arena.view(0, (0,), "u1").ctypes.data)
         self.address = start + -start % 64
+        self.layout = np.array([self.address, self.head_bytes, self.tile_bytes, dim, self.unit], np.int64)
 
 
 class KVCache:

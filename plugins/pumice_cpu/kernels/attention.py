@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from pumice_cpu.isa import current
+from pumice_cpu.kernels.attention_parts import Shape, first_seen, layout_at, part_of
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
 from pumice_cpu.kernels.elementwise import tanh
 from pumice_cpu.kernels.kv_cache import tile_reader
-from pumice_cpu.kv_cache import CHUNK, ROWS
+from pumice_cpu.kv_cache import CHUNK, ROWS, scratch_at
 from pumice_cpu.simd import (
     between,
     bits_f32,
@@ -57,12 +58,6 @@ def transpose_stored(source, y, registers, spare):
         store_f32(y + 64 * i, registers[i])
 
 
-@inline
-def first_seen(position, window):
-    """The first position that a query attends to."""
-    return position - window + 1 if window != 0 and position >= window else np.int64(0)
-
-
 def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
     """A kernel that attends with every query of the batch, ``n_rows`` at a time in registers.
 
@@ -73,16 +68,13 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
     ROWS queries of a key head at positions of one multiple of ``part_size``, of which ``chunk_size``, at most CHUNK,
     are decoded at a time. With ``partial`` 0 there is one part and the result is final; else the step has one token,
     and ``merge`` makes the result of what is left at ``partial``. ``at_once`` is ``n_rows``: a number that LLVM does
-    not know, where loops are not to be unrolled.
-
-    The other addresses are scratch memory, of each thread: ``queries [ROWS, k_width]``,
-    ``keys [chunk_size / 16, k_dim, 16]``, ``columns [v_width, 16]``, ``values [v_width / 16, chunk_size, 16]``,
-    ``weights [n_rows, CHUNK + 16]``, ``outputs [ROWS / n_rows, v_width / 16, n_rows, 16]``, ``sums [ROWS, 16]``,
-    ``maxima [ROWS / n_rows, 16]`` and int64 ``places [ROWS]``, the positions. ``k_width`` and ``v_width`` are ``k_dim``
-    and ``v_dim`` filled up to multiples of 32.
+    not know, where loops are not to be unrolled. ``keys`` and ``values`` are addresses of a ``CellLayout``; where that
+    of the values is zeros, they are the first ``v_dim`` of the keys. ``scratch`` has room for each thread
+    (``kv_cache.scratch_at``).
     """
     read_tile, rows, width, is_capped = tile_reader(kv_type, cells), int(n_rows), WIDTH, scores == "capped"
     n_total, span, weight_stride = rows * width, 16 * WIDTH, 4 * (CHUNK + 16)
+    layout = inline(scratch_at)
 
     @inline
     def add_scores(query, stride, keys, key_stride, k_dim, weights, total, vectors):
@@ -146,140 +138,147 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
                 for w in range(width):
                     store_f32(outputs + 64 * ((v + w) * rows + r), total[r * width + w])
 
+    @inline
+    def prepare(shape, part, at, q, sinks, factor):
+        """Scaled queries, filled up with the last to whole ``n_rows``, and nothing attended to yet."""
+        padded = (part.n + rows - 1) // rows * rows
+        for r in range(padded):
+            row = part.row0 + r if r < part.n else part.row0 + part.n - 1
+            query_head = part.head * shape.group + row % shape.group
+            source = q + 4 * shape.k_dim * ((part.token + row // shape.group) * shape.n_head + query_head)
+            for i in range(0, shape.k_dim, 16):
+                to = at.queries + 4 * (r * shape.k_width + i)
+                store_f32(to, load_up_to(source + 4 * i, shape.k_dim - i) * factor)
+            put_i64(at.places + 8 * r, part.past + row // shape.group)
+            top, total_lanes = LOWEST, np.int32(0)
+            if sinks != 0 and part.number == 0:
+                top, total_lanes = get_f32(sinks + 4 * query_head) * LOG2_E, np.int32(1)
+            put_f32(at.maxima + 64 * (r // rows) + 4 * (r % rows), top)
+            store_f32(at.sums + 64 * r, keep_first(splat_f32(np.float32(1)), total_lanes))
+        for i in range(padded * shape.v_width // 16):
+            store_f32(at.outputs + 64 * i, zero())
+
+    @inline
+    def decode(shape, part, at, chunk, n, keys, values, block_size, registers, spare):
+        """Keys and values at ``n`` positions from ``chunk`` on; values turned over, so that lanes are columns."""
+        for i in range(0, n, 16):
+            source = at.keys + 4 * i * shape.k_dim
+            read_tile(
+                keys.cache + part.head * keys.head_bytes, part.blocks, chunk + i, part.first, part.end, block_size,
+                keys.tile_bytes, keys.dim, keys.unit, source,
+            )  # fmt: skip
+            if values.cache != 0:
+                source = at.columns
+                read_tile(
+                    values.cache + part.head * values.head_bytes, part.blocks, chunk + i, part.first, part.end,
+                    block_size, values.tile_bytes, values.dim, values.unit, source,
+                )  # fmt: skip
+            for v in range((shape.v_dim + 15) // 16):
+                to = at.values + 64 * (v * shape.chunk_size + i)
+                transpose_stored(source + 1024 * v, to, registers, spare)
+
+    @inline
+    def attend_rows(shape, part, at, r0, chunk, chunk_end, capping, total, vectors):
+        """Rows from ``r0`` on attend to the decoded positions ``chunk`` to ``chunk + chunk_end``."""
+        shrinks = at.weights + 4 * CHUNK  # beside the first row's weights
+        window = shape.window
+        here = part.n - r0 if part.n - r0 < shape.at_once else shape.at_once
+        low = get_i64(at.places + 8 * r0) - chunk  # in the chunk, the first position of these rows
+        high = get_i64(at.places + 8 * (r0 + here - 1)) - chunk
+        begin = part.first - chunk if part.first > chunk else np.int64(0)
+        begin = low - window + 1 if window != 0 and low - window + 1 > begin else begin
+        to = high + 1 if high + 1 < chunk_end else chunk_end
+        if begin < to:
+            from_span, to_span = begin // span * span, (to + span - 1) // span * span
+            for i in range(from_span, to_span, span):
+                query, key = at.queries + 4 * shape.k_width * r0, at.keys + 4 * i * shape.k_dim
+                add_scores(
+                    query, 4 * shape.k_width, key, 64 * shape.k_dim, shape.k_dim, at.weights + 4 * i, total, vectors
+                )  # fmt: skip
+            masked = to_span > to or to_span > low + 1 or from_span < begin
+            masked = masked or (window != 0 and high - window + 1 > from_span)
+            highest_place = at.maxima + 64 * (r0 // rows)
+            for r in range(here):
+                last = get_i64(at.places + 8 * (r0 + r)) + 1 - chunk
+                top = finish_scores(
+                    at.weights + weight_stride * r, from_span, to_span, masked,
+                    last - window if window != 0 and last - window > begin else begin,
+                    last if last < to else to, capping,
+                )  # fmt: skip
+                put_f32(shrinks + 4 * r, top)
+            highest = maximum(load_f32(highest_place), load_f32(shrinks))
+            store_f32(shrinks, power_of_two(load_f32(highest_place) - highest))
+            store_f32(highest_place, highest)
+            for r in range(here):
+                last = get_i64(at.places + 8 * (r0 + r)) + 1 - chunk
+                added = weigh(
+                    at.weights + weight_stride * r, from_span, to_span, masked,
+                    last - window if window != 0 and last - window > begin else begin,
+                    last if last < to else to, splat_f32(get_f32(highest_place + 4 * r)),
+                )  # fmt: skip
+                place = at.sums + 64 * (r0 + r)
+                store_f32(place, fma(load_f32(place), splat_f32(get_f32(shrinks + 4 * r)), added))
+            add_values(
+                at.weights, begin, to, at.values, 64 * shape.chunk_size, shape.v_width,
+                at.outputs + 4 * r0 * shape.v_width, shrinks, total, vectors,
+            )  # fmt: skip
+
+    @inline
+    def finish(shape, part, at, y, partial):
+        """Divide the outputs by the sums of weights; or leave both, and the maxima, to ``merge``."""
+        for r in range(part.n):
+            row = part.row0 + r
+            query_head = part.head * shape.group + row % shape.group
+            source = at.outputs + 4 * (r // rows) * rows * shape.v_width + 64 * (r % rows)
+            if partial != 0:
+                place = partial + 4 * (part.number * shape.n_head + query_head) * (shape.v_width + 16)
+                put_f32(place, sum_lanes(load_f32(at.sums + 64 * r)))
+                put_f32(place + 4, get_f32(at.maxima + 64 * (r // rows) + 4 * (r % rows)))
+                for v in range(shape.v_width // 16):
+                    store_f32(place + 64 * v + 64, load_f32(source + 64 * rows * v))
+            else:
+                place = y + 4 * shape.v_dim * ((part.token + row // shape.group) * shape.n_head + query_head)
+                inverse = splat_f32(np.float32(1) / sum_lanes(load_f32(at.sums + 64 * r)))
+                for v in range((shape.v_dim + 15) // 16):
+                    store_up_to(place + 64 * v, load_f32(source + 64 * rows * v) * inverse, shape.v_dim - 16 * v)
+
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,
-        q, y, sinks, n_head, group, scale, cap, window,
-        key_cache, k_head_bytes, k_tile_bytes, k_dim, k_unit, value_cache, v_head_bytes, v_tile_bytes, v_dim, v_unit,
-        part_size, partial, chunk_size, k_width, v_width, at_once,
-        queries, keys, columns, values, outputs, weights, sums, maxima, places,
+        q, y, sinks, n_head, group, scale, cap, window, keys, values, v_dim,
+        part_size, partial, chunk_size, at_once, scratch,
     ):  # fmt: skip
-        queries += thread * 4 * ROWS * k_width
-        keys += thread * 4 * CHUNK * k_dim
-        columns += thread * 64 * v_width
-        values += thread * 4 * CHUNK * v_width
-        outputs += thread * 4 * ROWS * v_width
-        weights += thread * weight_stride * rows
-        sums += thread * 64 * ROWS
-        maxima += thread * 64 * ROWS
-        places += thread * 8 * ROWS
-        shrinks = weights + 4 * CHUNK  # beside the first row's weights
         total, vectors = registers_f32(n_total), registers_f32(width)
         registers, spare = registers_f32(16), registers_f32(16)
+        key_cells, value_cells = layout_at(keys), layout_at(values)
+        k_dim, k_width, v_width = key_cells.dim, (key_cells.dim + 31) // 32 * 32, (v_dim + 31) // 32 * 32
+        shape = Shape(n_head, group, k_dim, v_dim, k_width, v_width, window, part_size, chunk_size, at_once)
+        thread_bytes = layout(0, rows, k_dim, v_dim).end
+        at = layout(scratch + thread * thread_bytes, rows, k_dim, v_dim)
         factor, capping = splat_f32(bits_f32(scale)), splat_f32(bits_f32(cap))
         starts, token_positions = get_i64(seq_starts), get_i64(positions)
-        n_head_kv = n_head // group
 
         seq, before = np.int64(0), np.int64(0)  # parts of the sequences before this one
         item = next_part(ticket)
         while seq < get_i64(n_seqs):
             token, next_token = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
             past = np.int64(get_i32(token_positions + 4 * token))  # tokens of a sequence are at successive positions
-            first_part = first_seen(past, window) // part_size
-            n_parts = (past + next_token - token - 1) // part_size - first_part + 1
-            count = (next_token - token) * group
-            n_tiles = (count + ROWS - 1) // ROWS
-            if item - before >= n_tiles * n_parts * n_head_kv:
-                before += n_tiles * n_parts * n_head_kv
+            n_tokens = next_token - token
+            n_parts = (past + n_tokens - 1) // part_size - first_seen(past, window) // part_size + 1
+            n_head_kv = n_head // group
+            n_all = (n_tokens * group + ROWS - 1) // ROWS * n_parts * n_head_kv
+            if item - before >= n_all:
+                before += n_all
                 seq += 1
                 continue
-            head, rest = (item - before) % n_head_kv, (item - before) // n_head_kv
-            part = first_part + rest % n_parts
-            row0 = (n_tiles - 1 - rest // n_parts) * ROWS  # the longest first
-            n = count - row0 if count - row0 < ROWS else ROWS
-            padded = (n + rows - 1) // rows * rows
             blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
-
-            for r in range(padded):
-                row = row0 + r if r < n else row0 + n - 1  # filled up with the last row
-                query_head = head * group + row % group
-                source = q + 4 * k_dim * ((token + row // group) * n_head + query_head)
-                for i in range(0, k_dim, 16):
-                    store_f32(queries + 4 * (r * k_width + i), load_up_to(source + 4 * i, k_dim - i) * factor)
-                put_i64(places + 8 * r, past + row // group)
-                top, total_lanes = LOWEST, np.int32(0)
-                if sinks != 0 and part == first_part:
-                    top, total_lanes = get_f32(sinks + 4 * query_head) * LOG2_E, np.int32(1)
-                put_f32(maxima + 64 * (r // rows) + 4 * (r % rows), top)
-                store_f32(sums + 64 * r, keep_first(splat_f32(np.float32(1)), total_lanes))
-            for i in range(padded * v_width // 16):
-                store_f32(outputs + 64 * i, zero())
-
-            end = get_i64(places + 8 * n - 8) + 1
-            end = end if end < (part + 1) * part_size else (part + 1) * part_size
-            first = first_seen(get_i64(places), window)
-            first = first if first > part * part_size else part * part_size
-            for chunk in range(first & ~15, end, chunk_size):
-                chunk_end = end - chunk if end - chunk < chunk_size else chunk_size
-                for i in range(0, chunk_end, 16):
-                    source = keys + 4 * i * k_dim
-                    read_tile(
-                        key_cache + head * k_head_bytes, blocks, chunk + i, first, end, block_size, k_tile_bytes,
-                        k_dim, k_unit, source,
-                    )  # fmt: skip
-                    if value_cache != 0:
-                        source = columns
-                        read_tile(
-                            value_cache + head * v_head_bytes, blocks, chunk + i, first, end, block_size, v_tile_bytes,
-                            v_dim, v_unit, source,
-                        )  # fmt: skip
-                    for v in range((v_dim + 15) // 16):
-                        transpose_stored(source + 1024 * v, values + 64 * (v * chunk_size + i), registers, spare)
-                for r0 in range(0, n, at_once):
-                    here = n - r0 if n - r0 < at_once else at_once
-                    low = get_i64(places + 8 * r0) - chunk  # in the chunk, the first position of these rows
-                    high = get_i64(places + 8 * (r0 + here - 1)) - chunk
-                    begin = first - chunk if first > chunk else np.int64(0)
-                    begin = low - window + 1 if window != 0 and low - window + 1 > begin else begin
-                    to = high + 1 if high + 1 < chunk_end else chunk_end
-                    if begin >= to:
-                        continue
-                    from_span, to_span = begin // span * span, (to + span - 1) // span * span
-                    for i in range(from_span, to_span, span):
-                        query, key = queries + 4 * k_width * r0, keys + 4 * i * k_dim
-                        add_scores(query, 4 * k_width, key, 64 * k_dim, k_dim, weights + 4 * i, total, vectors)
-                    masked = to_span > to or to_span > low + 1 or from_span < begin
-                    masked = masked or (window != 0 and high - window + 1 > from_span)
-                    maximum_place = maxima + 64 * (r0 // rows)
-                    for r in range(here):
-                        last = get_i64(places + 8 * (r0 + r)) + 1 - chunk
-                        top = finish_scores(
-                            weights + weight_stride * r, from_span, to_span, masked,
-                            last - window if window != 0 and last - window > begin else begin,
-                            last if last < to else to, capping,
-                        )  # fmt: skip
-                        put_f32(shrinks + 4 * r, top)
-                    highest = maximum(load_f32(maximum_place), load_f32(shrinks))
-                    store_f32(shrinks, power_of_two(load_f32(maximum_place) - highest))
-                    store_f32(maximum_place, highest)
-                    for r in range(here):
-                        last = get_i64(places + 8 * (r0 + r)) + 1 - chunk
-                        added = weigh(
-                            weights + weight_stride * r, from_span, to_span, masked,
-                            last - window if window != 0 and last - window > begin else begin,
-                            last if last < to else to, splat_f32(get_f32(maximum_place + 4 * r)),
-                        )  # fmt: skip
-                        place = sums + 64 * (r0 + r)
-                        store_f32(place, fma(load_f32(place), splat_f32(get_f32(shrinks + 4 * r)), added))
-                    add_values(
-                        weights, begin, to, values, 64 * chunk_size, v_width,
-                        outputs + 4 * r0 * v_width, shrinks, total, vectors,
-                    )  # fmt: skip
-
-            for r in range(n):
-                row = row0 + r
-                query_head = head * group + row % group
-                source = outputs + 4 * (r // rows) * rows * v_width + 64 * (r % rows)
-                if partial != 0:
-                    place = partial + 4 * ((part - first_part) * n_head + query_head) * (v_width + 16)
-                    put_f32(place, sum_lanes(load_f32(sums + 64 * r)))
-                    put_f32(place + 4, get_f32(maxima + 64 * (r // rows) + 4 * (r % rows)))
-                    for v in range(v_width // 16):
-                        store_f32(place + 64 * v + 64, load_f32(source + 64 * rows * v))
-                else:
-                    place = y + 4 * v_dim * ((token + row // group) * n_head + query_head)
-                    inverse = splat_f32(np.float32(1) / sum_lanes(load_f32(sums + 64 * r)))
-                    for v in range((v_dim + 15) // 16):
-                        store_up_to(place + 64 * v, load_f32(source + 64 * rows * v) * inverse, v_dim - 16 * v)
+            part = part_of(shape, item - before, n_parts, n_head_kv, token, past, n_tokens, blocks)
+            prepare(shape, part, at, q, sinks, factor)
+            for chunk in range(part.first & ~15, part.end, chunk_size):
+                chunk_end = part.end - chunk if part.end - chunk < chunk_size else chunk_size
+                decode(shape, part, at, chunk, chunk_end, key_cells, value_cells, block_size, registers, spare)
+                for r0 in range(0, part.n, at_once):
+                    attend_rows(shape, part, at, r0, chunk, chunk_end, capping, total, vectors)
+            finish(shape, part, at, y, partial)
             item = next_part(ticket)
 
     return kernel

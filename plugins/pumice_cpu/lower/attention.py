@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+import numpy as np
 
 from pumice.plugin import N_SEQS, KVState, Limits, Node, Tensor
 from pumice_cpu.isa import current
-from pumice_cpu.kv_cache import CELLS, CHUNK, PART, ROWS, Cells, KVCache
+from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, scratch_at
 from pumice_cpu.lower.rule import BLOCK_TABLES, POSITIONS, SEQ_STARTS, Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
@@ -39,14 +39,13 @@ def _attention(at: Lowering, node: Node) -> None:
     values: Cells | None = cache.values
     one_token = at.is_single(q)
     n_rows = min(4, current().tokens) if one_token else current().tokens  # one token: the heads of a group
-    k_width, v_width = -(-k_dim // 32) * 32, -(-v_dim // 32) * 32
+    v_width = -(-v_dim // 32) * 32
     scale, softcap = node.attrs["scale"], node.attrs["softcap"]
     cells = "tiles" if at.limits.block_size % CELLS == 0 else "any"
     split = _split(at, state, n_head, v_width) if one_token else {"part_size": _ALL_POSITIONS, "partial": 0}
     at.add(
         f"attention.attend:{at.limits.kv_type}:{n_rows}:{cells}:{'capped' if softcap else 'plain'}",
         **_where(at, state),
-        **_scratch(at, k_dim, k_width, v_width, n_rows),
         **split,
         q=at.address(q),
         y=at.address(node.output),
@@ -56,19 +55,11 @@ def _attention(at: Lowering, node: Node) -> None:
         scale=float_bits(scale / softcap if softcap else scale * _LOG2_E),
         cap=float_bits(softcap * _LOG2_E),
         window=state.window,
-        key_cache=cache.keys.address,
-        k_head_bytes=cache.keys.head_bytes,
-        k_tile_bytes=cache.keys.tile_bytes,
-        k_dim=k_dim,
-        k_unit=cache.keys.unit,
-        value_cache=values.address if values else 0,
-        v_head_bytes=values.head_bytes if values else 0,
-        v_tile_bytes=values.tile_bytes if values else 0,
+        keys=at.hold(cache.keys.layout),
+        values=at.hold(values.layout if values else np.zeros_like(cache.keys.layout)),
         v_dim=v_dim,
-        v_unit=values.unit if values else 0,
         chunk_size=CHUNK // 2 if one_token else CHUNK,
-        k_width=k_width,
-        v_width=v_width,
+        scratch=at.scratch_memory("attention", scratch_at(0, n_rows, k_dim, v_dim).end * at.pool.n_threads + 1024),
         at_once=n_rows,
     )
     if one_token:
@@ -117,25 +108,6 @@ def _split(at: Lowering, state: KVState, n_head: int, v_width: int) -> dict[str,
     n_positions = min(state.window + PART, at.limits.n_ctx) if state.window else at.limits.n_ctx
     n_parts = n_positions // PART + 1
     return {"part_size": PART, "partial": at.scratch_memory("partial", 4 * n_parts * n_head * (v_width + 16))}
-
-
-def _scratch(at: Lowering, k_dim: int, k_width: int, v_width: int, n_rows: int) -> dict[str, int]:
-    """Memory of each thread, in float32; the last thread's too may be read one vector of columns beyond its end."""
-    sizes: dict[str, Any] = {
-        "queries": ROWS * k_width,
-        "keys": CHUNK * k_dim,
-        "columns": 16 * v_width,
-        "values": CHUNK * v_width,
-        "outputs": ROWS * v_width,
-        "weights": n_rows * (CHUNK + 16),
-        "sums": 16 * ROWS,
-        "maxima": 16 * ROWS,
-        "places": 2 * ROWS,
-    }
-    return {
-        name: at.scratch_memory(f"attention {name}", 4 * at.pool.n_threads * size + 1024)
-        for name, size in sizes.items()
-    }
 
 
 RULES = {"attention": Rule(_attention, _claims)}
