@@ -27,7 +27,7 @@ from pumice_cpu.isa import cores, usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
-from pumice_cpu.runtime import OperationTable, ThreadPool
+from pumice_cpu.runtime import ThreadPool
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
@@ -91,33 +91,23 @@ class CpuProgram(Program):
         limits: Limits,
     ) -> None:
         from pumice_cpu.lower import RULES
-        from pumice_cpu.lower.rule import Lowering, step_size
+        from pumice_cpu.lower.rule import Lowering, Memory, step_size
 
         self._pool = pool
         self._segment = segment
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
         self._step = np.zeros(step_size(limits), np.int64)
-        shared: dict[str, Any] = {"states": states, "scratch": {}, "packed": packed, "to_pack": [], "memory": memory}
+        shared = Memory(pool, limits, plan, self._arena, self._step, memory, packed, states)
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
-            at = Lowering(
-                pool,
-                OperationTable(),
-                limits,
-                plan,
-                self._arena,
-                self._step,
-                one_token=one_token,
-                one_output=one_output,
-                **shared,
-            )
+            at = Lowering(shared, one_token, one_output)
             for node in segment.nodes:
                 RULES[node.op].lower(at, node)
             self._lowered[one_token, one_output] = at
         names = [name for at in self._lowered.values() for name in at.table.kernels]
-        load_kernels([*names, *(pack_kernel(weight) for weight in shared["to_pack"])])
-        for weight in shared["to_pack"]:
+        load_kernels([*names, *(pack_kernel(weight) for weight in shared.to_pack)])
+        for weight in shared.to_pack:
             pack(pool, weight, packed[weight.name])
         memory.written()
         self._packed_bytes = sum(packed[w.name].nbytes for w in segment.weights if w.name in packed)

@@ -3,7 +3,7 @@
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.memory import MemoryPlan, plan_memory
 from pumice.graph.operation import Operation, Result, composite, operation
-from pumice.graph.ops import OPERATIONS
+from pumice.graph.ops import ELEMENTWISE, OPERATIONS
 from pumice.graph.place import Segment, place
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, row_size
 from pumice.graph.show import format_graph
@@ -11,6 +11,7 @@ from pumice.graph.source import ArraySource, TensorSource
 from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, State, Tensor, Weight
 
 __all__ = [
+    "ELEMENTWISE",
     "N_OUTPUTS",
     "N_SEQS",
     "N_TOKENS",

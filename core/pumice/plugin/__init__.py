@@ -18,6 +18,7 @@ from pumice.gguf import (
     type_size,
 )
 from pumice.graph import (
+    ELEMENTWISE,
     N_OUTPUTS,
     N_SEQS,
     N_TOKENS,
@@ -55,6 +56,7 @@ from pumice.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
     "CODINGS",
+    "ELEMENTWISE",
     "KV_TYPES",
     "N_OUTPUTS",
     "N_SEQS",

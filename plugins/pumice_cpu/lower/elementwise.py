@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pumice.plugin import Limits, Node, Tensor, row_size
+from pumice.plugin import ELEMENTWISE, Limits, Node, Tensor, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
-
-#: Of operations with constants: the attributes that they are.
-CONSTANTS = {"scale": ("factor", "bias"), "clamp": ("low", "high")}
 
 
 def _unary(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    p, q = (float_bits(node.attrs[name]) for name in CONSTANTS.get(node.op, ())) if node.op in CONSTANTS else (0, 0)
+    p, q = (*(float_bits(value) for value in node.attrs.values()), 0, 0)[:2]
     at.add(
         f"elementwise.unary:{node.op}",
-        count=at.count(x),
+        count=at.count_address(x),
         x=at.address(x),
         y=at.address(node.output),
         width=row_size(x.shape),
@@ -26,7 +23,7 @@ def _unary(at: Lowering, node: Node) -> None:
 
 def _binary(at: Lowering, node: Node) -> None:
     x, y = node.operands()
-    places = {"count": at.count(x), "x": at.address(x), "y": at.address(y), "z": at.address(node.output)}
+    places = {"count": at.count_address(x), "x": at.address(x), "y": at.address(y), "z": at.address(node.output)}
     if x.shape == y.shape:
         at.add(f"elementwise.binary:{node.op}", **places, width=row_size(x.shape))
         return
@@ -78,7 +75,7 @@ def _nothing(at: Lowering, node: Node) -> None:
 
 
 RULES = {
-    **{op: Rule(_unary) for op in ("sigmoid", "silu", "gelu", "relu", "tanh", "softplus", "scale", "clamp")},
-    **{op: Rule(_binary, _broadcasts) for op in ("add", "mul", "div", "silu_mul", "gelu_mul")},
+    **{name: Rule(_unary) for name, each in ELEMENTWISE.items() if len(each.operands) == 1},
+    **{name: Rule(_binary, _broadcasts) for name, each in ELEMENTWISE.items() if len(each.operands) == 2},
     "reshape": Rule(_nothing),
 }

@@ -36,7 +36,7 @@ def _embedding(at: Lowering, node: Node) -> None:
 def _look_up_in_kernel(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
     at.add(
         "rows.pick",
-        count=at.count(ids),
+        count=at.count_address(ids),
         x=at.address(weight),
         ids=at.address(ids),
         y=at.address(output),

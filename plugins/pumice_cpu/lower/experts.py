@@ -115,7 +115,7 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
         return
     common = {**order, "y": at.address(output)}
     if can_pack(weight.type, n_columns):
-        packed = at.pack(weight)
+        packed = at.tiles(weight)
         activations = _quantized(at, x, packed.format, grouped, per_row, width)
         name = packed.format.name
         at.add(

@@ -37,7 +37,7 @@ def quantized(at: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
     if at.quantized != (x, width, offset):
         at.add(
             "quantize.quantize",
-            count=at.count(x),
+            count=at.count_address(x),
             x=at.address(x),
             codes=codes,
             scales=scales,
@@ -73,10 +73,10 @@ def _linear(at: Lowering, node: Node) -> None:
 
 
 def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
-    packed, width = at.pack(weight), _width(at, x)
+    packed, width = at.tiles(weight), _width(at, x)
     q = quantized(at, x, packed.format, width)
     name = packed.format.name
-    kernel, count = f"linear.matmul:{name}:{width}", {"count": at.count(x)}
+    kernel, count = f"linear.matmul:{name}:{width}", {"count": at.count_address(x)}
     if width == 1:
         kernel, count = f"linear.matvec:{name}", {}
     at.add_product(
@@ -103,7 +103,7 @@ def _linear_rare(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
         f"linear_rare.matmul:{weight.type.name.lower()}:{width}",
         of=x,
         into=y,
-        count=at.count(x),
+        count=at.count_address(x),
         bias=_padded_bias(at, bias),
         x=q.codes,
         x_scales=q.scales,

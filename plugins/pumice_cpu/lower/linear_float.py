@@ -26,7 +26,13 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
         group = "bf16.group" if kind == "bf16" and current().multiplies_bf16 else "linear_float.group"
         groups = _grouped(at, x, group)
         at.add_product(
-            f"linear_float.matmul:{kind}", of=x, into=y, count=at.count(x), x=groups, scratch=scratch, **arguments
+            f"linear_float.matmul:{kind}",
+            of=x,
+            into=y,
+            count=at.count_address(x),
+            x=groups,
+            scratch=scratch,
+            **arguments,
         )
 
 
@@ -36,6 +42,6 @@ def _grouped(at: Lowering, x: Tensor, kernel: str) -> int:
     n_rows = at.max_rows + PANEL_TOKENS
     groups = at.scratch_memory("groups", 4 * n_rows * n_columns)
     if at.grouped != (x, kernel):
-        at.add(kernel, count=at.count(x), x=at.address(x), y=groups, width=n_columns)
+        at.add(kernel, count=at.count_address(x), x=at.address(x), y=groups, width=n_columns)
         at.grouped = (x, kernel)
     return groups

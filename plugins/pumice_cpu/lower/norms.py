@@ -25,7 +25,7 @@ def _norm(at: Lowering, node: Node) -> None:
     }
     at.add(
         f"norms.{node.op}",
-        count=at.count(x),
+        count=at.count_address(x),
         x=at.address(x),
         y=at.address(node.output),
         n_rows=n_rows(x),
@@ -51,7 +51,7 @@ def _softmax(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     at.add(
         "norms.softmax",
-        count=at.count(x),
+        count=at.count_address(x),
         x=at.address(x),
         y=at.address(node.output),
         n_rows=n_rows(x),

@@ -23,7 +23,7 @@ def _rope(at: Lowering, node: Node) -> None:
     cosines, sines = _angles(at, node.inputs["positions"], node.attrs["freqs"], node.attrs["magnitude"])
     at.add(
         f"rope.rotate:{'neox' if node.attrs['neox'] else 'normal'}",
-        count=at.count(x),
+        count=at.count_address(x),
         x=at.address(x),
         y=at.address(node.output),
         cosines=cosines,
@@ -43,7 +43,7 @@ def _angles(at: Lowering, positions: Tensor, freqs: tuple[float, ...], magnitude
         at.computed.add(key)
         at.add(
             "rope.angles",
-            count=at.count(positions),
+            count=at.count_address(positions),
             positions=at.address(positions),
             frequencies=at.hold(np.array(freqs)),
             cosines=cosines,

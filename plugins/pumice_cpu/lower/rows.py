@@ -11,7 +11,7 @@ def _get_rows(at: Lowering, node: Node) -> None:
     x, ids = node.operands()
     at.add(
         "rows.pick",
-        count=at.count(ids),
+        count=at.count_address(ids),
         x=at.address(x),
         ids=at.address(ids),
         y=at.address(node.output),
@@ -24,7 +24,7 @@ def _gather(at: Lowering, node: Node) -> None:
     x, ids = node.operands()
     at.add(
         "rows.gather",
-        count=at.count(x),
+        count=at.count_address(x),
         x=at.address(x),
         ids=at.address(ids),
         y=at.address(node.output),
@@ -38,7 +38,7 @@ def _top_k(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     at.add(
         "rows.top_k",
-        count=at.count(x),
+        count=at.count_address(x),
         x=at.address(x),
         y=at.address(node.output),
         n_rows=n_rows(x),
@@ -51,7 +51,7 @@ def _sum(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     axis = len(x.shape) + node.attrs["axis"]
     before, after = _size(x, 1, axis), _size(x, axis + 1, len(x.shape))
-    places = {"count": at.count(x), "x": at.address(x), "y": at.address(node.output), "n_rows": before}
+    places = {"count": at.count_address(x), "x": at.address(x), "y": at.address(node.output), "n_rows": before}
     if after == 1:
         at.add("rows.sum_last", **places, width=int(x.shape[axis]))
     else:
@@ -63,7 +63,7 @@ def _slice(at: Lowering, node: Node) -> None:
     start, stop, width = node.attrs["start"], node.attrs["stop"], int(x.shape[-1])
     at.add(
         "rows.copy",
-        count=at.count(x),
+        count=at.count_address(x),
         x=at.address(x) + 4 * start,
         y=at.address(node.output),
         n_rows=n_rows(x),
@@ -79,7 +79,7 @@ def _concat(at: Lowering, node: Node) -> None:
     for part in node.operands():
         at.add(
             "rows.copy",
-            count=at.count(node.output),
+            count=at.count_address(node.output),
             x=at.address(part),
             y=to,
             n_rows=n_rows(node.output),

@@ -48,28 +48,47 @@ class Rule:
 
 
 @dataclass
-class Lowering:
-    """The compiling of one segment: where everything lies, and the table that grows."""
+class Memory:
+    """What the tables of a segment share: where everything lies."""
 
     pool: ThreadPool
-    table: OperationTable
     limits: Limits
     plan: MemoryPlan
-    arena: Arena
+    arena: Arena  # of activations
     step: NDArray[np.int64]  # numbers that change from step to step
-    packed: dict[str, Packed]  # weights in tiles, by name; shared by all segments
-    to_pack: list[Weight]  # those of them to be packed yet
-    memory: WeightMemory  # where they lie
+    weights: WeightMemory
+    packed: dict[str, Packed]  # weights in tiles, by name; all segments share them
+    states: dict[State, Any]
+    to_pack: list[Weight] = field(default_factory=list)  # those in tiles whose tiles are to be written yet
+    scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
+
+
+@dataclass
+class Lowering:
+    """The compiling of one segment for steps of one kind: a table of operations that grows."""
+
+    memory: Memory
+    one_token: bool  # this table is for steps of one token
+    one_output: bool  # of at most one output row
+    table: OperationTable = field(default_factory=OperationTable)
     keep: list[Any] = field(default_factory=list)  # memory whose addresses are in the table
-    states: dict[State, Any] = field(default_factory=dict)
-    one_token: bool = False  # this table is for steps of one token
-    one_output: bool = False  # of at most one output row
     before: list[HostStep] = field(default_factory=list)
     quantized: tuple[object, ...] | None = None  # the activation in int8 in scratch memory, and how
     products: tuple[Tensor, list[range]] | None = None  # the last operations are products of it, into these places
     grouped: tuple[Tensor, str] | None = None  # the activation whose groups are in scratch memory
-    scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
     computed: set[str] = field(default_factory=set)  # names of scratch memory already filled, to be used again
+
+    @property
+    def pool(self) -> ThreadPool:
+        return self.memory.pool
+
+    @property
+    def limits(self) -> Limits:
+        return self.memory.limits
+
+    @property
+    def states(self) -> dict[State, Any]:
+        return self.memory.states
 
     def add(self, name: str, **arguments: int) -> None:
         """Append the kernel of this name to the table."""
@@ -87,26 +106,26 @@ class Lowering:
     def _extent(self, tensor: Tensor) -> range:
         """The bytes of the plan that a value takes in the largest step."""
         n_values = math.prod(concrete(tensor.shape, self.limits.sizes))
-        offset = self.plan.offsets[tensor]
+        offset = self.memory.plan.offsets[tensor]
         return range(offset, offset + 4 * n_values)
 
     def address(self, tensor: Tensor) -> int:
         """Where a value of the plan, or a float32 weight that is read as it is, lies."""
         if isinstance(tensor, Weight):
             return self.hold(np.ascontiguousarray(tensor.dequantize(), np.float32))
-        return int(self.arena.view(0, (1,), np.uint8).ctypes.data) + self.plan.offsets[tensor]
+        return int(self.memory.arena.view(0, (1,), np.uint8).ctypes.data) + self.memory.plan.offsets[tensor]
 
     def view(self, tensor: Tensor, n_rows: int) -> NDArray[Any]:
         """The first rows of a value of the plan, as float32."""
         shape = (n_rows, *fixed(tensor.shape[1:]))
-        return self.arena.view(self.plan.offsets[tensor], shape, np.float32)
+        return self.memory.arena.view(self.memory.plan.offsets[tensor], shape, np.float32)
 
     def is_single(self, tensor: Tensor) -> bool:
         """Whether a value has at most one row in the steps that this table is for."""
         singles = {N_TOKENS: self.one_token, N_SEQS: self.one_token, N_OUTPUTS: self.one_output}
         return tensor.shape[0] == 1 or singles.get(str(tensor.shape[0]), False)
 
-    def count(self, tensor: Tensor) -> int:
+    def count_address(self, tensor: Tensor) -> int:
         """Address of the number of rows that a value has in this step."""
         first = tensor.shape[0]
         if isinstance(first, int):
@@ -124,7 +143,7 @@ class Lowering:
 
     def of_step(self, place: int) -> int:
         """Address of one of the numbers that change from step to step."""
-        return int(self.step.ctypes.data) + 8 * place
+        return int(self.memory.step.ctypes.data) + 8 * place
 
     def hold(self, array: NDArray[Any]) -> int:
         """Keep an array for as long as the program lives; its address."""
@@ -133,16 +152,16 @@ class Lowering:
 
     def scratch_memory(self, name: str, size: int) -> int:
         """Address of memory that operations use one after the other. Larger each time it does not suffice."""
-        if name not in self.scratch or len(self.scratch[name]) < size:
-            self.scratch[name] = aligned_zeros(size)
-        return self.hold(self.scratch[name])
+        if name not in self.memory.scratch or len(self.memory.scratch[name]) < size:
+            self.memory.scratch[name] = aligned_zeros(size)
+        return self.hold(self.memory.scratch[name])
 
-    def pack(self, weight: Weight) -> Packed:
+    def tiles(self, weight: Weight) -> Packed:
         """The memory of a weight in tiles, which are written before the program first runs."""
-        if weight.name not in self.packed:
-            self.packed[weight.name] = Packed.allocate(self.memory, weight)
-            self.to_pack.append(weight)
-        return self.packed[weight.name]
+        if weight.name not in self.memory.packed:
+            self.memory.packed[weight.name] = Packed.allocate(self.memory.weights, weight)
+            self.memory.to_pack.append(weight)
+        return self.memory.packed[weight.name]
 
 
 def size_place(limits: Limits, name: str) -> int:

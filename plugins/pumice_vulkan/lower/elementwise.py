@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from pumice.plugin import Limits, Node, Tensor
+from pumice.plugin import ELEMENTWISE, Limits, Node, Tensor
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 LOCAL = 256
 
 
-#: Of operations with constants: the attributes that they are.
-CONSTANTS = {"scale": ("factor", "bias"), "clamp": ("low", "high")}
-UNARY = ("sigmoid", "silu", "gelu", "relu", "tanh", "softplus", "scale", "clamp")
-
-
 def _unary(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    p, q = (float(node.attrs[name]) for name in CONSTANTS[node.op]) if node.op in CONSTANTS else (0.0, 0.0)
+    p, q = (*(float(value) for value in node.attrs.values()), 0.0, 0.0)[:2]
     at.dispatch(
         f"unary.{node.op}",
         count=x,
@@ -77,7 +72,7 @@ def _nothing(at: Lowering, node: Node) -> None:
 
 
 RULES = {
-    **{op: Rule(_unary) for op in UNARY},
-    **{op: Rule(_binary, _broadcasts) for op in ("add", "mul", "div", "silu_mul", "gelu_mul")},
+    **{name: Rule(_unary) for name, each in ELEMENTWISE.items() if len(each.operands) == 1},
+    **{name: Rule(_binary, _broadcasts) for name, each in ELEMENTWISE.items() if len(each.operands) == 2},
     "reshape": Rule(_nothing),
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pumice.plugin import BackendError
+from pumice.plugin import ELEMENTWISE, BackendError
 from pumice_vulkan.shaders import shader
 from tools import compile_shaders
 
@@ -59,6 +59,14 @@ def test_a_change_in_an_included_file_is_a_change(tmp_path):
     before = variant.digest(tmp_path)
     (tmp_path / "deep.glsl").write_text("2\n")
     assert variant.digest(tmp_path) != before
+
+
+def test_there_is_a_shader_for_every_operation_element_by_element():
+    names = {variant.name for variant in compile_shaders.variants(ROOT / "shaders")}
+    kinds = {1: "unary", 2: "binary"}
+    assert {f"{kinds[len(each.operands)]}.{name}" for name, each in ELEMENTWISE.items()} == {
+        name for name in names if name.split(".")[0] in kinds.values()
+    }
 
 
 def test_shaders_are_found_by_name():
