@@ -234,8 +234,7 @@ def vector_dispatches(
             matrices.append(products.Matrix(kind, Place(bench.weights, offset, size // 4, True), n, columns))
             offset += -(-size // 256) * 64
         weight = Place(bench.x, bench.x.n_bytes // 8, columns, True)
-        products.vector_product(
-            at,
+        call = products.VectorProduct(
             x,
             matrices,
             ys[:1] if paired else ys,
@@ -243,6 +242,7 @@ def vector_dispatches(
             paired=paired,
             output=Tensor("y", (n_tokens, rows[0])) if int8_y else None,
         )
+        products.vector_product(at, call)
     return at.dispatches, sum(n_bytes)
 
 
@@ -425,7 +425,7 @@ def check(bench: Bench, cooperative: bool) -> bool:
             products.vector_shape, products.tile_shape = vector_shape, (lambda *_, tile=tile: tile)
             products.SHARED_X_BYTES = 16384
             if label in ("float", "int8"):
-                products.vector_product(at, x, [matrix], [y], [None])
+                products.vector_product(at, products.VectorProduct(x, [matrix], [y]))
             elif label == "tiles":
                 products.tiled_product(at, x, matrix, y)
             else:

@@ -1,6 +1,9 @@
 // What every kernel has: the step block at binding 0, and in the first push constant how many rows there are.
 
-layout(std430, set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
+#ifndef STEP_ACCESS
+#define STEP_ACCESS readonly
+#endif
+layout(std430, set = 0, binding = 0) STEP_ACCESS buffer Step { uint step_words[]; };
 
 // A push constant that is a number with bit 31, and without it the word of the step block that has the number.
 uint row_count(uint word) {

@@ -8,11 +8,11 @@ layout(local_size_x = 16, local_size_y = 8) in;
 layout(constant_id = 0) const uint BLOCKS = 1;  // of a row of the matrix
 layout(constant_id = 1) const uint FLAGS = 0;
 
-const uint BIAS = 1, RESIDUAL = 2, RAGGED_X = 64;
+// FLAGS: plugins/pumice_vulkan/flags.py
 
 #define WEIGHTS 2
 #include "weights.glsl"
-layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
+#include "common.glsl"
 layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
 layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };
 layout(set = 0, binding = 3) readonly buffer Bias { float bias[]; };
@@ -25,8 +25,6 @@ layout(push_constant) uniform Push {
     uint n_matrix_rows;  // of all matrices
     uint n_used;         // experts of a token, or heads
 };
-
-uint row_count() { return (count & 0x80000000u) != 0u ? count & 0x7FFFFFFFu : step_words[count]; }
 
 const uint M = 64, N = 32, K = 32, STRIDE = K + 1;
 shared float a[M * STRIDE];

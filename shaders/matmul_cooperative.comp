@@ -20,12 +20,12 @@ layout(constant_id = 7) const uint K = 64;
 layout(constant_id = 8) const uint UNIT = 16;  // rows and columns of a matrix
 layout(local_size_x_id = 0) in;
 
-const uint BIAS = 1, RESIDUAL = 2, RAGGED = 64;  // RAGGED: columns are no multiple of K
+// FLAGS: plugins/pumice_vulkan/flags.py; with RAGGED_X columns are no multiple of K
 
 #define WEIGHTS 2
 #include "weights.glsl"
 #include "half_weights.glsl"
-layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
+#include "common.glsl"
 layout(set = 0, binding = 1) restrict readonly buffer X { uvec4 x[]; };
 layout(set = 0, binding = 3) readonly buffer Bias { vec4 bias[]; };
 layout(set = 0, binding = 4) readonly buffer Residual { vec4 residual[]; };
@@ -37,8 +37,6 @@ layout(push_constant) uniform Push {
     uint n_matrix_rows;  // of all matrices
     uint n_used;         // experts of a token, or heads
 };
-
-uint row_count() { return (count & 0x80000000u) != 0u ? count & 0x7FFFFFFFu : step_words[count]; }
 
 #define TILES 5
 #include "routes.glsl"
@@ -66,12 +64,12 @@ uvec4 octets_of_x[B_LOADS];
 
 uint a_block(uint k) { return k / BLOCK_COLUMNS + me % A_BLOCKS; }
 uint block_number(uint i, uint k) {
-    return a_first[i] + ((FLAGS & RAGGED) != 0 ? min(a_block(k), BLOCKS - 1u) : a_block(k));
+    return a_first[i] + ((FLAGS & RAGGED_X) != 0 ? min(a_block(k), BLOCKS - 1u) : a_block(k));
 }
 
 void request(uint k) {
     [[unroll]] for (uint i = 0; i < A_LOADS; i++) blocks[i] = load_block(at, block_number(i, k));
-    const bool inside = (FLAGS & RAGGED) == 0 || k + me % OCTETS * 8 < n_columns;
+    const bool inside = (FLAGS & RAGGED_X) == 0 || k + me % OCTETS * 8 < n_columns;
     [[unroll]] for (uint i = 0; i < B_LOADS; i++)
         octets_of_x[i] = inside ? x[b_first[i] + k / 8] : uvec4(0);
 }
@@ -81,7 +79,7 @@ void put(uint k) {
         const uint item = me + i * THREADS, to = item / A_BLOCKS * STRIDE + item % A_BLOCKS * (BLOCK_COLUMNS / 8);
         if (A_ITEMS % THREADS != 0 && item >= A_ITEMS) break;
 #if DENSE
-        halves[to] = (FLAGS & RAGGED) == 0 || a_block(k) < BLOCKS ? octet(blocks[i]) : uvec4(0);
+        halves[to] = (FLAGS & RAGGED_X) == 0 || a_block(k) < BLOCKS ? octet(blocks[i]) : uvec4(0);
 #else
         [[unroll]] for (uint h = 0; h < 2; h++) {
             uvec4 both[2];

@@ -32,14 +32,13 @@ layout(constant_id = 9) const uint MATRICES = 1;
 layout(constant_id = 10) const bool PREFETCH = false;
 layout(local_size_x_id = 0, local_size_y_id = 1) in;
 
-const uint X_QUANTIZED = 0, X_PLAIN = 1, X_NORM = 2;  // X_MODE
-const uint BIAS = 1, RESIDUAL = 2, PAIRED = 4, BY_ID = 8, BY_HEAD = 16, OWN_X = 32, RAGGED_X = 64, QUANTIZED_Y = 128;  // FLAGS
+// X_MODE and FLAGS have the values of plugins/pumice_vulkan/flags.py.
 const bool EXPERTS = (FLAGS & (BY_ID | BY_HEAD)) != 0;
 
 #define WEIGHTS 3
 #include "weights.glsl"
 
-layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
+#include "common.glsl"
 layout(set = 0, binding = 1) readonly buffer X1 { float x1[]; };
 layout(set = 0, binding = 1) readonly buffer X2 { uvec2 x2[]; };
 layout(set = 0, binding = 1) readonly buffer X4 { vec4 x4[]; };
@@ -65,8 +64,6 @@ layout(push_constant) uniform Push {
     uint n_used;        // experts of a token, or heads
     float eps;
 };
-
-uint row_count() { return (count & 0x80000000u) != 0u ? count & 0x7FFFFFFFu : step_words[count]; }
 
 const uint SUBGROUPS = LANES * GROUPS / SUBGROUP;
 const uint OUT_ROWS = (FLAGS & PAIRED) != 0 ? ROWS / 2 : ROWS;  // of a group
@@ -286,7 +283,7 @@ void write(uint m, uint first_row) {
 #endif
     for (uint i = group * LANES + lane; i < TILE * TOKENS; i += LANES * GROUPS) {
         uint n = i / TILE, row = first_row + i % TILE;
-        if (row >= n_rows[m] || !EXPERTS && n >= row_count()) continue;
+        if (row >= n_rows[m] || !EXPERTS && n >= row_count(count)) continue;
         y[y_at[m] + (EXPERTS ? pair : n) * n_rows[m] + row] = result(m, n, first_row, i % TILE);
     }
 }
@@ -296,7 +293,7 @@ void main() {
     lane = index % LANES;
     group = index / LANES;
     pair = gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y;
-    if (EXPERTS && pair >= row_count() * n_used) return;
+    if (EXPERTS && pair >= row_count(count) * n_used) return;
     begin_format();
     uint tile = gl_WorkGroupID.x;
     const uint end = n_tiles();

@@ -4,7 +4,8 @@
 #extension GL_GOOGLE_include_directive : require
 #include "best.glsl"
 
-layout(std430, set = 0, binding = 0) buffer Step { uint step_words[]; };
+#define STEP_ACCESS
+#include "common.glsl"
 layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
 layout(std430, set = 0, binding = 2) buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
@@ -58,7 +59,7 @@ uint pick(uint row) {
 
 void main() {
     uint row = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
-    if (row >= ((rows & 0x80000000u) != 0u ? rows & 0x7fffffffu : step_words[rows])) return;
+    if (row >= row_count(rows)) return;
     const uint MORE = SLOTS / BEST - 1u; // parts beside the best so far
     for (uint i = me; i < BEST; i += gl_WorkGroupSize.x) slots[i] = NOTHING;
     for (uint first = 0u; first < n_parts; first += MORE) {

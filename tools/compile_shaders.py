@@ -20,6 +20,7 @@ from pathlib import Path
 import yaml
 
 from pumice.plugin import KV_TYPES
+from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.kv_cache import cache_defines
 
@@ -56,12 +57,12 @@ def variants(directory: Path) -> list[Variant]:
     sets = _sets(directory)
     found = []
     for entry, fields in table.items():
+        defines = {**(product_defines() if fields.pop("product", False) else {}), **fields.pop("defines", {})}
         if "each" in fields:
             names = sets[fields.pop("each")]
-            defines = fields.pop("defines", {})
             found += [Variant(f"{entry}.{name}", defines={**defines, **names[name]}, **fields) for name in names]
         else:
-            found.append(Variant(entry, **fields))
+            found.append(Variant(entry, defines=defines, **fields))
     return found
 
 

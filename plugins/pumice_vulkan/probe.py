@@ -12,11 +12,10 @@ import sys
 import numpy as np
 
 from pumice_vulkan.device import Device, MatrixShape, open_device
+from pumice_vulkan.flags import FIXED, ProductFlag
 
 SHAPE = MatrixShape(16, 16, 16, "float16", "float32")
 TIMEOUT_SECONDS = 60
-RAGGED = 64  # of the kernel's FLAGS: columns are no multiple of 64
-FIXED = 1 << 31  # a number of rows that is in the push constant itself
 
 
 def cooperative_matrices_work(device: Device) -> bool:
@@ -49,7 +48,7 @@ def product_is_right(device: Device) -> bool:
     for buffer, array in zip(buffers, (ordered, w), strict=True):
         buffer.contents[:] = array.reshape(-1).view(np.uint8)
     y = device.new_buffer(4 * n_rows * n_tokens, host=True)
-    constants = [4 * device.subgroup_size, n_columns // 8, RAGGED, 64, 64, 2, 2, 64, SHAPE.m]
+    constants = [4 * device.subgroup_size, n_columns // 8, ProductFlag.RAGGED_X, 64, 64, 2, 2, 64, SHAPE.m]
     pipeline = device.new_pipeline(shader("matmul_cooperative.f16"), 8, 48, constants, full_subgroups=True)
     command = device.new_command_buffer()
     encoder = command.encoder()

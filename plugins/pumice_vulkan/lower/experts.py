@@ -14,6 +14,7 @@ from pumice_vulkan.lower.products import (
     Experts,
     Matrix,
     Routes,
+    VectorProduct,
     cooperative_product,
     matrix,
     tiled_product,
@@ -52,7 +53,7 @@ def _multiply(at: Lowering, x: Tensor, weight: Matrix, y: Place, experts: Expert
     cooperative = use_cooperative(at, weight)
     n_tokens = at.rows(x) * experts.n_used // weight.n_matrices  # of a matrix, on average
     if n_tokens < (COOPERATIVE_TOKENS if cooperative else TILED_TOKENS):
-        vector_product(at, x, [weight], [y], experts=experts)
+        vector_product(at, VectorProduct(x, [weight], [y], experts=experts))
     elif cooperative:
         shape = expert_shape(at.device, n_tokens)
         cooperative_product(at, x, weight, y, shape=shape, routes=_routes(at, x, weight, experts, ids, shape.n))

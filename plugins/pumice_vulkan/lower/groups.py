@@ -7,7 +7,17 @@ from collections.abc import Callable
 from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention import attend_alone
-from pumice_vulkan.lower.products import MOST_VECTORS, SHARED_X_BYTES, Matrix, matrix, product, use_int8, vector_product
+from pumice_vulkan.lower.products import (
+    INT8_BLOCK_BYTES,
+    MOST_VECTORS,
+    SHARED_X_BYTES,
+    Matrix,
+    VectorProduct,
+    matrix,
+    product,
+    use_int8,
+    vector_product,
+)
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 
@@ -33,14 +43,14 @@ def _normed(at: Lowering, nodes: list[Node]) -> bool:
         if len(together) > 1 and any(biases) and not all(biases):
             together, left = together[:1], [*together[1:], *left]
             biases = biases[:1]
-        vector_product(
-            at,
+        call = VectorProduct(
             x,
             [each for _, each in together],
             [at.place(linear.output) for linear, _ in together],
             [None if bias is None else at.place(bias) for bias in biases],
             norm=(at.place(weight), float(norm.attrs["eps"])),
         )
+        vector_product(at, call)
     return True
 
 
@@ -50,15 +60,9 @@ def _gated(at: Lowering, nodes: list[Node]) -> bool:
     if not _fits(at, norm, matrices) or not _go_together(*matrices):
         return False
     x, weight = norm.operands()
-    vector_product(
-        at,
-        x,
-        matrices,
-        [at.place(last.output)],
-        norm=(at.place(weight), float(norm.attrs["eps"])),
-        paired=True,
-        output=last.output,
-    )
+    factors = at.place(weight), float(norm.attrs["eps"])
+    call = VectorProduct(x, matrices, [at.place(last.output)], norm=factors, paired=True, output=last.output)
+    vector_product(at, call)
     return True
 
 
@@ -90,7 +94,7 @@ def _fits(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
     """Whether the kernel for few rows can normalize them itself."""
     rows = at.rows(norm.output)
     return rows <= MOST_VECTORS and all(
-        use_int8(at, each) and rows * each.row_blocks * 40 <= SHARED_X_BYTES for each in matrices
+        use_int8(at, each) and rows * each.row_blocks * INT8_BLOCK_BYTES <= SHARED_X_BYTES for each in matrices
     )
 
 

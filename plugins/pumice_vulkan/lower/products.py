@@ -6,20 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pumice.plugin import Tensor, Weight, fixed
-from pumice_vulkan.formats import FORMATS, Format
+from pumice_vulkan.flags import ProductFlag, XMode
+from pumice_vulkan.formats import BLOCK_COLUMNS, FORMATS, Format
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import Place
 from pumice_vulkan.packing import pack
 from pumice_vulkan.probe import SHAPE
-from pumice_vulkan.tuning import TileShape, of_whole_blocks, tile_shape, vector_shape
+from pumice_vulkan.tuning import TileShape, VectorShape, of_whole_blocks, tile_shape, vector_shape
 
 MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
 TILE_VECTORS = 32  # that a workgroup of shaders/matmul.comp has
-QUANTIZED, PLAIN, NORMED = range(3)  # its X_MODE
-BIAS, RESIDUAL, PAIRED, BY_ID, BY_HEAD, OWN_X, RAGGED_X, QUANTIZED_Y = (1 << i for i in range(8))  # its FLAGS
+NO_FLAGS = ProductFlag(0)
 INT8_X = "int8 activations"  # scratch memory, and whose they are
 UNIT = SHAPE.m  # rows and columns of what matrix units multiply
 SHARED_X_BYTES = 16384  # of quantized activations in shared memory
+INT8_BLOCK_BYTES = 40  # of 32 activations in int8, with their scale and sums
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,9 @@ class Experts:
     own_x: bool = True
 
     @property
-    def flags(self) -> int:
-        return (BY_ID if self.ids else BY_HEAD) | (OWN_X if self.own_x else 0)
+    def flags(self) -> ProductFlag:
+        which = ProductFlag.BY_ID if self.ids else ProductFlag.BY_HEAD
+        return which | ProductFlag.OWN_X if self.own_x else which
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Routes:
     n_tiles: int
     n_heads: int = 1
     n_used: int = 1
-    flags: int = 0
+    flags: ProductFlag = NO_FLAGS
     tiles: Place | None = None
     order: Place | None = None
 
@@ -82,97 +84,118 @@ def product(
 ) -> None:
     """``y = x @ weight.T + bias + residual`` with the kernel for so many rows of x."""
     if at.rows(x) <= MOST_VECTORS:
-        vector_product(at, x, [weight], [y], [bias], residual=residual)
+        vector_product(at, VectorProduct(x, [weight], [y], [bias], residual))
     elif use_cooperative(at, weight):
         cooperative_product(at, x, weight, y, bias, residual)
     else:
         tiled_product(at, x, weight, y, bias, residual)
 
 
-def vector_product(
-    at: Lowering,
-    x: Tensor,
-    weights: Sequence[Matrix],
-    ys: Sequence[Place],
-    biases: Sequence[Place | None] = (),
-    *,
-    residual: Place | None = None,
-    norm: tuple[Place, float] | None = None,
-    paired: bool = False,
-    experts: Experts | None = None,
-    output: Tensor | None = None,
-) -> None:
+@dataclass(frozen=True)
+class VectorProduct:
     """Up to three products of the same few rows of x, with weights of one format in one buffer.
 
     ``norm`` is the weight and epsilon of an RMS norm of x (int8 only); with ``paired`` the result is
     ``silu(x @ weights[0].T) * (x @ weights[1].T)``; if that is ``output``, it is left in int8 too, where that can be.
     """
-    first = weights[0]
-    assert all(each.format is first.format and each.place.buffer is first.place.buffer for each in weights)
-    n_tokens = 1 if experts else at.rows(x)
+
+    x: Tensor
+    weights: Sequence[Matrix]
+    ys: Sequence[Place]
+    biases: Sequence[Place | None] = ()
+    residual: Place | None = None
+    norm: tuple[Place, float] | None = None
+    paired: bool = False
+    experts: Experts | None = None
+    output: Tensor | None = None
+
+    @property
+    def first(self) -> Matrix:
+        return self.weights[0]
+
+    @property
+    def n_rows(self) -> int:
+        return sum(each.n_rows for each in self.weights)
+
+    @property
+    def flags(self) -> ProductFlag:
+        ragged = self.first.n_columns % self.first.format.columns
+        return (
+            _flags(any(self.biases), self.residual, ragged)
+            | (ProductFlag.PAIRED if self.paired else NO_FLAGS)
+            | (self.experts.flags if self.experts else NO_FLAGS)
+        )
+
+    def n_tiles(self, shape: VectorShape) -> int:
+        """Workgroups for a row of x: those of one matrix do not go on with the next."""
+        tile = shape.groups * (shape.rows // 2 if self.paired else shape.rows)
+        return sum(-(-each.n_rows // tile) for each in (self.weights[:1] if self.paired else self.weights))
+
+
+def vector_product(at: Lowering, call: VectorProduct) -> None:
+    """A dispatch of shaders/matvec.comp."""
+    first, experts = call.first, call.experts
+    assert all(each.format is first.format and each.place.buffer is first.place.buffer for each in call.weights)
+    n_tokens = 1 if experts else at.rows(call.x)
     int8 = use_int8(at, first)
-    flags = (BIAS if any(biases) else 0) | (RESIDUAL if residual else 0) | (PAIRED if paired else 0)
-    if experts:
-        flags |= experts.flags
-    if first.n_columns % first.format.columns:
-        flags |= RAGGED_X
-    x_place, x_mode = at.place(x), QUANTIZED
-    if int8:
-        if norm is None and not experts and at.remembered.get(INT8_X) is x:
-            x_place = quantized(at, x, first.row_blocks)
-        elif n_tokens * first.row_blocks * 40 <= SHARED_X_BYTES:
-            x_mode = NORMED if norm else PLAIN
-        else:
-            assert norm is None
-            x_place = quantized(at, x, first.row_blocks)
-    n_rows = sum(each.n_rows for each in weights)
-    shape = vector_shape(at.device, n_rows, first.row_blocks, n_tokens, first.format, paired)
-    wide = of_whole_blocks(at.device, shape) if output and paired and int8 and x_mode != QUANTIZED else None
-    if wide and first.n_rows % 32 == 0:
-        shape, flags = wide, flags | QUANTIZED_Y
-        ys = [*ys, _int8_place(at, n_tokens, first.n_rows // 32)]
-        at.remembered[INT8_X] = output
-    tile = shape.groups * (shape.rows // 2 if paired else shape.rows)
-    tiled = weights[:1] if paired else weights
-    n_pairs = at.rows(x) * experts.n_used if experts else 1
-    ids = experts.ids if experts and experts.ids else x_place
+    x_place, x_mode = _vectors(at, call, n_tokens)
+    shape = vector_shape(at.device, call.n_rows, first.row_blocks, n_tokens, first.format, call.paired)
+    flags, ys = call.flags, list(call.ys)
+    wide = of_whole_blocks(at.device, shape) if call.output and call.paired and x_mode != XMode.X_QUANTIZED else None
+    if wide and int8 and first.n_rows % BLOCK_COLUMNS == 0:
+        shape, flags = wide, flags | ProductFlag.QUANTIZED_Y
+        ys.append(_int8_place(at, n_tokens, first.n_rows // BLOCK_COLUMNS))
+        at.remembered[INT8_X] = call.output
+    n_pairs = at.rows(call.x) * experts.n_used if experts else 1
     at.dispatch(
         f"matvec_int8.{first.format.name}" if int8 else f"matvec.{first.format.name}",
-        count=x,
+        count=call.x,
         reads=[
             x_place,
-            norm[0] if norm else x_place,
-            *_three([each.place for each in weights]),
-            *_three([bias or x_place for bias in biases] or [x_place]),
-            residual or x_place,
-            ids,
+            call.norm[0] if call.norm else x_place,
+            *_three([each.place for each in call.weights]),
+            *_three([bias or x_place for bias in call.biases] or [x_place]),
+            call.residual or x_place,
+            experts.ids if experts and experts.ids else x_place,
         ],
         writes=_three(ys),
         push=[
-            *[each.n_rows for each in weights],
-            *[0] * (3 - len(weights)),
+            *[each.n_rows for each in call.weights],
+            *[0] * (3 - len(call.weights)),
             first.n_rows * first.n_matrices,
             first.n_columns,
             experts.n_used if experts else 1,
-            norm[1] if norm else 0.0,
+            call.norm[1] if call.norm else 0.0,
         ],
         constants=[
-            shape.lanes,
-            shape.groups,
-            shape.rows,
-            shape.unroll,
-            n_tokens,
-            at.device.subgroup_size,
-            first.row_blocks,
-            x_mode,
-            flags,
-            len(weights),
-            shape.prefetch,
+            *(shape.lanes, shape.groups, shape.rows, shape.unroll, n_tokens, at.device.subgroup_size),
+            *(first.row_blocks, x_mode, flags, len(call.weights), shape.prefetch),
         ],
-        grid=(sum(-(-each.n_rows // tile) for each in tiled), *_fold(n_pairs, at.device.max_workgroups[1])),
+        grid=(call.n_tiles(shape), *_fold(n_pairs, at.device.max_workgroups[1])),
         full_subgroups=True,
-        label=f"matvec {first.format.name} {n_rows}x{first.n_columns}",
+        label=f"matvec {first.format.name} {call.n_rows}x{first.n_columns}",
     )
+
+
+def _vectors(at: Lowering, call: VectorProduct, n_tokens: int) -> tuple[Place, XMode]:
+    """Where the kernel finds the rows of x, and what it makes of them. They are in int8 already where others use them
+    too, or where they are too many for its shared memory.
+    """
+    row_blocks = call.first.row_blocks
+    if not use_int8(at, call.first):
+        return at.place(call.x), XMode.X_QUANTIZED
+    if call.norm is None and not call.experts and at.remembered.get(INT8_X) is call.x:
+        return quantized(at, call.x, row_blocks), XMode.X_QUANTIZED
+    if n_tokens * row_blocks * INT8_BLOCK_BYTES <= SHARED_X_BYTES:
+        return at.place(call.x), XMode.X_NORM if call.norm else XMode.X_PLAIN
+    assert call.norm is None
+    return quantized(at, call.x, row_blocks), XMode.X_QUANTIZED
+
+
+def _flags(bias: object, residual: object, ragged: object) -> ProductFlag:
+    """The flags of what is there."""
+    chosen = {ProductFlag.BIAS: bias, ProductFlag.RESIDUAL: residual, ProductFlag.RAGGED_X: ragged}
+    return ProductFlag(sum(flag for flag, present in chosen.items() if present))
 
 
 def use_int8(at: Lowering, weight: Matrix) -> bool:
@@ -257,10 +280,11 @@ def tiled_product(
     _tiles(at, "matmul", x, at.place(x), weight, y, bias, residual, routes, 64, constants)
 
 
-def _tile_flags(weight: Matrix, columns: int, bias: Place | None, residual: Place | None, routes: Routes) -> int:
+def _tile_flags(
+    weight: Matrix, columns: int, bias: Place | None, residual: Place | None, routes: Routes
+) -> ProductFlag:
     """For a kernel that takes so many columns at a time."""
-    ragged = RAGGED_X if weight.n_columns % columns else 0
-    return (BIAS if bias else 0) | (RESIDUAL if residual else 0) | ragged | routes.flags
+    return _flags(bias, residual, weight.n_columns % columns) | routes.flags
 
 
 def _tiles(

@@ -44,10 +44,10 @@ from numpy.typing import NDArray
 
 from pumice.plugin import Limits, MemoryPlan, Node, State, Tensor, Weight, concrete, row_size
 from pumice_vulkan.device import Buffer, Device
+from pumice_vulkan.flags import FIXED
 from pumice_vulkan.memory import Arena, Part, Place, Weights
 from pumice_vulkan.step import SIZE_WORDS, StepLayout, bucket_sizes
 
-FIXED = 1 << 31
 STEP_INPUTS = ("tokens", "positions", "output_ids")
 
 

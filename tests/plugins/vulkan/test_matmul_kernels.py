@@ -17,7 +17,7 @@ from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device.native import list_devices
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import products
-from pumice_vulkan.lower.products import matrix, vector_product
+from pumice_vulkan.lower.products import VectorProduct, matrix, vector_product
 from pumice_vulkan.lower.rule import Lowering, Memory
 from pumice_vulkan.memory import Arena, Place, Weights
 from pumice_vulkan.program import encode
@@ -188,7 +188,8 @@ def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **opt
     if "norm" in options:
         factors = options["norm"]
         options["norm"] = at.constant(("norm", id(factors)), lambda: factors), 1e-5
-    vector_product(at, tensor, [matrix(at, g.weight(weight.name)) for weight in weights], ys, **options)
+    matrices = [matrix(at, g.weight(weight.name)) for weight in weights]
+    vector_product(at, VectorProduct(tensor, matrices, ys, **options))
     all_weights.finish()
     command = shared.device.new_command_buffer()
     encoder = command.encoder()
