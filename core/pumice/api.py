@@ -60,9 +60,12 @@ def load(
     return Model(file, settings, progress, plugins)
 
 
-def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer of a GGUF file, which needs no weights. Raises HubError, GGUFError or TokenizerError."""
-    registry = load_registry(load_config())
+def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Tokenizer:
+    """The tokenizer of a GGUF file, which needs no weights; ``plugins`` as in ``load``.
+
+    Raises HubError, GGUFError, TokenizerError or PluginError.
+    """
+    registry = load_registry(load_config(), plugins)
     with GGUFFile.open(locate(path).path) as file:
         return from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
 

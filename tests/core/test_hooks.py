@@ -142,6 +142,7 @@ def test_a_passed_plugin_that_is_wrong_is_an_error(model, passed, error):
 def test_tokenizers(model):
     with pumice.load(model, plugins=[plugin("tokenizers", llama=Reversed)], backend="numpy") as loaded:
         assert loaded.tokenize("abc") == [2, 1, 0]
+    assert pumice.load_tokenizer(model, plugins=[plugin("tokenizers", llama=Reversed)]).tokenize("ab") == [1, 0]
 
 
 def test_pre_tokenizers(site, tmp_path):

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 import pumice
+import pumice.errors
 
 HEAVY = {"numpy", "numba", "kp", "gguf", "pydantic", "tokenizers", "tqdm", "yaml", "pluggy", "scipy", "huggingface_hub"}
 
@@ -48,10 +49,10 @@ def test_everything_public_is_there():
         _ = pumice.laod
 
 
-def test_every_error_is_a_pumice_error():
-    errors = [getattr(pumice, name) for name in pumice.__all__ if name.endswith("Error")]
-    assert errors
-    assert all(issubclass(error, pumice.PumiceError) for error in errors)
+def test_every_error_is_public_and_a_pumice_error():
+    errors = {name: error for name, error in vars(pumice.errors).items() if isinstance(error, type)}
+    assert set(errors) == {name for name in pumice.__all__ if name.endswith("Error")}
+    assert all(issubclass(error, pumice.PumiceError) for error in errors.values())
 
 
 def test_arguments_of_methods_that_generate_are_reserved():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -64,6 +63,8 @@ def command(
 
 def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int], float]) -> dict[str, float]:
     """Mean and sample standard deviation of tokens/s over the repetitions, after a warm-up that is not counted."""
+    import statistics
+
     from tqdm import tqdm
 
     seconds(n_tokens)

@@ -4,7 +4,7 @@ from pumice.architecture import Architecture, HParams
 from pumice.arena import Arena
 from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, Memory, NoOptions, Pick, Program
 from pumice.chat import ChatFormat, Keys
-from pumice.errors import BackendError, ModelError, PluginError, PumiceError, RequestError
+from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
 from pumice.gguf import (
     CODINGS,
     KV_TYPES,
@@ -90,7 +90,6 @@ __all__ = [
     "Node",
     "Operation",
     "Pick",
-    "PluginError",
     "PreTokenizer",
     "Program",
     "PumiceError",
@@ -107,6 +106,7 @@ __all__ = [
     "Tensor",
     "TensorSource",
     "Tokenizer",
+    "TokenizerError",
     "Vocabulary",
     "Weight",
     "block_size",

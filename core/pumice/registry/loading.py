@@ -196,8 +196,13 @@ class Registry:
 _registries: dict[str, Registry] = {}
 
 
-def load_registry(config: Config) -> Registry:
-    """The plugins, loaded once for each set of plugin settings; conflicts and errors are only recorded."""
+def load_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
+    """The plugins, loaded once for each set of plugin settings; conflicts and errors are only recorded.
+
+    With ``plugins`` that are not installed it is a registry of its own. Raises PluginError if one of these fails.
+    """
+    if plugins:
+        return Registry(config.plugins, plugins)
     key = config.plugins.model_dump_json()
     if key not in _registries:
         _registries[key] = Registry(config.plugins)

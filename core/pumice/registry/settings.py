@@ -25,7 +25,7 @@ def get_registry(config: Config, plugins: Sequence[object] = ()) -> Registry:
     section of no backend, an option its backend does not have, a sampling parameter no sampler of the chain has, or a
     preferred plugin that does not register the name.
     """
-    registry = Registry(config.plugins, plugins) if plugins else load_registry(config)
+    registry = load_registry(config, plugins)
     _check_prefer(config, registry)
     _check_backend(config, registry)
     _check_sections(config, registry)
