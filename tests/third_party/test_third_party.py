@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import sysconfig
@@ -104,6 +105,18 @@ def test_the_plugin_is_listed_with_what_it_registers(run, python):
     assert [name for name, info in plugins.items() if info["problems"]] == []
     where = subprocess.check_output([python, "-c", "import pumice; print(pumice.__file__)"], text=True)
     assert Path(where).is_relative_to(python.parents[1]), "the wheel, not the checkout"
+
+
+def test_the_file_that_the_tutorial_writes_runs(python, tmp_path):
+    tutorial = (ROOT / "docs" / "plugins.md").read_text()
+    (code,) = (code for code in re.findall(r"```python\n(.*?)```", tutorial, re.DOTALL) if "GGUFWriter" in code)
+    code += """
+import pumice
+with pumice.load("stone.gguf", backend="numpy", kv_type="f32") as model:
+    print(model.logits([1, 2, 3]).shape)
+"""
+    done = subprocess.run([python, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("(3, 100)\n", "")
 
 
 def test_its_command_is_one_of_pumice(run, llama):
