@@ -84,7 +84,7 @@ def test_the_demo_model_is_as_good_as_it_says():
 
 
 @pytest.mark.parametrize(
-    "path", [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
+    "path", [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))], ids=lambda path: path.name
 )
 def test_links_lead_somewhere(path):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text())
