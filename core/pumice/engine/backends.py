@@ -19,7 +19,7 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
 
     ``auto`` takes every available backend in the configured order, and warns of those that fail; a name takes that one,
     then the available ones configured after it that are not GPUs. Raises BackendError where none can run, and
-    PluginError where the one that is named fails.
+    PluginError where the one that is named fails, or several plugins claim one of the names.
     """
     names = [name for name in config.backends if name in registry.backends]
     line: list[tuple[str, Backend]] = []
@@ -31,6 +31,8 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
         behind = names[names.index(config.backend) + 1 :] if config.backend in names else names
         names = [name for name in behind if not registry.backends[name].offload]
     for name in names:
+        if conflict := registry.backends.conflict(name):
+            raise PluginError(conflict)
         try:
             if not unavailable(registry, name):
                 line.append((name, _make(registry, config, name)))

@@ -74,10 +74,9 @@ class Names(Mapping[str, T]):
 
     def __getitem__(self, name: str) -> T:
         if name not in self._things:
-            claim, *others = self._claims[name]
-            if others:
-                raise PluginError(self._conflict(name))
-            self._things[name] = claim.resolve(self._things)
+            if conflict := self.conflict(name):
+                raise PluginError(conflict)
+            self._things[name] = self._claims[name][0].resolve(self._things)
         return self._things[name]
 
     def __contains__(self, name: object) -> bool:
@@ -111,7 +110,10 @@ class Names(Mapping[str, T]):
             except PluginError as error:
                 yield from ((claim.plugin, str(error)) for claim in claims)
 
-    def _conflict(self, name: str) -> str:
+    def conflict(self, name: str) -> str | None:
+        """Which plugins claim a name, and what to do; None where it is one's."""
+        if len(self._claims[name]) == 1:
+            return None
         plugins = " and ".join(repr(claim.plugin) for claim in self._claims[name])
         return (
             f"plugins {plugins} both register the {self.kind.noun} {name!r}; choose one in a configuration file, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import typing
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pumice.errors import RequestError
+from pumice.errors import PluginError, RequestError
 from pumice.sampler.contract import Sampler
 from pumice.suggest import did_you_mean
 
@@ -83,11 +84,18 @@ def check_known(params: Iterable[str], chain: Iterable[type[Sampler]], others: M
     for param in params:
         if param in known:
             continue
-        owners = [name for name, cls in others.items() if param in names(cls)]
+        owners = [name for name in others if _declares(others, name, param)]
         if owners:
             raise RequestError(f"{param} is a parameter of {owners[0]!r}, which is not in the list of samplers; add it")
         hint = did_you_mean(param, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
         raise RequestError(f"unknown sampling parameter {param!r}{hint}")
+
+
+def _declares(samplers: Mapping[str, type[Sampler]], name: str, param: str) -> bool:
+    """Whether a sampler has a parameter; one that cannot be imported has none."""
+    with contextlib.suppress(PluginError):
+        return param in names(samplers[name])
+    return False
 
 
 @cache

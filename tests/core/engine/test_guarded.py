@@ -21,7 +21,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(tiny_llama(tmp_path_factory.mktemp("model") / "tiny.gguf"))
 
 
-def buggy(kind: str, name: str, thing: type) -> ModuleType:
+def buggy(kind: str, name: str, thing: type | str) -> ModuleType:
     """A plugin called buggy."""
 
     def hook(register):
@@ -103,6 +103,12 @@ def test_auto_goes_on_without_a_backend_that_fails(path, caplog, broken):
     assert "RuntimeError: two lines; going on without it" in caplog.text
 
 
+def test_auto_does_not_choose_between_plugins(path):
+    plugins = [buggy("backends", "mine", backend()), buggy("backends", "mine", backend())]
+    with pytest.raises(pumice.PluginError, match="plugins 'buggy' and 'buggy-2' both register the backend 'mine'"):
+        pumice.load(path, plugins=plugins, config={"backends": ["mine", "numpy"]})
+
+
 @pytest.mark.parametrize("method", ["__init__", "build"])
 def test_an_architecture(path, method):
     plugins = [buggy("architectures", "llama", type("Faulty", (Llama,), {method: fail}))]
@@ -145,6 +151,15 @@ def test_options_that_refuse_a_value(path):
     faulty = backend(Options=NoOptions)
     with pytest.raises(pumice.PluginError, match=r"^backend 'faulty' \(plugin buggy\): __init__: AttributeError"):
         pumice.load(path, backend="faulty", plugins=[buggy("backends", "faulty", faulty)])
+
+
+def test_a_sampler_that_cannot_be_imported_does_not_hide_a_wrong_parameter(path):
+    plugins = [buggy("samplers", "late", "no_such_module:Late")]
+    with (
+        pumice.load(path, backend="numpy", plugins=plugins) as model,
+        pytest.raises(pumice.RequestError, match="unknown sampling parameter 'temprature'; did you mean 'temperature'"),
+    ):
+        model.generate([1], temprature=1.0)
 
 
 def test_a_tokenizer(path):
