@@ -193,27 +193,40 @@ def test_ctrl_c_stops_an_answer_and_not_the_program(home):
         os.environ["XDG_STATE_HOME"] = str(home)
         os.execv(sys.executable, [sys.executable, "-m", "pumice", "chat", "--backend", "numpy", "--seed", "1"])
 
+    seen = b""
+
     def wait(text: bytes) -> None:
-        seen, end = b"", time.monotonic() + 60
+        """Read on until after ``text``."""
+        nonlocal seen
+        end = time.monotonic() + 60
         while text not in seen:
             assert time.monotonic() < end, seen
             if select.select([terminal], [], [], 1)[0]:
                 seen += os.read(terminal, 1 << 16)
+        seen = seen.partition(text)[2]
 
     try:
         wait(b">>>")
-        os.write(terminal, b"/set ignore_eos true\rOnce upon a time, there was a fox\r")
-        wait(b"fox")
+        os.write(terminal, b"/set ignore_eos true\r")
+        wait(b">>>")
+        wait(b">>>")  # as it was sent, and the next
+        os.write(terminal, b"Once upon a time, there was a fox\r")
         wait(b" the ")
         os.write(terminal, b"\x03")
         wait(b">>>")
-        os.write(terminal, b"/undo\r/system\r")
-        wait(b"(no system message)")
-        os.write(terminal, b"\x04")
-        assert os.waitpid(process, 0)[1] == 0
+        os.write(terminal, b"/exit\r")
+        while select.select([terminal], [], [], 60)[0]:
+            try:
+                os.read(terminal, 1 << 16)
+            except OSError:  # its end
+                break
+        end = time.monotonic() + 60
+        while (ended := os.waitpid(process, os.WNOHANG)) == (0, 0):
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert ended == (process, 0)
     except BaseException:
         os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
         raise
     finally:
         os.close(terminal)
