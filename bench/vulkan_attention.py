@@ -24,7 +24,7 @@ sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 
 from pumice.backend import Batch, Limits  # noqa: E402
 from pumice.errors import BackendError  # noqa: E402
-from pumice.graph import GraphBuilder, Tensor, place, plan_memory  # noqa: E402
+from pumice.graph import GraphBuilder, Target, Tensor, place, plan_memory  # noqa: E402
 from pumice.plugin.nn import Rope  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
 from pumice_vulkan.lower import attention  # noqa: E402
@@ -57,7 +57,7 @@ class Layers:
             with g.layer(layer):
                 turned = [rope(g, x) for x in (q, k)]
                 q = g.attention(*turned, v, scale=dim**-0.5)
-        (placed,) = place(g.finish(q), [("vulkan", lambda node: backend.supports(node, limits))])
+        (placed,) = place(g.finish(q), lambda layer: [Target("vulkan", lambda node: backend.supports(node, limits))])
         segment = backend.rewrite(placed)
         self._program: Any = backend.compile(segment, plan_memory(segment, limits.sizes), limits)
         rows = np.arange(n_tokens, dtype=np.int32)

@@ -9,7 +9,7 @@ import numpy as np
 from gguf_files import write_gguf
 from pumice.backend import Backend, Batch, Limits, Program
 from pumice.gguf import GGUFFile
-from pumice.graph import Graph, GraphBuilder, Tensor, place, plan_memory
+from pumice.graph import Graph, GraphBuilder, Target, Tensor, place, plan_memory
 
 BLOCK_SIZE = 8
 
@@ -60,7 +60,7 @@ def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[in
 
 def compile_graph(backend: Backend, graph: Graph, limits: Limits) -> Program:
     """The program of a graph that the backend can run as a whole."""
-    (placed,) = place(graph, [("backend", lambda node: backend.supports(node, limits))])
+    (placed,) = place(graph, lambda layer: [Target("backend", lambda node: backend.supports(node, limits))])
     segment = backend.rewrite(placed)
     return backend.compile(segment, plan_memory(segment, limits.sizes), limits)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pumice.graph import Graph, KVState, MemoryPlan, Node, Segment, Sizes
+    from pumice.graph import KVState, MemoryPlan, Node, Segment, Sizes, State, Weight
 
     Int32Array = NDArray[np.int32]
     Float32Array = NDArray[np.float32]
@@ -53,6 +54,17 @@ class Limits:
         return all(
             state.n_head_kv * dim % block_size(KV_TYPES[self.kv_type]) == 0 for dim in (state.k_dim, state.v_dim)
         )
+
+    def state_bytes(self, state: State) -> int:
+        """Bytes of a cache whose rows lie one behind the other, or of a float32 array for each sequence."""
+        from pumice.gguf import KV_TYPES, row_bytes
+        from pumice.graph import KVState, RecurrentState
+
+        if isinstance(state, RecurrentState):
+            return 4 * self.n_seqs * math.prod(state.shape)
+        assert isinstance(state, KVState), f"{state} is no memory that is known"
+        n_cells, type = self.n_blocks[state.window] * self.block_size, KV_TYPES[self.kv_type]
+        return n_cells * sum(row_bytes(type, state.n_head_kv * dim) for dim in (state.k_dim, state.v_dim))
 
 
 @dataclass
@@ -206,9 +218,18 @@ class Backend(ABC):
     def supports(self, node: Node, limits: Limits) -> bool:
         """Whether this backend can run ``node``: look at its ``op``, at the ``type`` of its weights, at the cache's."""
 
-    def fit(self, graph: Graph, limits: Limits) -> int | None:
-        """How many of the graph's last layers, counting what follows them as one more, have room; None: no limit."""
-        return None
+    def free_memory(self) -> Sequence[int | None]:
+        """Bytes that weights and states may take on each device that it will use; None: no matter how many.
+
+        Of several devices each gets some of the layers, in proportion to its memory; a segment says its ``device``.
+        """
+        return [None]
+
+    def footprint(self, held: Weight | State, limits: Limits) -> int:
+        """Bytes that a weight, or a state, takes on a device: for placing layers, so it may be a little too much."""
+        from pumice.graph import State
+
+        return limits.state_bytes(held) if isinstance(held, State) else int(held.data.nbytes)
 
     def rewrite(self, segment: Segment) -> Segment:
         """The segment as it will be compiled, for example with fused nodes; its inputs and outputs stay.
@@ -219,7 +240,7 @@ class Backend(ABC):
 
     @abstractmethod
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
-        """Make ``segment`` ready to run: upload weights, allocate states and one arena of ``plan.size`` bytes.
+        """Make ``segment`` ready to run on its device: upload weights, allocate states and ``plan.size`` bytes.
 
         Raises BackendError, for example when memory runs out.
         """

@@ -11,23 +11,25 @@ from pumice.plugin import (
     Backend,
     BackendError,
     DeviceInfo,
-    Graph,
+    KVState,
     Limits,
     MemoryPlan,
     Node,
     Program,
     Segment,
+    State,
     Weight,
-    plan_memory,
 )
 from pumice_vulkan.device import DeviceDescription, list_devices, open_device
 from pumice_vulkan.fuse import fuse
-from pumice_vulkan.split import SplitProgram, layer_bytes, layers_that_fit, split
+from pumice_vulkan.kv_cache import CacheLayout
 from pumice_vulkan.step import has_known_sizes
 
 if TYPE_CHECKING:
     from pumice_vulkan.device import Device
     from pumice_vulkan.program import Shared
+
+RESERVE = 256 * 2**20  # bytes of a device that are left for activations, command buffers and others
 
 SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
 """Set to 1, it allows devices that the processor plays, such as Mesa's lavapipe: for tests."""
@@ -71,32 +73,26 @@ class VulkanBackend(Backend):
         rule = RULES.get(node.op)
         return rule is not None and has_known_sizes(node) and rule.claims(node, limits) and self._has_room(node)
 
-    def fit(self, graph: Graph, limits: Limits) -> int:
-        free = [shared.device.free_memory_bytes for shared in self._open()]
-        return layers_that_fit(
-            layer_bytes([n for n in graph.nodes if self.supports(n, limits)], limits, len(free) > 1), free
-        )
+    def free_memory(self) -> list[int | None]:
+        return [max(shared.device.free_memory_bytes - RESERVE, 0) for shared in self._open()]
+
+    def footprint(self, held: Weight | State, limits: Limits) -> int:
+        from pumice_vulkan.memory import ALIGNMENT
+        from pumice_vulkan.packing import packed_bytes
+
+        if isinstance(held, Weight):
+            return packed_bytes(held) + 4 * ALIGNMENT
+        if isinstance(held, KVState):
+            return 4 * CacheLayout.of(held, limits).words
+        return super().footprint(held, limits)
 
     def rewrite(self, segment: Segment) -> Segment:
-        """Fused; but what several devices share is first divided."""
-        return segment if len(self.options.devices) > 1 else fuse(segment)
+        return fuse(segment)
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         from pumice_vulkan.program import DeviceProgram
 
-        devices = self._open()
-        if len(devices) == 1:
-            return DeviceProgram(devices[0], segment, plan, limits)
-        free = [shared.device.free_memory_bytes for shared in devices]
-        programs = []
-        for shared, part in zip(
-            devices, split(segment, layer_bytes(segment.nodes, limits, several=True), free), strict=True
-        ):
-            if part.nodes:
-                fused = fuse(part)
-                part_plan = plan_memory(fused, limits.sizes)
-                programs.append(DeviceProgram(shared, fused, part_plan, limits))
-        return SplitProgram(programs, segment)
+        return DeviceProgram(self._open()[segment.device], segment, plan, limits)
 
     def close(self) -> None:
         for shared in self._opened:
@@ -113,7 +109,8 @@ class VulkanBackend(Backend):
 
     def _open(self) -> list[Shared]:
         if not self._opened:
-            self._opened = [self._open_one(index) for index in self.options.devices or [self.options.device]]
+            for index in self.options.devices or [self.options.device]:
+                self._opened.append(self._open_one(index))
         return self._opened
 
     def _open_one(self, index: int) -> Shared:
@@ -123,8 +120,12 @@ class VulkanBackend(Backend):
         from pumice_vulkan.program import Shared
 
         device = open_device(self.options.driver, index)
-        int8 = _use_int8(self.options.activations, device)
-        cooperative = cooperative_matrices_work(device)
+        try:
+            int8 = _use_int8(self.options.activations, device)
+            cooperative = cooperative_matrices_work(device)
+        except BaseException:
+            device.close()
+            raise
         return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative)
 
 

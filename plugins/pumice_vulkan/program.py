@@ -104,7 +104,7 @@ class DeviceProgram(Program):
         self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets)}
         shared.weights.finish()
         self._cache_bytes = shared.cache.nbytes - cache_bytes
-        self._picker = Picker(self._memory, segment.outputs[0]) if segment.is_whole and not self._inputs else None
+        self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits and not self._inputs else None
         self._recorded: dict[Recording, CommandBuffer] = {}
         self._last: Recording | None = None
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> Backend:
     """A backend of a plugin; ``where`` names both in messages: ``backend 'cpu' (plugin cpu)``."""
     backend = guarded(cls, f"{where}: __init__")(cls.Options(**options))
-    guard(backend, where, ["supports", "fit", "rewrite", "compile", "close"])
+    guard(backend, where, ["supports", "free_memory", "footprint", "rewrite", "compile", "close"])
     compile = backend.compile
 
     def compile_guarded(segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:

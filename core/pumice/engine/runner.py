@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,22 +11,19 @@ from numpy.typing import NDArray
 
 from pumice.architecture import Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
-from pumice.errors import BackendError, ModelError, RequestError
+from pumice.engine.placement import place_layers
+from pumice.errors import ModelError, RequestError
 from pumice.gguf import GGUFFile
 from pumice.graph import (
     N_OUTPUTS,
     Graph,
     GraphBuilder,
     KVState,
-    Node,
     RecurrentState,
     concrete,
     format_graph,
-    place,
     plan_memory,
 )
-
-logger = logging.getLogger("pumice")
 
 BLOCK_SIZE = 32  # positions in one block of the KV cache
 
@@ -93,32 +88,6 @@ def attention_windows(graph: Graph) -> list[int]:
     return sorted({state.window for state in graph.states if isinstance(state, KVState)})
 
 
-def _layers_that_fit(graph: Graph, backends: Sequence[tuple[str, Backend]], limits: Limits, n_gpu_layers: int) -> int:
-    """``n_gpu_layers``, or fewer where a GPU has no room for them; that is logged."""
-    n_layers = graph.n_layer + 1
-    wanted = n_layers if n_gpu_layers < 0 else min(n_gpu_layers, n_layers)
-    for name, backend in backends:
-        n_fit = backend.fit(graph, limits) if backend.offload and wanted else None
-        if n_fit is not None and n_fit < wanted:
-            others = next((other for other, each in backends if not each.offload), "no other backend")
-            logger.warning("%s: memory for %d of %d layers; the others run on %s", name, n_fit, wanted, others)
-            wanted = n_fit
-    return n_gpu_layers if wanted == n_layers else wanted
-
-
-def _cache_error(graph: Graph, limits: Limits) -> BackendError | None:
-    """What to say where the keys or values of a layer are no whole blocks of the cache's type, which most decline."""
-    for state in (state for state in graph.states if isinstance(state, KVState)):
-        if not limits.can_hold(state):
-            rows = f"{state.name} has {state.n_head_kv} heads of {state.k_dim} and {state.v_dim} values"
-            return BackendError(f"kv_type {limits.kv_type} needs rows of whole blocks, {rows}: use f16")
-    return None
-
-
-def _supports(backend: Backend, limits: Limits, node: Node) -> bool:
-    return backend.supports(node, limits)
-
-
 def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
     """What each input of a graph is in a step; fills in ``batch.more_sizes``."""
     brought = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
@@ -153,14 +122,8 @@ class Runner:
         self.n_vocab = int(graph.outputs["logits"].shape[-1])
         self._graph = graph
         self._backends = backends
-        offload = frozenset(name for name, backend in backends if backend.offload)
-        claims = [(name, functools.partial(_supports, backend, limits)) for name, backend in backends]
-        try:
-            placed = place(graph, claims, _layers_that_fit(graph, backends, limits, n_gpu_layers), offload)
-        except BackendError as error:
-            raise _cache_error(graph, limits) or error from None
-        by_name = dict(backends)
-        self._segments = [by_name[segment.backend].rewrite(segment) for segment in placed]
+        placed = place_layers(graph, backends, limits, n_gpu_layers)
+        self._segments = [dict(backends)[segment.backend].rewrite(segment) for segment in placed]
         self._plans = [plan_memory(segment, limits.sizes) for segment in self._segments]
         self._programs: list[Program] = []
         self._progress = progress

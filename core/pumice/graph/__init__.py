@@ -4,11 +4,11 @@ from pumice.graph.builder import GraphBuilder
 from pumice.graph.memory import MemoryPlan, plan_memory
 from pumice.graph.operation import Operation, Result, composite, operation
 from pumice.graph.ops import ELEMENTWISE, OPERATIONS
-from pumice.graph.place import Segment, place
+from pumice.graph.place import Segment, Target, place
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, row_size
 from pumice.graph.show import format_graph
 from pumice.graph.source import ArraySource, TensorSource
-from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, State, Tensor, Weight
+from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, State, Tensor, Weight, states_of
 
 __all__ = [
     "ELEMENTWISE",
@@ -29,6 +29,7 @@ __all__ = [
     "Segment",
     "Sizes",
     "State",
+    "Target",
     "Tensor",
     "TensorSource",
     "Weight",
@@ -40,4 +41,5 @@ __all__ = [
     "place",
     "plan_memory",
     "row_size",
+    "states_of",
 ]

@@ -1,4 +1,4 @@
-"""The placement pass: which backend runs which node, and where values cross from one to another."""
+"""The placement pass: which device runs which node, and where values cross from one to another."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from pumice.graph.tensor import Graph, Node, State, Tensor, Weight, states_of
 
 @dataclass
 class Segment:
-    """A run of consecutive nodes on one backend. ``inputs`` come from the host, ``outputs`` go back to it.
+    """A run of consecutive nodes on one device. ``inputs`` come from the host, ``outputs`` go back to it.
 
-    ``is_whole``: it is all of a graph that gives logits, so its program may generate tokens by itself.
+    ``device`` is a number among those that the backend offers. ``gives_logits``: the logits are all that is wanted of
+    the graph and all that this segment gives, so its program may pick tokens.
     """
 
     backend: str
     nodes: list[Node]
     inputs: list[Tensor] = field(default_factory=list)
     outputs: list[Tensor] = field(default_factory=list)
-    is_whole: bool = False
+    device: int = 0
+    gives_logits: bool = False
 
     @property
     def weights(self) -> list[Weight]:
@@ -38,30 +40,30 @@ class Segment:
 Claim = Callable[[Node], bool]
 
 
-def place(
-    graph: Graph,
-    backends: Sequence[tuple[str, Claim]],
-    n_gpu_layers: int = -1,
-    offload: frozenset[str] = frozenset(),
-) -> list[Segment]:
-    """Give each node to the first backend in line that claims it, and cut the graph into segments.
+@dataclass(frozen=True)
+class Target:
+    """A device of a backend, and a function that says whether it can run a node."""
 
-    ``backends`` are pairs of a name and a function that says whether the backend can run a node. Backends
-    named in ``offload`` (GPUs) get only the last ``n_gpu_layers`` layers, counting what follows the last
-    layer as one more, as llama.cpp does; -1 means all. The input embedding is looked up where the
-    first layer runs. Nodes of one segment keep their order, so the result runs front to back.
+    backend: str
+    claims: Claim
+    device: int = 0
+
+
+def place(graph: Graph, line: Callable[[int], Sequence[Target]]) -> list[Segment]:
+    """Give each node to the first target in its layer's ``line`` that claims it, and cut the graph into segments.
+
+    The input embedding is looked up where the first layer runs; what follows the last layer is layer ``n_layer``.
+    Nodes of one segment keep their order, so the result runs front to back.
     """
-    first_offloaded = graph.n_layer + 1 - n_gpu_layers if n_gpu_layers >= 0 else -1
+    lines = [line(layer) for layer in range(graph.n_layer + 1)]
     segments: list[Segment] = []
     for node in graph.nodes:
-        offloaded = max(node.layer, 0) >= first_offloaded and n_gpu_layers != 0
-        line = [(name, claim) for name, claim in backends if offloaded or name not in offload]
-        for part, name in _assign(node, line):
-            if not segments or segments[-1].backend != name:
-                segments.append(Segment(name, []))
+        for part, target in _assign(node, lines[max(node.layer, 0)]):
+            if not segments or (segments[-1].backend, segments[-1].device) != (target.backend, target.device):
+                segments.append(Segment(target.backend, [], device=target.device))
             segments[-1].nodes.append(part)
     _connect(segments, list(graph.outputs.values()))
-    segments[0].is_whole = len(segments) == 1 and _gives_logits_alone(graph)
+    segments[-1].gives_logits = len(segments[-1].outputs) == 1 and _gives_logits_alone(graph)
     return segments
 
 
@@ -70,17 +72,16 @@ def _gives_logits_alone(graph: Graph) -> bool:
     return list(shapes) == ["logits"] and len(shapes["logits"]) == 2 and shapes["logits"][0] == N_OUTPUTS
 
 
-def _assign(node: Node, backends: Sequence[tuple[str, Claim]]) -> list[tuple[Node, str]]:
-    """A node with its backend; of a composite one whose first taker wants a part only, each part with its own."""
-    for name, claim in backends:
-        if claim(node):
-            return [(node, name)]
-        if any(claim(part) for part in node.expansion):
-            return [assigned for part in node.expansion for assigned in _assign(part, backends)]
-    tried = ", ".join(name for name, _ in backends) or "none"
+def _assign(node: Node, line: Sequence[Target]) -> list[tuple[Node, Target]]:
+    """A node with its target; of a composite one whose first taker wants a part only, each part with its own."""
+    for target in line:
+        if target.claims(node):
+            return [(node, target)]
+        if any(target.claims(part) for part in node.expansion):
+            return [assigned for part in node.expansion for assigned in _assign(part, line)]
+    tried = ", ".join(target.backend for target in line) or "none"
     raise BackendError(
-        f"no backend can run operation {node.op} of {node.output} (tried: {tried}); "
-        "the backend numpy can, where `backends` has it and its plugin is not disabled"
+        f"no backend can run operation {node.op} of {node.output} (tried: {tried}); add numpy to `backends`"
     )
 
 

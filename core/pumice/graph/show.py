@@ -19,7 +19,8 @@ def format_graph(segments: Sequence[Segment], plans: Sequence[MemoryPlan], n_lay
 
 def _lines(segments: Sequence[Segment], plans: Sequence[MemoryPlan], n_layer: int) -> Iterator[str]:
     for number, (segment, plan) in enumerate(zip(segments, plans, strict=True)):
-        yield f"segment {number} on {segment.backend}: {len(segment.nodes)} nodes, {plan.size / 2**20:.1f} MiB arena"
+        where = f"{segment.backend}, device {segment.device}" if segment.device else segment.backend
+        yield f"segment {number} on {where}: {len(segment.nodes)} nodes, {plan.size / 2**20:.1f} MiB arena"
         yield f"  takes {_names(segment.inputs)}; gives {_names(segment.outputs)}"
         layer = None
         for node in segment.nodes:

@@ -64,7 +64,7 @@ def misshape(self, inputs, batch):
         (backend(__init__=fail), "__init__: RuntimeError: two lines"),
         (backend(supports=fail), "supports: RuntimeError: two lines"),
         (backend(rewrite=fail), "rewrite: RuntimeError: two lines"),
-        (backend(offload=True, fit=fail), "fit: RuntimeError: two lines"),
+        (backend(free_memory=fail), "free_memory: RuntimeError: two lines"),
         (backend(compile=fail), "compile: RuntimeError: two lines"),
         (backend(compile=lambda *_: None), "compile: expected a Program, not None"),
         (program(run=fail), "run: RuntimeError: two lines"),

@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphs import builder
-from pumice.graph import Segment, Tensor, place, plan_memory
+from pumice.graph import Segment, Target, Tensor, place, plan_memory
 
 
-def claim_all(node):
-    return True
+def everywhere(layer):
+    return [Target("any", lambda node: True)]
 
 
 def chain(tmp_path, length):
@@ -17,7 +17,7 @@ def chain(tmp_path, length):
     x = g.embedding(g.weight("w"), g.tokens)
     for _ in range(length):
         x = g.silu(x)
-    (segment,) = place(g.finish(x), [("any", claim_all)])
+    (segment,) = place(g.finish(x), everywhere)
     return segment
 
 
@@ -32,7 +32,7 @@ def test_a_reshape_shares_the_place_of_its_source(tmp_path):
     g = builder(tmp_path, {"w": np.ones((8, 8), np.float32)})
     x = g.silu(g.embedding(g.weight("w"), g.tokens))
     y = x.reshape("n_tokens", 2, 4)
-    (segment,) = place(g.finish(g.silu(y)), [("any", claim_all)])
+    (segment,) = place(g.finish(g.silu(y)), everywhere)
     plan = plan_memory(segment, {"n_tokens": 16, "n_outputs": 16})
     assert plan.offsets[x] == plan.offsets[y]
 
@@ -67,7 +67,7 @@ def random_segment(folder, data, n_nodes) -> Segment:
         pairs = [(a, b) for a in values for b in values if a.shape == b.shape]
         x, y = data.draw(st.sampled_from(pairs))
         values.append(g.add(x, y))
-    (segment,) = place(g.finish(values[-1]), [("any", claim_all)])
+    (segment,) = place(g.finish(values[-1]), everywhere)
     return segment
 
 

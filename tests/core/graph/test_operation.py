@@ -16,6 +16,7 @@ from pumice.graph import (
     KVState,
     RecurrentState,
     Result,
+    Target,
     Tensor,
     composite,
     concrete,
@@ -68,21 +69,22 @@ def test_a_composite_goes_whole_to_who_claims_it_and_in_parts_to_others(g):
     graph = g.finish(cube(g, values(g), bias=0.5))
     assert [node.op for node in graph.nodes] == ["embedding", "test.cube"]
     assert [part.op for part in graph.nodes[1].expansion] == ["mul", "mul", "scale"]
-    knows = [("fast", lambda node: node.op == "test.cube"), ("other", lambda node: not node.op.startswith("test"))]
-    assert [[node.op for node in segment.nodes] for segment in place(graph, knows)] == [["embedding"], ["test.cube"]]
-    (segment,) = place(graph, knows[1:])
+    fast = Target("fast", lambda node: node.op == "test.cube")
+    other = Target("other", lambda node: not node.op.startswith("test"))
+    segments = place(graph, lambda layer: [fast, other])
+    assert [[node.op for node in segment.nodes] for segment in segments] == [["embedding"], ["test.cube"]]
+    (segment,) = place(graph, lambda layer: [other])
     assert [node.op for node in segment.nodes] == ["embedding", "mul", "mul", "scale"]
     assert segment.nodes[-1].output is graph.outputs["logits"]
-    wants_a_part = [("part", lambda node: node.op == "scale"), *knows]
-    assert [segment.backend for segment in place(graph, wants_a_part)] == ["other", "part"]
+    part = Target("part", lambda node: node.op == "scale")
+    assert [segment.backend for segment in place(graph, lambda layer: [part, fast, other])] == ["other", "part"]
 
 
 @pytest.mark.parametrize("backend", [NumpyBackend, CpuBackend])
 def test_a_composite_computes_what_its_expansion_does(g, backend):
     backend, bounds = backend(), limits()
-    (segment,) = place(
-        g.finish(cube(g, values(g) * 3.0, bias=0.5)), [("it", lambda node: backend.supports(node, bounds))]
-    )
+    it = Target("it", lambda node: backend.supports(node, bounds))
+    (segment,) = place(g.finish(cube(g, values(g) * 3.0, bias=0.5)), lambda layer: [it])
     segment = backend.rewrite(segment)
     program = backend.compile(segment, plan_memory(segment, bounds.sizes), bounds)
     (result,) = program.run({"tokens": np.array([0, 2], np.int32)}, one_sequence(2)).values()

@@ -5,7 +5,7 @@ import pytest
 
 from graphs import builder
 from pumice.errors import BackendError
-from pumice.graph import place
+from pumice.graph import Target, place
 
 
 def layered_graph(tmp_path, n_layer=4):
@@ -21,19 +21,24 @@ def claims(*ops):
     return lambda node: not ops or node.op in ops
 
 
+def line(**claimed):
+    targets = [Target(name, claim) for name, claim in claimed.items()]
+    return lambda layer: targets
+
+
 def names(segments):
     return [(segment.backend, [node.op for node in segment.nodes]) for segment in segments]
 
 
 def test_one_backend_gives_one_segment_with_the_inputs_of_the_engine(tmp_path):
-    (segment,) = place(layered_graph(tmp_path), [("all", claims())])
+    (segment,) = place(layered_graph(tmp_path), line(all=claims()))
     assert [tensor.name for tensor in segment.inputs] == ["tokens", "output_ids"]
     assert segment.outputs == [segment.nodes[-1].output]
     assert [weight.name for weight in segment.weights] == ["w"]
 
 
 def test_what_the_first_does_not_claim_goes_to_the_next(tmp_path):
-    segments = place(layered_graph(tmp_path, 1), [("fast", claims("linear")), ("slow", claims())])
+    segments = place(layered_graph(tmp_path, 1), line(fast=claims("linear"), slow=claims()))
     assert names(segments) == [
         ("slow", ["embedding"]),
         ("fast", ["linear"]),
@@ -46,16 +51,17 @@ def test_what_the_first_does_not_claim_goes_to_the_next(tmp_path):
     assert embedded in segments[2].inputs  # the residual crosses two seams
 
 
-@pytest.mark.parametrize(("n_gpu_layers", "on_gpu"), [(0, 0), (1, 1), (2, 2), (4, 4), (5, 5), (99, 5), (-1, 5)])
-def test_a_gpu_gets_the_last_layers_and_what_follows_them_counts_as_one(tmp_path, n_gpu_layers, on_gpu):
-    segments = place(
-        layered_graph(tmp_path), [("gpu", claims()), ("cpu", claims())], n_gpu_layers, offload=frozenset(["gpu"])
-    )
-    layers = {max(node.layer, 0) for s in segments if s.backend == "gpu" for node in s.nodes}
-    assert layers == set(range(5 - on_gpu, 5))
-    assert len(segments) == (2 if 0 < on_gpu < 5 else 1)
+def test_each_layer_has_a_line_of_its_own(tmp_path):
+    first, last = [Target("gpu", claims())], [Target("gpu", claims(), device=1)]
+    segments = place(layered_graph(tmp_path), lambda layer: first if layer < 3 else last)
+    assert [(segment.device, {max(node.layer, 0) for node in segment.nodes}) for segment in segments] == [
+        (0, {0, 1, 2}),
+        (1, {3, 4}),
+    ]
+    assert segments[0].outputs == [tensor for tensor in segments[1].inputs if tensor.name != "output_ids"]
+    assert [segment.gives_logits for segment in segments] == [False, True]
 
 
 def test_an_operation_nobody_claims_is_an_error_that_names_it(tmp_path):
     with pytest.raises(BackendError, match=r"operation silu.*tried: a"):
-        place(layered_graph(tmp_path), [("a", claims("linear", "embedding"))])
+        place(layered_graph(tmp_path), line(a=claims("linear", "embedding")))

@@ -66,19 +66,24 @@ def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) ->
             assert found.tokens == case["greedy_tokens"]
 
 
-def test_layers_are_split_over_devices(tmp_path: Path, tiny_logits: Any) -> None:
-    """The same device twice is two devices."""
+def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
+    """The same device twice is two devices. What they give is, bit by bit, what one gives."""
     path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
-    config = {"vulkan": {"devices": [0, 0], "activations": "float"}}
-    with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
-        assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-5
+    found = []
+    for devices in ([0], [0, 0]):
+        config = {"vulkan": {"devices": devices, "activations": "float"}}
+        with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
+            assert [segment.device for segment in model.runner._segments] == list(range(len(devices)))
+            found.append(model.logits(IDS))
+    np.testing.assert_array_equal(found[0], found[1])
+    assert error(found[1], tiny_logits["gemma2"]) < 1e-5
 
 
 def test_layers_without_room_go_to_the_next_backend(
     tmp_path: Path, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
-    monkeypatch.setattr("pumice_vulkan.backend.layers_that_fit", lambda sizes, free: 2)
+    monkeypatch.setattr("pumice.engine.placement.layers_that_fit", lambda sizes, free: 2)
     with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32) as model:
         assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-4
         assert set(model.backends) == {"vulkan", "cpu"}
