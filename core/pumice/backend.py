@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     Int32Array = NDArray[np.int32]
     Float32Array = NDArray[np.float32]
     Array = NDArray[Any]
+    Pending = Callable[[], Mapping[str, Array]]  # waits for what a program computes, and gives it
 
 
 @dataclass(frozen=True)
@@ -148,9 +149,20 @@ class Program(ABC):
         the tensor's dtype and concrete shape. A result is valid until the next ``run``.
         """
 
+    def submit(self, inputs: Mapping[str, Array], batch: Batch) -> Pending:
+        """Begin to ``run``, and give what waits for the result; nothing else is asked of the program before.
+
+        Where it does not wait itself, several devices work at the same time.
+        """
+        results = self.run(inputs, batch)
+        return lambda: results
+
     @property
     def max_steps(self) -> int:
-        """The most steps of one ``run_ahead``; 0: it has none, as one that computes only a part of the graph."""
+        """The most steps of one ``run_ahead``. 0: it has none, as one whose segment does not give the logits.
+
+        1: it has no more, as one whose segment takes what other programs compute.
+        """
         return 0
 
     @property
@@ -158,7 +170,14 @@ class Program(ABC):
         """The most candidates that ``run_ahead`` gives for a token."""
         return 0
 
-    def run_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Ahead:
+    def run_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: Float32Array,
+        n_best: int,
+        inputs: Mapping[str, Array] | None = None,
+    ) -> Ahead:
         """Generate: each step after the first computes the tokens that the one before picked, a position further on.
 
         Args:
@@ -167,6 +186,7 @@ class Program(ABC):
             picks: for each sequence; ``top_k`` is at most ``max_best``.
             numbers: float32 [n_steps, n_seqs], from [0, 1): what ``picks`` draw with. ``n_steps`` is a power of two.
             n_best: candidates wanted, at most ``max_best`` and the size of the vocabulary.
+            inputs: as of ``run``, where ``max_steps`` is 1.
         """
         raise NotImplementedError
 

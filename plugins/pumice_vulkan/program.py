@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -104,38 +104,47 @@ class DeviceProgram(Program):
         self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets)}
         shared.weights.finish()
         self._cache_bytes = shared.cache.nbytes - cache_bytes
-        self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits and not self._inputs else None
+        self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
         self._recorded: dict[Recording, CommandBuffer] = {}
         self._last: Recording | None = None
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+        return self.submit(inputs, batch)()
+
+    def submit(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Callable[[], Mapping[str, NDArray[Any]]]:
         sizes = batch.sizes
-        self._memory.layout.write(self._upload.contents.view(np.int32), batch)
-        for tensor in self._inputs:
-            values = inputs[tensor.name]
-            offset = self._input_places[tensor]
-            view = self._upload.contents[offset : offset + values.nbytes].view(values.dtype)
-            np.copyto(view.reshape(values.shape), values)
-        self._commit(Recording(self._bucket(sizes[N_TOKENS], sizes[N_OUTPUTS])))
-        return {tensor.name: self._result(tensor, sizes) for tensor in self._segment.outputs}
+        self._write(inputs, batch)
+        command = self._commit(Recording(self._bucket(sizes[N_TOKENS], sizes[N_OUTPUTS])))
+
+        def results() -> Mapping[str, NDArray[Any]]:
+            command.wait()
+            return {tensor.name: self._result(tensor, sizes) for tensor in self._segment.outputs}
+
+        return results
 
     @property
     def max_steps(self) -> int:
-        return MAX_STEPS if self._picker else 0
+        return (1 if self._inputs else MAX_STEPS) if self._picker else 0
 
     @property
     def max_best(self) -> int:
         return MAX_BEST if self._picker else 0
 
-    def run_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: NDArray[np.float32], n_best: int) -> Ahead:
+    def run_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: NDArray[np.float32],
+        n_best: int,
+        inputs: Mapping[str, NDArray[Any]] | None = None,
+    ) -> Ahead:
         assert self._picker is not None
-        words = self._upload.contents.view(np.int32)
-        self._memory.layout.write(words, batch)
-        self._memory.layout.write_picks(words, picks, numbers)
+        self._write(inputs or {}, batch)
+        self._memory.layout.write_picks(self._upload.contents.view(np.int32), picks, numbers)
         n_steps, n_seqs = numbers.shape
         bucket = self._bucket(n_seqs, n_seqs)
         recording = Recording(bucket, n_steps, 1 if n_best == 1 else MAX_BEST)
-        self._commit(recording)
+        self._commit(recording).wait()
         found = self._picker.results(n_steps, recording.n_best, bucket[1])
         return Ahead(found.ids[:, :n_seqs, :n_best], found.logits[:, :n_seqs, :n_best], found.picked[:, :n_seqs])
 
@@ -183,13 +192,25 @@ class DeviceProgram(Program):
     def _bucket(self, n_tokens: int, n_outputs: int) -> Bucket:
         return next(b for b in self._buckets if b[0] >= n_tokens and b[1] >= n_outputs)
 
-    def _commit(self, recording: Recording) -> None:
+    def _write(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> None:
+        """Have the next commit find a batch and the segment's inputs."""
+        if self._last is not None:
+            self._recorded[self._last].wait()
+        self._memory.layout.write(self._upload.contents.view(np.int32), batch)
+        for tensor in self._inputs:
+            values = inputs[tensor.name]
+            offset = self._input_places[tensor]
+            view = self._upload.contents[offset : offset + values.nbytes].view(values.dtype)
+            np.copyto(view.reshape(values.shape), values)
+
+    def _commit(self, recording: Recording) -> CommandBuffer:
         if recording not in self._recorded:
             command = self._shared.device.new_command_buffer()
             self._record(command.encoder(), recording)
             self._recorded[recording] = command
-        self._recorded[recording].commit_and_wait()
+        self._recorded[recording].commit()
         self._last = recording
+        return self._recorded[recording]
 
     def _dispatches(self, recording: Recording) -> list[Dispatch]:
         """Those of all steps. What a step picks is where the next one finds its tokens and positions."""

@@ -36,6 +36,7 @@ class StepLayout:
 
     def __init__(self, limits: Limits) -> None:
         self._size = HEADER
+        self._written: dict[int, object] = {}  # offset of a field -> what it was made from
         self.table_width = -(-limits.n_ctx // limits.block_size) + 1
         self.tokens = self._field(limits.n_batch)
         self.positions = self._field(limits.n_batch)
@@ -53,30 +54,39 @@ class StepLayout:
         return self._size
 
     def write(self, words: NDArray[np.int32], batch: Batch) -> None:
+        """Write a step into memory that is always the same: arrays that are those of the step before are there."""
         n_seqs, sizes = len(batch.slots), batch.sizes
         for name, word in SIZE_WORDS.items():
             words[word] = sizes[name]
-        lengths = batch.seq_starts[1:] - batch.seq_starts[:-1]
         fields = {
             self.tokens: batch.tokens,
             self.positions: batch.positions,
-            self.sequences: np.repeat(np.arange(n_seqs, dtype=np.int32), lengths),
             self.output_ids: batch.output_ids,
             self.seq_starts: batch.seq_starts,
             self.slots: batch.slots,
         }
         for offset, values in fields.items():
-            words[offset : offset + len(values)] = values
+            if self._is_new(offset, values):
+                words[offset : offset + len(values)] = values
+        if self._is_new(self.sequences, batch.seq_starts):
+            lengths = batch.seq_starts[1:] - batch.seq_starts[:-1]
+            words[self.sequences :][: lengths.sum()] = np.repeat(np.arange(n_seqs, dtype=np.int32), lengths)
         for window, table in batch.block_tables.items():
-            if window in self.tables:
+            if window in self.tables and self._is_new(self.tables[window], table):
                 room = words[self.tables[window] :][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
                 room[:, : table.shape[1]] = table[:, : self.table_width]
 
+    def _is_new(self, offset: int, values: object) -> bool:
+        known = self._written.get(offset) is values
+        self._written[offset] = values
+        return not known
+
     def write_picks(self, words: NDArray[np.int32], picks: Sequence[Pick], numbers: NDArray[np.float32]) -> None:
-        fields = [(pick.top_k, pick.top_p, pick.min_p, pick.temperature) for pick in picks]
-        room = words[self.picks :][: 4 * len(picks)].reshape(-1, 4)
-        room[:, 0] = [top_k for top_k, *_ in fields]
-        room[:, 1:].view(np.float32)[:] = [floats for _, *floats in fields]
+        if self._is_new(self.picks, picks):
+            fields = [(pick.top_k, pick.top_p, pick.min_p, pick.temperature) for pick in picks]
+            room = words[self.picks :][: 4 * len(picks)].reshape(-1, 4)
+            room[:, 0] = [top_k for top_k, *_ in fields]
+            room[:, 1:].view(np.float32)[:] = [floats for _, *floats in fields]
         n_steps, n_seqs = numbers.shape
         table = words[self.numbers :][: n_steps * self.max_seqs].reshape(n_steps, -1)
         table.view(np.float32)[:, :n_seqs] = numbers

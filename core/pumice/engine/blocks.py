@@ -42,6 +42,13 @@ class BlockPool:
     def knows(self, key: bytes) -> bool:
         return key in self._block_of
 
+    def forget(self) -> None:
+        """Find no block any more by what it contains."""
+        self._empty += self._idle
+        self._idle.clear()
+        self._key_of.clear()
+        self._block_of.clear()
+
     def share(self, key: bytes) -> int:
         """Hold the block published under ``key`` too."""
         block = self._block_of[key]

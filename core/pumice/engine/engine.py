@@ -112,6 +112,9 @@ class Engine:
             for running, _ in members:
                 self._events += running.generation.output()
         except Exception as error:
+            if self._runner.lost:  # of any sequence
+                self._cache.forget()
+                members = [(running, 0) for running in self._running]
             self._fail(members, error)
         finally:
             self._n_steps += 1
@@ -215,7 +218,8 @@ class Engine:
         with self._lone() as (slot, tables):
             for first, end in pairwise(firsts):
                 started = time.perf_counter()
-                self._forward(slot, tables, tokens[first:end], first, outputs=[end - first - 1])
+                is_last = end in (depth, len(tokens))  # of what is measured, or of what is before
+                self._forward(slot, tables, tokens[first:end], first, outputs=[end - first - 1] if is_last else [])
                 seconds += time.perf_counter() - started if first >= depth else 0.0
                 yield
         return seconds

@@ -11,7 +11,7 @@ from pumice.graph import MemoryPlan, Segment
 from pumice.guard import guard, guarded
 
 if TYPE_CHECKING:
-    from pumice.backend import Array
+    from pumice.backend import Array, Pending
 
 
 def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> Backend:
@@ -24,8 +24,8 @@ def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> 
         program = compile(segment, plan, limits)
         if not isinstance(program, Program):
             raise PluginError(f"{where}: compile: expected a Program, not {program!r}")
-        guard(program, where, ["run", "run_ahead", "profile", "close"])
-        _check_results(program, segment, f"{where}: run")
+        guard(program, where, ["run", "submit", "run_ahead", "profile", "close"])
+        _check_results(program, segment, where)
         return program
 
     backend.compile = compile_guarded  # type: ignore[method-assign]
@@ -34,18 +34,33 @@ def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> 
 
 def _check_results(program: Program, segment: Segment, where: str) -> None:
     """Have a program's results checked: an array of the right shape for each of the segment's outputs."""
-    run = program.run
+    run, submit = program.run, program.submit
 
-    def run_checked(inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
-        results = run(inputs, batch)
+    def check(results: object) -> None:
         for tensor in segment.outputs:
             value = results.get(tensor.name) if isinstance(results, Mapping) else None
             shape = getattr(value, "shape", None)
             if shape is None:
-                raise PluginError(f"{where}: gave no array for {tensor}")
+                raise PluginError(f"{where}: run: gave no array for {tensor}")
             known = [(n, m) for n, m in zip(tensor.shape, shape, strict=False) if isinstance(n, int)]
             if len(shape) != len(tensor.shape) or any(n != m for n, m in known):
-                raise PluginError(f"{where}: gave an array of shape {list(shape)} for {tensor}")
+                raise PluginError(f"{where}: run: gave an array of shape {list(shape)} for {tensor}")
+
+    def run_checked(inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
+        results = run(inputs, batch)
+        check(results)
+        return results
+
+    def submit_checked(inputs: Mapping[str, Array], batch: Batch) -> Pending:
+        pending = guarded(submit(inputs, batch), f"{where}: submit")
+
+        def results() -> Mapping[str, Array]:
+            found = pending()
+            check(found)
+            return found
+
         return results
 
     program.run = run_checked  # type: ignore[method-assign]
+    if type(program).submit is not Program.submit:
+        program.submit = submit_checked  # type: ignore[method-assign]

@@ -124,6 +124,12 @@ class KVCache:
         tables.n_blocks = 0
         tables.keys.clear()
 
+    def forget(self) -> None:
+        """Share nothing of what was published until now."""
+        self._tails.clear()
+        for pool in self._pools.values():
+            pool.forget()
+
     def _publish_tail(self, tables: BlockTables, tokens: Sequence[int]) -> None:
         n_full = len(tables.keys)
         tail = list(tokens[n_full * self._block_size :])

@@ -1,9 +1,11 @@
-"""A model ready to compute: its graph traced, placed and compiled, one program a segment."""
+"""A model ready to compute: its graph traced, placed and compiled."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 
 from pumice.architecture import Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
+from pumice.engine.pipeline import Pipeline
 from pumice.engine.placement import place_layers
 from pumice.errors import ModelError, RequestError
 from pumice.gguf import GGUFFile
@@ -125,16 +128,22 @@ class Runner:
         placed = place_layers(graph, backends, limits, n_gpu_layers)
         self._segments = [dict(backends)[segment.backend].rewrite(segment) for segment in placed]
         self._plans = [plan_memory(segment, limits.sizes) for segment in self._segments]
-        self._programs: list[Program] = []
+        self._program: Program | None = None
         self._progress = progress
 
     def compile(self) -> None:
         """Hand every segment to its backend. Raises BackendError, for example when memory runs out."""
         by_name = dict(self._backends)
-        for segment, plan in zip(self._segments, self._plans, strict=True):
-            self._programs.append(by_name[segment.backend].compile(segment, plan, self.limits))
-            if self._progress:
-                self._progress(len(self._programs), len(self._segments))
+        with ExitStack() as stack:
+            programs = []
+            for segment, plan in zip(self._segments, self._plans, strict=True):
+                programs.append(by_name[segment.backend].compile(segment, plan, self.limits))
+                stack.callback(programs[-1].close)
+                if self._progress:
+                    self._progress(len(programs), len(self._segments))
+            stack.pop_all()
+        alone = len(programs) == 1 and programs[0].max_steps != 1
+        self._program = programs[0] if alone else Pipeline(self._segments, programs, partial(step_inputs, self._graph))
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
         """Logits ``[n_outputs, n_vocab]``, valid until the next run."""
@@ -142,16 +151,20 @@ class Runner:
 
     def outputs(self, batch: Batch) -> dict[str, NDArray[Any]]:
         """The graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
-        values = step_inputs(self._graph, batch)
-        for program in self._programs:
-            values.update(program.run(values, batch))
+        assert self._program is not None, "compile comes first"
+        inputs = step_inputs(self._graph, batch)
+        values = {**inputs, **self._program.run(inputs, batch)}
         return {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
 
     @property
+    def lost(self) -> bool:
+        """Whether the last ``run`` failed and took parts of earlier ones with it: see ``Pipeline``."""
+        return isinstance(self._program, Pipeline) and self._program.lost
+
+    @property
     def ahead(self) -> Program | None:
-        """The program that can generate by itself, if one has the whole graph and nothing that cannot be taken back."""
-        program = self._programs[0]
-        return program if len(self._programs) == 1 and program.max_steps and not self.recurrent else None
+        """The program, if it can generate by itself, and there is nothing that cannot be taken back."""
+        return self._program if self._program and self._program.max_steps and not self.recurrent else None
 
     @property
     def backends_used(self) -> list[str]:
@@ -164,19 +177,14 @@ class Runner:
     @property
     def memory(self) -> dict[str, int]:
         """Bytes held, by purpose, over all backends."""
-        total: dict[str, int] = {}
-        for program in self._programs:
-            for purpose, n_bytes in program.memory.items():
-                total[purpose] = total.get(purpose, 0) + n_bytes
-        return total
+        return dict(self._program.memory) if self._program else {}
 
     def profile(self) -> list[KernelTime]:
         """Times of the kernels of the last step, by name, the longest first."""
         times: dict[str, list[float]] = {}
-        for program in self._programs:
-            for kernel in program.profile():
-                count, total = times.get(kernel.name, (0, 0.0))
-                times[kernel.name] = [count + kernel.count, total + kernel.microseconds]
+        for kernel in self._program.profile() if self._program else []:
+            count, total = times.get(kernel.name, (0, 0.0))
+            times[kernel.name] = [count + kernel.count, total + kernel.microseconds]
         kernels = [KernelTime(name, int(count), total) for name, (count, total) in times.items()]
         return sorted(kernels, key=lambda kernel: -kernel.microseconds)
 
@@ -186,6 +194,6 @@ class Runner:
 
     def close(self) -> None:
         """Close the programs. The backends belong to who made them."""
-        for program in self._programs:
-            program.close()
-        self._programs = []
+        if self._program is not None:
+            self._program.close()
+        self._program = None

@@ -186,14 +186,37 @@ def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return calls
 
 
-def test_a_part_of_the_graph_cannot_go_on_by_itself(tmp_path: Path, driver: str) -> None:
-    path = tiny_llama(tmp_path / "tiny.gguf")
-    config = {"vulkan": {"driver": driver}}
-    options = {"backend": "vulkan", "n_gpu_layers": 1, "config": config, "kv_type": "f32"}
-    with pumice.load(path, **options) as split, pumice.load(path, backend="numpy", kv_type="f32") as whole:
-        assert split.runner.ahead is None
-        found, expected = (model.generate("a", max_tokens=9, temperature=0).tokens for model in (split, whole))
-        assert found == expected
+TWO_PLACES: list[dict[str, Any]] = [
+    {"vulkan": {"devices": [0, 0]}},
+    {"vulkan": {"devices": [0, 0, 0]}},
+    {"n_gpu_layers": 1},
+]
+
+
+@pytest.mark.parametrize("where", TWO_PLACES, ids=["two devices", "three devices", "another backend"])
+@pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "default", "wild"])
+def test_the_last_of_several_devices_picks(
+    tmp_path: Path, where: dict[str, Any], sampling: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookahead, "SECONDS", 1e9)
+    path = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
+    options = {"backend": "vulkan", "kv_type": "f32", "n_ctx": 192, "n_parallel": 3, "n_batch": 4}
+    prompts = ["a", "the cat sat on the mat", "one two three four five"]
+    with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=192) as model:
+        expected = model.generate("a", max_tokens=20, temperature=0).tokens
+    results = []
+    for ahead in (False, True):
+        with Model(path, load_config({**options, **where}), lookahead=ahead) as model:
+            model.tokenizer.eog = frozenset()
+            program = model.runner.ahead
+            calls = count_calls(program, monkeypatch)
+            alone = model.generate(prompts[1], max_tokens=50, **sampling)
+            several = model.generate_many(prompts, max_tokens=50, **sampling)
+            results.append([alone.tokens, *(each.tokens for each in several)])
+            if sampling == {"temperature": 0.0}:
+                assert model.generate("a", max_tokens=20, temperature=0).tokens[: len(expected)] == expected
+    assert results[0] == results[1]
+    assert 0 < len(calls) < 40, "most guesses were right"
 
 
 def test_what_it_did_is_profiled(tmp_path: Path, driver: str) -> None:

@@ -79,6 +79,18 @@ def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
     assert error(found[1], tiny_logits["gemma2"]) < 1e-5
 
 
+@pytest.mark.parametrize("devices", [[0, 0], [0, 0, 0]])
+def test_chunks_of_a_prompt_are_computed_by_all_devices_at_once(tmp_path: Path, devices: list[int]) -> None:
+    path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
+    prompts, texts = [IDS * 3, IDS[::-1] * 2, IDS[:5]], []
+    for used in ([0], devices):
+        config = {"vulkan": {"devices": used, "activations": "float"}}
+        options = {"backend": "vulkan", "kv_type": "f32", "n_ctx": 256, "n_batch": 8, "n_parallel": 3}
+        with pumice.load(path, **options, config=config) as model:
+            texts.append([each.tokens for each in model.generate_many(prompts, max_tokens=20, seed=1)])
+    assert texts[0] == texts[1]
+
+
 def test_layers_without_room_go_to_the_next_backend(
     tmp_path: Path, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

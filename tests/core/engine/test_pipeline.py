@@ -1,0 +1,268 @@
+"""Programs of several devices in a row: they work at the same time, in order, and nothing is mixed up."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from graphs import batch
+from pumice.backend import Ahead, Batch, Pick, Program
+from pumice.engine.pipeline import Pipeline
+from pumice.graph import Segment, Tensor
+from pumice.plugin import hookimpl
+from pumice_numpy import NumpyBackend
+
+N_VOCAB = 7
+
+
+class Device(Program):
+    """Adds up its inputs, and adds one; a result is overwritten by the next. It writes down what it does."""
+
+    def __init__(self, number: int, segment: Segment, log: list[str]) -> None:
+        self._number = number
+        self._segment = segment
+        self._log = log
+        self._results = {tensor.name: np.zeros((64, N_VOCAB), np.float32) for tensor in segment.outputs}
+        self.fails = False
+
+    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+        return self.submit(inputs, batch)()
+
+    def submit(self, inputs: Mapping[str, Any], batch: Batch) -> Callable[[], Mapping[str, Any]]:
+        self._log.append(f"{self._number} begins {batch.tokens[0]}")
+        n = len(batch.tokens)
+        total = sum(inputs[tensor.name].reshape(n, -1) for tensor in self._segment.inputs) + 1
+        for result in self._results.values():
+            result[:] = np.nan
+        fails = self.fails
+
+        def results() -> Mapping[str, Any]:
+            self._log.append(f"{self._number} ends {batch.tokens[0]}")
+            if fails:
+                raise RuntimeError
+            for result in self._results.values():
+                result[:n] = total
+            rows = {tensor.name: tensor.shape[0] for tensor in self._segment.outputs}
+            return {
+                name: result[batch.output_ids] if rows[name] == "n_outputs" else result[:n]
+                for name, result in self._results.items()
+            }
+
+        return results
+
+    @property
+    def max_steps(self) -> int:
+        return 1 if self._segment.gives_logits else 0
+
+    @property
+    def max_best(self) -> int:
+        return 4
+
+    def run_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: np.ndarray,
+        n_best: int,
+        inputs: Mapping[str, Any] | None = None,
+    ) -> Ahead:
+        assert inputs is not None
+        assert numbers.shape == (1, len(batch.tokens))
+        logits = self.run(inputs, batch)["logits"][None, :, :n_best]
+        return Ahead(np.zeros(logits.shape, np.int32), logits, logits[..., 0].astype(np.int32))
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {"weights": 10 * self._number}
+
+
+def pipeline(log: list[str], n: int = 3, gives_logits: bool = True) -> tuple[Pipeline, list[Device]]:
+    """The first program's second result is an input of the last."""
+    tokens, skip, logits = (
+        Tensor("tokens", ("n_tokens",), "i32"),
+        hidden("skip"),
+        Tensor("logits", ("n_outputs", N_VOCAB)),
+    )
+    values = [tokens, *(hidden(f"h{i}") for i in range(n - 1)), logits]
+    segments = [Segment("gpu", [], [values[i]], [values[i + 1]], device=i) for i in range(n)]
+    segments[0].outputs.append(skip)
+    segments[-1].inputs.append(skip)
+    segments[-1].gives_logits = gives_logits
+    programs = [Device(i, segment, log) for i, segment in enumerate(segments)]
+    return Pipeline(segments, programs, lambda step: {"tokens": step.tokens}), programs
+
+
+def hidden(name: str) -> Tensor:
+    return Tensor(name, ("n_tokens", N_VOCAB))
+
+
+def step(first: int, n_tokens: int = 4, wanted: bool = False) -> Batch:
+    made = batch([n_tokens])
+    made.tokens += first
+    made.output_ids = np.array([n_tokens - 1] if wanted else [], np.int32)
+    return made
+
+
+def run(made: Pipeline, batch: Batch) -> np.ndarray:
+    return np.array(made.run({"tokens": batch.tokens}, batch)["logits"])
+
+
+def expected(batch: Batch, n: int = 3) -> np.ndarray:
+    """Each program adds one; what the first gives is added again by the last."""
+    last = batch.tokens[batch.output_ids]
+    return np.repeat((last + n + last + 1)[:, None], N_VOCAB, axis=1).astype(np.float32)
+
+
+def test_a_step_whose_logits_are_wanted_runs_through() -> None:
+    log: list[str] = []
+    made, _ = pipeline(log)
+    np.testing.assert_array_equal(run(made, step(30, wanted=True)), expected(step(30, wanted=True)))
+    assert log == ["0 begins 30", "0 ends 30", "1 begins 30", "1 ends 30", "2 begins 30", "2 ends 30"]
+
+
+def test_devices_compute_steps_of_a_prompt_at_the_same_time() -> None:
+    log: list[str] = []
+    made, _ = pipeline(log, n=2)
+    assert run(made, step(10)).shape == run(made, step(20)).shape == (0, N_VOCAB)
+    np.testing.assert_array_equal(run(made, step(30, wanted=True)), expected(step(30, wanted=True), 2))
+    begun = ["0 begins 10", "0 ends 10", "1 begins 10", "0 begins 20", "0 ends 20", "1 ends 10", "1 begins 20"]
+    assert log == [*begun, "0 begins 30", "0 ends 30", "1 ends 20", "1 begins 30", "1 ends 30"]
+
+
+@pytest.mark.parametrize("n", [2, 3, 5])
+def test_steps_do_not_mix(n: int) -> None:
+    log: list[str] = []
+    made, _ = pipeline(log, n)
+    for first in range(10, 90, 10):
+        wanted = first % 40 == 0
+        found = run(made, step(first, wanted=wanted))
+        np.testing.assert_array_equal(found, expected(step(first, wanted=wanted), n))
+    for number in range(n):
+        mine = [line.split()[1:] for line in log if line.startswith(f"{number} ")]
+        firsts = range(10, 90, 10)
+        assert mine == [words for first in firsts for words in (["begins", str(first)], ["ends", str(first)])]
+
+
+def test_all_outputs_are_waited_for_unless_they_are_logits() -> None:
+    log: list[str] = []
+    made, _ = pipeline(log, 2, gives_logits=False)
+    run(made, step(10))
+    assert log[-1] == "1 ends 10"
+
+
+def test_a_failure_takes_with_it_what_was_let_go_and_says_so() -> None:
+    log: list[str] = []
+    made, programs = pipeline(log)
+    programs[1].fails = True
+    run(made, step(10))
+    run(made, step(20))
+    with pytest.raises(RuntimeError):
+        run(made, step(30))
+    assert made.lost
+    programs[1].fails = False
+    np.testing.assert_array_equal(run(made, step(40, wanted=True)), expected(step(40, wanted=True)))
+    assert not made.lost
+    programs[0].fails = True
+    with pytest.raises(RuntimeError):
+        run(made, step(50))
+    assert not made.lost
+    programs[0].fails, programs[1].fails = False, True
+    run(made, step(60))
+    with pytest.raises(RuntimeError):
+        made.run_ahead(step(70, wanted=True), [Pick(1)], np.zeros((1, 1), np.float32), 4)
+    assert made.lost
+
+
+def test_the_last_program_picks_and_the_first_goes_on() -> None:
+    log: list[str] = []
+    made, _ = pipeline(log, 2)
+    run(made, step(10))
+    first = step(3, n_tokens=2)
+    first.output_ids = np.arange(2, dtype=np.int32)
+    found = made.run_ahead(first, [Pick(1)] * 2, np.zeros((3, 2), np.float32), 4)
+    assert found.picked.tolist() == [[9, 11], [21, 25], [45, 53]]  # 2 x + 3
+    assert found.ids.shape == found.logits.shape == (3, 2, 4)
+    assert [line for line in log if line.startswith("0 begins")] == [f"0 begins {n}" for n in (10, 3, 9, 21)]
+    assert made.max_steps > 1
+    assert made.max_best == 4
+    assert made.memory == {"weights": 10}
+
+
+def plugin(backend: type) -> ModuleType:
+    @hookimpl
+    def pumice_register_backends(register: Callable[[str, type], None]) -> None:
+        register("tried", backend)
+
+    module = ModuleType("tried")
+    module.pumice_register_backends = pumice_register_backends  # type: ignore[attr-defined]
+    return module
+
+
+def test_a_load_that_fails_half_way_closes_what_it_opened(tmp_path: Path) -> None:
+    log: list[str] = []
+
+    class Faulty(NumpyBackend):
+        def free_memory(self) -> list[int | None]:
+            log.append("open")
+            return [None, None]
+
+        def compile(self, segment: Any, plan: Any, limits: Any) -> Program:
+            if segment.device:
+                raise pumice.BackendError("no memory")
+            program = super().compile(segment, plan, limits)
+            program.close = lambda: log.append("program closed")  # type: ignore[method-assign]
+            return program
+
+        def close(self) -> None:
+            log.append("closed")
+
+    with pytest.raises(pumice.BackendError, match="no memory"):
+        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="tried", plugins=[plugin(Faulty)])
+    assert log == ["open", "program closed", "closed"]
+
+
+def test_two_devices_of_a_backend_without_a_line_of_its_own(tmp_path: Path) -> None:
+    class Two(NumpyBackend):
+        def free_memory(self) -> list[int | None]:
+            return [None, None]
+
+    path, texts = tiny_llama(tmp_path / "tiny.gguf"), []
+    for backend, plugins in (("numpy", []), ("tried", [plugin(Two)])):
+        with pumice.load(path, backend=backend, plugins=plugins, n_batch=4) as model:
+            texts.append(model.generate("the cat sat on the mat", max_tokens=20, temperature=0).tokens)
+    assert texts[0] == texts[1]
+
+
+def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(tmp_path: Path) -> None:
+    """Its first blocks were published when the first device had computed them."""
+    failures = []
+
+    class Two(NumpyBackend):
+        def free_memory(self) -> list[int | None]:
+            return [None, None]
+
+        def compile(self, segment: Any, plan: Any, limits: Any) -> Program:
+            program = super().compile(segment, plan, limits)
+            run = program.run
+
+            def failing(inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+                if segment.device and failures:
+                    raise failures.pop()
+                return run(inputs, batch)
+
+            program.run = failing  # type: ignore[method-assign]
+            return program
+
+    path, prompt = tiny_llama(tmp_path / "tiny.gguf"), [(7 * i) % 250 + 3 for i in range(100)]
+    with pumice.load(path, backend="numpy") as model:
+        expected = model.generate(prompt, max_tokens=9, temperature=0).tokens
+    with pumice.load(path, backend="tried", plugins=[plugin(Two)], n_batch=32) as model:
+        failures.append(MemoryError("no more"))
+        with pytest.raises(MemoryError):
+            model.generate(prompt, max_tokens=9, temperature=0)
+        assert model.generate(prompt, max_tokens=9, temperature=0).tokens == expected
