@@ -15,13 +15,10 @@ class Quantizer(ABC):
     Called from several threads at once.
     """
 
-    needs_weights: bool = False
-    """Whether there are no blocks without an importance matrix."""
-
     @abstractmethod
     def quantize(self, values: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDArray[np.uint8]:
         """Blocks of finite ``values [rows, columns]``: uint8 [rows, bytes of a row].
 
         weights: how much an error in each column counts, [columns], from an importance matrix. Types that do not look
-        for a best scale ignore it.
+        for a best scale ignore it; IQ1_S, IQ2_XXS and IQ2_XS cannot do without, and raise ValueError.
         """

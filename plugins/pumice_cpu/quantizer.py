@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import GGMLType, Quantizer, block_size, row_bytes
+from pumice_cpu.grids import grid
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.runtime import aligned_zeros, kernel_function
 
@@ -22,8 +23,13 @@ _MODULES = {
     "few_values": ("TQ1_0", "TQ2_0", "MXFP4"),
     "q4_k_q5_k": ("Q4_K", "Q5_K"),
     "q2_k_q3_k_q6_k": ("Q2_K", "Q3_K", "Q6_K"),
+    "iq4": ("IQ4_NL", "IQ4_XS"),
+    "iq2_iq3": ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"),
+    "iq1": ("IQ1_S", "IQ1_M"),
 }
 _WITHOUT_WEIGHTS = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4")
+_NEED_WEIGHTS = ("IQ1_S", "IQ2_XXS", "IQ2_XS")
+_GRIDS = ("iq2_iq3", "iq1")  # modules whose kernels look points of a grid up
 _ROW_SUMS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # weigh with the mean square of a row, the others of a block
 
 
@@ -39,13 +45,16 @@ class CpuQuantizer(Quantizer):
         return f"CpuQuantizer({self.type.name})"
 
     def quantize(self, values: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDArray[np.uint8]:
+        if weights is None and self.type.name in _NEED_WEIGHTS:
+            raise ValueError(f"there are no {self.type.name} blocks without weights")
         rows, columns = values.shape
         out = np.empty((rows, row_bytes(self.type, columns)), np.uint8)
         if self.type.name in _WITHOUT_WEIGHTS:
             weights = None
         x = self._padded(values)
         scratch = self._scratch()
-        sums = self._sums(x, rows, columns) if weights is not None else scratch
+        needs_sums = weights is not None or self.type is GGMLType.IQ2_S
+        sums = self._sums(x, rows, columns) if needs_sums else scratch
         weights = None if weights is None else np.ascontiguousarray(weights, np.float32)
         place = 0 if weights is None else weights.ctypes.data
         kernel = self._plain if weights is None else self._weighted
@@ -84,6 +93,9 @@ class CpuQuantizer(Quantizer):
         """Memory of this thread."""
         if not hasattr(self._memory, "scratch"):
             self._memory.scratch = aligned_zeros(SCRATCH)
+            if self.module in _GRIDS:
+                tables = grid("iq1" if self.module == "iq1" else self.type.name.lower())
+                self._memory.scratch.view(np.int64)[: len(tables)] = [table.ctypes.data for table in tables]
         scratch: NDArray[np.uint8] = self._memory.scratch
         return scratch
 

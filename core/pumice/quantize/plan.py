@@ -20,14 +20,8 @@ from pumice.quantize.mix import Mix, ModelFacts, fallback, kind_of
 from pumice.quantize.protected import is_protected
 
 FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
-NEED_WEIGHTS = (
-    GGMLType.IQ1_S,
-    GGMLType.IQ1_M,
-    GGMLType.IQ2_XXS,
-    GGMLType.IQ2_XS,
-    GGMLType.IQ2_S,
-    GGMLType.IQ3_XXS,
-)
+CANNOT_WITHOUT_WEIGHTS = (GGMLType.IQ1_S, GGMLType.IQ2_XXS, GGMLType.IQ2_XS)
+NEED_WEIGHTS = (*CANNOT_WITHOUT_WEIGHTS, GGMLType.IQ1_M, GGMLType.IQ2_S, GGMLType.IQ3_XXS)  # to be worth anything
 FILE_TYPE, VERSION = "general.file_type", "general.quantization_version"
 QUANTIZATION_VERSION = 2  # of ggml's formats
 MAX_TEXT_BYTES = 127  # of the names that llama-quantize notes
@@ -196,7 +190,7 @@ class _Chooser:
 
     def _needs_weights(self, name: str, type: GGMLType) -> bool:
         if kind_of(name) in ("embedding", "output"):
-            return False
+            return type in CANNOT_WITHOUT_WEIGHTS
         q2_k_s = self.to is not None and self.to.name == "Q2_K_S" and type is GGMLType.Q2_K
         return type in NEED_WEIGHTS or q2_k_s
 

@@ -170,20 +170,20 @@ def where_bits_i32(builder: Any, mask: Any, value: Any) -> Any:
 @operation(types.float32, f32x16)
 def sum_lanes(builder: Any, a: Any) -> Any:
     """The sum, halves added to halves, so that every machine rounds alike."""
-    return _fold(builder, a, builder.fadd)
+    return fold(builder, a, builder.fadd)
 
 
 @operation(types.float32, f32x16)
 def max_lanes(builder: Any, a: Any) -> Any:
-    return _fold(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
+    return fold(builder, a, lambda x, y: builder.select(builder.fcmp_ordered(">", x, y), x, y))
 
 
 @operation(types.int32, i32x16)
 def sum_lanes_i32(builder: Any, a: Any) -> Any:
-    return _fold(builder, a, builder.add)
+    return fold(builder, a, builder.add)
 
 
-def _fold(builder: Any, vector: Any, combine: Any) -> Any:
+def fold(builder: Any, vector: Any, combine: Any) -> Any:
     width = 16
     while width > 1:
         width //= 2

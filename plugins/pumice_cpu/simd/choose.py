@@ -8,6 +8,7 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
+from pumice_cpu.simd.arithmetic import fold
 from pumice_cpu.simd.define import call, constant, define_operator, operation, splat
 from pumice_cpu.simd.types import I32, f32x16, i32x16, mask16
 
@@ -115,3 +116,16 @@ def ones(builder: Any, mask: Any) -> Any:
 def f32_bits(builder: Any, a: Any) -> Any:
     """The bits of a number as an integer."""
     return builder.bitcast(a, I32)
+
+
+@operation(types.int64, mask16)
+def first_lane(builder: Any, mask: Any) -> Any:
+    """The number of the first lane where the mask is set; 16 if there is none."""
+    bits = builder.zext(builder.bitcast(mask, ir.IntType(16)), I32)
+    count = call(builder, "llvm.cttz.i32", I32, builder.or_(bits, I32(1 << 16)), ir.IntType(1)(0))
+    return builder.zext(count, ir.IntType(64))
+
+
+@operation(types.float32, f32x16)
+def min_lanes(builder: Any, a: Any) -> Any:
+    return fold(builder, a, lambda x, y: builder.select(builder.fcmp_ordered("<", x, y), x, y))

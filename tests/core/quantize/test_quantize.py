@@ -13,7 +13,7 @@ from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import encoded_metadata
 from pumice.quantize import Options, quantize, read_imatrix
 
-SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "Q6_K", "F16", "BF16", "COPY"]
+SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS", "F16", "BF16", "COPY"]
 
 
 @pytest.fixture(scope="module")
