@@ -76,7 +76,7 @@ def round_digits(scratch, n, inverse, top):
 
 @inline
 def look_up(scratch, first, n_digits, bits):
-    """What the index says of the digits from ``first``: their code, or below 0 where their neighbours stand."""
+    """What is known of the digits from ``first``: their code, or below 0 where their neighbours stand."""
     number = 0
     for i in range(n_digits):
         number |= get_i32(scratch + DIGITS + 4 * (first + i)) << bits * i
