@@ -2,9 +2,8 @@
 
     python bench/compare_quantize.py path/to/libggml-base.so [TYPE ...]
 
-Both on one thread, in turns, on normally distributed numbers; processor time, the best of a few runs. Both share out rows
-over threads without anything in common, so the ratio is that of whole files on any number of cores. The tests in
-tests/core/quantize compare whole files.
+Both on one thread, in turns, on normally distributed numbers; processor time, the best of a few runs. Both share out
+rows over threads that have nothing in common, so the ratio is that of whole files on any number of cores.
 """
 
 import argparse

@@ -14,6 +14,7 @@ _NAMES = (
     "bench",
     "gguf",
     "quantize",
+    "perplexity",
 )
 
 COMMANDS = {name: f"pumice.cli.{name}:command" for name in _NAMES}

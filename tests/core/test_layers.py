@@ -22,7 +22,7 @@ LAYERS = [
     ["engine"],
     ["stream"],
     ["chat_stream"],
-    ["quantize"],
+    ["quantize", "perplexity"],
     ["model"],
     ["api"],
     ["__init__"],
