@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
-from pumice.chat import ChatCompletion, ChatDelta, Turn
+from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
 from pumice.engine import Timings
 from pumice.stream import AsyncStream, Piece, Stream
 
@@ -29,7 +29,9 @@ class _Deltas:
 
     def take(self, piece: Piece, timings: Timings) -> ChatDelta:
         """What became certain with a piece of a sequence with these timings."""
-        delta = self.answer.take(piece.text, *(() if piece.token is None else (piece.token,)))
+        tokens = [] if piece.token is None else [piece.token]
+        found = [TokenLogprob(token, piece.logprobs.logprob, piece.logprobs.top) for token in tokens if piece.logprobs]
+        delta = self.answer.take(piece.text, tokens, found)
         if piece.finish_reason is None:
             return delta
         self.ended = True
@@ -45,7 +47,7 @@ class _Deltas:
         """The tokens to go on after, and how many may come; the sequence so far ended with these timings."""
         self._first = self._first or timings
         text, tokens = self._turn.end_of_reasoning
-        self.answer.take(text, *tokens)
+        self.answer.take(text, tokens)
         n_left = None if self._max_tokens is None else max(0, self._max_tokens - len(self.answer.tokens))
         return [*self._turn.prompt.tokens, *self.answer.tokens], n_left
 

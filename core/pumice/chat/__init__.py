@@ -4,7 +4,7 @@ from pumice.chat.answer import Answer
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.chat import Chat, Turn
 from pumice.chat.formats import FORMATS, ChatFormat
-from pumice.chat.messages import ChatCompletion, ChatDelta, Message, ToolCall, Usage
+from pumice.chat.messages import ChatCompletion, ChatDelta, Message, TokenLogprob, ToolCall, Usage
 from pumice.chat.pattern import Keys
 from pumice.chat.request import OPTIONS, ChatRequest, Messages
 
@@ -21,6 +21,7 @@ __all__ = [
     "Keys",
     "Message",
     "Messages",
+    "TokenLogprob",
     "ToolCall",
     "Turn",
     "Usage",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Sequence
+from dataclasses import replace
 
-from pumice.chat.messages import ChatCompletion, ChatDelta, FinishReason, Message, ToolCall, Usage
+from pumice.chat.messages import ChatCompletion, ChatDelta, FinishReason, Message, TokenLogprob, ToolCall, Usage
 from pumice.chat.parser import ChatParser, Part
 
 _ID_SYMBOLS = string.ascii_letters + string.digits
@@ -21,6 +22,7 @@ class Answer:
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[ToolCall] = []
+        self._logprobs: list[TokenLogprob] = []
         self._end = ChatDelta()
         self.tokens: list[int] = []
         self.n_reasoning = 0
@@ -29,11 +31,12 @@ class Answer:
     def in_reasoning(self) -> bool:
         return self._parser.in_reasoning
 
-    def take(self, text: str, *tokens: int) -> ChatDelta:
+    def take(self, text: str, tokens: Sequence[int] = (), logprobs: Sequence[TokenLogprob] = ()) -> ChatDelta:
         """What became certain with the text of some tokens."""
         self.tokens += tokens
+        self._logprobs += logprobs
         self.n_reasoning += len(tokens) if self._parser.in_reasoning else 0
-        return self._delta(self._parser.push(text))
+        return replace(self._delta(self._parser.push(text)), logprobs=logprobs)
 
     def finish(self, reason: FinishReason, n_prompt: int, n_cached: int) -> ChatDelta:
         """The last delta. ``n_cached`` of the prompt's tokens were in the cache."""
@@ -50,7 +53,7 @@ class Answer:
         assert self._end.finish_reason is not None
         assert self._end.usage is not None
         message = Message("".join(self._content), "".join(self._reasoning), self._calls)
-        return ChatCompletion(message, self._end.finish_reason, self._end.usage, self.tokens)
+        return ChatCompletion(message, self._end.finish_reason, self._end.usage, self.tokens, self._logprobs or None)
 
     def _delta(self, parts: Sequence[Part]) -> ChatDelta:
         content = "".join(part[1] for part in parts if part[0] == "content")

@@ -65,35 +65,56 @@ class Usage:
 
 
 @dataclass(frozen=True)
+class TokenLogprob:
+    """The natural logarithm of a token's probability, and ``top``: the likeliest tokens, in order, with theirs."""
+
+    token: int
+    logprob: float
+    top: Sequence[tuple[int, float]]
+
+
+@dataclass(frozen=True)
 class ChatDelta:
-    """A part of an answer; tool calls come whole. The last has a ``finish_reason`` and the ``usage``."""
+    """A part of an answer; tool calls come whole. The last has a ``finish_reason`` and the ``usage``.
+
+    ``logprobs``, where they were asked for, are of the tokens that came since the delta before.
+    """
 
     content: str = ""
     reasoning: str = ""
     tool_calls: Sequence[ToolCall] = ()
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
+    logprobs: Sequence[TokenLogprob] = ()
 
     @property
     def is_empty(self) -> bool:
-        return not (self.content or self.reasoning or self.tool_calls or self.finish_reason)
+        return not (self.content or self.reasoning or self.tool_calls or self.finish_reason or self.logprobs)
 
     def followed_by(self, last: ChatDelta) -> ChatDelta:
         """This and the last one as one."""
         calls = [*self.tool_calls, *last.tool_calls]
         return replace(
-            last, content=self.content + last.content, reasoning=self.reasoning + last.reasoning, tool_calls=calls
+            last,
+            content=self.content + last.content,
+            reasoning=self.reasoning + last.reasoning,
+            tool_calls=calls,
+            logprobs=self.logprobs,
         )
 
 
 @dataclass(frozen=True)
 class ChatCompletion:
-    """An answer as a whole. ``tokens`` are those of the answer, marks of the chat format among them."""
+    """An answer as a whole. ``tokens`` are those of the answer, marks of the chat format among them.
+
+    ``logprobs`` has one for each token that the model chose, where they were asked for.
+    """
 
     message: Message
     finish_reason: FinishReason
     usage: Usage
     tokens: list[int]
+    logprobs: list[TokenLogprob] | None = None
 
 
 def read_messages(messages: Iterable[Mapping[str, Any] | Message]) -> list[dict[str, Any]]:

@@ -86,6 +86,15 @@ def test_deltas_together_are_the_message(model):
     assert len(deltas) > 5
 
 
+def test_logprobs_are_of_every_token(model):
+    completion = model.chat([USER], recite="<think>a</think>bc", logprobs=2)
+    assert [each.token for each in completion.logprobs] == completion.tokens
+    assert all(len(each.top) == 2 and each.logprob <= 0 for each in completion.logprobs)
+    deltas = list(model.chat_stream([USER], recite="<think>a</think>bc", logprobs=2))
+    assert [each for delta in deltas for each in delta.logprobs] == completion.logprobs
+    assert model.chat([USER], recite="a").logprobs is None
+
+
 def test_calls_and_their_results_go_back(model):
     first = model.chat([USER], tools=[TOOL], recite=CALL)
     assert first.finish_reason == "tool_calls"
