@@ -25,20 +25,21 @@ class Pumice:
     def __init__(self, settings: dict[str, Any]) -> None:
         try:
             import pumice
-            from pumice import load  # by itself, as pumice imports what it needs when it is needed
+            from pumice import load, measure  # by itself, as pumice imports what it needs when it is needed
         except ImportError as error:
             raise ImportError(f"{error}: run `{sys.executable} -m pip install .` where Pumice's sources are") from None
         keys = ("path", "backend", "n_ctx", "n_batch", "n_gpu_layers")
+        self._measure = measure
         started = time.perf_counter()
         self._model = load(**{key: settings[key] for key in keys}, kv_type="f16", n_parallel=1)
         self.load_seconds = time.perf_counter() - started
         self.about = f"Pumice {pumice.__version__} on {'+'.join(self._model.backends)}"
 
     def pp(self, n_tokens: int, depth: int) -> float:
-        return self._model.bench_prompt(n_tokens, depth)
+        return self._measure.prompt_seconds(self._model, n_tokens, depth)
 
     def tg(self, n_tokens: int, depth: int) -> float:
-        return self._model.bench_generation(n_tokens, depth)
+        return self._measure.generation_seconds(self._model, n_tokens, depth)
 
     def first_token(self) -> float:
         started = time.perf_counter()

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
 from pumice.architecture import Architecture, HParams
-from pumice.backend import KernelTime
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat_stream import AsyncChatStream, ChatStream
 from pumice.config import Config
@@ -295,37 +294,6 @@ class Model:
     def snapshot(self) -> Snapshot:
         """What the engine has in hand: sequences that wait and run, blocks of the cache in use."""
         return self.client.snapshot()
-
-    # --- measuring it
-
-    def bench_prompt(self, n_tokens: int, depth: int = 0) -> float:
-        """Seconds to read a prompt of ``n_tokens`` random tokens after ``depth`` others, which are not timed."""
-        ids = self._random_tokens(depth + n_tokens)
-        return self.engine.call(lambda engine: engine.measure(ids, depth))
-
-    def bench_generation(self, n_tokens: int, depth: int = 0) -> float:
-        """Seconds to generate ``n_tokens`` after ``depth`` random ones, which are not timed.
-
-        The most probable token is chosen, wherever the text might end. Without a depth a token is there to begin with.
-        """
-        ids = self._random_tokens(depth + n_tokens)[: max(depth, 1)]
-        n_untimed = 1 if depth else 0  # the prompt's last step gives the first token
-        request = Request(ids, n_untimed + n_tokens, {"temperature": 0.0}, end_tokens=frozenset())
-        with Stream.open(self.client, request)[0] as stream:
-            timings = stream.completion().timings
-        return timings.generation_seconds + (0.0 if n_untimed else timings.prompt_seconds)
-
-    def bench_profile(self) -> list[KernelTime]:
-        """Times of the kernels of the last step, by name, the longest first; empty where no backend can tell."""
-        return self.engine.call(lambda engine: engine.profile())
-
-    def _random_tokens(self, n: int) -> list[int]:
-        import numpy as np
-
-        if n > self.n_ctx:
-            raise RequestError(f"{n} tokens do not fit the context of {self.n_ctx}: raise n_ctx")
-        ids: list[int] = np.random.default_rng(0).integers(0, self.n_vocab, n).tolist()
-        return ids
 
     # --- ending it
 

@@ -24,6 +24,7 @@ LAYERS = [
     ["chat_stream"],
     ["quantize", "perplexity"],
     ["model"],
+    ["measure"],
     ["api"],
     ["__init__"],
     ["cli"],

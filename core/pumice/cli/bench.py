@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +14,7 @@ from pumice.cli.options import json_option, load_model, load_options, model_argu
 
 if TYPE_CHECKING:
     from pumice.backend import KernelTime
+    from pumice.model import Model
 
 
 @click.command("bench")
@@ -26,12 +28,26 @@ if TYPE_CHECKING:
 )
 @click.option("-r", "--repetitions", type=click.IntRange(min=1), default=3, show_default=True)
 @click.option(
+    "--parallel",
+    metavar="N,N,...",
+    callback=lambda ctx, param, value: parse_numbers(value),
+    help="So many sequences at once, with prompts of their own, sampled as configured: llama-batched-bench's table.",
+)
+@click.option(
     "--profile", is_flag=True, help="Print each kernel's time in a test's last step, on stderr; only GPUs tell."
 )
 @json_option
 @load_options
 def command(
-    model: str, n_prompt: int, n_gen: int, n_depth: int, repetitions: int, profile: bool, as_json: bool, **options: Any
+    model: str,
+    n_prompt: int,
+    n_gen: int,
+    n_depth: int,
+    repetitions: int,
+    parallel: list[int],
+    profile: bool,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Measure tokens/s of a model, by default the demo model.
 
@@ -41,24 +57,105 @@ def command(
     """
     if not n_prompt and not n_gen:
         raise click.UsageError("nothing to measure: --n-prompt and --n-gen are both 0")
+    if parallel and not (n_prompt and n_gen):
+        raise click.UsageError("--parallel needs both --n-prompt and --n-gen")
     if options["n_ctx"] is None:
-        options["n_ctx"] = n_depth + max(n_prompt, n_gen, 1)
+        length = n_prompt + n_gen + 1 if parallel else n_depth + max(n_prompt, n_gen, 1)
+        options["n_ctx"] = length * max(parallel, default=1)
+    if parallel:
+        options["config"] = {**(options["config"] or {}), "n_parallel": max(parallel)}
     with load_model(model, options) as loaded:
-        tests = [("pp", n_prompt, loaded.bench_prompt), ("tg", n_gen, loaded.bench_generation)]
+        about = {"backend": ",".join(loaded.backends), "model": model}
+        if parallel:
+            rows = measure_parallel(loaded, n_prompt, n_gen, parallel, repetitions)
+            results = [result | about for row in rows for result in row.results()]
+            click.echo(json.dumps(results, indent=2) if as_json else format_parallel(rows))
+            return
         results = []
-        for name, n_tokens, seconds in tests:
+        for name, n_tokens in (("pp", n_prompt), ("tg", n_gen)):
             if not n_tokens:
                 continue
             result: dict[str, Any] = {
                 "test": f"{name}{n_tokens} @ d{n_depth}" if n_depth else f"{name}{n_tokens}",
-                **measure(name, n_tokens, repetitions, partial(seconds, depth=n_depth)),
-                "backend": ",".join(loaded.backends),
-                "model": model,
+                **measure(name, n_tokens, repetitions, seconds_of(loaded, name, n_depth)),
+                **about,
             }
             results.append(result)
             if profile:
-                click.echo(format_profile(result["test"], loaded.bench_profile()), err=True)
+                from pumice.measure import kernel_times
+
+                click.echo(format_profile(result["test"], kernel_times(loaded)), err=True)
     click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
+
+
+def seconds_of(model: Model, name: str, depth: int) -> Callable[[int], float]:
+    """What measures a test, for a number of tokens."""
+    from pumice import measure
+
+    return partial(measure.prompt_seconds if name == "pp" else measure.generation_seconds, model, depth=depth)
+
+
+def parse_numbers(text: str | None) -> list[int]:
+    """``"1,4,8"`` as numbers."""
+    try:
+        numbers = [int(part) for part in text.split(",")] if text else []
+    except ValueError:
+        numbers = [0]
+    if any(number < 1 for number in numbers):
+        raise click.BadParameter(f"expected numbers of sequences, 1,4,8 for example, not {text!r}")
+    return numbers
+
+
+@dataclass
+class ParallelRow:
+    """Medians over the repetitions, of ``n_seqs`` sequences."""
+
+    n_prompt: int
+    n_gen: int
+    n_seqs: int
+    prompt_seconds: float
+    generation_seconds: float
+
+    def results(self) -> list[dict[str, Any]]:
+        tests = [(f"pp{self.n_prompt}", self.n_prompt / self.prompt_seconds)]
+        tests += [(f"tg{self.n_gen}", self.n_gen / self.generation_seconds)]
+        return [
+            {"test": test, "parallel": self.n_seqs, "tokens_per_second": self.n_seqs * speed} for test, speed in tests
+        ]
+
+
+def measure_parallel(
+    model: Model, n_prompt: int, n_gen: int, parallel: list[int], repetitions: int
+) -> list[ParallelRow]:
+    """A row for each number of sequences; each runs once more, to warm up."""
+    from tqdm import tqdm
+
+    from pumice.measure import parallel_seconds
+
+    rows = []
+    for n_seqs in tqdm(parallel, desc="sequences", leave=False, disable=None):
+        runs = [parallel_seconds(model, n_prompt, n_gen, n_seqs) for _ in range(1 + repetitions)][1:]
+        seconds = [statistics.median(each) for each in zip(*runs, strict=True)]
+        rows.append(ParallelRow(n_prompt, n_gen, n_seqs, *seconds))
+    return rows
+
+
+def format_parallel(rows: list[ParallelRow]) -> str:
+    """The table of llama-batched-bench."""
+    names = ("PP", "TG", "B", "N_KV", "T_PP s", "S_PP t/s", "T_TG s", "S_TG t/s", "T s", "S t/s")
+    widths = (6, 6, 4, 6, 8, 8, 8, 8, 8, 8)
+    lines = [
+        "|" + "|".join(f" {name:>{width}} " for name, width in zip(names, widths, strict=True)) + "|",
+        "|" + "|".join("-" * (width + 1) + ":" for width in widths) + "|",
+    ]
+    for row in rows:
+        n_read, n_new = row.n_seqs * row.n_prompt, row.n_seqs * row.n_gen
+        pp, tg = row.prompt_seconds, row.generation_seconds
+        cells = [f"{n}" for n in (row.n_prompt, row.n_gen, row.n_seqs, n_read + n_new)]
+        cells += [f"{pp:.3f}", f"{n_read / pp:.2f}", f"{tg:.3f}", f"{n_new / tg:.2f}"]
+        cells += [f"{pp + tg:.3f}", f"{(n_read + n_new) / (pp + tg):.2f}"]
+        lines.append("|" + "|".join(f" {cell:>{width}} " for cell, width in zip(cells, widths, strict=True)) + "|")
+    return "\n".join(lines)
 
 
 def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int], float]) -> dict[str, float]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
@@ -42,9 +41,9 @@ class KVCache:
         self._n_max = -(-limits.n_ctx // limits.block_size)
         self._pools: Mapping[int, BlockPool] = {w: BlockPool(n) for w, n in limits.n_blocks.items()}
         self.shares_prefixes = share_prefixes and bool(self._pools)
-        # Key of the blocks before -> the tokens of a last block that is not full; the latest, and where it still is.
-        self._tails: OrderedDict[bytes, list[int]] = OrderedDict()
-        self._n_tails = sum(limits.n_blocks.values())
+        # Key of the blocks before -> the tokens of last blocks, not full, that may be there still.
+        self._tails: dict[bytes, list[list[int]]] = {}
+        self._most_tails = 64  # keys, before those are looked for that are not there any more
 
     def begin(self, tokens: Sequence[int], salt: bytes = b"") -> tuple[BlockTables, int]:
         """Tables for a new sequence, and how many of its first tokens they already hold."""
@@ -138,24 +137,29 @@ class KVCache:
         parent = self._parent(tables, n_full)
         for window, pool in self._pools.items():
             pool.publish(int(tables.tables[window][n_full]), self._key(parent, tail))
-        self._tails[parent] = tail
-        self._tails.move_to_end(parent)
-        if len(self._tails) > self._n_tails:
-            self._tails.popitem(last=False)
+        known = [other for other in self._known_tails(parent) if other != tail]
+        self._tails[parent] = [*known, tail]
+        if len(self._tails) > self._most_tails:
+            self._tails = {parent: tails for parent in self._tails if (tails := self._known_tails(parent))}
+            self._most_tails = 2 * len(self._tails) + 64
 
     def _take_over(self, tables: BlockTables, tokens: Sequence[int]) -> int:
-        """Go on in a last block that begins with ``tokens``; how many of them it holds."""
+        """Go on in the last block that has most of ``tokens`` in common; how many of them it holds."""
         parent = self._parent(tables, tables.n_blocks)
-        tail = self._tails.get(parent, [])
-        n_equal = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(tail, tokens, strict=False)))
-        key = self._key(parent, tail)
-        if not n_equal or not all(pool.knows(key) for pool in self._pools.values()):
-            return 0
-        del self._tails[parent]
-        for window, pool in self._pools.items():
-            tables.tables[window][tables.n_blocks] = pool.claim(key)
-        tables.n_blocks += 1
+        known = self._known_tails(parent)
+        n_equal, tail = max(((_n_equal(tail, tokens), tail) for tail in known), default=(0, []))
+        if n_equal:
+            known.remove(tail)
+            for window, pool in self._pools.items():
+                tables.tables[window][tables.n_blocks] = pool.claim(self._key(parent, tail))
+            tables.n_blocks += 1
+            self._tails[parent] = known
         return n_equal
+
+    def _known_tails(self, parent: bytes) -> list[list[int]]:
+        """Without those whose blocks were needed for something else."""
+        tails = [(tail, self._key(parent, tail)) for tail in self._tails.get(parent, [])]
+        return [tail for tail, key in tails if all(pool.knows(key) for pool in self._pools.values())]
 
     def batch_tables(self, sequences: Sequence[BlockTables]) -> dict[int, NDArray[np.int32]]:
         """The tables of several sequences, one a row, as a batch wants them."""
@@ -198,3 +202,8 @@ class KVCache:
     def _key(self, parent: bytes, tokens: Sequence[int]) -> bytes:
         """A block's contents depend on all tokens before it, so its key continues the key before."""
         return hashlib.blake2b(parent + np.asarray(tokens, np.int32).tobytes(), digest_size=16).digest()
+
+
+def _n_equal(a: Sequence[int], b: Sequence[int]) -> int:
+    """How many tokens two sequences have in common from the start."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

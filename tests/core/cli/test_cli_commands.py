@@ -169,6 +169,21 @@ def test_bench_measures_both_tests(run, model):
     assert run("bench", model, "-p", "0", "-n", "4", "-r", "1", "-d", "9").stdout.startswith("tg4 @ d9 ")
 
 
+def test_bench_measures_many_at_once(run, model):
+    options = ["-p", "8", "-n", "4", "-r", "1", "--parallel", "1,3", "--backend", "numpy"]
+    table = run("bench", model, *options).stdout.splitlines()
+    assert table[0].split("|")[1:-1] == [
+        *("     PP ", "     TG ", "    B ", "   N_KV ", "   T_PP s ", " S_PP t/s "),
+        *("   T_TG s ", " S_TG t/s ", "      T s ", "    S t/s "),
+    ]
+    assert [line.split("|")[3].strip() for line in table[2:]] == ["1", "3"]
+    assert [line.split("|")[4].strip() for line in table[2:]] == ["12", "36"]
+    results = json.loads(run("bench", model, *options, "--json").stdout)
+    assert [(item["test"], item["parallel"]) for item in results] == [("pp8", 1), ("tg4", 1), ("pp8", 3), ("tg4", 3)]
+    assert all(item["tokens_per_second"] > 1 for item in results)
+    assert run("bench", model, "--parallel", "1,x").returncode == 2
+
+
 def test_bench_counts_after_a_warm_up():
     asked, seconds = [], iter([100.0, 1.0, 2.0, 4.0])
 

@@ -93,6 +93,23 @@ def test_a_last_block_is_taken_over_to_the_token():
     assert cache.begin([*range(9), 99])[1] == 9, "the last token must be computed for its logits"
 
 
+def test_of_several_last_blocks_the_one_with_most_in_common():
+    cache = KVCache(limits({0: 16}))
+    held = [fill(cache, [1, 2, 3, 4, *end])[0] for end in ([5], [5, 6, 7], [5, 6, 8])]
+    for tables, end in zip(held, ([5], [5, 6, 7], [5, 6, 8]), strict=True):
+        cache.release(tables, [1, 2, 3, 4, *end])
+    assert [cache.begin([1, 2, 3, 4, *end, 9])[1] for end in ([5, 6, 8], [5, 6, 8], [5], [5])] == [7, 6, 5, 4]
+
+
+def test_what_is_remembered_does_not_grow():
+    cache = KVCache(limits({0: 4}))
+    for first in range(1000):
+        tokens = [first, 1, 2, 3, 4, 5]
+        tables, _ = fill(cache, tokens)
+        cache.release(tables, tokens)
+    assert len(cache._tails) < 100
+
+
 def test_salts_keep_prefixes_apart():
     cache = KVCache(limits({0: 16}))
     tables, _ = cache.begin(list(range(10)), b"a")

@@ -8,6 +8,7 @@ from gguf_files import tiny_llama
 from pumice.arena import Arena
 from pumice.engine import Runner
 from pumice.gguf import KV_TYPES
+from pumice.measure import generation_seconds, parallel_seconds, prompt_seconds
 
 PROMPTS = ["a", "the cat sat", "one two three four five six seven", "zzz", "the cat sat on the mat and then some more"]
 EXACT = {"backend": "numpy", "kv_type": "f32"}
@@ -188,11 +189,20 @@ def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch)
     with pumice.load(path, n_batch=4, n_ctx=64, **EXACT) as model:
         run = Runner.run
         monkeypatch.setattr(Runner, "run", lambda self, batch: steps.append(len(batch.tokens)) or run(self, batch))
-        assert model.bench_generation(3, depth=6) > 0
-        assert model.bench_prompt(6, depth=2) > 0
+        assert generation_seconds(model, 3, depth=6) > 0
+        assert prompt_seconds(model, 6, depth=2) > 0
         with pytest.raises(pumice.PumiceError, match="65 tokens do not fit"):
-            model.bench_generation(1, depth=64)
+            generation_seconds(model, 1, depth=64)
     assert steps == [4, 2, 1, 1, 1, 2, 4, 2]
+
+
+def test_measuring_many_at_once(path, monkeypatch):
+    steps = []
+    with pumice.load(path, n_parallel=3, **EXACT) as model:
+        run = Runner.run
+        monkeypatch.setattr(Runner, "run", lambda self, batch: steps.append(batch) or run(self, batch))
+        assert all(seconds > 0 for seconds in parallel_seconds(model, 10, 4, 3))
+    assert [len(batch.tokens) for batch in steps] == [30, 3, 3, 3, 3, 3], "all begin at once"
 
 
 def test_a_closed_model_says_so(path):

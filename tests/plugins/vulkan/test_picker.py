@@ -13,6 +13,7 @@ from graphs import builder, compile_graph
 from pumice.backend import Ahead, Batch, Limits, Pick, Program
 from pumice.config import load_config
 from pumice.engine import lookahead
+from pumice.measure import generation_seconds, kernel_times
 from pumice.model import Model
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
@@ -222,7 +223,7 @@ def test_the_last_of_several_devices_picks(
 def test_what_it_did_is_profiled(tmp_path: Path, driver: str) -> None:
     config = {"vulkan": {"driver": driver}}
     with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config=config) as model:
-        assert model.bench_generation(20) > 0
-        times = {kernel.name: kernel.count for kernel in model.bench_profile()}
+        assert generation_seconds(model, 20) > 0
+        times = {kernel.name: kernel.count for kernel in kernel_times(model)}
         assert (times["best"], times["pick"]) == (1, 1)
         assert model.generate("a", max_tokens=20, temperature=0).tokens
