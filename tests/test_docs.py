@@ -1,6 +1,7 @@
 """The handbook says what the code does."""
 
 import dataclasses
+import inspect
 import json
 import re
 from pathlib import Path
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import pumice
 from pumice.config import Config
 from pumice.registry.kinds import KINDS
 from pumice_architectures import ARCHITECTURES
@@ -71,6 +73,23 @@ def test_every_sampler_is_described_with_its_parameters_in_the_default_order():
                 field = fields[parameter]
                 factory = field.default_factory
                 assert default == (field.default if factory is dataclasses.MISSING else factory())
+
+
+def test_what_the_page_on_python_shows_runs():
+    shown: dict[str, object] = {}
+    for block in re.findall(r"```python\n(.*?)```", read("python.md"), re.DOTALL):
+        exec(compile(block, "docs/python.md", "exec"), shown)
+    shown["model"].close()
+
+
+def test_the_page_on_python_has_every_option_of_a_request_and_every_error():
+    rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", read("python.md"), re.MULTILINE))
+    options = inspect.signature(pumice.Model.request).parameters.values()
+    assert rows == {
+        each.name: repr(each.default).replace("'", '"') for each in options if each.kind is each.KEYWORD_ONLY
+    }
+    errors = {name for name in pumice.__all__ if name.endswith("Error")}
+    assert errors <= set(re.findall(r"`(?:pumice\.)?(\w+)`", read("python.md")))
 
 
 def test_the_demo_model_is_as_good_as_it_says():
