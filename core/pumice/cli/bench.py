@@ -128,6 +128,8 @@ def measure_parallel(
     model: Model, n_prompt: int, n_gen: int, parallel: list[int], repetitions: int
 ) -> list[ParallelRow]:
     """A row for each number of sequences; each runs once more, to warm up."""
+    import statistics
+
     from tqdm import tqdm
 
     from pumice.measure import parallel_seconds
