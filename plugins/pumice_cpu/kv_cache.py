@@ -26,6 +26,10 @@ from pumice.plugin import CODINGS, KV_TYPES, Arena, Coding, KVState, Limits, typ
 CELLS = 16  # in a tile
 BLOCK = 32  # columns that GGML gives one scale
 
+# What kernels/kv_cache.py has: floats, and codes of so many bits.
+FLOATS = ("f32", "f16", "bf16")
+CODE_BITS = (4, 5, 8)
+
 # How kernels/attention.py divides its work.
 ROWS = 128  # queries of a key head that decoded keys and values are used for
 CHUNK = 64  # positions decoded at a time, at most
@@ -87,6 +91,13 @@ class CacheType:
     def scale_bytes(self) -> int:
         """Bytes of the scales and minimums of one unit of a tile."""
         return 0 if self.coding is None else 2 * CELLS * (1 + self.coding.has_minimum)
+
+
+def can_hold(state: KVState, limits: Limits) -> bool:
+    """Whether the kernels can keep these keys and values. Pairs of columns share bytes of 4-bit codes."""
+    type = CacheType.of(limits.kv_type)
+    known = type.coding.is_affine and type.bits in CODE_BITS if type.coding else type.name in FLOATS
+    return known and limits.can_hold(state) and state.k_dim % 2 == state.v_dim % 2 == 0
 
 
 class Cells:

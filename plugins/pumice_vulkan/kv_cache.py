@@ -8,6 +8,10 @@ from pumice.plugin import CODINGS, KV_TYPES, KVState, Limits, type_size
 
 BLOCK = 32  # values that share a scale
 
+# What shaders/cache.glsl has: floats, and codes of so many bits.
+FLOATS = ("f32", "f16", "bf16")
+CODE_BITS = (4, 5, 8)
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -29,9 +33,12 @@ def is_quantized(kv_type: str) -> bool:
 
 
 def can_hold(state: KVState, limits: Limits) -> bool:
-    """Whether the kernels can keep these keys and values: quantized heads in words of eight."""
-    aligned = not is_quantized(limits.kv_type) or all(dim % 8 == 0 for dim in (state.k_dim, state.v_dim))
-    return limits.can_hold(state) and aligned
+    """Whether the kernels can keep these keys and values: of types in cache.glsl, quantized heads in words of eight."""
+    coding = CODINGS.get(KV_TYPES[limits.kv_type])
+    if coding is None:
+        return limits.kv_type in FLOATS and limits.can_hold(state)
+    known = coding.is_affine and coding.bits in CODE_BITS
+    return known and limits.can_hold(state) and state.k_dim % 8 == state.v_dim % 8 == 0
 
 
 def rows(kv_type: str, n_head: int, dim: int) -> Rows:

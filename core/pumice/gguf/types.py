@@ -79,6 +79,11 @@ class Coding:
     def has_minimum(self) -> bool:
         return self.scales.endswith("_min")
 
+    @property
+    def is_affine(self) -> bool:
+        """Whether codes stand for themselves, with one scale a block: what kernels of the cache can read."""
+        return not self.values and self.scales in ("f16", "f16_min")
+
 
 @dataclass(frozen=True)
 class _Stored:

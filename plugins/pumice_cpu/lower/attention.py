@@ -6,7 +6,7 @@ import numpy as np
 
 from pumice.plugin import N_SEQS, KVState, Limits, Node, Tensor
 from pumice_cpu.isa import current
-from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, scratch_at
+from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, can_hold, scratch_at
 from pumice_cpu.lower.rule import BLOCK_TABLES, POSITIONS, SEQ_STARTS, Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
@@ -15,13 +15,12 @@ _LOG2_E = 1.4426950408889634
 
 
 def _claims(node: Node, limits: Limits) -> bool:
-    """Causal attention over a cache of its own. Pairs of columns share bytes of a q4_0 cache, so heads must be even."""
+    """Causal attention over a cache of its own."""
     if not isinstance(node.state, KVState) or "k" not in node.inputs or not node.attrs["causal"]:
         return False
     if node.attrs["chunk"] or node.attrs["slopes"] or "bias" in node.inputs:
         return False
-    dims = [int(node.inputs[name].shape[-1]) for name in "kv" if name in node.inputs]
-    return limits.can_hold(node.state) and all(dim % 2 == 0 for dim in dims)
+    return can_hold(node.state, limits)
 
 
 def _attention(at: Lowering, node: Node) -> None:

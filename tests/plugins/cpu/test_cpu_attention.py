@@ -5,7 +5,7 @@ import pytest
 
 from attention_steps import attend
 from pumice.errors import BackendError
-from pumice.gguf import KV_TYPES
+from pumice.gguf import KV_TYPES, GGMLType
 from pumice_cpu.backend import CpuBackend, CpuOptions
 from pumice_numpy import NumpyBackend
 
@@ -76,6 +76,13 @@ def test_any_number_of_threads_gives_the_same_bits(tmp_path):
     )
     for other in others:
         assert all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def test_a_type_without_kernels_is_left_to_others(tmp_path, monkeypatch):
+    monkeypatch.setitem(KV_TYPES, "mxfp4", GGMLType.MXFP4)
+    with pytest.raises(BackendError, match="no backend can run operation attention"):
+        attend(tmp_path, CpuBackend(), [(1,)], kv_type="mxfp4", scale=1.0)
+    assert len(attend(tmp_path, NumpyBackend(), [(3,), (1,)], kv_type="mxfp4", scale=1.0)) == 2
 
 
 def test_rows_of_no_whole_blocks_are_left_to_others(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 
 from attention_steps import attend
 from pumice.errors import BackendError
-from pumice.gguf import KV_TYPES
+from pumice.gguf import KV_TYPES, GGMLType
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
@@ -89,6 +89,13 @@ def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
     with mock.patch.object(attention, "decode_shape", return_value=shape):
         compare(tmp_path, steps, kv_type=kv_type, heads=(6, 2))
         compare(tmp_path, steps, kv_type=kv_type, window=100, sinks=True, softcap=3.0)
+
+
+def test_a_type_without_kernels_is_left_to_others(tmp_path, monkeypatch):
+    monkeypatch.setitem(KV_TYPES, "mxfp4", GGMLType.MXFP4)
+    with pytest.raises(BackendError, match="no backend can run operation attention"):
+        attend(tmp_path, VulkanBackend(), [(1,)], kv_type="mxfp4", scale=1.0)
+    assert len(attend(tmp_path, NumpyBackend(), [(3,), (1,)], kv_type="mxfp4", scale=1.0)) == 2
 
 
 def test_rows_of_no_whole_blocks_are_left_to_others(tmp_path):
