@@ -113,9 +113,11 @@ def measure(backend: VulkanBackend, chooser: str, candidates: list[Any], *argume
 
 
 def decode_candidates(default: DecodeShape) -> Iterator[DecodeShape]:
-    for threads, each, rounds, heads, parts in itertools.product((128, 256, 512), (1, 2, 4), (1, 2), (1, 2, 4), (4, 8)):
+    for threads, unroll, rounds, heads, parts in itertools.product(
+        (128, 256, 512), (1, 2, 4), (1, 2), (1, 2, 4), (4, 8)
+    ):
         shape = dataclasses.replace(
-            default, threads=threads, each=each, rounds=rounds, heads=heads, parts=parts * heads
+            default, threads=threads, unroll=unroll, rounds=rounds, heads=heads, max_parts=parts * heads
         )
         if 32 <= shape.chunk * rounds <= 256:
             yield shape
@@ -134,7 +136,9 @@ def decode(backend: VulkanBackend, shape: str, depths: list[int], kv_type: str, 
         candidates = [default]
         for candidate in decode_candidates(default) if sweep else ():
             n_parts = -(-max(640, depth + 128) // (candidate.chunk * candidate.rounds))
-            if n_parts >= candidate.parts or candidate.parts == 4 * candidate.heads:  # else as many parts as with fewer
+            if (
+                n_parts >= candidate.max_parts or candidate.max_parts == 4 * candidate.heads
+            ):  # else as many parts as with fewer
                 candidates.append(candidate)
         times = measure(backend, "decode_shape", candidates, shape, 1, depth, kv_type)
         timed = [(sum(spans.values()), candidate) for spans, candidate in times]

@@ -154,16 +154,16 @@ class Staging:
             self._raw = [self._device.new_buffer(STAGING_BYTES) for _ in self._buffers]
         if packing.kernel not in self._pipelines:
             self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, 20)
-        for piece, push in packing.pieces(STAGING_BYTES):
-            n_bytes = self._fill(piece)
+        for piece in packing.pieces(STAGING_BYTES):
+            n_bytes = self._fill(piece.data)
             encoder = self._begin()
             encoder.copy_buffer(self._buffers[self._turn], 0, self._raw[self._turn], 0, n_bytes)
             encoder.barrier()
             encoder.set_pipeline(self._pipelines[packing.kernel])
             encoder.set_buffer(0, self._raw[self._turn])
             encoder.set_buffer(1, place.buffer)
-            encoder.set_bytes(np.array([0, place.offset, *push], np.uint32))
-            encoder.dispatch_threadgroups(packing.grid(push))
+            encoder.set_bytes(np.array([0, place.offset, packing.n_blocks, piece.first, piece.n_blocks], np.uint32))
+            encoder.dispatch_threadgroups(piece.n_workgroups)
             self._commit(encoder)
 
     def _fill(self, piece: NDArray[np.uint8]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,19 +28,29 @@ class Packing:
     def kernel(self) -> str:
         return f"repack.{self.format.name}"
 
-    def pieces(self, limit: int) -> Iterator[tuple[NDArray[np.uint8], list[int]]]:
-        """Bytes of the file, at most ``limit`` at a time, and the last push constants to repack them."""
+    def pieces(self, limit: int) -> Iterator[Piece]:
+        """The matrix in pieces of at most ``limit`` bytes of the file."""
         data = self.data.reshape(-1)
         unit_bytes = len(data) * 8 // self.n_blocks  # of eight blocks of 32 columns
         step = limit // unit_bytes * 8
         for first in range(0, self.n_blocks, step):
-            count = min(step, self.n_blocks - first)
+            n_blocks = min(step, self.n_blocks - first)
             start = first // 8 * unit_bytes
-            yield data[start : start + count * unit_bytes // 8], [self.n_blocks, first, count]
+            yield Piece(data[start : start + n_blocks * unit_bytes // 8], first, n_blocks)
 
-    @staticmethod
-    def grid(push: Sequence[int]) -> int:
-        return -(-push[-1] // 128)
+
+@dataclass(frozen=True)
+class Piece:
+    """Bytes of the file, and the number and count of their blocks of 32 columns."""
+
+    data: NDArray[np.uint8]
+    first: int
+    n_blocks: int
+
+    @property
+    def n_workgroups(self) -> int:
+        """Of shaders/repack.comp, whose 64 invocations do two blocks each."""
+        return -(-self.n_blocks // 128)
 
 
 def packed_bytes(weight: Weight) -> int:

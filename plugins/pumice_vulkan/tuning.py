@@ -39,8 +39,8 @@ class TileShape:
 
 
 LANES = 32  # of a subgroup on the device measured
-LONG_ROW = 192  # blocks
-MANY_ROWS = 12288
+LONG_ROW = 192  # blocks of a row from which on two subgroups share it
+MANY_ROWS = 12288  # rows of a matrix from which on workgroups take more of them
 LONG_CONTEXT = 4096  # positions
 PROCESSORS = 128  # workgroups that a large device runs at once
 
@@ -98,8 +98,9 @@ def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
 
 
 def expert_shape(device: Device, n_tokens: int) -> TileShape:
-    """For products with experts that have ``n_tokens`` vectors each on average. What is wider than an expert's tokens
-    is computed for nothing, and there are enough tiles, since there are many experts."""
+    """For products with experts that have ``n_tokens`` vectors each on average: the largest tiles that those fill, as
+    the rest of a tile would be computed for nothing. Many experts make tiles enough for the device.
+    """
     shapes = TILES[1:]
     fitting = (each for each in shapes if each.n <= n_tokens and each.shared_bytes() <= device.shared_memory_bytes)
     return next(fitting, shapes[-1])
@@ -109,17 +110,17 @@ def expert_shape(device: Device, n_tokens: int) -> TileShape:
 class DecodeShape:
     """How shaders/attention_decode.comp shares out a token's positions."""
 
-    threads: int
-    lanes: int  # that share a position
-    each: int  # positions that they load at a time
-    rounds: int  # the fewest loads of a part
-    heads: int
-    parts: int  # the most
+    threads: int  # invocations of a workgroup
+    lanes: int  # invocations that share a position
+    unroll: int  # positions that they load at a time
+    rounds: int  # loads of a part, at least
+    heads: int  # query heads of a workgroup
+    max_parts: int  # workgroups that share out a head's positions, at most
 
     @property
     def chunk(self) -> int:
         """Positions that a workgroup has at a time."""
-        return self.threads // self.lanes * self.each
+        return self.threads // self.lanes * self.unroll
 
 
 def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: int) -> DecodeShape:

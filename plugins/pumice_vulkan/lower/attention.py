@@ -75,7 +75,7 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
     shape = decode_shape(at.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, at.limits.n_ctx)
     n_groups = state.n_head_kv * -(-per_key // shape.heads)
     n_positions = min(at.limits.n_ctx, state.window or at.limits.n_ctx)
-    n_parts = min(shape.parts, -(-n_positions // (shape.chunk * shape.rounds)))
+    n_parts = min(shape.max_parts, -(-n_positions // (shape.chunk * shape.rounds)))
     k_octets, v_octets = -(-state.k_dim // 8), -(-state.v_dim // 8)
     counters = at.constant(("attention counters", n_groups), lambda: np.zeros(n_groups, np.uint32))
     partial = at.scratch("attention parts", 4 * n_head * n_parts * (8 * v_octets + 4))
@@ -96,7 +96,7 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
             *((0, 1, 1.0) if rope is None else (2 * len(rope.attrs["freqs"]), pairs(rope)[1], rope.attrs["magnitude"])),
         ],
         constants=[
-            *(shape.threads, at.device.subgroup_size, shape.lanes, shape.each, shape.rounds, shape.heads),
+            *(shape.threads, at.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
             *(k_octets, v_octets, sinks is not None),
             *(per_key, at.limits.block_size, _bits(node.attrs["softcap"])),
         ],
