@@ -250,7 +250,7 @@ class DeviceProgram(Program):
     def _result(self, tensor: Tensor, sizes: Sizes) -> NDArray[Any]:
         shape = concrete(tensor.shape, sizes)
         offset = self._output_places[tensor]
-        n_bytes = 4 * int(np.prod(shape))
+        n_bytes = 4 * math.prod(shape)
         return self._download.contents[offset : offset + n_bytes].view(DTYPES[tensor.dtype]).reshape(shape)
 
 

@@ -1,0 +1,73 @@
+"""Memory of devices: what is asked for before a model is placed, and what is given back when a load fails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.demo import demo_model_path
+from pumice.engine.placement import layer_bytes
+from pumice_vulkan import VulkanBackend, backend
+from pumice_vulkan.device import Device
+from pumice_vulkan.program import DeviceProgram
+
+
+@pytest.fixture(autouse=True)
+def usable(allow_software: None) -> None:
+    reason = VulkanBackend.unavailable()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What happens to the devices of the backend."""
+    events: list[str] = []
+    open_device = backend.open_device
+
+    def noting(driver: str, index: int) -> Device:
+        device = open_device(driver, index)
+        close = device.close
+        monkeypatch.setattr(device, "close", lambda: (close(), events.append("closed")))
+        events.append("opened")
+        return device
+
+    monkeypatch.setattr(backend, "open_device", noting)
+    return events
+
+
+@pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
+def test_footprints_are_what_weights_and_caches_take(kv_type: str) -> None:
+    with pumice.load(demo_model_path(), backend="vulkan", kv_type=kv_type, n_ctx=4096) as model:
+        runner: Any = model.runner
+        ((_, first),) = [pair for pair in runner._backends if pair[0] == "vulkan"]
+        nodes = runner._graph.nodes
+        sizes = layer_bytes(nodes, lambda held: first.footprint(held, runner.limits), several=False)
+        (shared,) = first._opened
+        taken = shared.weights.nbytes + shared.cache.nbytes
+    assert 0.9 * taken < sum(sizes.values()) < 1.2 * taken
+
+
+def test_a_load_that_fails_on_the_second_device_closes_both(
+    tmp_path: Path, opened: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = DeviceProgram.__init__
+
+    def failing(self: DeviceProgram, *arguments: Any) -> None:
+        make(self, *arguments)
+        if arguments[1].device:
+            raise pumice.BackendError("no memory")
+
+    monkeypatch.setattr(DeviceProgram, "__init__", failing)
+    with pytest.raises(pumice.BackendError, match="no memory"):
+        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config={"vulkan": {"devices": [0, 0]}})
+    assert opened == ["opened", "opened", "closed", "closed"]
+
+
+@pytest.mark.parametrize("wrong", [{"activations": "fast"}, {"devices": [0, 99]}])
+def test_wrong_options_leave_no_device_open(tmp_path: Path, opened: list[str], wrong: dict[str, Any]) -> None:
+    with pytest.raises(pumice.BackendError):
+        pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config={"vulkan": wrong})
+    assert opened == ["opened", "closed"]
