@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -150,7 +150,7 @@ class Program(ABC):
         """
 
     def submit(self, inputs: Mapping[str, Array], batch: Batch) -> Pending:
-        """Begin to ``run``, and give what waits for the result; nothing else is asked of the program before.
+        """Begin to ``run``, and give what waits for the result, which is gone when the program is asked for another.
 
         Where it does not wait itself, several devices work at the same time.
         """
@@ -189,6 +189,10 @@ class Program(ABC):
             inputs: as of ``run``, where ``max_steps`` is 1.
         """
         raise NotImplementedError
+
+    def steps_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Iterator[Ahead]:
+        """``run_ahead`` in parts, one behind the other: while one is looked at, the next may be computed already."""
+        yield self.run_ahead(batch, picks, numbers, n_best)
 
     @property
     @abstractmethod

@@ -147,15 +147,27 @@ class Engine:
         chains = [running.generation.chain for running, _ in members]
         picks = [chain.pick for chain in chains if chain.pick]
         numbers = np.stack([chain.peek(n_steps) for chain in chains], axis=1)
-        started = time.perf_counter()
-        ahead = self._ahead.run_ahead(self._batch(members), picks, numbers, self.lookahead.n_best(chains))
-        self.lookahead.took(len(members), n_steps, time.perf_counter() - started)
-        for row, (running, _) in enumerate(members):
-            n_right = 0
-            while n_right < n_steps and self._take_guess(running, ahead, n_right, row):
-                n_right += 1
+        n_right = [0] * len(members)
+        guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
+        seconds, n_computed = 0.0, 0
+        parts = self._ahead.steps_ahead(self._batch(members), picks, numbers, self.lookahead.n_best(chains))
+        while guessed and n_computed < n_steps:
+            started = time.perf_counter()
+            ahead = next(parts)
+            seconds += time.perf_counter() - started
+            n_computed += len(ahead.picked)
+            for row, running in guessed:
+                n_right[row] += self._take_guesses(running, ahead, row)
+            guessed = [(row, running) for row, running in guessed if n_right[row] == n_computed]
+        self.lookahead.took(len(members), n_computed, seconds)
+        for (running, _), n in zip(members, n_right, strict=True):
             if not running.generation.finish_reason:
-                running.generation.guessed(n_right, n_steps)
+                running.generation.guessed(n, n_steps)
+
+    def _take_guesses(self, running: Running, ahead: Ahead, row: int) -> int:
+        """Go on with the tokens of steps until a guess was wrong; how many were right."""
+        n_steps = len(ahead.picked)
+        return next((step for step in range(n_steps) if not self._take_guess(running, ahead, step, row)), n_steps)
 
     def _take_guess(self, running: Running, ahead: Ahead, step: int, row: int) -> bool:
         """Go on with the token of a step. Whether it is the one that the next step was computed for."""

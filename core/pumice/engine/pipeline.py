@@ -119,17 +119,28 @@ class Pipeline(Program):
         n_best: int,
         inputs: Mapping[str, Array] | None = None,
     ) -> Ahead:
-        """The last program picks each token, and the first goes on with it."""
-        self._finish()
-        steps = []
-        for drawn in numbers[:, None]:
-            values = {**self._inputs_of(batch), **(inputs or {})}
-            for program in self._programs[:-1]:
-                values |= program.run(values, batch)
-            steps.append(self._programs[-1].run_ahead(batch, picks, drawn, n_best, values))
-            batch = replace(batch, tokens=steps[-1].picked[0], positions=batch.positions + 1)
+        steps = list(self.steps_ahead(batch, picks, numbers, n_best))
         found = zip(*((step.ids, step.logits, step.picked) for step in steps), strict=True)
         return Ahead(*(np.concatenate(arrays) for arrays in found))
+
+    def steps_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Iterator[Ahead]:
+        """The last program picks each token, and the first goes on with it before anybody looks at it."""
+        self._finish()
+        values, pending = self._begin(batch)
+        for n_left, drawn in zip(range(len(numbers))[::-1], numbers[:, None], strict=True):
+            values |= pending()
+            for program in self._programs[1:-1]:
+                values |= program.run(values, batch)
+            ahead = self._programs[-1].run_ahead(batch, picks, drawn, n_best, values)
+            if n_left:
+                batch = replace(batch, tokens=ahead.picked[0], positions=batch.positions + 1)
+                values, pending = self._begin(batch)
+            yield ahead
+
+    def _begin(self, batch: Batch) -> tuple[dict[str, Array], Pending]:
+        """A step's inputs, submitted to the first program, unless that is the last."""
+        values = dict(self._inputs_of(batch))
+        return values, self._programs[0].submit(values, batch) if len(self._programs) > 1 else dict
 
     @property
     def memory(self) -> dict[str, int]:

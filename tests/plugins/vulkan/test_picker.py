@@ -174,16 +174,16 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps of each call of ``run_ahead``, as they come."""
+    """The steps of each call of ``steps_ahead``, as they come."""
     calls: list[int] = []
-    run_ahead = program.run_ahead
+    steps_ahead = program.steps_ahead
 
-    def counted(batch: Batch, picks: list[Pick], drawn: np.ndarray, n_best: int) -> Ahead:
+    def counted(batch: Batch, picks: list[Pick], drawn: np.ndarray, n_best: int) -> Iterator[Ahead]:
         calls.append(len(drawn))
-        found: Ahead = run_ahead(batch, picks, drawn, n_best)
+        found: Iterator[Ahead] = steps_ahead(batch, picks, drawn, n_best)
         return found
 
-    monkeypatch.setattr(program, "run_ahead", counted)
+    monkeypatch.setattr(program, "steps_ahead", counted)
     return calls
 
 
