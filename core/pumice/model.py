@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from pumice.architecture import Architecture, HParams
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Prompt = str | Sequence[int]
 Progress = Callable[[int, int], None] | None
+S = TypeVar("S", Stream, AsyncStream)
 
 
 class Model:
@@ -203,10 +204,24 @@ class Model:
             completions = [stream.completion() for stream in streams]
         return completions[0] if n is None else completions
 
-    async def agenerate(self, prompt: Prompt, **options: Any) -> Completion:
+    @overload
+    async def agenerate(
+        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any
+    ) -> Completion: ...
+
+    @overload
+    async def agenerate(
+        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any
+    ) -> list[Completion]: ...
+
+    async def agenerate(
+        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
+    ) -> Completion | list[Completion]:
         """As ``generate``, for a coroutine."""
-        async with self.astream(prompt, **options) as stream:
-            return await stream.completion()
+        request = self.request(prompt, n=1 if n is None else n, **options)
+        with _closing(AsyncStream.open(self.client, request, progress)) as streams:
+            completions = [await stream.completion() for stream in streams]
+        return completions[0] if n is None else completions
 
     def generate_many(
         self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
@@ -227,11 +242,11 @@ class Model:
 
     def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> Stream:
         """As ``generate``, piece by piece as it comes. Closing the stream, or leaving its loop, cancels the rest."""
-        return Stream.open(self.client, self.request(prompt, **options), progress)[0]
+        return Stream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
 
     def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> AsyncStream:
         """As ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
-        return AsyncStream.open(self.client, self.request(prompt, **options), progress)[0]
+        return AsyncStream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
 
     def request(
         self,
@@ -336,8 +351,14 @@ class TokenizerOf:
         return from_metadata(self._file.metadata, self._registry.tokenizers, self._registry.pre_tokenizers)
 
 
+def _single(request: Request) -> Request:
+    if request.n != 1:
+        raise RequestError(f"n: a stream has one completion, not {request.n}; generate gives several")
+    return request
+
+
 @contextlib.contextmanager
-def _closing(streams: list[Stream]) -> Iterator[list[Stream]]:
+def _closing(streams: list[S]) -> Iterator[list[S]]:
     try:
         yield streams
     finally:

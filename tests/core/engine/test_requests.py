@@ -1,5 +1,6 @@
 """What a request can ask for, and what it is refused for."""
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -91,6 +92,11 @@ def test_several_completions_share_a_prompt(model):
     assert [each.tokens for each in several] == alone
     assert [each.timings.prompt_cached for each in several] == [0, 96, 96]
     assert model.generate(prompt, n=1, **RANDOM)[0].tokens == alone[0]
+    again = asyncio.run(model.agenerate(prompt, n=3, **RANDOM))
+    assert [each.tokens for each in again] == alone
+    for use in (lambda: model.stream("a", n=2), lambda: model.generate_many(["a"], n=2)):
+        with pytest.raises(pumice.RequestError, match="a stream has one completion, not 2"):
+            use()
 
 
 def test_a_conversation_goes_on_where_it_ended(model):
