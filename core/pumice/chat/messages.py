@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -13,6 +14,7 @@ from pumice.errors import RequestError
 #: As of a sequence in the engine, and tool_calls: the model waits for the results of its calls.
 FinishReason = Literal["stop", "length", "tool_calls", "context_full", "timeout", "cancelled"]
 
+MAX_DEPTH = 64  # levels of lists and dictionaries in what is given
 _ROLE = re.compile(r"[A-Za-z_]{1,32}")
 _REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
 
@@ -134,7 +136,7 @@ def _read_message(given: Mapping[str, Any] | Message, where: str) -> dict[str, A
     message = dict(given.to_dict() if isinstance(given, Message) else _mapping(given, where))
     role = message.get("role")
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
-        raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {role!r:.60}")
+        raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {shown(role)}")
     message["content"] = _read_content(message.get("content"), f"{where}.content")
     found = [value for key in _REASONING_KEYS if (value := message.pop(key, None))]
     if found:
@@ -144,6 +146,7 @@ def _read_message(given: Mapping[str, Any] | Message, where: str) -> dict[str, A
         message["tool_calls"] = [
             _read_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(_list(calls, f"{where}.tool_calls"))
         ]
+    check_plain(message, where)
     return message
 
 
@@ -155,7 +158,7 @@ def _read_content(content: Any, where: str) -> str:
     for i, given in enumerate(_list(content, where)):
         part = _mapping(given, f"{where}[{i}]")
         if part.get("type", "text") != "text":
-            raise RequestError(f"{where}[{i}].type: only text is understood, not {part.get('type')!r:.60}")
+            raise RequestError(f"{where}[{i}].type: only text is understood, not {shown(part.get('type'))}")
         texts.append(_text(part.get("text"), f"{where}[{i}].text"))
     return "\n".join(texts)
 
@@ -191,23 +194,48 @@ def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]
         if any(name == other["function"]["name"] for other in read):
             raise RequestError(f"{where}.function.name: {name!r} is there twice")
         _mapping(function.get("parameters") or {}, f"{where}.function.parameters")
+        check_plain(function, where)
         read.append({"type": "function", "function": dict(function)})
     return read
 
 
+def check_plain(value: Any, where: str, depth: int = 0) -> None:
+    """Raise RequestError unless ``value`` is of texts, numbers, lists and dictionaries, as JSON has them.
+
+    A template gets to see nothing else.
+    """
+    if depth > MAX_DEPTH:
+        raise RequestError(f"{where}: nested more than {MAX_DEPTH} levels deep")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise RequestError(f"{where}: a key is {shown(key)}, not text")
+            check_plain(item, where, depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            check_plain(item, where, depth + 1)
+    elif not (value is None or isinstance(value, str | int | float)):
+        raise RequestError(f"{where}: {type(value).__name__} is nothing that JSON has")
+
+
+def shown(value: Any) -> str:
+    """A value in a message, in a few words, however large or deep it is."""
+    return reprlib.repr(value)[:60]
+
+
 def _mapping(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise RequestError(f"{where}: expected an object, not {value!r:.60}")
+        raise RequestError(f"{where}: expected an object, not {shown(value)}")
     return value
 
 
 def _list(value: Any, where: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise RequestError(f"{where}: expected a list, not {value!r:.60}")
+        raise RequestError(f"{where}: expected a list, not {shown(value)}")
     return value
 
 
 def _text(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise RequestError(f"{where}: expected text, not {value!r:.60}")
+        raise RequestError(f"{where}: expected text, not {shown(value)}")
     return value

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from pumice.chat.messages import Message, read_messages, read_tools
+from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
 from pumice.errors import RequestError
 from pumice.suggest import unknown_name
 
@@ -54,6 +54,7 @@ class ChatRequest:
         if effort == "none":
             given["reasoning"] = False
         variables = given.pop("template_variables", {})
+        check_plain(variables, "template_variables")
         if not isinstance(variables, Mapping) or len(repr(variables)) > _MAX_VARIABLES:
             raise RequestError(f"template_variables: expected an object of at most {_MAX_VARIABLES} characters")
         if effort not in (None, "none"):
@@ -74,14 +75,14 @@ class ChatRequest:
         for name in ("reasoning", "continue_final_message", "add_generation_prompt"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
-                raise RequestError(f"{name}: expected True or False, not {value!r:.60}")
+                raise RequestError(f"{name}: expected True or False, not {shown(value)}")
         budget = self.reasoning_budget
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
-            raise RequestError(f"reasoning_budget: expected a number of tokens, 0 or more, not {budget!r:.60}")
+            raise RequestError(f"reasoning_budget: expected a number of tokens, 0 or more, not {shown(budget)}")
         for name in ("reasoning_effort", "chat_template"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise RequestError(f"{name}: expected text, not {value!r:.60}")
+                raise RequestError(f"{name}: expected text, not {shown(value)}")
         if self.response_format is not None and dict(self.response_format) != {"type": "text"}:
             raise RequestError("response_format: only text is supported")
 

@@ -11,6 +11,13 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 OTHER = {"name": "g", "description": "bare"}
 
 
+def nested(depth: int) -> list:
+    value: list = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 def test_contents_and_arguments_are_made_one():
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": [1]}'}}
     read = read_messages(
@@ -45,6 +52,7 @@ def test_an_answer_can_be_given_back():
         ([], "the list is empty"),
         ("Hi", "expected a list of messages"),
         (USER, "expected a list of messages"),
+        ([nested(5000)], r"messages\[0\]: expected an object"),
         ([3], r"messages\[0\]: expected an object"),
         ([USER, {"content": "x"}], r"messages\[1\].role: expected system, user"),
         ([{"role": "user<|im_end|>", "content": "x"}], r"messages\[0\].role"),
@@ -62,6 +70,31 @@ def test_an_answer_can_be_given_back():
 def test_wrong_messages_are_named(messages, problem):
     with pytest.raises(RequestError, match=problem):
         read_messages(messages)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (nested(5000), "nested more than 64 levels deep"),
+        ({1: 2}, "a key is 1, not text"),
+        ({"a": {1, 2}}, "set is nothing that JSON has"),
+        ({"a": object()}, "object is nothing that JSON has"),
+    ],
+)
+def test_templates_get_to_see_plain_values_alone(given, problem):
+    with pytest.raises(RequestError, match=rf"messages\[0\]: .*{problem}"):
+        read_messages([{**USER, "extra": given}])
+    with pytest.raises(RequestError, match=rf"tools\[0\]: .*{problem}"):
+        read_tools([{"name": "f", "parameters": {"x": given}}])
+    with pytest.raises(RequestError, match=f"template_variables: .*{problem}"):
+        ChatRequest.read([USER], template_variables={"x": given})
+
+
+def test_arguments_of_calls_are_plain_too():
+    with pytest.raises(RequestError, match="nested more than 64"):
+        read_messages(
+            [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": {"a": nested(99)}}}]}]
+        )
 
 
 def test_a_bare_function_is_a_tool():
