@@ -17,6 +17,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 
 import pumice  # noqa: E402
+from pumice.measure import generation_seconds, prompt_seconds  # noqa: E402
 
 
 def measure(path: str, devices: list[int], arguments: argparse.Namespace) -> dict[str, float]:
@@ -25,10 +26,10 @@ def measure(path: str, devices: list[int], arguments: argparse.Namespace) -> dic
     options = {"n_ctx": arguments.prompt + 64, "n_batch": arguments.chunk, "config": config}
     with pumice.load(path, backend="vulkan", **options) as model:
         print(f"devices {devices}: {model.backends}, memory {model.memory}", file=sys.stderr)
-        model.bench_generation(arguments.generate)
-        model.bench_prompt(arguments.prompt)
-        generation = statistics.median(model.bench_generation(arguments.generate) for _ in range(arguments.runs))
-        prompt = statistics.median(model.bench_prompt(arguments.prompt) for _ in range(arguments.runs))
+        generation_seconds(model, arguments.generate)
+        prompt_seconds(model, arguments.prompt)
+        generation = statistics.median(generation_seconds(model, arguments.generate) for _ in range(arguments.runs))
+        prompt = statistics.median(prompt_seconds(model, arguments.prompt) for _ in range(arguments.runs))
     return {
         f"generation of {arguments.generate}": arguments.generate / generation,
         f"prompt of {arguments.prompt} in chunks of {arguments.chunk}": arguments.prompt / prompt,

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 MAX_STEPS = 16  # in a row: what their tokens are, the host sees only after the last
 
-DTYPES = {"f32": np.float32, "i32": np.int32}
-
 
 @dataclass(eq=False)
 class _Step:
@@ -53,7 +51,7 @@ class Pipeline(Program):
         inputs_of: Callable[[Batch], Mapping[str, Array]],
     ) -> None:
         self._programs = programs
-        self._outputs = segments[-1].outputs
+        self._logits = segments[-1].outputs[-1]
         self._inputs_of = inputs_of
         self.lost = False
         self._kept = [_used_later(segments, i) for i in range(len(segments))]
@@ -66,8 +64,7 @@ class Pipeline(Program):
         with self._losing(step):
             self._advance(step)
             if self._lets_go and len(batch.output_ids) == 0:
-                shapes = {tensor: concrete(tensor.shape, batch.sizes) for tensor in self._outputs}
-                return {tensor.name: np.empty(shape, DTYPES[tensor.dtype]) for tensor, shape in shapes.items()}
+                return {self._logits.name: np.empty(concrete(self._logits.shape, batch.sizes), np.float32)}
             while self._at[-1] is not step:
                 self._advance(None)
             step.collect()
