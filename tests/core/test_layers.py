@@ -1,7 +1,7 @@
 """Imports go one way: a module of the core imports only what is above it, a plugin only ``pumice.plugin``."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -92,3 +92,39 @@ def test_a_plugin_imports_of_pumice_only_the_contract(plugin):
         and not f"{name}.".startswith("pumice.plugin.")
     ]
     assert wrong == []
+
+
+def test_no_module_imports_itself_through_others():
+    """Imports inside functions and for type checkers count too."""
+    sources = {
+        ".".join(path.relative_to(root).with_suffix("").parts).removesuffix(".__init__"): path
+        for root in (ROOT / "core", ROOT / "plugins")
+        for path in root.rglob("*.py")
+    }
+    edges = {
+        module: {name for name in named_modules(path, sources) if name != module} for module, path in sources.items()
+    }
+    assert cycles(edges) == []
+
+
+def named_modules(path: Path, known: Mapping[str, Path]) -> Iterator[str]:
+    """The modules of ours that a file imports; of ``from package import name`` the submodule, if it is one."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            inside = [f"{node.module}.{alias.name}" for alias in node.names]
+            yield from (name if name in known else node.module for name in inside if node.module in known)
+
+
+def cycles(edges: Mapping[str, set[str]]) -> list[list[str]]:
+    """What is left of the graph when modules that import, or are imported by, nothing left are taken away."""
+    left = dict(edges)
+    while True:
+        imported = set().union(*left.values()) if left else set()
+        kept = {
+            m: {n for n in names if n in left} for m, names in left.items() if names & left.keys() and m in imported
+        }
+        if kept == left:
+            return [[module, *sorted(names)] for module, names in sorted(left.items())]
+        left = kept

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from pumice.plugin import BackendError
-
-if TYPE_CHECKING:
-    from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device
+from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device, DeviceDescription
 
 OUT_OF_MEMORY = "out of memory; lower n_gpu_layers or n_ctx, or choose a smaller kv_type"
 LOST = "the driver has reset the device; load the model again, and if it comes back, lower n_batch or update the driver"
 
 T = TypeVar("T")
-B = TypeVar("B", bound="Buffer")
+B = TypeVar("B", bound=Buffer)
 
 
 def choose(devices: Sequence[T], index: int) -> T:
@@ -26,7 +24,7 @@ def choose(devices: Sequence[T], index: int) -> T:
     return devices[index]
 
 
-def check_buffer_size(device: Device, n_bytes: int) -> None:
+def check_buffer_size(device: DeviceDescription, allocated_bytes: int, n_bytes: int) -> None:
     if n_bytes <= 0 or n_bytes % 4:
         raise ValueError(f"a buffer of {n_bytes} bytes: must be a positive multiple of 4")
     if n_bytes > device.max_buffer_bytes:
@@ -34,9 +32,9 @@ def check_buffer_size(device: Device, n_bytes: int) -> None:
             f"vulkan: a buffer of {n_bytes} bytes is too large for {device.name}: at most {device.max_buffer_bytes}"
         )
     # Drivers for GPUs may spill into slow memory of the host instead of refusing, and Linux overcommits.
-    if device.allocated_bytes + n_bytes > device.memory_bytes:
+    if allocated_bytes + n_bytes > device.memory_bytes:
         raise BackendError(
-            f"vulkan: cannot allocate {n_bytes} bytes more than {device.allocated_bytes} on {device.name}, "
+            f"vulkan: cannot allocate {n_bytes} bytes more than {allocated_bytes} on {device.name}, "
             f"which has {device.memory_bytes}: {OUT_OF_MEMORY}"
         )
 
@@ -49,7 +47,7 @@ def check_free_memory(device: Device, n_bytes: int) -> None:
         )
 
 
-def check_push_bytes(device: Device, push_bytes: int) -> None:
+def check_push_bytes(device: DeviceDescription, push_bytes: int) -> None:
     if push_bytes < 0 or push_bytes % 4:
         raise ValueError(f"{push_bytes} bytes of push constants: must be a multiple of 4")
     if push_bytes > device.push_constant_bytes:
@@ -60,7 +58,11 @@ def check_push_bytes(device: Device, push_bytes: int) -> None:
 
 
 def check_dispatch(
-    device: Device, pipeline: ComputePipeline, buffers: Mapping[int, B], push_bytes: int, grid: tuple[int, int, int]
+    device: DeviceDescription,
+    pipeline: ComputePipeline,
+    buffers: Mapping[int, B],
+    push_bytes: int,
+    grid: tuple[int, int, int],
 ) -> tuple[B, ...]:
     """The buffers that the pipeline binds, in order."""
     if push_bytes != pipeline.push_bytes:

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pumice_vulkan.device.checks import check_push_bytes
-from pumice_vulkan.device.spirv import check_shader
-
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -169,8 +166,6 @@ class Device(ABC):
     """An open device with one queue. What it made is closed with it."""
 
     description: DeviceDescription
-    n_allocations: int  # buffers that are open
-    allocated_bytes: int  # in them
 
     @property
     def name(self) -> str:
@@ -214,6 +209,16 @@ class Device(ABC):
 
     @property
     @abstractmethod
+    def n_allocations(self) -> int:
+        """Buffers that are open."""
+
+    @property
+    @abstractmethod
+    def allocated_bytes(self) -> int:
+        """Bytes in them."""
+
+    @property
+    @abstractmethod
     def free_memory_bytes(self) -> int:
         """Device memory that this process can still allocate, as far as the driver says."""
 
@@ -224,6 +229,7 @@ class Device(ABC):
         Raises BackendError if it is larger than ``max_buffer_bytes`` or memory runs out.
         """
 
+    @abstractmethod
     def new_pipeline(
         self,
         spirv: bytes,
@@ -240,15 +246,6 @@ class Device(ABC):
         it; the workgroup's x size must then be a multiple of the subgroup size. Raises BackendError for code that is
         not SPIR-V, needs what the device lacks, or does not compile.
         """
-        check_shader(spirv, self.features)
-        check_push_bytes(self, push_bytes)
-        return self._compile(spirv, n_buffers, push_bytes, constants, full_subgroups)
-
-    @abstractmethod
-    def _compile(
-        self, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int], full_subgroups: bool
-    ) -> ComputePipeline:
-        """The driver's part of ``new_pipeline``, which has checked what can be known before."""
 
     @abstractmethod
     def new_command_buffer(self, timestamps: int = 0) -> CommandBuffer:

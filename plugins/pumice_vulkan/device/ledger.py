@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
+from collections.abc import Callable
 from typing import Any
 
-from pumice_vulkan.device.contract import Buffer, Device
+from pumice_vulkan.device.contract import Buffer
 
 
-class LedgerDevice(Device):
-    """A device that keeps account of its buffers, pipelines and command buffers."""
+class Ledger:
+    """The buffers, pipelines and command buffers of a device that are open."""
 
     def __init__(self) -> None:
-        self.n_allocations = 0
-        self.allocated_bytes = 0
+        self.n_allocations = 0  # buffers
+        self.allocated_bytes = 0  # in them
+        self.on_closing: list[Callable[[Any], None]] = []  # called with each item when it is struck out
         self._items: dict[Any, None] = {}  # in the order made
-        self._closed = False
 
     def opened(self, item: Any) -> None:
         """Enter something that was made."""
@@ -32,23 +32,10 @@ class LedgerDevice(Device):
         if isinstance(item, Buffer):
             self.n_allocations -= 1
             self.allocated_bytes -= item.n_bytes
+        for tell in self.on_closing:
+            tell(item)
         return True
 
     def items(self) -> list[Any]:
-        """What is open."""
+        """What is open, in the order made."""
         return list(self._items)
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._wait_idle()
-            for item in reversed(self.items()):
-                item.close()
-            self._destroy()
-
-    @abstractmethod
-    def _wait_idle(self) -> None: ...
-
-    @abstractmethod
-    def _destroy(self) -> None:
-        """Free the device itself."""

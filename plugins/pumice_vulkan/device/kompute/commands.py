@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,9 @@ from numpy.typing import NDArray
 from pumice.plugin import BackendError
 from pumice_vulkan.device.checks import LOST, check_copy, check_dispatch, check_timestamp
 from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder
+from pumice_vulkan.device.kompute.manager import Manager
 from pumice_vulkan.device.kompute.memory import KomputeBuffer
 from pumice_vulkan.device.kompute.pipeline import KomputePipeline
-
-if TYPE_CHECKING:
-    from pumice_vulkan.device.kompute.device import KomputeDevice
 
 COPY_WORKGROUPS = 1024
 
@@ -23,21 +21,22 @@ COPY_WORKGROUPS = 1024
 class KomputeCommandBuffer(CommandBuffer):
     """A sequence. ``commit`` waits for its end: Kompute submits without waiting only what it records anew."""
 
-    def __init__(self, device: KomputeDevice, n_timestamps: int) -> None:
-        self._device = device
+    def __init__(self, manager: Manager, copying: KomputePipeline, n_timestamps: int) -> None:
+        self._manager = manager
+        self._copying = copying
         self.n_timestamps = n_timestamps
         self._sequence: Any = None
         self._marks: dict[int, int] = {}  # timestamp -> operations before it
-        device.opened(self)
+        manager.ledger.opened(self)
 
     def encoder(self) -> KomputeEncoder:
-        return KomputeEncoder(self._device, self)
+        return KomputeEncoder(self._manager, self._copying, self)
 
     def finish(self, operations: list[Any], marks: dict[int, int]) -> None:
         """Record all operations at once: their number is needed first, as Kompute takes a timestamp after each."""
         self._marks = marks
         if operations:
-            manager = self._device.manager
+            manager = self._manager.handle
             self._sequence = manager.sequence(0, len(operations)) if self.n_timestamps else manager.sequence()
             for operation in operations:
                 self._sequence.record(operation)
@@ -48,7 +47,9 @@ class KomputeCommandBuffer(CommandBuffer):
                 self._sequence.eval()
             except RuntimeError as error:
                 cause = LOST if "DeviceLost" in str(error) else error
-                raise BackendError(f"vulkan: cannot run commands on {self._device.name}: {cause}") from None
+                raise BackendError(
+                    f"vulkan: cannot run commands on {self._manager.description.name}: {cause}"
+                ) from None
 
     def wait(self) -> None:
         return
@@ -58,11 +59,11 @@ class KomputeCommandBuffer(CommandBuffer):
             return [0.0] * self.n_timestamps
         ticks = self._sequence.get_timestamps()
         first = ticks[self._marks.get(0, 0)]
-        period = self._device.timestamp_period_ns / 1000
+        period = self._manager.description.timestamp_period_ns / 1000
         return [(ticks[self._marks.get(index, 0)] - first) * period for index in range(self.n_timestamps)]
 
     def close(self) -> None:
-        if self._device.closing(self) and self._sequence is not None:
+        if self._manager.ledger.closing(self) and self._sequence is not None:
             self._sequence.destroy()
             self._sequence = None
 
@@ -70,8 +71,9 @@ class KomputeCommandBuffer(CommandBuffer):
 class KomputeEncoder(Encoder):
     """Collects operations."""
 
-    def __init__(self, device: KomputeDevice, target: KomputeCommandBuffer) -> None:
-        self._device = device
+    def __init__(self, manager: Manager, copying: KomputePipeline, target: KomputeCommandBuffer) -> None:
+        self._manager = manager
+        self._copying = copying
         self._target = target
         self._pipeline: KomputePipeline | None = None
         self._buffers: dict[int, KomputeBuffer] = {}
@@ -95,7 +97,7 @@ class KomputeEncoder(Encoder):
         if self._pipeline is None:
             raise ValueError("no pipeline is set")
         grid = (x, y, z)
-        buffers = check_dispatch(self._device, self._pipeline, self._buffers, len(self._push), grid)
+        buffers = check_dispatch(self._manager.description, self._pipeline, self._buffers, len(self._push), grid)
         self._add(self._pipeline.dispatch(buffers, grid, self._push))
 
     def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
@@ -105,7 +107,7 @@ class KomputeEncoder(Encoder):
         check_copy(source, source_offset, target, target_offset, n_bytes)
         grid = (min(COPY_WORKGROUPS, -(-n_bytes // 1024)), 1, 1)
         push = struct.pack("<3I", n_bytes // 4, source_offset // 4, target_offset // 4)
-        self._add(self._device.copy_pipeline.dispatch((source, target), grid, push))
+        self._add(self._copying.dispatch((source, target), grid, push))
 
     def barrier(self) -> None:
         self._barrier_wanted = True
@@ -119,6 +121,6 @@ class KomputeEncoder(Encoder):
 
     def _add(self, operation: Any) -> None:
         if self._barrier_wanted and self._operations:
-            self._operations.extend(self._device.ordering)
+            self._operations.extend(self._manager.ordering)
         self._barrier_wanted = False
         self._operations.append(operation)

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from collections.abc import Sequence
 
-import numpy as np
-
-from pumice.plugin import BackendError
-from pumice_vulkan.device.checks import choose
+from pumice_vulkan.device.checked import CheckedDevice
+from pumice_vulkan.device.checks import check_free_memory, choose
 from pumice_vulkan.device.contract import DeviceDescription
-from pumice_vulkan.device.kompute.api import kp
 from pumice_vulkan.device.kompute.commands import KomputeCommandBuffer
+from pumice_vulkan.device.kompute.manager import Manager, describe
 from pumice_vulkan.device.kompute.memory import KomputeBuffer
 from pumice_vulkan.device.kompute.pipeline import KomputePipeline
-from pumice_vulkan.device.ledger import LedgerDevice
-from pumice_vulkan.device.native.features import STRUCTS
-from pumice_vulkan.device.native.instance import PhysicalDevice, instance
+from pumice_vulkan.device.native.instance import instance
 from pumice_vulkan.shaders import shader
 
-WITHOUT = {"subgroup_size_control", "full_subgroups"}
-"""What Kompute gives no way to ask for."""
 
-
-class KomputeDevice(LedgerDevice):
+class KomputeDevice(CheckedDevice):
     """A ``kp.Manager``, and beside it an instance of Vulkan that knows what Kompute does not tell: memory, features.
 
     What differs from ``native``:
@@ -41,48 +32,33 @@ class KomputeDevice(LedgerDevice):
     """
 
     def __init__(self, index: int) -> None:
-        super().__init__()
         self._physical = choose(instance().devices, index)
-        self.description = _describe(self._physical, index)
-        extensions = [item.extension for item in STRUCTS if item.extension in self._physical.extensions]
-        try:
-            self.manager = kp.Manager(self.description.loader_index, [], extensions)
-        except RuntimeError as error:
-            raise BackendError(f"vulkan: Kompute cannot open the device: {error}") from None
-        word = self.manager.tensor_t(np.zeros(1, np.uint32), kp.TensorTypes.device)
-        self.ordering = [] if self.description.vendor == "NVIDIA" else [kp.OpTensorSyncLocal([word])]
-
-    @functools.cached_property
-    def copy_pipeline(self) -> KomputePipeline:
-        return self._compile(shader("copy"), 2, 12, (), False)
+        self._manager = Manager(self._physical, index)
+        self._copying = KomputePipeline(self._manager, shader("copy"), 2, 12, ())
+        super().__init__(self._manager.description, self._manager.ledger)
 
     @property
     def free_memory_bytes(self) -> int:
         return self._physical.free_memory_bytes(self.allocated_bytes)
 
-    def new_buffer(self, n_bytes: int, *, host: bool = False) -> KomputeBuffer:
-        return KomputeBuffer(self, n_bytes, host)
+    def new_command_buffer(self, timestamps: int = 0) -> KomputeCommandBuffer:
+        return KomputeCommandBuffer(self._manager, self._copying, timestamps)
+
+    def _allocate(self, n_bytes: int, host: bool) -> KomputeBuffer:
+        # Kompute takes no notice of an allocation that fails, and crashes later.
+        check_free_memory(self, n_bytes)
+        return KomputeBuffer(self._manager, n_bytes, host)
 
     def _compile(
         self, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int], full_subgroups: bool
     ) -> KomputePipeline:
-        return KomputePipeline(self, spirv, n_buffers, push_bytes, constants)
-
-    def new_command_buffer(self, timestamps: int = 0) -> KomputeCommandBuffer:
-        return KomputeCommandBuffer(self, timestamps)
-
-    def forget(self, buffer: KomputeBuffer) -> None:
-        """Free what is bound to a buffer that is being closed."""
-        for item in self.items():
-            if isinstance(item, KomputePipeline):
-                item.forget(buffer)
+        return KomputePipeline(self._manager, spirv, n_buffers, push_bytes, constants)
 
     def _wait_idle(self) -> None:
         return  # every commit has waited
 
     def _destroy(self) -> None:
-        self.ordering = []
-        self.manager.destroy()
+        self._manager.close()
 
 
 def open_device(index: int) -> KomputeDevice:
@@ -90,9 +66,4 @@ def open_device(index: int) -> KomputeDevice:
 
 
 def list_devices() -> list[DeviceDescription]:
-    return [_describe(device, index) for index, device in enumerate(instance().devices)]
-
-
-def _describe(physical: PhysicalDevice, index: int) -> DeviceDescription:
-    found = physical.describe(index)
-    return dataclasses.replace(found, driver="kompute", features=found.features - WITHOUT)
+    return [describe(device, index) for index, device in enumerate(instance().devices)]

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice_vulkan.device.checks import check_buffer_size, check_free_memory
 from pumice_vulkan.device.contract import Buffer
 from pumice_vulkan.device.kompute.api import kp
-
-if TYPE_CHECKING:
-    from pumice_vulkan.device.kompute.device import KomputeDevice
+from pumice_vulkan.device.kompute.manager import Manager
 
 
 class KomputeBuffer(Buffer):
@@ -21,19 +16,16 @@ class KomputeBuffer(Buffer):
     The other kind, ``device``, would hold everything twice.
     """
 
-    def __init__(self, device: KomputeDevice, n_bytes: int, host: bool) -> None:
-        check_buffer_size(device, n_bytes)
-        # Kompute takes no notice of an allocation that fails, and crashes later.
-        check_free_memory(device, n_bytes)
+    def __init__(self, manager: Manager, n_bytes: int, host: bool) -> None:
         self.n_bytes = n_bytes
         self.host = host
-        self._device = device
+        self._ledger = manager.ledger
         kind = kp.TensorTypes.host if host else kp.TensorTypes.storage
         # Only the size of the array matters to a storage tensor; its pages are never touched.
         initial = np.zeros(n_bytes // 4, np.uint32) if host else np.empty(n_bytes // 4, np.uint32)
-        self.tensor = device.manager.tensor_t(initial, kind)
+        self.tensor = manager.handle.tensor_t(initial, kind)
         self._contents: NDArray[np.uint8] | None = self.tensor.data().view(np.uint8) if host else None
-        device.opened(self)
+        self._ledger.opened(self)
 
     @property
     def contents(self) -> NDArray[np.uint8]:
@@ -42,7 +34,6 @@ class KomputeBuffer(Buffer):
         return self._contents
 
     def close(self) -> None:
-        if self._device.closing(self):
+        if self._ledger.closing(self):
             self._contents = None
-            self._device.forget(self)
             self.tensor.destroy()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,11 +11,10 @@ from numpy.typing import NDArray
 from pumice_vulkan.device.checks import check_copy, check_dispatch, check_timestamp
 from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder
 from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
+from pumice_vulkan.device.native.descriptors import Descriptors
+from pumice_vulkan.device.native.logical import LogicalDevice
 from pumice_vulkan.device.native.memory import NativeBuffer
 from pumice_vulkan.device.native.pipeline import NativePipeline
-
-if TYPE_CHECKING:
-    from pumice_vulkan.device.native.device import NativeDevice
 
 COMPUTE = vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT
 TRANSFER = vk.VK_PIPELINE_STAGE_TRANSFER_BIT
@@ -43,8 +42,9 @@ HOST_BARRIER = _barrier(WRITES[COMPUTE] | WRITES[TRANSFER], vk.VK_ACCESS_HOST_RE
 class NativeCommandBuffer(CommandBuffer):
     """A ``VkCommandBuffer`` with a fence that is reused: making one costs the driver half a millisecond."""
 
-    def __init__(self, device: NativeDevice, n_timestamps: int) -> None:
+    def __init__(self, device: LogicalDevice, descriptors: Descriptors, n_timestamps: int) -> None:
         self._device = device
+        self._descriptors = descriptors
         self.n_timestamps = n_timestamps
         self._pending = False
         allocate = vk.VkCommandBufferAllocateInfo(
@@ -60,20 +60,20 @@ class NativeCommandBuffer(CommandBuffer):
         self._submit.sType = vk.VK_STRUCTURE_TYPE_SUBMIT_INFO
         self._submit.commandBufferCount = 1
         self._submit.pCommandBuffers = self._handles
-        device.opened(self)
+        device.ledger.opened(self)
 
     def _new_queries(self) -> Any:
         create = vk.VkQueryPoolCreateInfo(queryType=vk.VK_QUERY_TYPE_TIMESTAMP, queryCount=self.n_timestamps)
         return vk.vkCreateQueryPool(self._device.handle, create, None)
 
     def encoder(self) -> NativeEncoder:
-        return NativeEncoder(self._device, self)
+        return NativeEncoder(self._device, self._descriptors, self)
 
     def commit(self) -> None:
         self.wait()
         result = lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence)
         if result:
-            check(result, f"cannot submit commands to {self._device.name}")
+            check(result, f"cannot submit commands to {self._device.description.name}")
         self._pending = True
 
     def wait(self) -> None:
@@ -81,7 +81,7 @@ class NativeCommandBuffer(CommandBuffer):
             device = self._device.handle
             self._spin(device)  # an interrupt here leaves the end to be waited for
             self._pending = False
-            doing = f"waiting for {self._device.name}"
+            doing = f"waiting for {self._device.description.name}"
             check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), doing)
             check(lib.vkResetFences(device, 1, self._fences), doing)
 
@@ -103,11 +103,11 @@ class NativeCommandBuffer(CommandBuffer):
         flags = vk.VK_QUERY_RESULT_64_BIT
         get = lib.vkGetQueryPoolResults
         check(get(self._device.handle, self.queries, 0, count, 8 * count, ticks, 8, flags), "reading timestamps")
-        period = self._device.timestamp_period_ns / 1000
+        period = self._device.description.timestamp_period_ns / 1000
         return [((tick - ticks[0]) & self._device.timestamp_mask) * period for tick in ticks]
 
     def close(self) -> None:
-        if self._device.closing(self):
+        if self._device.ledger.closing(self):
             self.wait()
             device = self._device.handle
             lib.vkFreeCommandBuffers(device, self._device.command_pool, 1, self._handles)
@@ -119,8 +119,9 @@ class NativeCommandBuffer(CommandBuffer):
 class NativeEncoder(Encoder):
     """Binds what changed, when it is needed: sets of descriptors by all buffers at once."""
 
-    def __init__(self, device: NativeDevice, target: NativeCommandBuffer) -> None:
+    def __init__(self, device: LogicalDevice, descriptors: Descriptors, target: NativeCommandBuffer) -> None:
         self._device = device
+        self._descriptors = descriptors
         self._target = target
         self._commands = target.handle
         self._pipeline: NativePipeline | None = None
@@ -151,13 +152,13 @@ class NativeEncoder(Encoder):
         pipeline = self._pipeline
         if pipeline is None:
             raise ValueError("no pipeline is set")
-        buffers = check_dispatch(self._device, pipeline, self._buffers, len(self._push), (x, y, z))
+        buffers = check_dispatch(self._device.description, pipeline, self._buffers, len(self._push), (x, y, z))
         self._settle(COMPUTE)
         commands, layout = self._commands, pipeline.layout
         if self._bound[0] is not pipeline:
             lib.vkCmdBindPipeline(commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle)
         if self._bound[1] != (layout, buffers) and buffers:
-            sets = ffi.new("VkDescriptorSet[1]", [self._device.descriptors.descriptor_set(buffers)])
+            sets = ffi.new("VkDescriptorSet[1]", [self._descriptors.descriptor_set(buffers)])
             bind_point = vk.VK_PIPELINE_BIND_POINT_COMPUTE
             lib.vkCmdBindDescriptorSets(commands, bind_point, layout, 0, 1, sets, 0, ffi.NULL)
         if self._bound[2] != (layout, self._push) and self._push:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
+from pumice_vulkan.device.native.logical import LogicalDevice
 from pumice_vulkan.device.native.memory import NativeBuffer
 
 COMPUTE = vk.VK_SHADER_STAGE_COMPUTE_BIT
@@ -14,11 +15,12 @@ STORAGE_BUFFER = vk.VK_DESCRIPTOR_TYPE_STORAGE_BUFFER
 class Descriptors:
     """The layouts of all pipelines, and one descriptor set for each combination of buffers."""
 
-    def __init__(self, device: Any) -> None:
-        self._device = device  # VkDevice
+    def __init__(self, device: LogicalDevice) -> None:
+        self._device = device.handle
         self._set_layouts: dict[int, Any] = {}
         self._pipeline_layouts: dict[tuple[int, int], Any] = {}
         self._sets: dict[tuple[NativeBuffer, ...], tuple[Any, Any]] = {}  # pool, set
+        device.ledger.on_closing.append(self._forget)
 
     def pipeline_layout(self, n_buffers: int, push_bytes: int) -> Any:
         """The layout of pipelines with so many buffers and bytes of push constants."""
@@ -38,9 +40,9 @@ class Descriptors:
             self._sets[buffers] = self._new_set(buffers)
         return self._sets[buffers][1]
 
-    def forget(self, buffer: NativeBuffer) -> None:
+    def _forget(self, item: Any) -> None:
         """Free the sets that bind a buffer which is being closed."""
-        for buffers in [key for key in self._sets if buffer in key]:
+        for buffers in [key for key in self._sets if item in key]:
             pool, _ = self._sets.pop(buffers)
             lib.vkDestroyDescriptorPool(self._device, pool, ffi.NULL)
 

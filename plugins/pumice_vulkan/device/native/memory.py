@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import BackendError
-from pumice_vulkan.device.checks import check_buffer_size
 from pumice_vulkan.device.contract import Buffer
 from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
-
-if TYPE_CHECKING:
-    from pumice_vulkan.device.native.device import NativeDevice
+from pumice_vulkan.device.native.logical import LogicalDevice
 
 DEVICE_LOCAL = vk.VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT
 CACHED = vk.VK_MEMORY_PROPERTY_HOST_CACHED_BIT
@@ -26,14 +23,14 @@ USAGE = (
 class NativeBuffer(Buffer):
     """A ``VkBuffer`` and its ``VkDeviceMemory``; a host buffer stays mapped."""
 
-    def __init__(self, device: NativeDevice, n_bytes: int, host: bool) -> None:
-        check_buffer_size(device, n_bytes)
+    def __init__(self, device: LogicalDevice, n_bytes: int, host: bool) -> None:
         self.n_bytes = n_bytes
         self.host = host
         self._device = device
         self._memory: Any = None
         self._mapped: NDArray[np.uint8] | None = None
-        doing = f"cannot allocate {n_bytes} bytes on {device.name}, which holds {device.allocated_bytes} already"
+        held = device.ledger.allocated_bytes
+        doing = f"cannot allocate {n_bytes} bytes on {device.description.name}, which holds {held} already"
         with reporting(doing):
             self.handle = vk.vkCreateBuffer(device.handle, vk.VkBufferCreateInfo(size=n_bytes, usage=USAGE), None)
         try:
@@ -41,7 +38,7 @@ class NativeBuffer(Buffer):
         except BaseException:
             self._free()
             raise
-        device.opened(self)
+        device.ledger.opened(self)
 
     def _allocate(self, doing: str) -> None:
         device = self._device.handle
@@ -64,9 +61,8 @@ class NativeBuffer(Buffer):
         return self._mapped
 
     def close(self) -> None:
-        if self._device.closing(self):
+        if self._device.ledger.closing(self):
             self._mapped = None
-            self._device.descriptors.forget(self)
             self._free()
 
     def _free(self) -> None:

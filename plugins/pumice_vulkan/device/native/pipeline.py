@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Any
 
 from pumice_vulkan.device.contract import ComputePipeline
 from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
-
-if TYPE_CHECKING:
-    from pumice_vulkan.device.native.device import NativeDevice
+from pumice_vulkan.device.native.logical import LogicalDevice
 
 FULL_SUBGROUPS = 2  # VK_PIPELINE_SHADER_STAGE_CREATE_REQUIRE_FULL_SUBGROUPS_BIT, which the package lacks
 
@@ -20,7 +18,8 @@ class NativePipeline(ComputePipeline):
 
     def __init__(
         self,
-        device: NativeDevice,
+        device: LogicalDevice,
+        layout: Any,
         spirv: bytes,
         n_buffers: int,
         push_bytes: int,
@@ -30,12 +29,12 @@ class NativePipeline(ComputePipeline):
         self.n_buffers = n_buffers
         self.push_bytes = push_bytes
         self._device = device
-        self.layout = device.descriptors.pipeline_layout(n_buffers, push_bytes)
+        self.layout = layout
         # The package keeps pointers of structures alive only while these names hold them.
         entries = [vk.VkSpecializationMapEntry(constantID=i, offset=4 * i, size=4) for i in range(len(constants))]
         data = ffi.new("char[]", struct.pack(f"<{len(constants)}I", *(value & 0xFFFFFFFF for value in constants)))
         special = vk.VkSpecializationInfo(pMapEntries=entries, dataSize=4 * len(constants), pData=data)
-        full = full_subgroups and "full_subgroups" in device.features
+        full = full_subgroups and "full_subgroups" in device.description.features
         with reporting("cannot compile a shader"):
             module = vk.vkCreateShaderModule(
                 device.handle, vk.VkShaderModuleCreateInfo(codeSize=len(spirv), pCode=spirv), None
@@ -54,8 +53,8 @@ class NativePipeline(ComputePipeline):
                 self.handle = created[0]
             finally:
                 lib.vkDestroyShaderModule(device.handle, module, ffi.NULL)
-        device.opened(self)
+        device.ledger.opened(self)
 
     def close(self) -> None:
-        if self._device.closing(self):
+        if self._device.ledger.closing(self):
             lib.vkDestroyPipeline(self._device.handle, self.handle, ffi.NULL)

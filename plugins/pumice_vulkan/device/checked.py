@@ -1,0 +1,68 @@
+"""What the devices of both drivers do alike: check before Vulkan is asked, keep account, close what they made."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+from pumice_vulkan.device.checks import check_buffer_size, check_push_bytes
+from pumice_vulkan.device.contract import Buffer, ComputePipeline, Device, DeviceDescription
+from pumice_vulkan.device.ledger import Ledger
+from pumice_vulkan.device.spirv import check_shader
+
+
+class CheckedDevice(Device):
+    """A device that hands its driver only what can work, as far as that is known before."""
+
+    def __init__(self, description: DeviceDescription, ledger: Ledger) -> None:
+        self.description = description
+        self.ledger = ledger
+        self._closed = False
+
+    @property
+    def n_allocations(self) -> int:
+        return self.ledger.n_allocations
+
+    @property
+    def allocated_bytes(self) -> int:
+        return self.ledger.allocated_bytes
+
+    def new_buffer(self, n_bytes: int, *, host: bool = False) -> Buffer:
+        check_buffer_size(self.description, self.allocated_bytes, n_bytes)
+        return self._allocate(n_bytes, host)
+
+    def new_pipeline(
+        self,
+        spirv: bytes,
+        n_buffers: int,
+        push_bytes: int,
+        constants: Sequence[int] = (),
+        *,
+        full_subgroups: bool = False,
+    ) -> ComputePipeline:
+        check_shader(spirv, self.features)
+        check_push_bytes(self.description, push_bytes)
+        return self._compile(spirv, n_buffers, push_bytes, constants, full_subgroups)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._wait_idle()
+            for item in reversed(self.ledger.items()):
+                item.close()
+            self._destroy()
+
+    @abstractmethod
+    def _allocate(self, n_bytes: int, host: bool) -> Buffer: ...
+
+    @abstractmethod
+    def _compile(
+        self, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int], full_subgroups: bool
+    ) -> ComputePipeline: ...
+
+    @abstractmethod
+    def _wait_idle(self) -> None: ...
+
+    @abstractmethod
+    def _destroy(self) -> None:
+        """Free the device itself."""
