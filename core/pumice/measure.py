@@ -9,7 +9,7 @@ from collections.abc import Generator, Sequence
 import numpy as np
 
 from pumice.backend import KernelTime
-from pumice.engine import Engine, Request, Timings
+from pumice.engine import Engine, Request, Timings, lone
 from pumice.errors import RequestError
 from pumice.model import Model
 from pumice.stream import Stream
@@ -20,7 +20,7 @@ GREEDY = {"temperature": 0.0}
 def prompt_seconds(model: Model, n_tokens: int, depth: int = 0) -> float:
     """Seconds to read a prompt of ``n_tokens`` random tokens after ``depth`` others, which are not timed."""
     ids = random_tokens(model, depth + n_tokens)
-    return model.engine.call(lambda engine: engine.measure(ids, depth))
+    return model.engine.call(lambda engine: lone.measure(engine, ids, depth))
 
 
 def generation_seconds(model: Model, n_tokens: int, depth: int = 0) -> float:

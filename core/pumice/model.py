@@ -15,7 +15,7 @@ from pumice.architecture import Architecture, HParams
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat_stream import AsyncChatStream, ChatStream
 from pumice.config import Config
-from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Request, Runner, Snapshot
+from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Request, Runner, Snapshot, lone
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import Event
 from pumice.engine.prepare import check_arguments, check_ids, token_ids
@@ -179,7 +179,7 @@ class Model:
         check_ids(tokens, self.n_vocab)
         if not tokens:
             raise RequestError("logits: no token ids given")
-        return self.engine.call(lambda engine: engine.logits(tokens))
+        return self.engine.call(lambda engine: lone.logits(engine, tokens))
 
     @overload
     def generate(self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any) -> Completion: ...

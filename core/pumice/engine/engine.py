@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +18,9 @@ from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
-from pumice.errors import RequestError
+
+Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
+"""A step of one sequence: its new tokens, how many came before, which of them give logits; those ``[n, n_vocab]``."""
 
 
 class Engine:
@@ -210,41 +212,15 @@ class Engine:
         yield
         return self._runner.profile()
 
-    def logits(self, tokens: Sequence[int]) -> Generator[None, None, NDArray[np.float32]]:
-        """Logits ``[len(tokens), n_vocab]`` of a fresh sequence, computed a step at each turn of the generator."""
-        if len(tokens) > self.limits.n_ctx:
-            raise RequestError(f"{len(tokens)} tokens do not fit the context of {self.limits.n_ctx}: raise n_ctx")
-        chunk = min(self.limits.n_batch, self.limits.n_outputs)
-        rows = []
-        with self._lone() as (slot, tables):
-            for first in range(0, len(tokens), chunk):
-                part = tokens[first : first + chunk]
-                rows.append(self._forward(slot, tables, part, first, outputs=range(len(part))).copy())
-                yield
-        return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
-
-    def measure(self, tokens: Sequence[int], depth: int) -> Generator[None, None, float]:
-        """Seconds to read a fresh sequence's tokens after the first ``depth``, a step at each turn of the generator."""
-        firsts = [*range(0, depth, self.limits.n_batch), *range(depth, len(tokens), self.limits.n_batch), len(tokens)]
-        seconds = 0.0
-        with self._lone() as (slot, tables):
-            for first, end in pairwise(firsts):
-                started = time.perf_counter()
-                is_last = end in (depth, len(tokens))  # of what is measured, or of what is before
-                self._forward(slot, tables, tokens[first:end], first, outputs=[end - first - 1] if is_last else [])
-                seconds += time.perf_counter() - started if first >= depth else 0.0
-                yield
-        return seconds
-
     @contextmanager
-    def _lone(self) -> Iterator[tuple[int, BlockTables]]:
-        """A slot and block tables for a sequence outside the schedule; only one at a time is sure to get its blocks."""
+    def lone(self) -> Iterator[Forward]:
+        """A place for a sequence outside the schedule; only one at a time is sure to get its blocks."""
         if not self._slots:
             self._put_back(self._running[-1])
         slot = self._slots.pop()
         tables, _ = self._cache.begin([])
         try:
-            yield slot, tables
+            yield partial(self._forward, slot, tables)
         finally:
             self._cache.release(tables)
             self._slots.append(slot)
