@@ -35,6 +35,7 @@ class Guard:
         }
         self._firsts = "".join(sorted({text[0] for text in self._spellings}))
         self._looked_for = self._fragments(source)
+        self._patterns: dict[str, re.Pattern[str]] = {}  # by the mark
 
     def mark(self, *values: Any) -> tuple[str, list[Any]]:
         """The mark, which none of the values has, and the values with all their texts marked."""
@@ -84,17 +85,22 @@ class Guard:
         """``text`` with only those marks that break the spelling of a special token."""
         if mark not in text:
             return text
-        firsts = set(self._firsts)
-        spelt = (
-            "".join(re.escape(char) + (mark + "?" if char in firsts else "") for char in spelling)
-            for spelling in sorted(self._spellings, key=len, reverse=True)
-        )
 
         def keep(found: re.Match[str]) -> str:
             plain = found[0].replace(mark, "")
             return plain[0] + mark + plain[1:] if plain and mark in found[0] else plain
 
-        return re.sub("|".join([*spelt, mark]), keep, text)
+        return self._marked_spelling(mark).sub(keep, text)
+
+    def _marked_spelling(self, mark: str) -> re.Pattern[str]:
+        """The spelling of a special token, with marks in it or not, or else a mark."""
+        if mark in self._patterns:
+            return self._patterns[mark]
+        spelt = (
+            "".join(re.escape(char) + (mark + "?" if char in self._firsts else "") for char in spelling)
+            for spelling in sorted(self._spellings, key=len, reverse=True)
+        )
+        return self._patterns.setdefault(mark, re.compile("|".join([*spelt, mark])))
 
 
 def _texts(value: Any) -> Iterator[str]:

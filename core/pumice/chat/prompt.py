@@ -44,12 +44,18 @@ def make_prompt(request: ChatRequest, template: ChatTemplate, format: ChatFormat
     else:
         before = render(messages, False)
         text = render(messages, True) if request.add_generation_prompt else before
-    shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, before, strict=False)))
-    opening = text[shared:].replace(mark, "")
+    opening = text[_common(text, before) :].replace(mark, "")
     if request.reasoning is False and request.add_generation_prompt:
         closing = _close_reasoning(template, format, opening)
         text, opening = text + closing, opening + closing
     return Prompt(text.replace(mark, ""), guard.tokenize(text, mark), opening)
+
+
+def _common(text: str, before: str) -> int:
+    """Characters with which both begin: as a rule all of ``before``."""
+    if text.startswith(before):
+        return len(before)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(text, before, strict=False)))
 
 
 def _leave_unfinished(message: dict[str, Any]) -> None:
