@@ -23,6 +23,7 @@ from pumice.engine.runner import Sizes, make_limits, trace
 from pumice.engine.schedule import FairPolicy, Policy
 from pumice.errors import ModelClosedError, ModelError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
+from pumice.grammar import Grammar, grammar_source
 from pumice.guard import guard, guarded
 from pumice.registry import Registry, get_registry
 from pumice.stream import AsyncStream, Completion, Stream
@@ -264,6 +265,10 @@ class Model:
         priority: int = 0,
         timeout: float | None = None,
         special: Collection[int] = (),
+        grammar: str | Grammar | None = None,
+        json_schema: Any = None,
+        regex: str | None = None,
+        choices: Sequence[str] | None = None,
         **sampling: Any,
     ) -> Request:
         """What ``generate`` and ``stream`` send to the engine.
@@ -281,11 +286,18 @@ class Model:
             priority: requests with a higher one come first.
             timeout: seconds after which it ends, waiting or generating; None: any number.
             special: control tokens that are spelt out in the text.
+            grammar: what the text has to look like, in GBNF or Lark.
+            json_schema: the same as a JSON schema: a dictionary, JSON text, or a class of pydantic.
+            regex: the same as a regular expression.
+            choices: the same as a list of texts.
             sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
                 ignore_eos, ...
         """
         if self.closed:
             raise ModelClosedError("the model is closed")
+        if not isinstance(grammar, Grammar):
+            source = grammar_source(grammar, json_schema, regex, choices)
+            grammar = Grammar(source) if source else None
         tokens = self.tokenize(prompt) if isinstance(prompt, str) else None
         request = Request(
             token_ids(prompt, "the prompt must be text or a list of token ids") if tokens is None else tokens,
@@ -302,6 +314,7 @@ class Model:
             priority=priority,
             timeout=timeout,
             special=frozenset(special),
+            grammar=grammar,
         )
         check_arguments(request)
         return request

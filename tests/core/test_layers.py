@@ -15,7 +15,7 @@ LAYERS = [
     ["chat"],
     ["graph"],
     ["sampler", "backend", "architecture", "hookspecs", "arena", "quantizer"],
-    ["builtin"],
+    ["builtin", "grammar"],
     ["plugin"],
     ["config"],
     ["registry", "hub"],

@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 )
 @click.option("--stop", multiple=True, metavar="TEXT", help="End at this text, which is left out. Repeatable.")
 @click.option("--ignore-eos", is_flag=True, help="Go on after the model ends its text.")
+@click.option("--grammar", metavar="TEXT", help="What the text has to look like, in GBNF or Lark; @FILE reads a file.")
+@click.option("-j", "--json-schema", metavar="JSON", help="The same as a JSON schema; @FILE reads a file.")
+@click.option("--regex", metavar="TEXT", help="The same as a regular expression.")
 @sampling_options
 @load_options
 def command(
@@ -39,6 +42,9 @@ def command(
     n_predict: int | None,
     stop: tuple[str, ...],
     ignore_eos: bool,
+    grammar: str | None,
+    json_schema: str | None,
+    regex: str | None,
     **rest: Any,
 ) -> None:
     """Continue a prompt.
@@ -56,8 +62,13 @@ def command(
     sampling = take_sampling(rest)
     if ignore_eos:
         sampling["ignore_eos"] = True
+    form: dict[str, Any] = {
+        "grammar": read_argument(grammar),
+        "json_schema": read_argument(json_schema),
+        "regex": regex,
+    }
     with load_model(model, rest) as loaded:
-        stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **sampling)
+        stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **form, **sampling)
         with stream:
             completed = write(stream)
         click.echo(format_timings(loaded, stream), err=True)
@@ -86,6 +97,17 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
         raise click.ClickException(f"cannot read the prompt: {where}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise click.ClickException(f"the prompt is not UTF-8: byte {error.start} of {where}") from None
+
+
+def read_argument(text: str | None) -> str | None:
+    """An option's text, or that of the file which it names after an @."""
+    if text is None or not text.startswith("@"):
+        return text
+    try:
+        return Path(text[1:]).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "not UTF-8"
+        raise click.ClickException(f"cannot read {text[1:]}: {reason}") from None
 
 
 def write(stream: Stream) -> bool:

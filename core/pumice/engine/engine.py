@@ -18,6 +18,7 @@ from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
+from pumice.errors import RequestError
 
 Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
 """A step of one sequence: its new tokens, how many came before, which of them give logits; those ``[n, n_vocab]``."""
@@ -189,15 +190,19 @@ class Engine:
         self._cache.publish(running.tables, running.generation.tokens, running.n_past)
 
     def _take(self, running: Running, token: int) -> None:
-        """Go on with a token, or end."""
+        """Go on with a token, or end; a mask that cannot be made fails this sequence alone."""
         running.undecided = False
-        running.generation.accept(token)
-        running.generation.follow_mask()
+        try:
+            running.generation.accept(token)
+            running.generation.follow_mask()
+        except RequestError as error:
+            self._fail([(running, 0)], error)
+            return
         if len(running.generation.tokens) > running.generation.n_ctx and not running.generation.finish_reason:
             self._shift(running)
 
     def _fail(self, members: Members, error: Exception) -> None:
-        failed = [running for running, _ in members]
+        failed = [running for running, _ in members if running in self._running]
         for running in failed:
             self._cache.release(running.tables)
             self._slots.append(running.slot)

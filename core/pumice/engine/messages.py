@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from pumice.grammar import Grammar
+
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
 FinishReason = Literal["stop", "length", "context_full", "timeout", "cancelled"]
@@ -35,6 +37,7 @@ class Request:
             the sequence finishes with ``context_full``.
         priority: those with a higher one come first.
         timeout: seconds after which the sequence ends, waiting or generating; None: any number.
+        grammar: what the text has to look like; None: anything.
     """
 
     prompt: Sequence[int]
@@ -52,6 +55,7 @@ class Request:
     cache_salt: str = ""
     priority: int = 0
     timeout: float | None = None
+    grammar: Grammar | None = None
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,14 @@ from pumice.engine.generation import Generation
 from pumice.engine.messages import Request
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
+from pumice.grammar import Compiler, Constraint
 from pumice.sampler import Chain, Sampler, SamplerContext
 from pumice.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
 class Preparer:
-    """Prepares requests for one model. It has no state: any thread may, while the engine computes.
+    """Prepares requests for one model. Any thread may, while the engine computes.
 
     Attributes:
         samplers: all known, by name; ``order``: the names of the chain; ``sampling``: parameters of every request.
@@ -30,6 +32,11 @@ class Preparer:
     samplers: Mapping[str, type[Sampler]]
     order: Sequence[str]
     sampling: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def _compiler(self) -> Compiler:
+        """Of grammars."""
+        return Compiler(self.load_tokenizer, self.n_vocab)
 
     def __call__(self, ids: Sequence[int], request: Request) -> list[Generation]:
         """One generation for each id. Raises RequestError for a prompt that does not fit, and for wrong arguments."""
@@ -51,9 +58,11 @@ class Preparer:
     def _generation(self, id: int, request: Request, n_ctx: int) -> Generation:
         tokenizer = self.load_tokenizer()
         context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
-        chain = Chain.build(self.samplers, self.order, {**self.sampling, **request.sampling}, context)
+        first = [Constraint(request.grammar, self._compiler, len(request.prompt))] if request.grammar else []
+        chain = Chain.build(self.samplers, self.order, {**self.sampling, **request.sampling}, context, first)
         for token in request.prompt:
             chain.accept(token)
+        _ = chain.mask  # it is kept; a grammar whose beginning needs too much is refused here
         end_tokens = request.end_tokens
         if end_tokens is None:
             end_tokens = tokenizer.eog if tokenizer else frozenset()

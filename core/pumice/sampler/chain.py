@@ -52,6 +52,7 @@ class Chain:
         order: Sequence[str],
         params: Mapping[str, Any],
         context: SamplerContext,
+        first: Sequence[Sampler] = (),
     ) -> Chain:
         """The chain of the samplers named in ``order``.
 
@@ -60,6 +61,7 @@ class Chain:
             order: names, first to last; at least one of them selects.
             params: values by parameter name; None stands for the default. ``seed`` replaces the context's.
             context: of the sequence.
+            first: samplers that stand before all of them.
 
         Raises:
             RequestError: an unknown sampler or parameter, a value of the wrong type or out of its range, or
@@ -73,7 +75,7 @@ class Chain:
             context = dataclasses.replace(context, seed=parameters.plain(given["seed"]))
         classes = [samplers[name] for name in order]
         parameters.check_known(given.keys() - {"seed"}, classes, samplers)
-        return cls(_without_idle([parameters.create(c, given) for c in classes]), context)
+        return cls([*first, *_without_idle([parameters.create(c, given) for c in classes])], context)
 
     @property
     def seed(self) -> int:

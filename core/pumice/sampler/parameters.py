@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 RESERVED = frozenset(
     [
         "cache_salt",
+        "choices",
         "context_shift",
         "each",
+        "grammar",
+        "json_schema",
         "logprobs",
         "logprobs_sampled",
         "max_tokens",
@@ -34,6 +37,7 @@ RESERVED = frozenset(
         "progress",
         "prompt",
         "prompts",
+        "regex",
         "special",
         "stop",
         "stop_tokens",

@@ -113,6 +113,10 @@ class Tokenizer(ABC):
             raise TokenizerError(f"token {token} is outside the vocabulary of {self.n_vocab} tokens")
         return self.vocabulary.tokens[token]
 
+    def token_bytes(self, token: int, *, special: bool = False) -> bytes:
+        """What a token adds to a text that it continues; control tokens and the unknown one only with ``special``."""
+        return self._piece(token) if special or token not in self._hidden else b""
+
     def _piece(self, token: int) -> bytes:
         piece = self._pieces.get(token)
         if piece is None:

@@ -217,3 +217,12 @@ def test_a_closed_pipe_ends_it_quietly(endless):
     endless.stdout.close()
     assert endless.stderr.read() == b""
     assert endless.wait(timeout=20) == -signal.SIGPIPE
+
+
+def test_structured_output(run, tmp_path):
+    assert run("run", "-p", "Is it?", "--regex", "yes|no").stdout in ("yes", "no")
+    (tmp_path / "form.gbnf").write_text('root ::= "maybe" | "never"')
+    assert run("run", "-p", "Is it?", "--grammar", f"@{tmp_path}/form.gbnf").stdout in ("maybe", "never")
+    assert run("run", "-p", "Is it?", "-j", '{"enum": [true]}').stdout == "true"
+    assert "missing.json: No such file" in run("run", "-p", "x", "-j", "@missing.json").stderr
+    assert run("run", "-p", "x", "-j", "{").stderr.startswith("error: json_schema: not valid JSON")

@@ -1,0 +1,108 @@
+"""Grammars compiled for the vocabulary of one model, by llguidance."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from pumice.errors import RequestError
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+    from pumice.tokenizers import Tokenizer
+
+_KEPT = 32  # grammars; the one used longest ago goes first
+_SPECIAL = b"\xff"  # by which llguidance knows a token that stands for no text
+_BREAK = "\x02"  # a character that no token goes across
+
+
+class Compiler:
+    """Makes matchers, and keeps what it compiled. Several threads may use it at once."""
+
+    def __init__(self, load_tokenizer: Callable[[], Tokenizer | None], n_vocab: int) -> None:
+        """``n_vocab``: of the rows of logits, which may be more than the tokenizer has."""
+        self.n_vocab = n_vocab
+        self._load_tokenizer = load_tokenizer
+        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def matcher(self, source: str) -> LLMatcher:
+        """A matcher at the start of a grammar in llguidance's form. Raises RequestError for one that is wrong."""
+        with self._lock:
+            found = self._kept.get(source)
+            if found is None:
+                found = self._kept[source] = self._compile(source)
+            self._kept.move_to_end(source)
+            while len(self._kept) > _KEPT:
+                self._kept.popitem(last=False)
+            return found.deep_copy()
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """Raises RequestError for a model without one, or without a token that ends a text."""
+        tokenizer = self._load_tokenizer()
+        if tokenizer is None or not tokenizer.eog:
+            missing = "token that ends a text" if tokenizer else "tokenizer that is known"
+            raise RequestError(f"the model has no {missing}, which a grammar needs")
+        return tokenizer
+
+    @cached_property
+    def texts(self) -> list[bytes]:
+        """What each token adds to a text; nothing for those that are not part of it."""
+        tokenizer = self.tokenizer
+        return [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
+
+    @cached_property
+    def vocabulary(self) -> LLTokenizer:
+        """The vocabulary as llguidance has it."""
+        from llguidance import LLTokenizer
+
+        wrapper = _Wrapper(self.tokenizer, self.texts, self.n_vocab)
+        return LLTokenizer(wrapper, eos_token=sorted(self.tokenizer.eog))  # type: ignore[arg-type]
+
+    def _compile(self, source: str) -> LLMatcher:
+        from llguidance import LLMatcher
+
+        matcher = LLMatcher(self.vocabulary, source, log_level=0, limits=_limits())
+        if matcher.is_error():
+            raise RequestError(f"grammar or schema: {' '.join(matcher.get_error().split())[:500]}")
+        return matcher
+
+
+class _Wrapper:
+    """What llguidance wants to know of a tokenizer."""
+
+    is_tokenizer_wrapper = True
+
+    def __init__(self, tokenizer: Tokenizer, texts: list[bytes], n_vocab: int) -> None:
+        self.eos_token_id = min(tokenizer.eog)
+        self.bos_token_id = tokenizer.bos
+        self.special_token_ids = [token for token, text in enumerate(texts) if not text]
+        self.tokens = [
+            text or _SPECIAL + tokenizer.token_text(token).encode("utf-8", "replace")
+            for token, text in enumerate(texts)
+        ]
+        self.tokens += [_SPECIAL + b"[row %d]" % row for row in range(len(texts), n_vocab)]
+        self._tokenizer = tokenizer
+        self._before = len(self._ids(_BREAK))
+
+    def __call__(self, text: str) -> list[int]:
+        """The ids of a text that follows another one: no space is put before it."""
+        return self._ids(_BREAK + text)[self._before :]
+
+    def _ids(self, text: str) -> list[int]:
+        return self._tokenizer.tokenize(text, add_special=False, parse_special=False)
+
+
+def _limits() -> LLParserLimits:
+    """Work and memory that a grammar may cost; beyond them it is an error, at once or at the step that needs more.
+
+    The numbers are llguidance's own but for the states, of 1 to 2 KB each: 50 MB at most.
+    """
+    from llguidance import LLParserLimits
+
+    return LLParserLimits(max_lexer_states=25_000, verbose_errors=False)

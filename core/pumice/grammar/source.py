@@ -1,0 +1,152 @@
+"""What an answer has to look like, as users say it, in the one form that llguidance compiles.
+
+The forms: a JSON schema, a regular expression in the syntax of the Rust crate regex, choices, and grammars: GBNF, that
+of llama.cpp, or Lark as llguidance documents it (https://github.com/guidance-ai/llguidance, docs/syntax.md).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pumice.errors import RequestError
+
+MAX_SOURCE = 1 << 18  # characters of a schema or a grammar
+MAX_CHOICES = 1 << 12  # of a list
+MAX_DEPTH = 64  # levels of a schema
+
+_JSON_OPTIONS = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}  # between two tokens: as models write, but never endless
+
+
+def grammar_source(
+    grammar: str | None = None,
+    json_schema: Any = None,
+    regex: str | None = None,
+    choices: Sequence[str] | None = None,
+    response_format: Mapping[str, Any] | None = None,
+) -> str | None:
+    """The llguidance grammar of the one argument that is given; None if there is none.
+
+    ``json_schema`` is a dictionary, JSON text, or a class of pydantic.
+    ``response_format`` is that of chat completions: of the type "text", "json_object" or "json_schema".
+    Raises RequestError for several arguments, and for one of the wrong type or size; what it means is not looked at.
+    """
+    makers: dict[str, tuple[Any, Callable[[Any], str | None]]] = {
+        "grammar": (grammar, _from_grammar),
+        "json_schema": (json_schema, _from_schema),
+        "regex": (regex, _from_regex),
+        "choices": (choices, _from_choices),
+        "response_format": (response_format, _from_response_format),
+    }
+    given = {name: (value, make) for name, (value, make) in makers.items() if value is not None}
+    if len(given) > 1:
+        raise RequestError(f"give only one of {' and '.join(given)}")
+    for value, make in given.values():
+        return make(value)
+    return None
+
+
+def _from_grammar(text: Any) -> str:
+    """A grammar in GBNF or Lark; GBNF has ``::=``."""
+    from llguidance import LLMatcher
+    from llguidance.gbnf_to_lark import any_to_lark
+
+    _check_text("grammar", text)
+    try:
+        lark: str = any_to_lark(text)
+    except Exception as error:  # it has no class of its own for them
+        raise RequestError(f"grammar: {_line(error)}") from None
+    return LLMatcher.grammar_from_lark(lark)
+
+
+def _from_schema(schema: Any) -> str:
+    from llguidance import LLMatcher
+
+    if hasattr(schema, "model_json_schema"):
+        schema = schema.model_json_schema()
+    if isinstance(schema, str):
+        _check_text("json_schema", schema)
+        schema = _parse("json_schema", schema)
+    if not isinstance(schema, Mapping | bool):
+        raise RequestError(f"json_schema: expected a JSON object, not {schema!r:.60}")
+    _check_depth(schema)
+    text = _dump("json_schema", schema)
+    _check_text("json_schema", text)
+    return LLMatcher.grammar_from_json_schema(text, defaults=_JSON_OPTIONS)  # type: ignore[arg-type]
+
+
+def _from_regex(regex: Any) -> str:
+    from llguidance import LLMatcher
+
+    _check_text("regex", regex)
+    return LLMatcher.grammar_from_regex(regex)
+
+
+def _from_choices(choices: Any) -> str:
+    from llguidance import LLMatcher
+
+    if isinstance(choices, str) or not isinstance(choices, Sequence) or not all(isinstance(c, str) for c in choices):
+        raise RequestError(f"choices: expected a list of texts, not {choices!r:.60}")
+    if not all(choices) or not 0 < len(choices) <= MAX_CHOICES:
+        raise RequestError(f"choices: expected 1 to {MAX_CHOICES} texts, none of them empty")
+    lark = "start: " + " | ".join(_dump("choices", choice) for choice in choices)
+    _check_text("choices", lark)
+    return LLMatcher.grammar_from_lark(lark)
+
+
+def _from_response_format(given: Any) -> str | None:
+    if not isinstance(given, Mapping):
+        raise RequestError(f"response_format: expected an object with a type, not {given!r:.60}")
+    kind = given.get("type")
+    if kind == "text":
+        return None
+    if kind == "json_object":
+        return _from_schema(given.get("schema", {"type": "object"}))
+    if kind != "json_schema":
+        raise RequestError(f"response_format.type: expected text, json_object or json_schema, not {kind!r:.60}")
+    inner = given.get("json_schema")
+    schema = inner.get("schema") if isinstance(inner, Mapping) else given.get("schema")
+    if schema is None:
+        raise RequestError("response_format.json_schema.schema is missing")
+    return _from_schema(schema)
+
+
+def _check_text(name: str, text: Any) -> None:
+    if not isinstance(text, str) or not text.strip():
+        raise RequestError(f"{name}: expected a text that is not empty, not {text!r:.60}")
+    if len(text) > MAX_SOURCE:
+        raise RequestError(f"{name}: {len(text)} characters are too many; at most {MAX_SOURCE} are taken")
+
+
+def _check_depth(schema: Any) -> None:
+    level = [schema]
+    for _ in range(MAX_DEPTH):
+        level = [child for value in level for child in _children(value)]
+        if not level:
+            return
+    raise RequestError(f"json_schema: it is nested more than {MAX_DEPTH} levels deep")
+
+
+def _children(value: Any) -> Sequence[Any]:
+    if isinstance(value, Mapping):
+        return list(value.values())
+    return value if isinstance(value, list | tuple) else ()
+
+
+def _parse(name: str, text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{name}: not valid JSON: {_line(error)}") from None
+
+
+def _dump(name: str, value: Any) -> str:
+    try:
+        return json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"{name}: JSON cannot hold it: {_line(error)}") from None
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__

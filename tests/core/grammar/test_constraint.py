@@ -1,0 +1,199 @@
+"""Where a grammar begins and ends, and what hostile ones cost."""
+
+import time
+
+import pytest
+
+from grammar_walks import tokens_of
+from pumice import RequestError
+from pumice.grammar import Compiler, Constraint, Grammar, grammar_source
+from tokenizer_fixtures import small
+
+YES_NO = grammar_source(choices=["yes", "no"])
+
+
+def feed(constraint, compiler, text):
+    """Accept the tokens of a text, each of which must be allowed."""
+    for token in compiler.vocabulary.tokenize_str(text):
+        mask = constraint.mask()
+        assert mask is None or token in tokens_of(mask), compiler.tokenizer.token_text(token)
+        constraint.accept(token)
+
+
+def texts(constraint, compiler):
+    """What may come next, as texts; the end of the text is an empty one."""
+    mask = constraint.mask()
+    return None if mask is None else {compiler.texts[token].decode("utf-8", "replace") for token in tokens_of(mask)}
+
+
+def test_a_grammar_begins_at_once_and_ends_the_text(compiler):
+    constraint = Constraint(Grammar(YES_NO), compiler)
+    assert texts(constraint, compiler) == {"y", "yes", "n"}
+    feed(constraint, compiler, "no")
+    assert texts(constraint, compiler) == {""}
+
+
+def test_the_prompt_is_not_part_of_it(compiler):
+    prompt = compiler.tokenizer.tokenize("yes no maybe")
+    constraint = Constraint(Grammar(YES_NO), compiler, n_prompt=len(prompt))
+    for token in prompt:
+        constraint.accept(token)
+    assert texts(constraint, compiler) == {"y", "yes", "n"}
+
+
+@pytest.mark.parametrize("between", ["", "\n", "\n\n"])
+def test_it_begins_after_the_reasoning(compiler, between):
+    constraint = Constraint(Grammar(YES_NO, after=("</think>",)), compiler)
+    feed(constraint, compiler, "Let me think: no, <think> </think")
+    assert texts(constraint, compiler) is None
+    feed(constraint, compiler, f">{between}")
+    assert texts(constraint, compiler) >= {"y", "yes", "n"}
+    feed(constraint, compiler, "yes")
+    assert texts(constraint, compiler) == {""}
+
+
+def test_text_that_comes_in_the_token_of_the_mark_counts(compiler):
+    grammar = Grammar(grammar_source(regex="[a-z ]+!"), after=("Once",))
+    constraint = Constraint(grammar, compiler)
+    [token] = [t for t, text in enumerate(compiler.texts) if text == b"ly"]
+    constraint = Constraint(Grammar(grammar_source(choices=["yes", "y no"]), after=("l",)), compiler)
+    constraint.accept(token)
+    assert "es" in texts(constraint, compiler)
+    constraint = Constraint(Grammar(YES_NO, after=("l",)), compiler)
+    [token] = [t for t, text in enumerate(compiler.texts) if text == b"le"]
+    with pytest.raises(RequestError, match="went on with b'e'"):
+        constraint.accept(token)
+
+
+def test_reasoning_that_may_be_left_out(compiler):
+    [story] = compiler.tokenizer.tokenize("Once", add_special=False)
+    grammar = Grammar(YES_NO, after=(".",), optional="Once")
+    constraint = Constraint(grammar, compiler)
+    assert texts(constraint, compiler) == {"y", "yes", "n", "Once"}
+    feed(constraint, compiler, "no")
+    assert texts(constraint, compiler) == {""}
+    constraint = Constraint(grammar, compiler)
+    constraint.accept(story)
+    assert texts(constraint, compiler) is None
+    feed(constraint, compiler, " upon a time.")
+    assert texts(constraint, compiler) >= {"y", "yes", "n"}
+
+
+def test_it_may_come_again(compiler):
+    constraint = Constraint(Grammar(YES_NO, after=("[", "("), again=True), compiler)
+    for mark in ("[", "(", "["):
+        feed(constraint, compiler, f"some text {mark}")
+        assert texts(constraint, compiler) >= {"y", "yes", "n"}
+        feed(constraint, compiler, "yes")
+        assert texts(constraint, compiler) is None
+
+
+def test_what_is_certain_is_written_as_the_tokenizer_writes_it(compiler):
+    constraint = Constraint(Grammar(grammar_source(choices=["once upon a time", "one day"])), compiler)
+    feed(constraint, compiler, "on")
+    taken = []
+    feed(constraint, compiler, "ce")
+    while texts(constraint, compiler) != {""}:
+        [token] = tokens_of(constraint.mask())
+        constraint.accept(token)
+        taken.append(token)
+    assert taken == compiler.tokenizer.tokenize(" upon a time", add_special=False)
+
+
+def test_special_tokens_are_no_text(compiler):
+    constraint = Constraint(Grammar(grammar_source(regex="(.|\n)*")), compiler)
+    hidden = {token for token, text in enumerate(compiler.texts) if not text} - compiler.tokenizer.eog
+    assert hidden
+    assert not hidden & set(tokens_of(constraint.allowed()))
+
+
+def test_rows_beyond_the_tokenizer_are_never_allowed(compiler):
+    tokenizer = compiler.tokenizer
+    larger = Compiler(lambda: tokenizer, tokenizer.n_vocab + 77)
+    constraint = Constraint(Grammar(grammar_source(regex="(.|\n)*")), larger)
+    assert max(tokens_of(constraint.allowed())) < tokenizer.n_vocab
+
+
+def test_a_grammar_is_compiled_once(compiler):
+    source = grammar_source(regex="[a-f]+compiled-once")
+    assert compiler.matcher(source) is not compiler.matcher(source)
+    started = time.perf_counter()
+    for _ in range(100):
+        compiler.matcher(source)
+    assert time.perf_counter() - started < 1
+    assert len(compiler._kept) <= 32
+
+
+@pytest.mark.parametrize("name", ["spm", "bpe", "rwkv"])
+def test_texts_between_others_have_no_space_before_them(name):
+    tokenizer = small(name)
+    compiler = Compiler(lambda: tokenizer, tokenizer.n_vocab)
+    for text in ("abc", " abc", "{", "é"):
+        tokens = compiler.vocabulary.tokenize_str(text)
+        assert b"".join(compiler.texts[token] for token in tokens) == text.encode()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"regex": "(((a{1,1000}){1,1000}){1,1000}){1,1000}"},
+        {"regex": "(a|a)*b|(a*)*c|(a+)+d"},
+        {"regex": ".*a.{18}"},
+        {"regex": "|".join(f"x{i}.*y" for i in range(2000))},
+        {"grammar": 'root ::= root root | "a" | root root root |'},
+        {"grammar": 'root ::= (("a"?){50}){50}'},
+        {"grammar": 'root ::= ("a"{0,1000}){0,1000}'},
+        {"grammar": f'root ::= {"(" * 60_000}"a"{")" * 60_000}'},
+        {"json_schema": {"type": "array", "minItems": 100_000}},
+        {"json_schema": {"type": "string", "pattern": "(((a{1,1000}){1,1000}){1,1000}){1,1000}"}},
+    ],
+    ids=lambda given: str(given)[:40],
+)
+def test_a_hostile_grammar_is_quick_or_refused(given, compiler):
+    started = time.perf_counter()
+    try:
+        constraint = Constraint(Grammar(grammar_source(**given)), compiler)
+        for _ in range(30):
+            allowed = tokens_of(constraint.allowed())
+            constraint.accept(next((t for t in allowed if compiler.texts[t] in (b"a", b"[")), allowed[0]))
+    except RequestError:
+        pass  # at once or at a step that needs too much
+    assert time.perf_counter() - started < 3
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"regex": "(a"}, "unclosed group"),
+        ({"regex": ""}, "not empty"),
+        ({"regex": 3}, "not empty"),
+        ({"choices": []}, "1 to"),
+        ({"choices": "yes"}, "a list of texts"),
+        ({"choices": ["a", ""]}, "none of them empty"),
+        ({"choices": ["a"], "regex": "a"}, "only one of choices and regex|only one of regex and choices"),
+        ({"grammar": "root ::= missing"}, "missing"),
+        ({"grammar": 'root ::= "a'}, "grammar: "),
+        ({"grammar": "start: nothing"}, "nothing"),
+        ({"response_format": {"type": "xml"}}, "text, json_object or json_schema"),
+        ({"response_format": {"type": "json_schema"}}, "schema is missing"),
+        ({"response_format": "json"}, "expected an object"),
+    ],
+)
+def test_a_wrong_grammar_is_one_line(given, says, compiler):
+    with pytest.raises(RequestError, match=says) as error:
+        Constraint(Grammar(grammar_source(**given)), compiler)
+    assert "\n" not in str(error.value)
+
+
+def test_response_formats():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    assert grammar_source(response_format={"type": "text"}) is None
+    expected = grammar_source(json_schema=schema)
+    assert grammar_source(response_format={"type": "json_schema", "json_schema": {"schema": schema}}) == expected
+    assert grammar_source(response_format={"type": "json_object", "schema": schema}) == expected
+    assert grammar_source(response_format={"type": "json_object"}) == grammar_source(json_schema={"type": "object"})
+
+
+def test_a_model_without_an_end_has_no_grammar(compiler):
+    with pytest.raises(RequestError, match="no tokenizer that is known"):
+        Constraint(Grammar(YES_NO), Compiler(lambda: None, 100))

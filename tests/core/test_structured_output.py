@@ -1,0 +1,88 @@
+"""Structured output of a model: with every way to generate."""
+
+import asyncio
+import json
+
+import jsonschema
+import pydantic
+import pytest
+
+import pumice
+
+PERSON = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 12},
+        "age": {"type": "integer", "minimum": 0, "maximum": 120},
+    },
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pumice.load(config={"backends": ["cpu", "numpy"]}, n_ctx=2048) as model:
+        yield model
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.5])
+def test_a_schema_is_kept(model, temperature):
+    for seed in range(4):
+        completion = model.generate("A girl", json_schema=PERSON, temperature=temperature, seed=seed, max_tokens=200)
+        assert completion.finish_reason == "stop"
+        jsonschema.validate(json.loads(completion.text), PERSON)
+
+
+def test_every_form(model):
+    assert model.generate("Is it?", choices=["yes", "no"]).text in ("yes", "no")
+    assert len(model.generate("Number", regex="[0-9]{3}").text) == 3
+    assert model.generate("x", grammar='root ::= "a" ("b" | "c") "d"').text in ("abd", "acd")
+    assert model.generate("x", grammar='start: "a" ("b" | "c") "d"').text in ("abd", "acd")
+    assert "".join(piece.text for piece in model.stream("x", choices=["once upon a time"])) == "once upon a time"
+
+
+def test_a_class_of_pydantic(model):
+    class Person(pydantic.BaseModel, extra="forbid"):
+        name: str = pydantic.Field(max_length=9)
+        tall: bool
+
+    text = model.generate("A girl", json_schema=Person, max_tokens=200, seed=1).text
+    assert Person.model_validate_json(text).tall in (True, False)
+
+
+def test_many_at_once_are_each_as_alone(model):
+    options = {"json_schema": PERSON, "seed": 3, "max_tokens": 200}
+    prompts = ["A girl", "A boy", "The old man", "A dog", "Two cats"]
+    together = [completion.text for completion in model.generate_many(prompts, **options)]
+    assert together == [model.generate(prompt, **options).text for prompt in prompts]
+
+
+def test_a_coroutine(model):
+    assert asyncio.run(model.agenerate("Is it?", choices=["yes", "no"])).text in ("yes", "no")
+
+
+def test_errors_come_before_anything_is_generated(model):
+    for options in ({"json_schema": {"type": "hiccup"}}, {"regex": "("}, {"grammar": "root ::= x"}):
+        steps = model.snapshot().n_steps
+        with pytest.raises(pumice.RequestError):
+            model.stream("x", **options)
+        assert model.snapshot().n_steps == steps
+
+
+def test_a_grammar_that_becomes_too_complex_ends_only_its_sequence(model, monkeypatch):
+    from pumice.grammar import Constraint
+
+    def fail(self):
+        raise pumice.RequestError("the grammar cannot go on: too much")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Constraint, "mask", fail)
+        with pytest.raises(pumice.RequestError, match="too much"):
+            model.generate("x", choices=["a", "b"])
+    assert model.generate("Is it?", choices=["yes", "no"]).text in ("yes", "no")
+
+
+def test_the_length_is_a_limit_still(model):
+    completion = model.generate("x", regex="[a-z]{200}", max_tokens=5)
+    assert completion.finish_reason == "length"
