@@ -23,7 +23,7 @@ from pumice.engine.runner import Sizes, make_limits, trace
 from pumice.engine.schedule import FairPolicy, Policy
 from pumice.errors import ModelClosedError, ModelError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
-from pumice.grammar import Grammar, grammar_source
+from pumice.grammar import FORMS, Grammar, grammar_source
 from pumice.guard import guard, guarded
 from pumice.registry import Registry, get_registry
 from pumice.stream import AsyncStream, Completion, Stream
@@ -156,17 +156,24 @@ class Model:
     def chat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> ChatStream:
         """As ``chat``, in deltas as they come. Closing the stream, or leaving its loop, cancels the rest."""
         turn, options = self._turn(messages, options)
-        return ChatStream(turn, lambda ids, n: self.stream(ids, max_tokens=n, **options), max_tokens)
+        return ChatStream(
+            turn, lambda ids, n: self.stream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
+        )
 
     def achat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> AsyncChatStream:
         """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``."""
         turn, options = self._turn(messages, options)
-        return AsyncChatStream(turn, lambda ids, n: self.astream(ids, max_tokens=n, **options), max_tokens)
+        return AsyncChatStream(
+            turn, lambda ids, n: self.astream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
+        )
 
     def _turn(self, messages: Messages, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
         """The turn, and the options of its generation."""
-        turn = self._chat.turn(ChatRequest.read(messages, **{k: v for k, v in options.items() if k in OPTIONS}))
-        return turn, {"special": turn.special, **{k: v for k, v in options.items() if k not in OPTIONS}}
+        request = ChatRequest.read(messages, **{k: v for k, v in options.items() if k in OPTIONS})
+        form = {k: v for k, v in options.items() if k in FORMS}
+        turn = self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
+        rest = {k: v for k, v in options.items() if k not in OPTIONS and k not in FORMS}
+        return turn, {"special": turn.special, **rest}
 
     @cached_property
     def _chat(self) -> Chat:

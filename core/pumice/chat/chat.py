@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pumice.chat.answer import Answer
+from pumice.chat.form import answer_grammar
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.guard import Guard
 from pumice.chat.parser import ChatParser
@@ -15,6 +16,7 @@ from pumice.chat.probe import probe
 from pumice.chat.prompt import Prompt, make_prompt
 from pumice.chat.request import ChatRequest
 from pumice.chat.template import ChatTemplate, ChatTemplates
+from pumice.grammar import Grammar
 from pumice.tokenizers import Tokenizer
 
 logger = logging.getLogger("pumice")
@@ -26,6 +28,7 @@ class Turn:
 
     Attributes:
         request: what it is made from; ``format``: how the model writes reasoning and calls.
+        grammar: what the answer has to look like.
         special: the control tokens whose spelling is part of the answer's text, as marks of its format.
         end_of_reasoning: what ends reasoning whose budget is spent, as text and as tokens.
     """
@@ -34,7 +37,14 @@ class Turn:
     format: ChatFormat
     prompt: Prompt
     special: frozenset[int]
+    grammar: Grammar | None
     end_of_reasoning: tuple[str, list[int]]
+
+    def grammar_after(self, prompt: Sequence[int]) -> Grammar | None:
+        """The grammar of what follows ``prompt``: the turn's, or the turn's with its reasoning ended."""
+        if self.grammar is None or len(prompt) == len(self.prompt.tokens):
+            return self.grammar
+        return replace(self.grammar, reasoning=("", ""), reasons=False)
 
     def answer(self) -> Answer:
         return Answer(ChatParser(self.format, self.request.tools, self.prompt.opening))
@@ -62,8 +72,11 @@ class Chat:
         bos = self._tokenizer.bos
         return text if bos is None or not self._tokenizer.add_bos else text.removeprefix(self._spelling(bos))
 
-    def turn(self, request: ChatRequest) -> Turn:
-        """Raises RequestError if there is no template, or if it refuses the messages."""
+    def turn(self, request: ChatRequest, form: str | None = None) -> Turn:
+        """``form``: what the answer has to look like, in llguidance's form.
+
+        Raises RequestError if there is no template, if it refuses the messages, or if tool calls cannot be enforced.
+        """
         template = self._templates.get(request.chat_template, for_tools=bool(request.tools))
         if request.tools and not template.has_tools:
             logger.warning("the chat template does not show tools to the model: it will hardly call any")
@@ -71,7 +84,10 @@ class Chat:
         prompt = make_prompt(request, template, format, guard)
         closing = f"\n{format.reasoning[1]}{format.after_reasoning}"
         closing_tokens = self._tokenizer.tokenize(closing, add_special=False)
-        return Turn(request, format, prompt, self._special(format), (closing, closing_tokens))
+        special = self._special(format)
+        marks = {self._spelling(token): token for token in special}
+        grammar = answer_grammar(request, format, prompt.opening, marks, form)
+        return Turn(request, format, prompt, special, grammar, (closing, closing_tokens))
 
     def _for(self, template: ChatTemplate) -> tuple[ChatFormat, Guard]:
         if template.source not in self._known:

@@ -82,7 +82,7 @@ class Pattern:
         return _elements(self.text)
 
     @cached_property
-    def _param(self) -> list[tuple[str, str]]:
+    def param_elements(self) -> list[tuple[str, str]]:
         return _elements(self.param)
 
     @property
@@ -99,8 +99,8 @@ class Pattern:
         ):
             return f"the pattern {self.text!r} has no field for a call, or for its name and arguments"
         if "params" in fields:
-            param = [name for kind, name in self._param if kind == "field"]
-            if not {"key", "value"} <= set(param) or not self._param or self._param[0][0] != "literal":
+            param = [name for kind, name in self.param_elements if kind == "field"]
+            if not {"key", "value"} <= set(param) or not self.param_elements or self.param_elements[0][0] != "literal":
                 return (
                     f"the pattern {self.param!r} of an argument must begin with a mark and have {{key}} and {{value}}"
                 )
@@ -136,14 +136,14 @@ class Pattern:
             _take_argument(one, found)
 
     def _read_param(self, source: Source, position: int | None, one: dict[str, Any]) -> Reading[int | None]:
-        for i, (kind, text) in enumerate(self._param):
+        for i, (kind, text) in enumerate(self.param_elements):
             assert position is not None
             if kind == "literal":
                 position = yield from literal(source, position, text)
             elif text in one:  # a second {key}, as in </{key}>, closes the first
                 position = yield from literal(source, position, one[text])
             else:
-                after = self._param[i + 1][1] if i + 1 < len(self._param) else ""
+                after = self.param_elements[i + 1][1] if i + 1 < len(self.param_elements) else ""
                 position = yield from _read_field(source, position, text, after, one)
             if position is None:
                 return None

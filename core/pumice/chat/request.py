@@ -8,6 +8,7 @@ from typing import Any
 
 from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
 from pumice.errors import RequestError
+from pumice.grammar import grammar_source
 from pumice.suggest import unknown_name
 
 Messages = Iterable[Mapping[str, Any] | Message]
@@ -23,7 +24,8 @@ class ChatRequest:
         messages: the chat so far.
         tools: functions that the model may call, as chat completions describe them.
         tool_choice: "auto" lets the model decide, "none" hides the tools; "required", or a tool's name, needs a call.
-        response_format: None or ``{"type": "text"}``.
+        response_format: what the answer has to look like, as chat completions have it: None, or of the type "text",
+            "json_object" or "json_schema".
         chat_template: the name of a template, or a template; None: that of the model.
         template_variables: further variables of the template.
         reasoning: True or False switch it on or off; None leaves it to the template.
@@ -83,8 +85,7 @@ class ChatRequest:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise RequestError(f"{name}: expected text, not {shown(value)}")
-        if self.response_format is not None and dict(self.response_format) != {"type": "text"}:
-            raise RequestError("response_format: only text is supported")
+        grammar_source(response_format=self.response_format)
 
 
 OPTIONS = frozenset(item.name for item in fields(ChatRequest)) - {"messages"}

@@ -2,6 +2,6 @@
 
 from pumice.grammar.compiler import Compiler
 from pumice.grammar.constraint import Constraint, Grammar
-from pumice.grammar.source import grammar_source
+from pumice.grammar.source import FORMS, JSON_OPTIONS, grammar_source
 
-__all__ = ["Compiler", "Constraint", "Grammar", "grammar_source"]
+__all__ = ["FORMS", "JSON_OPTIONS", "Compiler", "Constraint", "Grammar", "grammar_source"]

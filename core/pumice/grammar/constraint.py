@@ -18,6 +18,8 @@ from pumice.sampler import Candidates, Sampler
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
+    from pumice.tokenizers import Tokenizer
+
 
 @dataclass(frozen=True)
 class Grammar:
@@ -25,25 +27,28 @@ class Grammar:
 
     Attributes:
         source: the grammar, in llguidance's form (``grammar_source``).
-        after: texts; the grammar begins after the first of them that comes, and all before is free. None: at once.
-        optional: the answer may begin with this text, and then all is free until one of ``after``: reasoning, which
-            the model may leave out. Otherwise the grammar begins at once.
-        again: when the grammar has ended all is free again, until the next text of ``after``; otherwise the answer
+        begins: texts; everything is free until one of them, with which the grammar begins. None: it begins at once.
+        again: when the grammar has ended all is free again, until the next text of ``begins``; otherwise the answer
             ends there.
+        reasoning: texts that begin and end reasoning, in which everything is free. Where the grammar begins at once
+            it may come first, if one token begins it.
+        reasons: the prompt has begun the reasoning.
     """
 
     source: str
-    after: Sequence[str] = ()
-    optional: str = ""
+    begins: Sequence[str] = ()
     again: bool = False
+    reasoning: tuple[str, str] = ("", "")
+    reasons: bool = False
 
 
 _NEWLINES = 2  # that models write between reasoning and answer, at most
 
 
 class _State(Enum):
-    OPENING = "at the beginning, where the optional text may come"
-    FREE = "everything is allowed"
+    REASONING = "everything is allowed until the reasoning ends"
+    OPENING = "the grammar decides, but reasoning may begin"
+    FREE = "everything is allowed until the grammar begins"
     INSIDE = "the grammar decides"
 
 
@@ -60,20 +65,24 @@ class Constraint(Sampler):
         self._start: LLMatcher = compiler.matcher(grammar.source)
         self._matcher = self._start
         self._mask = np.empty((compiler.n_vocab + 31) // 32, np.uint32)
-        self._after = [text.encode() for text in grammar.after]
-        self._seen = b""  # the end of the text in which one of `after` may have begun
-        self._opening = self._spell(grammar.optional)
+        self._begins = [text.encode() for text in grammar.begins]
+        self._reasoning = [text.encode() for text in grammar.reasoning]
+        self._longest = max(map(len, [*self._begins, *self._reasoning]))
+        self._seen: list[tuple[int, bytes]] = []  # the last tokens and their texts, where one of those may have begun
+        self._opening = self._token(grammar.reasoning[0], compiler.tokenizer)
         self._newlines = _newlines(compiler)
-        self._state = _State.OPENING if self._opening else _State.FREE if self._after else _State.INSIDE
+        self._state = self._answering() if not grammar.reasons else _State.REASONING
+        if self._state is _State.INSIDE and self._opening:
+            self._state = _State.OPENING
         self._forced: list[int] = []  # that come next in any case
-        self._fresh = 0  # newlines that may come yet, between a free text and the grammar
+        self._fresh = 0  # newlines that may come yet, between reasoning and grammar
 
     def mask(self) -> NDArray[np.uint32] | None:
         """As ``allowed``, but of several that make the same text only the one that the tokenizer would choose.
 
         None: all may come.
         """
-        if self._state is _State.FREE:
+        if self._free:
             return None
         if self._state is _State.INSIDE and not self._fresh:
             self._forced = self._forced or self._matcher.compute_ff_tokens()
@@ -88,7 +97,7 @@ class Constraint(Sampler):
 
         Valid until the next call. Raises RequestError if the grammar needs more work than is allowed.
         """
-        if self._state is _State.FREE:
+        if self._free:
             self._mask[:] = ~np.uint32(0)
             return self._mask
         self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
@@ -110,10 +119,10 @@ class Constraint(Sampler):
         """Go on by one token, one of those that are allowed."""
         if self._n_prompt:
             self._n_prompt -= 1
-        elif self._state is _State.FREE:
-            self._look(self._spelt(token))
+        elif self._free:
+            self._look(token)
         elif self._is_extra(token):
-            self._state = _State.FREE if self._state is _State.OPENING else _State.INSIDE
+            self._state = _State.REASONING if self._state is _State.OPENING else _State.INSIDE
             self._fresh = max(self._fresh - len(self._texts[token]), 0)
         else:
             self._state, self._fresh = _State.INSIDE, 0
@@ -123,34 +132,75 @@ class Constraint(Sampler):
             if self._grammar.again and self._matcher.is_stopped():
                 self._state = _State.FREE
 
+    @property
+    def _free(self) -> bool:
+        return self._state in (_State.REASONING, _State.FREE)
+
+    def _answering(self) -> _State:
+        """The state where no reasoning is on."""
+        return _State.FREE if self._begins else _State.INSIDE
+
     def _is_extra(self, token: int) -> bool:
         """Whether ``token`` is one that the grammar does not know and may yet come."""
         if self._state is _State.OPENING:
             return token in self._opening and self._matcher.validate_tokens([token]) == 0
         return self._fresh > 0 and token in self._newlines
 
-    def _look(self, text: bytes) -> None:
-        """Begin the grammar if one of ``after`` ends here; what comes after it in this token is part of it."""
-        self._seen += text
-        ends = [place + len(after) for after in self._after if (place := self._seen.find(after)) >= 0]
-        if not ends:
-            longest = max((len(after) for after in self._after), default=1)
-            self._seen = self._seen[-longest:]
+    def _look(self, token: int) -> None:
+        """Go on by a token of free text: reasoning may begin or end in it, or the grammar begin."""
+        self._seen.append((token, self._spelt(token)))
+        text = b"".join(text for _, text in self._seen)
+        begin, end = self._reasoning
+        if self._state is _State.REASONING:
+            if (place := text.find(end)) >= 0:
+                self._end_reasoning(text[place + len(end) :].lstrip(b"\n"))
+                return
+        elif begin and (place := text.find(begin)) >= 0:
+            self._state, self._seen = _State.REASONING, []
             return
-        rest = self._seen[min(ends) :].lstrip(b"\n")
-        self._seen = b""
-        self._matcher = self._start.deep_copy()
-        tokens = self._vocabulary.tokenize_bytes(rest) if rest else []
-        if self._matcher.try_consume_tokens(tokens) == len(tokens):
-            self._state, self._fresh = _State.INSIDE, 0 if tokens else _NEWLINES
-        elif not self._grammar.again:
-            raise RequestError(f"the model went on with {rest[:40]!r} where the grammar begins")
+        else:
+            places = [place for mark in self._begins if (place := text.find(mark)) >= 0]
+            if places:
+                self._begin(min(places), text)
+                return
+        while len(text) - len(self._seen[0][1]) >= self._longest:
+            text = text[len(self._seen.pop(0)[1]) :]
 
-    def _spell(self, text: str) -> list[int]:
-        """The token of a text that is one, in a list; else an empty list: that text may not come."""
-        if not text:
-            return []
-        tokens = self._vocabulary.tokenize_str(text)
+    def _end_reasoning(self, rest: bytes) -> None:
+        """``rest`` came in the token that ended it, and is part of the answer."""
+        self._seen = []
+        self._state = self._answering()
+        self._matcher = self._start.deep_copy()
+        if self._state is _State.INSIDE:
+            self._take(self._vocabulary.tokenize_bytes(rest) if rest else [])
+            self._fresh = 0 if rest else _NEWLINES
+
+    def _begin(self, place: int, text: bytes) -> None:
+        """The grammar begins at ``place`` of the text that was seen, with the tokens that came if they begin there."""
+        tokens = [token for token, _ in self._seen]
+        before = 0
+        while before + len(self._seen[0][1]) <= place:
+            before += len(self._seen.pop(0)[1])
+            tokens.pop(0)
+        if text[before:place].strip():
+            tokens = self._vocabulary.tokenize_bytes(text[place:])
+        self._seen = []
+        self._matcher = self._start.deep_copy()
+        self._state = _State.INSIDE
+        self._take(tokens)
+
+    def _take(self, tokens: list[int]) -> None:
+        """Begin the grammar with tokens that came already; what does not fit stays free text, if it may."""
+        if self._matcher.try_consume_tokens(tokens) == len(tokens):
+            return
+        if not self._grammar.again:
+            text = self._vocabulary.decode_str(tokens)
+            raise RequestError(f"the model went on with {text[:40]!r} where the grammar begins")
+        self._state = _State.FREE
+
+    def _token(self, text: str, tokenizer: Tokenizer) -> list[int]:
+        """The token that a text is, in a list; else an empty list."""
+        tokens = tokenizer.tokenize(text, add_special=False) if text else []
         return tokens if len(tokens) == 1 else []
 
     def _allow(self, tokens: Sequence[int]) -> None:

@@ -12,11 +12,12 @@ from typing import Any
 
 from pumice.errors import RequestError
 
+FORMS = frozenset(["grammar", "json_schema", "regex", "choices"])  # arguments that say what a text has to look like
 MAX_SOURCE = 1 << 18  # characters of a schema or a grammar
 MAX_CHOICES = 1 << 12  # of a list
 MAX_DEPTH = 64  # levels of a schema
 
-_JSON_OPTIONS = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}  # between two tokens: as models write, but never endless
+JSON_OPTIONS = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}  # between two tokens: as models write, but never endless
 
 
 def grammar_source(
@@ -73,7 +74,7 @@ def _from_schema(schema: Any) -> str:
     _check_depth(schema)
     text = _dump("json_schema", schema)
     _check_text("json_schema", text)
-    return LLMatcher.grammar_from_json_schema(text, defaults=_JSON_OPTIONS)  # type: ignore[arg-type]
+    return LLMatcher.grammar_from_json_schema(text, defaults=JSON_OPTIONS)  # type: ignore[arg-type]
 
 
 def _from_regex(regex: Any) -> str:

@@ -12,6 +12,7 @@ from pumice.plugin import Candidates, ChatFormat, Sampler, SamplerContext, hooki
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
+CLOSED = {"type": "object", "additionalProperties": False}
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
@@ -29,14 +30,22 @@ class Recital(Sampler):
         self._vocabulary = context.tokenizer.vocabulary
         self._coming = list(self.recite.encode())
         self._heard = b""
+        self._began = False
+
+    def mask(self) -> None:
+        self._began = True  # the prompt was accepted
 
     def apply(self, candidates: Candidates) -> None:
-        token = f"<0x{self._coming.pop(0):02X}>" if self._coming else "</s>"
-        candidates.selected = self._vocabulary.ids[token]
+        token = f"<0x{self._coming[0]:02X}>" if self._coming else "</s>"
+        choice = self._vocabulary.ids[token]
+        candidates.selected = choice if choice in candidates.ids else int(candidates.ids[0])
 
     def accept(self, token: int) -> None:
         text = self._vocabulary.tokens[token]
-        self._heard += bytes.fromhex(text[3:5]) if token in self._vocabulary.byte else text.encode()
+        heard = bytes.fromhex(text[3:5]) if token in self._vocabulary.byte else text.encode()
+        self._heard += heard
+        if self._began:
+            del self._coming[: len(heard)]
         if self.after and self._heard.endswith(self.after.encode()):
             self._coming = list(self.then.encode())
 
@@ -107,6 +116,16 @@ def test_calls_and_their_results_go_back(model):
     assert "tool\nsunny" in prompt
 
 
+def test_a_call_that_begins_is_well_formed(model):
+    """The sampler would write other names and arguments; with the mark of a call the grammar decides."""
+    wrong = 'Hm. <tool_call>\n{"name": "rm", "arguments": {"city": 7, "all": true}}\n</tool_call> Well.'
+    strict = {**TOOL, "parameters": {"properties": {"city": {"enum": ["Oslo"]}}, "required": ["city"], **CLOSED}}
+    completion = model.chat([USER], tools=[strict], recite=wrong)
+    [call] = completion.message.tool_calls
+    assert (call.name, call.arguments) == ("get_weather", {"city": "Oslo"})
+    assert completion.message.content.startswith("Hm.")
+
+
 def test_without_tools_a_call_is_text(model):
     for options in ({}, {"tools": [TOOL], "tool_choice": "none"}):
         completion = model.chat([USER], recite=CALL, **options)
@@ -169,10 +188,13 @@ def test_an_answer_goes_on(model):
 def test_a_plugins_format_is_known_by_its_marks(model):
     template = "{# <stone> #}{% for m in messages %}{{ m.content }}{% endfor %}"
     completion = model.chat(
-        [USER], chat_template=template, tools=[TOOL], recite='<muse>so</muse><stone>{"name": "f"}</stone>'
+        [USER],
+        chat_template=template,
+        tools=[TOOL],
+        recite='<muse>so</muse><stone>{"name": "get_weather", "arguments": {}}</stone>',
     )
     assert completion.message.reasoning == "so"
-    assert [call.name for call in completion.message.tool_calls] == ["f"]
+    assert [call.name for call in completion.message.tool_calls] == ["get_weather"]
 
 
 def test_a_template_per_request(model):

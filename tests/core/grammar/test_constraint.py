@@ -43,7 +43,7 @@ def test_the_prompt_is_not_part_of_it(compiler):
 
 @pytest.mark.parametrize("between", ["", "\n", "\n\n"])
 def test_it_begins_after_the_reasoning(compiler, between):
-    constraint = Constraint(Grammar(YES_NO, after=("</think>",)), compiler)
+    constraint = Constraint(Grammar(YES_NO, reasoning=("<think>", "</think>"), reasons=True), compiler)
     feed(constraint, compiler, "Let me think: no, <think> </think")
     assert texts(constraint, compiler) is None
     feed(constraint, compiler, f">{between}")
@@ -53,39 +53,50 @@ def test_it_begins_after_the_reasoning(compiler, between):
 
 
 def test_text_that_comes_in_the_token_of_the_mark_counts(compiler):
-    grammar = Grammar(grammar_source(regex="[a-z ]+!"), after=("Once",))
-    constraint = Constraint(grammar, compiler)
     [token] = [t for t, text in enumerate(compiler.texts) if text == b"ly"]
-    constraint = Constraint(Grammar(grammar_source(choices=["yes", "y no"]), after=("l",)), compiler)
+    source = grammar_source(choices=["yes", "y no"])
+    constraint = Constraint(Grammar(source, reasoning=("<", "l"), reasons=True), compiler)
     constraint.accept(token)
     assert "es" in texts(constraint, compiler)
-    constraint = Constraint(Grammar(YES_NO, after=("l",)), compiler)
+    constraint = Constraint(Grammar(source, reasoning=("<", "l"), reasons=True), compiler)
     [token] = [t for t, text in enumerate(compiler.texts) if text == b"le"]
-    with pytest.raises(RequestError, match="went on with b'e'"):
+    with pytest.raises(RequestError, match="went on with 'e'"):
         constraint.accept(token)
 
 
 def test_reasoning_that_may_be_left_out(compiler):
-    [story] = compiler.tokenizer.tokenize("Once", add_special=False)
-    grammar = Grammar(YES_NO, after=(".",), optional="Once")
+    grammar = Grammar(YES_NO, reasoning=("!", "."))
     constraint = Constraint(grammar, compiler)
-    assert texts(constraint, compiler) == {"y", "yes", "n", "Once"}
+    assert texts(constraint, compiler) == {"y", "yes", "n", "!"}
     feed(constraint, compiler, "no")
     assert texts(constraint, compiler) == {""}
     constraint = Constraint(grammar, compiler)
-    constraint.accept(story)
+    feed(constraint, compiler, "!")
     assert texts(constraint, compiler) is None
-    feed(constraint, compiler, " upon a time.")
+    feed(constraint, compiler, "yes or no.")
     assert texts(constraint, compiler) >= {"y", "yes", "n"}
 
 
 def test_it_may_come_again(compiler):
-    constraint = Constraint(Grammar(YES_NO, after=("[", "("), again=True), compiler)
+    source = grammar_source(grammar='root ::= " "? ("[" | "(") ("yes" | "no") "]"')
+    constraint = Constraint(Grammar(source, begins=("[", "("), again=True, reasoning=("<think>", "</think>")), compiler)
     for mark in ("[", "(", "["):
-        feed(constraint, compiler, f"some text {mark}")
-        assert texts(constraint, compiler) >= {"y", "yes", "n"}
-        feed(constraint, compiler, "yes")
+        feed(constraint, compiler, f"some text <think> [hm] </think> and{mark}")
+        assert texts(constraint, compiler) == {"y", "yes", "n"}
+        feed(constraint, compiler, "yes]")
         assert texts(constraint, compiler) is None
+
+
+def test_what_does_not_fit_where_it_may_come_again_stays_text(compiler):
+    source = grammar_source(choices=["yes or no"])
+    constraint = Constraint(Grammar(source, begins=("y",), again=True), compiler)
+    [token] = [t for t, text in enumerate(compiler.texts) if text == b"ly"]
+    constraint.accept(token)
+    assert texts(constraint, compiler) is not None
+    token = next(t for t, text in enumerate(compiler.texts) if text[:1] == b"y" and not b"yes or no".startswith(text))
+    constraint = Constraint(Grammar(source, begins=("y",), again=True), compiler)
+    constraint.accept(token)
+    assert texts(constraint, compiler) is None
 
 
 def test_what_is_certain_is_written_as_the_tokenizer_writes_it(compiler):

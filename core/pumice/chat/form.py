@@ -1,0 +1,234 @@
+"""What an answer has to look like: tool calls as the format writes them, and the form that was asked for.
+
+Written in Lark as llguidance reads it (https://github.com/guidance-ai/llguidance, docs/syntax.md).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pumice.chat.formats import ChatFormat
+from pumice.chat.pattern import Keys, Pattern
+from pumice.chat.request import ChatRequest
+from pumice.errors import RequestError
+from pumice.grammar import JSON_OPTIONS, Grammar
+
+_HEAD = """start: {start}
+WS: /[ \\n]{{1,2}}/
+ID: /[A-Za-z0-9_-]{{1,40}}/
+NUMBER: /[0-9]{{1,3}}/
+"""
+_MOST_CALLS = 16  # in one answer, where they have to come
+_NAMES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
+
+
+def answer_grammar(
+    request: ChatRequest, format: ChatFormat, opening: str, special: Mapping[str, int], form: str | None = None
+) -> Grammar | None:
+    """The grammar of an answer; None where it may be anything.
+
+    Args:
+        opening: what of the prompt begins the answer.
+        special: ids of the control tokens among the format's marks, by their spelling.
+        form: what was asked for beside tool calls, in llguidance's form.
+
+    Raises RequestError for calls that have to come but cannot be described.
+    """
+    begin, end = format.reasoning
+    reasons = opening.rfind(begin) > opening.rfind(end)
+    reasoning = ("" if end in opening or request.reasoning is False else begin, end)
+    calls = _Calls(request.tools, format, special) if request.tools else None
+    if request.tool_choice not in ("auto", "none"):
+        if calls is None or not calls.rules:
+            raise RequestError("tool_choice: calls of this model's chat format cannot be enforced; use auto")
+        source = calls.source(once=request.tool_choice != "required")
+        return Grammar(source, reasoning=reasoning, reasons=reasons)
+    if form is not None:
+        source = _with_marks(form, format, special, calls)
+        return Grammar(source, reasoning=reasoning, reasons=reasons)
+    if calls is None or not calls.begins:
+        return None
+    return Grammar(calls.source(once=True), calls.begins, again=True, reasoning=(begin, end), reasons=reasons)
+
+
+class _Calls:
+    """The rules of all calls of some tools. ``begins``: texts that begin one; none where plain text may, too."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]], format: ChatFormat, special: Mapping[str, int]) -> None:
+        self._format = format
+        self._special = special
+        self._values: list[str] = []
+        functions = [tool["function"] for tool in tools]
+        self.rules = [
+            rule for pattern in format.patterns for function in functions for rule in self._rules(pattern, function)
+        ]
+        self.begins = self._begins()
+
+    def source(self, once: bool = False, other: str = "") -> str:
+        """Calls, one after the other; ``once``: one, or one section. ``other`` is a rule that may stand for them."""
+        before, after = self._format.section
+        one = f"({' | '.join(f'call_{i}' for i in range(len(self.rules)))})"
+        many = one if once and not before else f"{one} (WS? {one}){{0,{_MOST_CALLS - 1}}}"
+        if before:
+            many = " ".join(part for part in (self._literal(before), "WS?", many, "WS?", self._literal(after)) if part)
+        silent = silent_marks(self._format, self._special)
+        start = f"{silent} WS? ({many})" if not other else f"{silent} WS? ({many} | {other})"
+        rules = [f"call_{i}: {rule}" for i, rule in enumerate(self.rules)]
+        return "\n".join([_HEAD.format(start=start), *rules, *self._values])
+
+    def _begins(self) -> list[str]:
+        texts = [self._format.section[0]] if self._format.section[0] else []
+        texts = texts or [pattern.text.partition("{")[0].rstrip() for pattern in self._format.patterns]
+        plain = [mark for mark in self._format.silent if any(mark.startswith(text) for text in texts)]
+        return [] if plain or not self.rules else sorted({text for text in texts if text})
+
+    def _rules(self, pattern: Pattern, function: Mapping[str, Any]) -> Iterator[str]:
+        """The pattern with one tool's name and arguments; none where it has a field that no rule describes."""
+        fields = {name for kind, name in pattern.elements if kind == "field"}
+        if "braces" in fields:
+            return
+        parts = []
+        for kind, text in pattern.elements:
+            if kind == "literal":
+                parts.append(self._literal(text))
+            elif text == "id" and "name" not in fields:
+                parts.append(self._literal(f"functions.{function['name']}:") + " NUMBER")
+            else:
+                parts.append(self._field(text, pattern, function))
+        yield " WS? ".join(parts)
+
+    def _field(self, field: str, pattern: Pattern, function: Mapping[str, Any]) -> str:
+        schema = _parameters(function)
+        if field == "name":
+            return self._literal(function["name"])
+        if field == "id":
+            return "ID"
+        if field == "arguments":
+            return _json(schema)
+        if field == "params":
+            return self._params(pattern, schema)
+        if field == "python":
+            arguments = [f"{self._literal(name + '=')} {_json(part, schema)}" for name, part in _properties(schema)]
+            call = f'{self._literal(function["name"] + "(")} {_listed(arguments)} ")"'
+            return f'"[" {call} "]"'
+        call = _json(_call_schema(pattern, function["name"], schema))
+        return f'({call} | "[" WS? {call} (WS? "," WS? {call})* WS? "]")'
+
+    def _params(self, pattern: Pattern, schema: Mapping[str, Any]) -> str:
+        """The rule of all arguments, in the order of the schema; those that need not come are optional."""
+        required = schema.get("required", ())
+        rules = [(name in required, self._param(pattern, name, part, schema)) for name, part in _properties(schema)]
+        return " WS? ".join(rule if needed else f"({rule})?" for needed, rule in rules) or '""'
+
+    def _param(self, pattern: Pattern, name: str, part: Mapping[str, Any], schema: Mapping[str, Any]) -> str:
+        """The rule of one argument."""
+        kind = part.get("type", "string") if "enum" not in part else "string"
+        parts: list[str] = []
+        elements = pattern.param_elements
+        skip = False
+        for i, (what, text) in enumerate(elements):
+            after = elements[i + 1][1] if i + 1 < len(elements) and elements[i + 1][0] == "literal" else ""
+            if skip:
+                skip = False
+            elif what == "literal":
+                parts.append(self._literal(text))
+            elif text == "key":
+                parts.append(self._literal(name))
+            elif text == "type":
+                parts.append(self._literal(_type_word(pattern, kind)))
+            elif isinstance(part.get("enum"), list) and all(isinstance(value, str) for value in part["enum"]):
+                parts.append(f"({' | '.join(self._literal(value) for value in part['enum'])})")
+            elif kind == "string" and after and not self._has_special(after):
+                parts.append(self._text_until(after))
+                skip = True
+            elif kind == "string":
+                parts.append("/(.|\\n)*/")
+            else:
+                parts.append(f"WS? {_json(part, schema)} WS?")
+        return " ".join(parts)
+
+    def _text_until(self, word: str) -> str:
+        """A rule of its own: any text up to ``word``, and ``word``."""
+        rule = f"text_{len(self._values)}"
+        self._values.append(f"{rule}[suffix={json.dumps(word)}]: /(.|\\n)*/")
+        return rule
+
+    def _has_special(self, text: str) -> bool:
+        return any(mark in text for mark in self._special)
+
+    def _literal(self, text: str) -> str:
+        return literal(text, self._special)
+
+
+def literal(text: str, special: Mapping[str, int]) -> str:
+    """A text in Lark; what are control tokens in it are named by their ids."""
+    if not text:
+        return ""
+    marks = sorted(special, key=len, reverse=True)
+    parts = re.split(f"({'|'.join(map(re.escape, marks))})", text) if marks else [text]
+    return " ".join(f"<[{special[part]}]>" if part in special else json.dumps(part) for part in parts if part)
+
+
+def silent_marks(format: ChatFormat, special: Mapping[str, int]) -> str:
+    """Marks that may stand before an answer and mean nothing."""
+    marks = [literal(mark, special) for mark in format.silent]
+    return f"({' | '.join(f'({mark} WS?)' for mark in marks)})*" if marks else ""
+
+
+def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls: _Calls | None) -> str:
+    """``form`` after marks that mean nothing, or calls in its place."""
+    if not format.silent and (calls is None or not calls.rules):
+        return form
+    if calls is not None and calls.rules:
+        outer = calls.source(other="@form")
+    else:
+        outer = _HEAD.format(start=f"{silent_marks(format, special)} WS? @form")
+    inner = json.loads(form)["grammars"] if form.lstrip().startswith("{") else [{"lark_grammar": form}]
+    named = [{**inner[0], "name": "form"}, *inner[1:]]
+    return json.dumps({"grammars": [{"name": "answer", "lark_grammar": outer}, *named]})
+
+
+def _parameters(function: Mapping[str, Any]) -> Mapping[str, Any]:
+    parameters = function.get("parameters")
+    return parameters if isinstance(parameters, Mapping) and parameters else {"type": "object"}
+
+
+def _properties(schema: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
+    properties = schema.get("properties")
+    items = properties.items() if isinstance(properties, Mapping) else ()
+    return [(name, part if isinstance(part, Mapping) else {}) for name, part in items]
+
+
+def _call_schema(pattern: Pattern, name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A call as a JSON object, its parts as the pattern names them."""
+    keys = pattern.keys
+    inner = {key: value for key, value in schema.items() if key not in ("$defs", "definitions")}
+    shared = {key: value for key, value in schema.items() if key in ("$defs", "definitions")}
+    if not keys.name:
+        properties: dict[str, Any] = {name: inner}
+        required = [name]
+    else:
+        properties = {keys.name: {"const": name}, keys.arguments: inner}
+        required = [keys.name, keys.arguments]
+        if keys.id != Keys.id:  # a format that names it lets the model write it, first
+            properties = {keys.id: {"type": ["string", "integer"]}, **properties}
+    return {**shared, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+def _json(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
+    shared = {key: value for key, value in (root or {}).items() if key in ("$defs", "definitions")}
+    return f"%json {json.dumps({**shared, **schema, 'x-guidance': JSON_OPTIONS})}"
+
+
+def _listed(parts: Sequence[str]) -> str:
+    return ' WS? "," WS? '.join(parts) if parts else '""'
+
+
+def _type_word(pattern: Pattern, kind: Any) -> str:
+    """What ``{type}`` is: whether it is text, or the name of the type."""
+    if 'string="{type}"' in pattern.param:
+        return "true" if kind == "string" else "false"
+    return _NAMES.get(kind, "object") if isinstance(kind, str) else "object"

@@ -1,0 +1,127 @@
+"""Answers of models with random weights that have to have a form: calls of every family, and JSON."""
+
+import json
+
+import jsonschema
+import pytest
+
+import pumice
+from family_templates import FAMILIES
+from gguf_files import tiny_llama
+
+USER = {"role": "user", "content": "Hi"}
+UNDESCRIBED = {"functiongemma", "gemma4"}  # arguments in a language of their own
+WEATHER = {
+    "name": "get_weather",
+    "parameters": {
+        "type": "object",
+        "properties": {
+            "city": {"enum": ["Paris", "Oslo"], "type": "string"},
+            "days": {"type": "integer", "minimum": 1, "maximum": 99},
+            "where": {"$ref": "#/$defs/place"},
+        },
+        "required": ["city", "days"],
+        "additionalProperties": False,
+        "$defs": {"place": {"type": "object", "properties": {"x": {"type": "boolean"}}, "additionalProperties": False}},
+    },
+}
+TIME = {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
+NAMED = {"type": "function", "function": {"name": "get_weather"}}
+ANSWER = {
+    "type": "object",
+    "properties": {"sun": {"type": "boolean"}},
+    "required": ["sun"],
+    "additionalProperties": False,
+}
+
+
+def make_model(directory, template):
+    path = tiny_llama(directory / "tiny.gguf", n_ctx=2048)
+    return pumice.load(path, backend="numpy", n_ctx=2048, config={"chat_template": template})
+
+
+@pytest.fixture(scope="module", params=sorted(set(FAMILIES) - UNDESCRIBED))
+def family(request, tmp_path_factory):
+    with make_model(tmp_path_factory.mktemp("chat"), FAMILIES[request.param]) as model:
+        yield model
+
+
+def test_required_calls_are_calls(family):
+    for seed in range(2):
+        completion = family.chat(
+            [USER], tools=[WEATHER, TIME], tool_choice="required", seed=seed, temperature=2.0, max_tokens=400
+        )
+        calls = completion.message.tool_calls
+        assert calls, completion
+        for call in calls:
+            schema = {"get_weather": WEATHER, "get_time": TIME}[call.name]["parameters"]
+            jsonschema.validate(call.arguments, schema)
+        if completion.finish_reason != "length":  # as many calls as the weights like
+            assert completion.finish_reason == "tool_calls"
+            assert completion.message.content.strip() == ""
+
+
+def test_a_named_tool_is_called(family):
+    completion = family.chat([USER], tools=[WEATHER, TIME], tool_choice=NAMED, seed=1, max_tokens=400)
+    assert {call.name for call in completion.message.tool_calls} == {"get_weather"}
+
+
+def test_calls_of_an_undescribed_format_are_refused(tmp_path):
+    with make_model(tmp_path, FAMILIES["functiongemma"]) as model:
+        with pytest.raises(pumice.RequestError, match="tool_choice: calls of this model's chat format"):
+            model.chat([USER], tools=[WEATHER], tool_choice="required")
+        assert model.chat([USER], tools=[WEATHER], max_tokens=3).finish_reason == "length"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    with make_model(tmp_path_factory.mktemp("chat"), FAMILIES["hermes"]) as model:
+        yield model
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": ANSWER}}},
+        {"response_format": {"type": "json_object", "schema": ANSWER}},
+        {"json_schema": ANSWER},
+    ],
+    ids=str,
+)
+def test_an_answer_has_its_form(model, form):
+    for seed in range(3):
+        completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=200, **form)
+        assert completion.finish_reason == "stop"
+        jsonschema.validate(json.loads(completion.message.content), ANSWER)
+
+
+def test_the_form_is_that_of_the_answer_and_not_of_the_reasoning(model):
+    prefix = {"role": "assistant", "content": "", "reasoning": "Let me see"}
+    completion = model.chat([USER, prefix], reasoning_budget=5, json_schema=ANSWER, seed=1, max_tokens=200)
+    assert completion.message.reasoning
+    jsonschema.validate(json.loads(completion.message.content), ANSWER)
+
+
+def test_a_form_and_tools(model):
+    ids = model.tokenizer.vocabulary.ids
+    options = {"tools": [TIME], "json_schema": ANSWER, "max_tokens": 300, "seed": 1}
+    called = model.chat([USER], logit_bias={ids["<0x3C>"]: 50.0}, **options)
+    assert {call.name for call in called.message.tool_calls} == {"get_time"}
+    answered = model.chat([USER], logit_bias={ids["<0x7B>"]: 50.0}, **options)
+    jsonschema.validate(json.loads(answered.message.content), ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"response_format": {"type": "xml"}}, "text, json_object or json_schema"),
+        ({"response_format": {"type": "json_object"}, "regex": "a"}, "only one of"),
+        ({"json_schema": {"type": "hiccup"}}, "hiccup"),
+        ({"tools": [{"name": "f", "parameters": {"type": "hiccup"}}], "tool_choice": "required"}, "hiccup"),
+    ],
+)
+def test_a_wrong_form_is_an_error_before_anything_is_generated(model, options, says):
+    steps = model.snapshot().n_steps
+    with pytest.raises(pumice.RequestError, match=says):
+        model.chat([USER], **options)
+    assert model.snapshot().n_steps == steps
