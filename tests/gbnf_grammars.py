@@ -6,7 +6,7 @@ from collections.abc import Iterable
 GRAMMARS = {
     "literals": 'root ::= "yes" | "no" | "may" "be"',
     "classes": "root ::= [a-z]+ [^a-z\\n] [0-9]{2,3} [é-ü]?",
-    "escapes": r'root ::= "tab\tquote\"back\\" [\]\\^"-]+ "\n"',
+    "escapes": r'root ::= "tab\tquote\"back\\ \x41\u00e9\U0001F600" [\]\\^"-]+ "\n"',
     "repetition": 'root ::= ("ab" | "c"){3} "-"* "x"+ "y"? ("z"){0,2} "w"{2,}',
     "recursion": 'root ::= "(" root ")" root | ""',
     "left": 'root ::= sum\nsum ::= term (("+" | "-") term)*\nterm ::= [0-9] | "(" sum ")"',
@@ -21,6 +21,8 @@ GRAMMARS = {
         'number ::= "-"? ("0" | [1-9] [0-9]*) ("." [0-9]+)? ws\n'
         'ws ::= | " " | "\\n" [ \\t]{0,20}\n'
     ),
+    "numbers": r'root ::= [\x41-\x43\u00e9\x5d]+ [^\x00-\x7f] "\x22"',
+    "dot": 'root ::= "<" . . ">"',
     "greetings": 'root ::= greeting ", " name punctuation\ngreeting ::= "Hello" | "Hi"\n'
     "name ::= [A-Z] [a-z]{1,8}\npunctuation ::= [.!?]{1,3}",
 }

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from pumice.errors import RequestError
+from pumice.grammar.gbnf import gbnf_to_lark
 
 FORMS = frozenset(["grammar", "json_schema", "regex", "choices"])  # arguments that say what a text has to look like
 MAX_SOURCE = 1 << 18  # characters of a schema or a grammar
@@ -49,16 +50,14 @@ def grammar_source(
 
 
 def _from_grammar(text: Any) -> str:
-    """A grammar in GBNF or Lark; GBNF has ``::=``."""
+    """A grammar in GBNF, which has ``::=``, or in Lark."""
     from llguidance import LLMatcher
-    from llguidance.gbnf_to_lark import any_to_lark
 
     _check_text("grammar", text)
     try:
-        lark: str = any_to_lark(text)
-    except Exception as error:  # it has no class of its own for them
-        raise RequestError(f"grammar: {_line(error)}") from None
-    return LLMatcher.grammar_from_lark(lark)
+        return LLMatcher.grammar_from_lark(gbnf_to_lark(text))
+    except ValueError as error:
+        raise RequestError(f"grammar: {error}") from None
 
 
 def _from_schema(schema: Any) -> str:
