@@ -7,6 +7,7 @@ _NAMES = (
     "pull",
     "list",
     "rm",
+    "ps",
     "config",
     "plugins",
     "devices",

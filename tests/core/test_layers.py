@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host"],
+    ["errors", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running"],
     ["gguf"],
     ["tokenizers"],
     ["graph"],

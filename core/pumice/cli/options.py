@@ -145,13 +145,18 @@ def download_bar() -> Iterator[Callable[[str, int, int], None]]:
         yield show
 
 
-def load_model(model: str, options: dict[str, Any]) -> Model:
-    """Load a model, with a progress bar where standard error is a terminal."""
+@contextmanager
+def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
+    """A loaded model, which `pumice ps` lists; with a progress bar where standard error is a terminal."""
     import pumice
+    from pumice.running import Running, told
 
     locate_model(model)
     with show_progress("loading", unit="step") as progress:
-        return pumice.load(model, progress=progress, **options)
+        loaded = pumice.load(model, progress=progress, **options)
+    command = click.get_current_context().info_name or ""
+    with loaded, told(Running(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):
+        yield loaded
 
 
 @contextmanager

@@ -1,0 +1,71 @@
+"""``pumice ps``: who has a model loaded."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pumice.running import Running, directory, told
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path, monkeypatch):
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def running(**changes):
+    facts = {"command": "run", "model": "x.gguf", "backends": ["cpu"], "memory": {"weights": 2048}, "n_ctx": 9}
+    return Running(**{**facts, **changes})
+
+
+def test_nothing_is_loaded(run):
+    assert run("ps").stdout == ""
+    assert json.loads(run("ps", "--json").stdout) == []
+
+
+def test_a_model_is_listed_while_it_is_loaded(run):
+    with told(running(model="a/b:Q8_0")), told(running(command="serve", address="http://127.0.0.1:8080", since=5.0)):
+        rows = json.loads(run("ps", "--json").stdout)
+        assert [(row["command"], row["model"], row["pid"]) for row in rows] == [
+            ("serve", "x.gguf", os.getpid()),
+            ("run", "a/b:Q8_0", os.getpid()),
+        ]
+        line = run("ps").stdout.splitlines()[1].split()
+        assert line[:5] == [str(os.getpid()), "run", "2.0", "KiB", "cpu"]
+    assert run("ps").stdout == ""
+    assert list(directory().iterdir()) == []
+
+
+def test_a_process_that_was_killed_is_not_listed(run):
+    code = (
+        "import time; from pumice.running import *\n"
+        "with told(Running('run', 'x', [], {}, 1)): print('.', flush=True); time.sleep(60)"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    process.stdout.readline()
+    assert [row["pid"] for row in json.loads(run("ps", "--json").stdout)] == [process.pid]
+    process.kill()
+    process.wait()
+    assert run("ps").stdout == ""
+    assert list(directory().glob("*.json")) == []
+
+
+def test_a_command_tells_of_its_model(run, model, monkeypatch):
+    seen = []
+    monkeypatch.setattr("pumice.cli.run.write", lambda stream: seen.append(list(directory().glob("*.json"))) or True)
+    assert run("run", model, "-p", "hello", "-n", "1").returncode == 0
+    assert len(seen[0]) == 1
+    assert run("ps").stdout == ""
+
+
+def test_damaged_notes_and_a_directory_that_cannot_be_written_do_no_harm(run, model):
+    directory().parent.mkdir(parents=True)
+    directory().write_text("a file in the way")
+    assert run("run", model, "-p", "hello", "-n", "1").returncode == 0
+    directory().unlink()
+    directory().mkdir()
+    (directory() / "1-x.json").write_text("{")
+    assert run("ps").stdout == ""
