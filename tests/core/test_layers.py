@@ -25,6 +25,7 @@ LAYERS = [
     ["stream"],
     ["chat_stream"],
     ["quantize", "perplexity"],
+    ["kl_divergence"],
     ["model"],
     ["measure"],
     ["api"],
