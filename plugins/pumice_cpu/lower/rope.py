@@ -68,7 +68,7 @@ def _angles_by_axes(at: Lowering, node: Node, key: str, inputs: Mapping[str, NDA
     freqs, magnitude, axes = (node.attrs[name] for name in ANGLES)
     angles = inputs[node.inputs["positions"].name][:, list(axes)] * np.array(freqs)
     for name, values in (("cosine", np.cos(angles)), ("sine", np.sin(angles))):
-        room = at.scratch[f"{name} {key}"].view(np.float32)[: angles.size].reshape(angles.shape)
+        room = at.memory.scratch[f"{name} {key}"].view(np.float32)[: angles.size].reshape(angles.shape)
         np.copyto(room, values * magnitude, casting="same_kind")
 
 
