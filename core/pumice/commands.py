@@ -19,3 +19,6 @@ _NAMES = (
 )
 
 COMMANDS = {name: f"pumice.cli.{name}:command" for name in _NAMES}
+
+BUNDLED_COMMANDS = {"serve": "pumice_server.command:command"}
+"""Those that bundled plugins register by the hook of commands, here too so that help need not load the plugins."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.messages import report, require_streams, show_logs
-from pumice.commands import COMMANDS
+from pumice.commands import BUNDLED_COMMANDS, COMMANDS
 from pumice.guard import raise_named
 from pumice.lazy import resolve
 from pumice.suggest import unknown_name
@@ -55,7 +55,7 @@ def _registered() -> tuple[Mapping[str, click.Command | str], str]:
     from importlib.metadata import entry_points
 
     if all(point.dist and point.dist.metadata["Name"] == "pumice" for point in entry_points(group="pumice")):
-        return COMMANDS, ""
+        return COMMANDS | BUNDLED_COMMANDS, ""
     from pumice.errors import ConfigError
 
     show_logs()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 GROUP = "pumice"
 PACKAGE = "pumice"  # the distribution
 CORE = "core"  # the name of the plugin that `pumice.builtin` is
-BUNDLED = ("architectures", "cpu", "numpy", "samplers", "vulkan")  # the distribution's entry points
+BUNDLED = ("architectures", "cpu", "numpy", "samplers", "server", "vulkan")  # the distribution's entry points
 
 logger = logging.getLogger("pumice")
 

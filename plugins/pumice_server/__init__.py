@@ -1,0 +1,1 @@
+"""``pumice serve``: models over HTTP, by the protocols of OpenAI and llama-server."""

@@ -1,0 +1,101 @@
+"""Answers over HTTP: JSON at once, or server-sent events as they come. A client that leaves ends its generation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import orjson
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
+
+from pumice_server.errors import Problem
+from pumice_server.service import Closable
+
+T = TypeVar("T")
+
+DONE = b"data: [DONE]\n\n"
+_PING = b":\n\n"  # a comment, which keeps connections open
+PING_SECONDS = 30.0  # between two comments while nothing else is sent
+
+logger = logging.getLogger("pumice")
+
+
+def json_response(value: Any) -> Response:
+    return Response(orjson.dumps(value), media_type="application/json")
+
+
+def event(value: Any, name: str = "") -> bytes:
+    """A server-sent event."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + orjson.dumps(value) + b"\n\n"
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of ``work``, which is cancelled if the client leaves. Raises ClientDisconnect then."""
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for each in (task, gone):
+            each.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+class EventStream(StreamingResponse):
+    """Sends ``events`` as they come, and comments while none do; closes ``streams`` however it ends."""
+
+    def __init__(self, events: AsyncIterator[bytes], streams: Sequence[Closable]) -> None:
+        headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
+        super().__init__(_with_pings(_with_errors(events)), headers=headers, media_type="text/event-stream")
+        self._streams = streams
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            for stream in self._streams:
+                stream.close()
+
+
+async def _with_errors(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """What goes wrong after the answer began is an event, the last one."""
+    try:
+        async for each in events:
+            yield each
+    except Exception as error:
+        problem = Problem.of(error)
+        logger.error("a stream ended early: %s: %s", type(error).__name__, error)
+        yield event(problem.body())
+
+
+async def _with_pings(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    coming: asyncio.Future[bytes] = asyncio.ensure_future(anext(events))
+    try:
+        while True:
+            done, _ = await asyncio.wait({coming}, timeout=PING_SECONDS)
+            if not done:
+                yield _PING
+                continue
+            try:
+                found = coming.result()
+            except StopAsyncIteration:
+                return
+            coming = asyncio.ensure_future(anext(events))
+            yield found
+    finally:
+        coming.cancel()
+        with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
+            await coming

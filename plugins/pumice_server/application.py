@@ -1,0 +1,54 @@
+"""The application: which path is served by what, behind the gate."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.routing import Route
+
+import pumice
+from pumice_server import facts
+from pumice_server.errors import answer_error
+from pumice_server.gate import Gate
+from pumice_server.openai_chat import chat_completions
+from pumice_server.openai_completions import completions
+from pumice_server.service import Service
+from pumice_server.settings import Settings
+
+GET = {
+    facts.index: ["/"],
+    facts.health: ["/health", "/v1/health"],
+    facts.models: ["/v1/models", "/models"],
+    facts.model: ["/v1/models/{name:path}"],
+}
+POST = {
+    chat_completions: ["/v1/chat/completions", "/chat/completions"],
+    completions: ["/v1/completions"],
+}
+"""Endpoints, and the paths of each."""
+
+
+def make_application(service: Service, settings: Settings) -> Starlette:
+    routes = [
+        Route(path, endpoint, methods=[method])
+        for method, endpoints in (("GET", GET), ("POST", POST))
+        for endpoint, paths in endpoints.items()
+        for path in paths
+    ]
+    middleware = [Middleware(Gate, settings=settings)]
+    if settings.origins:
+        every = ["*"]
+        cors = Middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=every, allow_headers=every)
+        middleware.insert(0, cors)
+    errors = (HTTPException, ClientDisconnect, pumice.PumiceError, Exception)
+    application = Starlette(
+        routes=routes,
+        middleware=middleware,
+        exception_handlers=dict.fromkeys(errors, answer_error),
+        max_body_size=settings.max_body,
+    )
+    application.state.service = service
+    return application

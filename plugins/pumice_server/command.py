@@ -1,0 +1,126 @@
+"""The command ``pumice serve``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pumice.cli.options import load_model, parse_settings, sampling_options, take_sampling
+from pumice_server.arguments import ServeCommand
+from pumice_server.settings import Settings, read_keys
+
+_QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
+
+
+@click.command("serve", cls=ServeCommand)
+@click.argument("name", metavar="[MODEL]", required=False)
+@click.option("-m", "--model", metavar="MODEL", help="The model, as an option.")
+@click.option("-hf", "--hf-repo", metavar="REPO", help="The model, as OWNER/REPOSITORY[:QUANT] of the Hub.")
+@click.option("-a", "--alias", metavar="NAMES", help="Names that the model is served under, separated by commas.")
+@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
+@click.option("--api-key", multiple=True, metavar="KEYS", envvar="LLAMA_API_KEY", help="Keys that clients must give.")
+@click.option("--api-key-file", type=click.Path(path_type=Path), metavar="FILE", help="A file of keys, one a line.")
+@click.option("--insecure", is_flag=True, help="Listen without a key where others on the network can ask.")
+@click.option("--allowed-host", multiple=True, metavar="NAME", help="A name that clients may call this server by.")
+@click.option("--cors-origin", multiple=True, metavar="URL", help="A web page's origin that may ask; *: all.")
+@click.option(
+    "-c", "--ctx-size", "n_ctx", type=click.IntRange(0), help="Tokens of a request's context; 0: the model's."
+)
+@click.option("-np", "--parallel", "n_parallel", type=int, help="Most requests computed at once; others wait.")
+@click.option("-b", "--batch-size", "n_batch", type=int, help="Most tokens computed in one step.")
+@click.option("-ngl", "--gpu-layers", "--n-gpu-layers", "n_gpu_layers", metavar="N", help="Layers on a GPU; all, auto.")
+@click.option("-t", "--threads", type=int, help="Threads of the backend cpu.")
+@click.option("-ctk", "--cache-type-k", metavar="TYPE", help="Type of the key/value cache, such as f16 or q8_0.")
+@click.option("-ctv", "--cache-type-v", metavar="TYPE", help="The same: keys and values have one type.")
+@click.option("--backend", metavar="NAME", help="Backend to compute on, or auto.")
+@click.option("--chat-template", metavar="NAME", help="Name of a chat template, or a template.")
+@click.option("--chat-template-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with one.")
+@click.option("--max-queue", type=click.IntRange(1), metavar="N", help="Most requests that wait.  [default: 16 x -np]")
+@click.option(
+    "-to", "--timeout", default=600.0, show_default=True, type=click.FloatRange(1), help="Seconds of a request."
+)
+@click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
+@sampling_options
+def command(name: str | None, **options: Any) -> None:
+    """Serve a model over HTTP, to clients of OpenAI and llama-server.
+
+    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M; without it the demo model is served. Options
+    are named as those of llama-server; of its others some are ignored with a warning, some refused with a reason.
+    Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
+    """
+    settings = Settings(
+        host=options.pop("host"),
+        port=options.pop("port"),
+        keys=read_keys(options.pop("api_key"), options.pop("api_key_file")),
+        hosts=options.pop("allowed_host"),
+        origins=options.pop("cors_origin"),
+        timeout=options.pop("timeout"),
+    )
+    settings.check(options.pop("insecure"))
+    try:
+        from pumice_server.serving import listen, serve
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+    path, names = _choose_model(name, options)
+    with listen(settings) as socket, load_model(path, _load_options(path, options)) as model:
+        serve(model, names, settings, socket)
+
+
+def _choose_model(name: str | None, options: dict[str, Any]) -> tuple[str, list[str]]:
+    """What to load, and the names to serve it under."""
+    import pumice
+
+    repository = options.pop("hf_repo")
+    given = [each for each in (name, options.pop("model"), repository and f"hf.co/{repository}") if each]
+    if len(given) > 1:
+        raise click.UsageError(f"one model is served: give either {given[0]} or {given[1]}")
+    alias = options.pop("alias") or ""
+    path = given[0] if given else str(pumice.demo_model_path())
+    names = [each.strip() for each in alias.split(",") if each.strip()]
+    return path, names or [Path(path).stem if path.endswith(".gguf") else path]
+
+
+def _load_options(path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of ``pumice.load``, from llama-server's options."""
+    import pumice
+
+    config: dict[str, Any] = parse_settings(options.pop("config"))
+    key_type, value_type = options.pop("cache_type_k"), options.pop("cache_type_v")
+    if key_type and value_type and key_type != value_type:
+        raise click.UsageError("-ctk and -ctv differ: keys and values have one type here")
+    threads = options.pop("threads")
+    if threads is not None and threads > 0:
+        config["cpu"] = {**config.get("cpu", {}), "threads": threads}
+    template = _template(options.pop("chat_template"), options.pop("chat_template_file"))
+    if template is None and Path(path) == pumice.demo_model_path():
+        template = "plain"  # it tells stories, and was never taught to chat
+    n_parallel, max_queue = options["n_parallel"], options.pop("max_queue")
+    if n_parallel is not None and n_parallel < 1:
+        options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
+    config["sampling"] = {**config.get("sampling", {}), **take_sampling(options)}
+    if template is not None:
+        config["chat_template"] = template
+    config.setdefault("max_queue", max_queue or _QUEUE_PER_SEQUENCE * (n_parallel or 4))
+    options["n_gpu_layers"] = _layers(options["n_gpu_layers"])
+    return {**options, "kv_type": key_type or value_type, "config": config}
+
+
+def _layers(given: str | None) -> int | None:
+    if given in (None, "all", "auto"):
+        return None
+    try:
+        return int(given)
+    except ValueError:
+        raise click.UsageError(f"-ngl: expected a number, all or auto, not {given!r}") from None
+
+
+def _template(given: str | None, file: Path | None) -> str | None:
+    if file is None:
+        return given
+    try:
+        return file.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise click.ClickException(f"cannot read the chat template: {file}: {error}") from None

@@ -1,0 +1,86 @@
+"""What goes wrong, as each protocol says it: a status, a type, one line, and never a traceback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+import pumice
+
+logger = logging.getLogger("pumice")
+
+_TYPES = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+    500: "server_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+"""Types of llama-server's errors, by status; 429's is OpenAI's."""
+
+_RETRY_SECONDS = "1"
+_CLIENT_GONE = 499  # status in logs; nobody reads it
+
+
+@dataclass(frozen=True)
+class Problem:
+    """An error as it is told. ``fields`` are further keys of the error's object."""
+
+    status: int
+    message: str
+    type: str
+    fields: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, error: BaseException) -> Problem:
+        if isinstance(error, HTTPException):
+            return cls(error.status_code, error.detail, _type(error.status_code))
+        if isinstance(error, pumice.PromptTooLongError):
+            counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
+            return cls(400, str(error), "exceed_context_size_error", counts)
+        if isinstance(error, pumice.QueueFullError):
+            return cls(429, str(error), _type(429))
+        if isinstance(error, pumice.ModelClosedError):
+            return cls(503, str(error), _type(503))
+        if isinstance(error, pumice.RequestError):
+            return cls(400, str(error), _type(400))
+        if isinstance(error, pumice.PumiceError):
+            return cls(500, str(error), _type(500))
+        return cls(500, "internal error; the server's log has more", _type(500))
+
+    def body(self) -> dict[str, Any]:
+        """As OpenAI and llama-server have it."""
+        told = {"message": self.message, "type": self.type, "code": self.status, "param": None, **self.fields}
+        return {"error": told}
+
+    def response(self) -> Response:
+        headers = {"Retry-After": _RETRY_SECONDS} if self.status in (429, 503) else {}
+        return Response(orjson.dumps(self.body()), self.status, headers, "application/json")
+
+
+def bad_request(message: str) -> HTTPException:
+    return HTTPException(400, message)
+
+
+async def answer_error(request: Request, error: Exception) -> Response:
+    """The handler of every exception of an endpoint."""
+    if isinstance(error, ClientDisconnect):
+        return Response(status_code=_CLIENT_GONE)
+    problem = Problem.of(error)
+    if problem.status >= 500:
+        logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
+    return problem.response()
+
+
+def _type(status: int) -> str:
+    return _TYPES.get(status, "server_error" if status >= 500 else "invalid_request_error")

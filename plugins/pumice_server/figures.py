@@ -1,0 +1,64 @@
+"""Numbers in answers: usage, timings, log-probabilities, reasons to end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+TokenBytes = Callable[[int], bytes]
+
+_ENDED_SHORT = ("length", "context_full", "timeout")
+
+
+class TokenLogprob(Protocol):
+    @property
+    def logprob(self) -> float: ...
+    @property
+    def top(self) -> Sequence[tuple[int, float]]: ...
+
+
+def finish_reason(reason: str) -> str:
+    """As OpenAI has it: stop, length or tool_calls."""
+    return "length" if reason in _ENDED_SHORT else "stop" if reason == "cancelled" else reason
+
+
+def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int, reasoning_tokens: int = 0) -> dict[str, Any]:
+    return {
+        "prompt_tokens": prompt_tokens,
+        "completion_tokens": completion_tokens,
+        "total_tokens": prompt_tokens + completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
+    }
+
+
+def timings(times: Any) -> dict[str, Any]:
+    """Those of a stream, as llama-server has them: milliseconds, tokens, and their rates."""
+    read = times.prompt_tokens - times.prompt_cached
+    return {
+        "cache_n": times.prompt_cached,
+        "prompt_n": read,
+        "prompt_ms": times.prompt_seconds * 1000,
+        "prompt_per_token_ms": times.prompt_seconds * 1000 / max(1, read),
+        "prompt_per_second": times.prompt_per_second,
+        "predicted_n": times.generated_tokens,
+        "predicted_ms": times.generation_seconds * 1000,
+        "predicted_per_token_ms": times.generation_seconds * 1000 / max(1, times.generated_tokens - 1),
+        "predicted_per_second": times.generation_per_second,
+    }
+
+
+def chat_logprob(token: int, found: TokenLogprob, spell: TokenBytes) -> dict[str, Any]:
+    """As chat completions have it; llama-server adds the ids."""
+    top = [_entry(other, logprob, spell) for other, logprob in found.top]
+    return {**_entry(token, found.logprob, spell), "top_logprobs": top}
+
+
+def _entry(token: int, logprob: float, spell: TokenBytes) -> dict[str, Any]:
+    data = spell(token)
+    text = data.decode("utf-8", "replace")
+    return {"id": token, "token": text, "bytes": list(data), "logprob": max(logprob, LEAST_LOGPROB)}
+
+
+LEAST_LOGPROB = -9999.0
+"""OpenAI's log-probability of what is all but impossible; JSON has no infinities."""

@@ -1,0 +1,90 @@
+"""Who may ask: the Host header, the page a request comes from, the key. Each request gets an id."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pumice_server.errors import Problem
+from pumice_server.settings import Settings
+
+_LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_PUBLIC = ("/", "/health", "/v1/health")  # paths that need no key
+_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+class Gate:
+    """Lets requests through to ``app``, with ``request_id`` and ``cache_salt`` in the request's state.
+
+    On loopback addresses the Host header must name this machine, so that no web page reaches the server under a
+    name of its own (DNS rebinding).
+    """
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._origins = settings.origins
+        names = {*_LOOPBACK, settings.host, *settings.hosts}
+        self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
+        self._keys = [_digest(key) for key in settings.keys]
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        given = headers.get("x-request-id", "")
+        request_id = given if _ID.fullmatch(given) else secrets.token_hex(12)
+        state = scope.setdefault("state", {})
+        state["request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+            await send(message)
+
+        try:
+            state["cache_salt"] = self._admit(scope["path"], headers)
+        except HTTPException as error:
+            await Problem.of(error).response()(scope, receive, send_with_id)
+            return
+        await self._app(scope, receive, send_with_id)
+
+    def _admit(self, path: str, headers: Headers) -> str:
+        """What separates this client's part of the prompt cache. Raises HTTPException for who may not ask."""
+        host = headers.get("host", "")
+        if self._hosts is not None and _name(host) not in self._hosts:
+            raise HTTPException(403, "the Host header names another machine; --allowed-host adds names")
+        origin = headers.get("origin")
+        if origin and not self._trusts(origin, host):
+            raise HTTPException(403, "requests of other web pages are refused; --cors-origin names those that may ask")
+        if not self._keys or path in _PUBLIC:
+            return ""
+        bearer = headers.get("authorization", "")
+        scheme, _, token = bearer.partition(" ")
+        key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
+        known = [hmac.compare_digest(_digest(key), each) for each in self._keys]  # all of them, so that time tells none
+        if not any(known):
+            raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
+        return _digest(key).hex() if len(self._keys) > 1 else ""
+
+    def _trusts(self, origin: str, host: str) -> bool:
+        return "*" in self._origins or origin in self._origins or urlsplit(origin).netloc.lower() == host.lower()
+
+
+def _digest(key: str) -> bytes:
+    return hashlib.sha256(key.encode()).digest()
+
+
+def _name(host: str) -> str | None:
+    """The name in a Host header, without its port."""
+    try:
+        return urlsplit(f"//{host}").hostname
+    except ValueError:
+        return None

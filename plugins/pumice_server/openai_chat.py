@@ -1,0 +1,162 @@
+"""OpenAI's chat completions, with the further fields of llama-server."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pumice
+from pumice_server.answers import DONE, EventStream, event, json_response, unless_gone
+from pumice_server.body import Body
+from pumice_server.errors import bad_request
+from pumice_server.figures import chat_logprob, finish_reason, timings, usage
+from pumice_server.options import MAX_N, generation_options
+from pumice_server.service import Service, gather, merge
+
+MAX_MESSAGES = 10_000
+MAX_TOP_LOGPROBS = 20
+
+_CHAT_FIELDS = (
+    "tools",
+    "tool_choice",
+    "response_format",
+    "reasoning_effort",
+    "continue_final_message",
+    "add_generation_prompt",
+)
+"""Fields that are options of ``Model.chat`` as they are."""
+
+
+async def chat_completions(request: Request) -> Response:
+    service: Service = request.app.state.service
+    body = await Body.read(request)
+    stream, with_usage = body.get("stream", bool, False), body.wants_usage
+    options = chat_options(body, service, request.state.cache_salt)
+    streams = await service.chat(read_messages(body), body.integer("n", 1, 1, MAX_N), options)
+    head = _Head(service)
+    if stream:
+        return EventStream(_events(head, streams, with_usage), streams)
+    completions = await unless_gone(request, gather(streams))
+    return json_response(_answer(head, completions, streams))
+
+
+def read_messages(body: Body) -> list[Any]:
+    messages = body.get("messages", list, [])
+    if not messages or len(messages) > MAX_MESSAGES:
+        raise bad_request(f"messages must be a list of 1 to {MAX_MESSAGES} messages")
+    return messages
+
+
+def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
+    """What ``Model.chat`` takes, as a chat request's fields say it."""
+    options = generation_options(body, service.model.n_ctx, service.model.tokenize)
+    body.get("tools", list, [])
+    options |= {name: body.fields[name] for name in _CHAT_FIELDS if name in body.fields}
+    options |= template_options(body)
+    n_top = body.integer("top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
+    if body.get("logprobs", bool, False):
+        options["logprobs"] = n_top
+    elif "top_logprobs" in body.fields:
+        raise bad_request("top_logprobs needs logprobs to be true")
+    return {**options, "cache_salt": cache_salt}
+
+
+def template_options(body: Body) -> dict[str, Any]:
+    """Variables of the template, and reasoning: on, off, with a budget."""
+    variables = body.get("chat_template_kwargs", dict, {})
+    reasoning = variables.get("enable_thinking", body.first("enable_thinking"))
+    budget = body.first("reasoning_budget_tokens", "thinking_budget_tokens")
+    return {
+        "template_variables": {name: value for name, value in variables.items() if name != "enable_thinking"},
+        "reasoning": reasoning,
+        "reasoning_budget": None if budget == -1 else budget,
+    }
+
+
+class _Head:
+    """What every part of an answer carries."""
+
+    def __init__(self, service: Service) -> None:
+        self._spell = service.token_bytes
+        self._id = f"chatcmpl-{secrets.token_urlsafe(18)}"
+        self._model = service.name
+        self._created = int(time.time())
+
+    def part(self, kind: str, choices: Sequence[Any], **others: Any) -> dict[str, Any]:
+        return {
+            "id": self._id,
+            "object": kind,
+            "created": self._created,
+            "model": self._model,
+            "system_fingerprint": f"pumice-{pumice.__version__}",
+            "choices": choices,
+            **others,
+        }
+
+    def logprobs(self, found: Sequence[Any] | None) -> dict[str, Any] | None:
+        return {"content": [chat_logprob(each.token, each, self._spell) for each in found]} if found else None
+
+
+def _answer(
+    head: _Head, completions: Sequence[pumice.ChatCompletion], streams: Sequence[pumice.AsyncChatStream]
+) -> dict[str, Any]:
+    choices = [
+        {
+            "index": index,
+            "message": completion.message.to_dict(),
+            "finish_reason": finish_reason(completion.finish_reason),
+            "logprobs": head.logprobs(completion.logprobs),
+        }
+        for index, completion in enumerate(completions)
+    ]
+    total = total_usage([completion.usage for completion in completions])
+    return head.part("chat.completion", choices, usage=total, timings=timings(streams[0].timings))
+
+
+async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], with_usage: bool) -> AsyncIterator[bytes]:
+    def chunk(index: int, delta: Mapping[str, Any], reason: str | None = None, logprobs: Any = None) -> bytes:
+        choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
+        return event(head.part("chat.completion.chunk", [choice]))
+
+    usages: list[pumice.Usage] = []
+    n_calls = [0] * len(streams)
+    for index in range(len(streams)):
+        yield chunk(index, {"role": "assistant", "content": None})
+    async for index, delta in merge(streams):
+        parts = _delta(delta, n_calls[index])
+        n_calls[index] += len(delta.tool_calls)
+        logprobs = head.logprobs(delta.logprobs)
+        if parts or logprobs:
+            yield chunk(index, parts, logprobs=logprobs)
+        if delta.finish_reason and delta.usage:
+            usages.append(delta.usage)
+            yield chunk(index, {}, finish_reason(delta.finish_reason))
+    if with_usage:
+        end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}
+        yield event(head.part("chat.completion.chunk", [], **end))
+    yield DONE
+
+
+def _delta(delta: pumice.ChatDelta, n_calls: int) -> dict[str, Any]:
+    """A part of an answer; ``n_calls`` tool calls came before it."""
+    parts: dict[str, Any] = {}
+    if delta.reasoning:
+        parts["reasoning_content"] = delta.reasoning
+    if delta.content:
+        parts["content"] = delta.content
+    if delta.tool_calls:
+        calls = enumerate(delta.tool_calls, n_calls)
+        parts["tool_calls"] = [{"index": index, **call.to_dict()} for index, call in calls]
+    return parts
+
+
+def total_usage(usages: Sequence[pumice.Usage]) -> dict[str, Any]:
+    """Of answers to one prompt, which counts once."""
+    first = usages[0]
+    generated = sum(each.completion_tokens for each in usages)
+    return usage(first.prompt_tokens, first.cached_tokens, generated, sum(each.reasoning_tokens for each in usages))

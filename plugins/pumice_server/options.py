@@ -1,0 +1,104 @@
+"""Fields of a request become options of ``pumice.Model``: sampling by llama-server's and OpenAI's names, and limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pumice_server.body import Body
+from pumice_server.errors import bad_request
+
+Tokenize = Callable[[str], list[int]]
+
+SAMPLING = (
+    "temperature",
+    "dynatemp_range",
+    "dynatemp_exponent",
+    "top_k",
+    "top_p",
+    "min_p",
+    "top_n_sigma",
+    "typical_p",
+    "xtc_probability",
+    "xtc_threshold",
+    "min_keep",
+    "repeat_penalty",
+    "repeat_last_n",
+    "presence_penalty",
+    "frequency_penalty",
+    "dry_multiplier",
+    "dry_base",
+    "dry_allowed_length",
+    "dry_penalty_last_n",
+    "dry_sequence_breakers",
+    "mirostat",
+    "mirostat_tau",
+    "mirostat_eta",
+    "seed",
+    "ignore_eos",
+)
+"""Parameters of the sampler chain that have the same name here as there."""
+
+REFUSED = ("lora", "samplers", "suffix")
+"""Fields that would change the answer, and that are not served: an error is better than a wrong answer."""
+
+FORMS = ("grammar", "json_schema")
+"""What the text has to look like, by the names of ``Model.generate`` and llama-server."""
+
+_LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # -1: as many tokens as the context
+MAX_STOPS, MAX_STOP_LENGTH = 16, 256  # strings, characters of each
+MAX_BIASES = 1024  # tokens
+MAX_N = 16  # completions of one prompt
+
+
+def generation_options(body: Body, n_ctx: int, tokenize: Tokenize) -> dict[str, Any]:
+    """``max_tokens``, ``stop``, sampling and a grammar. Raises HTTPException or RequestError for wrong ones."""
+    for name in REFUSED:
+        if body.fields.get(name):
+            raise bad_request(f"{name} is not supported")
+    sampling = {name: body.fields[name] for name in SAMPLING if name in body.fields}
+    form = {name: body.fields[name] for name in FORMS if name in body.fields}
+    sampling |= {name: n_ctx for name in _LAST_N if sampling.get(name) == -1}
+    bias = body.first("logit_bias")
+    if bias:
+        sampling["logit_bias"] = _logit_bias(bias, tokenize)
+    options: dict[str, Any] = {**sampling, **form, "stop": _stop(body)}
+    max_tokens = body.first("n_predict", "max_completion_tokens", "max_tokens")
+    options["max_tokens"] = None if max_tokens == -1 else max_tokens
+    return options
+
+
+def _stop(body: Body) -> list[str]:
+    stop = body.first("stop")
+    stops = [stop] if isinstance(stop, str) else stop or []
+    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
+        raise bad_request("stop must be text or a list of texts")
+    if len(stops) > MAX_STOPS or any(len(text) > MAX_STOP_LENGTH for text in stops):
+        raise bad_request(f"stop: at most {MAX_STOPS} texts of {MAX_STOP_LENGTH} characters each")
+    return [text for text in stops if text]
+
+
+def _logit_bias(given: Any, tokenize: Tokenize) -> dict[int, float]:
+    """``{"id or text": number}`` or ``[[id or text, number or false]]``; a text stands for each of its tokens."""
+    pairs = list(given.items()) if isinstance(given, Mapping) else given
+    if not isinstance(pairs, list) or len(pairs) > MAX_BIASES:
+        raise bad_request(f"logit_bias must be an object or a list of pairs, at most {MAX_BIASES}")
+    biases: dict[int, float] = {}
+    for pair in pairs:
+        if not isinstance(pair, (list, tuple)) or len(pair) != 2:
+            raise bad_request("logit_bias: expected pairs of a token and a number")
+        key, value = pair
+        number = -math.inf if value is False else value
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise bad_request(f"logit_bias: expected a number or false for {key!r:.60}")
+        biases |= dict.fromkeys(_tokens(key, tokenize), float(number))
+    return biases
+
+
+def _tokens(key: Any, tokenize: Tokenize) -> list[int]:
+    if isinstance(key, int) and not isinstance(key, bool):
+        return [key]
+    if not isinstance(key, str):
+        raise bad_request("logit_bias: a token is an id or a text")
+    return [int(key)] if key.isascii() and key.isdigit() and len(key) < 10 else tokenize(key)

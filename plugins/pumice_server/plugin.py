@@ -1,0 +1,10 @@
+"""The hook; the package itself imports nothing, so that help stays fast."""
+
+from collections.abc import Callable
+
+from pumice.plugin import hookimpl
+
+
+@hookimpl
+def pumice_register_commands(register: Callable[[str, str], None]) -> None:
+    register("serve", "pumice_server.command:command")

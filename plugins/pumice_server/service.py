@@ -1,0 +1,139 @@
+"""What the protocols ask of a model, and all they know of it: asynchronous streams, tokens, facts.
+
+The model may be in this process, as here, or in another one: nothing else of it is touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol, TypeVar
+
+import pumice
+from pumice_server.errors import bad_request
+
+S = TypeVar("S")
+T = TypeVar("T", covariant=True)
+
+Prompt = str | list[int]
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+class Source(Closable, Protocol[T]):
+    """A stream of a model."""
+
+    def __aiter__(self) -> AsyncIterator[T]: ...
+
+
+class Whole(Closable, Protocol[T]):
+    """A stream that gives all of it at its end."""
+
+    async def completion(self) -> T: ...
+
+
+class Service:
+    """One model and the names it is served under; the first is the one that answers carry."""
+
+    def __init__(self, model: pumice.Model, names: Sequence[str], timeout: float, max_sequences: int) -> None:
+        self.model = model
+        self.names = names
+        self.created = int(time.time())
+        self.timeout = timeout
+        self.max_sequences = max_sequences
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+    async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """In a thread, since long texts take a while."""
+        return await asyncio.to_thread(self.model.tokenize, text, add_special, parse_special)
+
+    def token_bytes(self, token: int) -> bytes:
+        return self.model.tokenizer.token_bytes(token, special=True)
+
+    async def complete(self, prompts: Sequence[Prompt], n: int, options: Mapping[str, Any]) -> list[pumice.AsyncStream]:
+        """Begin ``n`` completions of each prompt, those of the first prompt first. Raises RequestError."""
+        self._check_count(len(prompts) * n)
+        ids = [await self.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+        streams: list[pumice.AsyncStream] = []
+        with _closing_on_error(streams):
+            for prompt in ids:
+                for each in _seeded(options, n):
+                    streams.append(self.model.astream(prompt, timeout=self.timeout, **each))
+        return streams
+
+    async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
+        """Begin ``n`` answers. Raises RequestError."""
+        self._check_count(n)
+        streams: list[pumice.AsyncChatStream] = []
+        with _closing_on_error(streams):
+            for each in _seeded(options, n):
+                streams.append(self.model.achat_stream(messages, timeout=self.timeout, **each))
+        return streams
+
+    def _check_count(self, n: int) -> None:
+        if n > self.max_sequences:
+            raise bad_request(f"this asks for {n} completions at once, at most {self.max_sequences} are served")
+
+
+async def merge(streams: Sequence[Source[S]]) -> AsyncIterator[tuple[int, S]]:
+    """Items of several streams as they come, each with the number of its stream."""
+    iterators = [aiter(stream) for stream in streams]
+    if len(iterators) == 1:
+        async for item in iterators[0]:
+            yield 0, item
+        return
+    coming = {asyncio.ensure_future(_next(iterator)): index for index, iterator in enumerate(iterators)}
+    try:
+        while coming:
+            done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                index = coming.pop(task)
+                found = task.result()
+                if found:
+                    coming[asyncio.ensure_future(_next(iterators[index]))] = index
+                    yield index, found[0]
+    finally:
+        for task in coming:
+            task.cancel()
+
+
+async def gather(streams: Sequence[Whole[S]]) -> list[S]:
+    """What each of them gives as a whole. If this is cancelled, they are too."""
+    try:
+        return [await stream.completion() for stream in streams]
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+async def _next(iterator: AsyncIterator[S]) -> list[S]:
+    """The next item; an empty list after the last."""
+    try:
+        return [await anext(iterator)]
+    except StopAsyncIteration:
+        return []
+
+
+def _seeded(options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
+    """Options of ``n`` completions: each has a seed higher by one, where a seed is given."""
+    seed = options.get("seed", -1)
+    if n == 1 or not isinstance(seed, int) or seed < 0:
+        return [options] * n
+    return [{**options, "seed": seed + i} for i in range(n)]
+
+
+@contextmanager
+def _closing_on_error(streams: Iterable[Closable]) -> Any:
+    try:
+        yield
+    except BaseException:
+        for stream in streams:
+            stream.close()
+        raise

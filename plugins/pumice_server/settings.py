@@ -1,0 +1,65 @@
+"""How the server is set up, and the rules that must hold before it listens."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the server is told by its command line.
+
+    Attributes:
+        keys: one of them must come with each request; none: everybody may ask.
+        hosts: names that a request's Host header may have, beside those of the loopback.
+        origins: web pages that may ask; ``*``: all.
+        max_body: bytes of a request's body; max_sequences: completions of one request.
+        timeout: seconds for a request, and for its body to arrive; drain: seconds that requests have to end when
+            the server is stopped.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    keys: Sequence[str] = ()
+    hosts: Sequence[str] = ()
+    origins: Sequence[str] = ()
+    max_body: int = 32 << 20
+    max_sequences: int = 64
+    timeout: float = 600.0
+    drain: float = 30.0
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can ask."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+    def check(self, insecure: bool) -> None:
+        """Raises UsageError where anybody on the network could use the model."""
+        if not (self.is_loopback or self.keys or insecure):
+            raise click.UsageError(
+                f"--host {self.host} lets others on the network in: give --api-key or --api-key-file, or --insecure"
+            )
+
+
+def read_keys(given: Sequence[str], file: Path | None) -> list[str]:
+    """Keys of the options ``--api-key``, which separates them by commas, and ``--api-key-file``, one a line."""
+    keys = [key.strip() for text in given for key in text.split(",")]
+    if file is not None:
+        try:
+            lines = file.read_text().splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise click.ClickException(f"cannot read the keys: {file}: {error}") from None
+        keys += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
+        if not any(keys):
+            raise click.ClickException(f"{file} has no keys: write one a line")
+    if (given or file) and not all(keys):
+        raise click.UsageError("--api-key is empty")
+    return keys

@@ -1,0 +1,92 @@
+"""Who may ask: hosts, pages, keys."""
+
+import click
+import pytest
+
+from pumice_server.settings import Settings
+from server_thread import running
+
+COMPLETE = {"prompt": "Once", "max_tokens": 2}
+KEYS = ["first-key", "sécond"]
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8080", "[::1]:1", "LOCALHOST"])
+def test_hosts_that_are_this_machine(server, host):
+    assert server.client.get("/health", headers={"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "[", ""])
+def test_other_hosts_are_refused(server, host):
+    response = server.client.get("/v1/models", headers={"Host": host})
+    assert response.status_code in (400, 403)
+
+
+def test_a_host_that_is_allowed(model):
+    with running(model, hosts=["box.local"]) as server:
+        assert server.client.get("/health", headers={"Host": "box.local:80"}).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
+def test_pages_of_others_are_refused(server, origin):
+    response = server.client.post("/v1/completions", json=COMPLETE, headers={"Origin": origin})
+    assert response.status_code == 403
+    assert "access-control-allow-origin" not in response.headers
+
+
+def test_pages_of_this_server_may_ask(server):
+    assert server.client.post("/v1/completions", json=COMPLETE, headers={"Origin": server.url}).status_code == 200
+
+
+def test_a_page_that_is_named_may_ask(model):
+    page = "https://page.example"
+    with running(model, origins=[page]) as server:
+        asked = {"Origin": page, "Access-Control-Request-Method": "POST"}
+        assert server.client.options("/v1/completions", headers=asked).headers["access-control-allow-origin"] == page
+        answer = server.client.post("/v1/completions", json=COMPLETE, headers={"Origin": page})
+        assert answer.headers["access-control-allow-origin"] == page
+        assert "access-control-allow-credentials" not in answer.headers
+        assert server.client.get("/v1/models", headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+def test_keys(model):
+    with running(model, keys=KEYS) as server:
+        get = server.client.get
+        assert get("/health").status_code == 200
+        assert get("/v1/models").status_code == 401
+        assert get("/v1/models").json()["error"]["type"] == "authentication_error"
+        assert get("/v1/models", headers={"Authorization": "Bearer wrong"}).status_code == 401
+        assert get("/v1/models", headers={"Authorization": "Basic first-key"}).status_code == 401
+        assert get("/v1/models", headers={"Authorization": "Bearer first-key"}).status_code == 200
+        assert get("/v1/models", headers={"X-Api-Key": "first-key"}).status_code == 200
+
+
+def test_keys_do_not_share_what_is_cached(model):
+    with running(model, keys=[KEYS[0], "third"]) as server:
+        body = {"prompt": "Tom and his sister went to the lake. " * 12, "max_tokens": 1}
+
+        def cached(key: str) -> int:
+            answer = server.client.post("/v1/completions", json=body, headers={"X-Api-Key": key}).json()
+            return answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+
+        assert cached("first-key") == 0
+        assert cached("first-key") > 0
+        assert cached("third") == 0
+
+
+def test_request_ids(server):
+    assert server.client.get("/health", headers={"X-Request-Id": "mine-1"}).headers["X-Request-Id"] == "mine-1"
+    made = server.client.get("/health", headers={"X-Request-Id": "with space"}).headers["X-Request-Id"]
+    assert len(made) == 24
+
+
+@pytest.mark.parametrize(("host", "loopback"), [("127.0.0.1", True), ("::1", True), ("0.0.0.0", False), ("box", False)])
+def test_addresses_that_others_can_reach(host, loopback):
+    settings = Settings(host=host)
+    assert settings.is_loopback is loopback
+    if loopback:
+        settings.check(insecure=False)
+    else:
+        with pytest.raises(click.UsageError, match="give --api-key or --api-key-file, or --insecure"):
+            settings.check(insecure=False)
+        settings.check(insecure=True)
+        Settings(host=host, keys=["k"]).check(insecure=False)

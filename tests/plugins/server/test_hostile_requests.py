@@ -1,0 +1,113 @@
+"""Bodies and headers that clients should not send: an answer below 500, in one shape, and the server goes on."""
+
+import contextlib
+import json
+import re
+import socket
+
+import httpx2
+import pytest
+
+from server_thread import running
+
+CHAT = "/v1/chat/completions"
+GOOD = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2}
+
+
+def error_of(response) -> dict:
+    error = response.json()["error"]
+    assert error["message"]
+    assert error["code"] == response.status_code
+    return error
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (b"", "not valid JSON"),
+        (b"{", "not valid JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"\xff\xfe", "not valid JSON"),
+        (b'{"messages": "x"}', "messages must be a list"),
+        (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "not valid JSON"),
+        (b'{"temperature": NaN, "messages": []}', "not valid JSON"),
+        (b'{"a":' * 100 + b"1" + b"}" * 100, "levels of brackets"),
+        (b'{"a":' * 5000 + b"1" + b"}" * 5000, "not valid JSON"),
+        (json.dumps({**GOOD, "n": True}).encode(), "n must be an integer"),
+        (json.dumps({**GOOD, "n": 10**30}).encode(), "n must be an integer"),
+        (json.dumps({**GOOD, "seed": 1e300}).encode(), "seed must be an integer"),
+        (json.dumps({**GOOD, "max_tokens": "many"}).encode(), "max_tokens must be an integer"),
+        (json.dumps({**GOOD, "top_k": -(2**62)}).encode(), "top_k must be"),
+        (json.dumps({**GOOD, "stop": [1]}).encode(), "stop must be"),
+        (json.dumps({**GOOD, "tools": 5}).encode(), "tools"),
+        (json.dumps({**GOOD, "tools": [5]}).encode(), "tools"),
+        (json.dumps({**GOOD, "stream": "yes"}).encode(), "stream must be true or false"),
+        (json.dumps({**GOOD, "stream": True, "stream_options": 1}).encode(), "stream_options must be an object"),
+        (json.dumps({**GOOD, "chat_template_kwargs": [1]}).encode(), "chat_template_kwargs must be an object"),
+        (json.dumps({**GOOD, "logit_bias": [[1]]}).encode(), "logit_bias"),
+        (json.dumps({**GOOD, "logit_bias": {"1": "x"}}).encode(), "logit_bias"),
+        (json.dumps({**GOOD, "reasoning_budget_tokens": -7}).encode(), "reasoning_budget"),
+        (json.dumps({**GOOD, "json_schema": {"type": "hiccup"}}).encode(), "Invalid type: hiccup"),
+    ],
+)
+def test_hostile_bodies(server, body, message):
+    response = server.client.post(CHAT, content=body)
+    assert response.status_code == 400
+    assert message in error_of(response)["message"]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "prompt must be"),
+        ({"prompt": []}, "prompt must be|1 to 128"),
+        ({"prompt": [1, "a", True]}, "prompt must be"),
+        ({"prompt": [-1]}, "token id -1"),
+        ({"prompt": [10**12]}, "token id"),
+        ({"prompt": ["a"] * 129}, "1 to 128 prompts"),
+        ({"prompt": ["a"] * 65}, "asks for 65 completions at once"),
+        ({"prompt": "a", "suffix": "b"}, "suffix is not supported"),
+        ({"prompt": "a", "best_of": 3}, "best_of is not supported"),
+        ({"prompt": "a", "logprobs": 1000}, "between 0 <= value <= 20"),
+    ],
+)
+def test_hostile_prompts(server, body, message):
+    response = server.client.post("/v1/completions", json=body)
+    assert response.status_code == 400
+    assert re.search(message, error_of(response)["message"])
+
+
+def test_unknown_paths_and_methods(server):
+    assert error_of(server.client.get("/nowhere"))["type"] == "not_found_error"
+    assert error_of(server.client.get(CHAT))["code"] == 405
+
+
+def test_a_body_that_is_too_large(model):
+    with running(model, max_body=1000) as server:
+        assert server.client.post(CHAT, content=b" " * 1001).status_code == 413
+        assert server.client.post(CHAT, content=(b" " * 100 for _ in range(11))).status_code == 413
+        assert server.client.post(CHAT, json=GOOD).status_code == 200
+
+
+def test_a_huge_header_is_refused(server):
+    with contextlib.suppress(httpx2.TransportError):  # the connection may be closed before all of it is sent
+        assert server.client.get("/health", headers={"X-Long": "a" * (4 << 20)}).status_code == 400
+    assert server.client.get("/health").status_code == 200
+
+
+def test_a_cut_body_leaves_nothing_behind(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port))) as connection:
+        connection.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n{{".encode())
+    assert server.client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_full_queue(model, wait_until):
+    """Too many at once are told to come again, and the others are served."""
+    long = {"prompt": ["Once"] * 64, "max_tokens": 400, "ignore_eos": True}
+    with running(model) as server:
+        response = server.client.post("/v1/completions", json=long)
+        assert response.status_code == 429
+        assert response.headers["Retry-After"] == "1"
+        assert error_of(response)["type"] == "rate_limit_error"
+        wait_until(lambda: server.client.post("/v1/completions", json={"prompt": "Once"}).status_code == 200)

@@ -1,0 +1,185 @@
+"""OpenAI's own client against the server: chats, completions, streams, errors, cancelling."""
+
+import json
+from collections.abc import Callable, Iterator
+
+import openai
+import pytest
+
+PROMPT = "Once upon a time"
+CHAT = [{"role": "user", "content": PROMPT}]
+GREEDY = {"temperature": 0, "max_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def client(server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
+        yield client
+
+
+def test_a_chat_is_what_the_library_says(client, server):
+    answer = client.chat.completions.create(model="demo", messages=CHAT, **GREEDY)
+    expected = server.model.chat(CHAT, temperature=0, max_tokens=12)
+    assert answer.choices[0].message.content == expected.message.content
+    assert answer.choices[0].message.role == "assistant"
+    assert answer.choices[0].finish_reason == "length"
+    assert answer.usage.prompt_tokens == expected.usage.prompt_tokens
+    assert answer.usage.completion_tokens == 12
+    assert answer.usage.total_tokens == answer.usage.prompt_tokens + 12
+    assert answer.model == "demo"
+
+
+def test_a_streamed_chat_is_the_same_text(client):
+    whole = client.chat.completions.create(model="demo", messages=CHAT, **GREEDY)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks = list(client.chat.completions.create(model="demo", messages=CHAT, **GREEDY, **options))
+    assert chunks[0].choices[0].delta.role == "assistant"
+    deltas = [chunk.choices[0] for chunk in chunks if chunk.choices]
+    assert "".join(each.delta.content or "" for each in deltas) == whole.choices[0].message.content
+    assert [each.finish_reason for each in deltas if each.finish_reason] == ["length"]
+    assert chunks[-1].choices == []
+    assert chunks[-1].usage.completion_tokens == 12
+    assert len({chunk.id for chunk in chunks}) == 1
+
+
+def test_a_json_schema_is_kept_to(client):
+    properties = {"age": {"enum": [3, 4]}}
+    schema = {"type": "object", "properties": properties, "required": ["age"], "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "person", "schema": schema}}
+    answer = client.chat.completions.create(model="demo", messages=CHAT, response_format=form, max_tokens=60)
+    assert json.loads(answer.choices[0].message.content)["age"] in (3, 4)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_several_answers(client, stream):
+    made = client.chat.completions.create(
+        model="demo", messages=CHAT, n=3, seed=1, max_tokens=8, temperature=2.0, stream=stream
+    )
+    if stream:
+        texts = ["", "", ""]
+        for chunk in made:
+            for choice in chunk.choices:
+                texts[choice.index] += choice.delta.content or ""
+    else:
+        texts = [choice.message.content for choice in made.choices]
+        assert made.usage.completion_tokens == 24
+    alone = client.chat.completions.create(model="demo", messages=CHAT, seed=2, max_tokens=8, temperature=2.0)
+    assert len(set(texts)) == 3
+    assert texts[1] == alone.choices[0].message.content
+
+
+def test_log_probabilities_of_a_chat(client, server):
+    answer = client.chat.completions.create(model="demo", messages=CHAT, **GREEDY, logprobs=True, top_logprobs=3)
+    expected = server.model.chat(CHAT, temperature=0, max_tokens=12, logprobs=3)
+    content = answer.choices[0].logprobs.content
+    assert [entry.logprob for entry in content] == pytest.approx([each.logprob for each in expected.logprobs])
+    assert all(len(entry.top_logprobs) == 3 for entry in content)
+    spelt = bytes(byte for entry in content for byte in entry.bytes).decode()
+    assert spelt == "".join(entry.token for entry in content) == answer.choices[0].message.content
+    chunks = client.chat.completions.create(
+        model="demo", messages=CHAT, **GREEDY, logprobs=True, top_logprobs=3, stream=True
+    )
+    streamed = [
+        entry for chunk in chunks for choice in chunk.choices if choice.logprobs for entry in choice.logprobs.content
+    ]
+    assert [entry.token for entry in streamed] == [entry.token for entry in content]
+
+
+def test_a_stop_string_ends_the_answer(client):
+    whole = client.chat.completions.create(model="demo", messages=CHAT, temperature=0, max_tokens=60)
+    stop = whole.choices[0].message.content[20:24]
+    cut = client.chat.completions.create(model="demo", messages=CHAT, temperature=0, max_tokens=60, stop=stop)
+    assert cut.choices[0].message.content == whole.choices[0].message.content.partition(stop)[0]
+    assert cut.choices[0].finish_reason == "stop"
+
+
+def test_a_completion_is_what_the_library_says(client, server):
+    answer = client.completions.create(model="demo", prompt=PROMPT, **GREEDY, logprobs=2)
+    expected = server.model.generate(PROMPT, temperature=0, max_tokens=12, logprobs=2)
+    assert answer.choices[0].text == expected.text
+    found = answer.choices[0].logprobs
+    assert found.token_logprobs == pytest.approx([each.logprob for each in expected.logprobs])
+    assert answer.usage.prompt_tokens == expected.timings.prompt_tokens
+
+
+def test_several_prompts(client, server):
+    prompts = [PROMPT, server.model.tokenize("The cat"), "One day"]
+    answer = client.completions.create(model="demo", prompt=prompts[:1] + prompts[2:], n=2, **GREEDY)
+    expected = [server.model.generate(prompt, temperature=0, max_tokens=12).text for prompt in prompts]
+    assert [choice.text for choice in answer.choices] == [expected[0]] * 2 + [expected[2]] * 2
+    assert [choice.index for choice in answer.choices] == [0, 1, 2, 3]
+    assert client.completions.create(model="demo", prompt=prompts[1], **GREEDY).choices[0].text == expected[1]
+
+
+def test_a_streamed_completion_is_the_same_text(client):
+    whole = client.completions.create(model="demo", prompt=PROMPT, **GREEDY)
+    options = {"stream": True, "stream_options": {"include_usage": True}}
+    chunks = list(client.completions.create(model="demo", prompt=PROMPT, **GREEDY, **options))
+    assert "".join(chunk.choices[0].text for chunk in chunks if chunk.choices) == whole.choices[0].text
+    assert chunks[-1].usage.total_tokens == whole.usage.total_tokens
+
+
+def test_logit_bias(client, server):
+    comma = server.model.tokenize(",", add_special=False)[-1]
+    options = {"prompt": PROMPT, "max_tokens": 3, "temperature": 0, "logit_bias": {str(comma): 100}}
+    answer = client.completions.create(model="demo", **options)
+    assert answer.choices[0].text == ",,,"
+
+
+def test_models(client):
+    assert [model.id for model in client.models.list()] == ["demo"]
+    assert client.models.retrieve("other-name").id == "other-name"
+    with pytest.raises(openai.NotFoundError, match="there is no model"):
+        client.models.retrieve("absent")
+
+
+def test_a_prompt_that_is_too_long(client):
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.completions.create(model="demo", prompt="word " * 2000)
+    error = caught.value.body
+    assert error["type"] == "exceed_context_size_error"
+    assert error["n_prompt_tokens"] > error["n_ctx"] == 512
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"temperature": "hot"}, "temperature must be a number"),
+        ({"n": 0}, "Value must be between 1 <= value <= 16, but got 0"),
+        ({"max_tokens": -5}, "max_tokens must be an integer, at least -1"),
+        ({"top_logprobs": 2}, "top_logprobs needs logprobs"),
+        ({"stop": ["a"] * 17}, "at most 16 texts"),
+        ({"logit_bias": {"99999999": 1}}, "not in the vocabulary"),
+        ({"response_format": {"type": "fancy"}}, "response_format"),
+        ({"messages": []}, "messages must be a list of 1 to"),
+        ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\].content: expected a list, not 5"),
+        ({"extra_body": {"grammar": "root ::= x"}}, "grammar"),
+        ({"extra_body": {"lora": [{"id": 0}]}}, "lora is not supported"),
+    ],
+)
+def test_wrong_requests_are_told(client, options, message):
+    with pytest.raises(openai.BadRequestError, match=message) as caught:
+        client.chat.completions.create(**{"model": "demo", "messages": CHAT, **options})
+    assert caught.value.type == "invalid_request_error"
+    assert caught.value.request_id
+
+
+def is_idle(server) -> Callable[[], bool]:
+    return lambda: server.model.snapshot().n_running == server.model.snapshot().n_waiting == 0
+
+
+def test_leaving_a_stream_ends_its_generation(client, server, wait_until):
+    options = {"max_tokens": -1, "extra_body": {"ignore_eos": True}, "stream": True}
+    with client.completions.create(model="demo", prompt=PROMPT, **options) as stream:
+        next(iter(stream))
+    before = server.model.snapshot().n_steps
+    wait_until(is_idle(server))
+    assert server.model.snapshot().n_steps - before < 300
+
+
+def test_a_client_that_leaves_before_the_answer_ends_its_generation(server, wait_until):
+    options = {"max_tokens": -1, "n": 16, "extra_body": {"ignore_eos": True}}
+    hasty = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0, timeout=0.2)
+    with hasty, pytest.raises(openai.APITimeoutError):
+        hasty.completions.create(model="demo", prompt=PROMPT, **options)
+    wait_until(is_idle(server))

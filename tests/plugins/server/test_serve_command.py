@@ -1,0 +1,102 @@
+"""``pumice serve`` as a process: what it says, what it takes of llama-server's command line, how it ends."""
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+import httpx2
+import pytest
+
+from pumice.commands import BUNDLED_COMMANDS
+from pumice_server.arguments import IGNORED, REFUSED, leave_out
+from pumice_server.command import command
+from pumice_server.plugin import pumice_register_commands
+
+SERVE = [sys.executable, "-m", "pumice", "serve"]
+
+
+@contextmanager
+def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen, str, list[str]]]:
+    """The process, its address, and what it has said on stderr."""
+    process = subprocess.Popen([*SERVE, "--port", "0", *arguments], stderr=subprocess.PIPE, text=True)
+    said: list[str] = []
+    try:
+        for line in process.stderr:
+            said.append(line)
+            if found := re.match(r"listening on (http://\S+)", line):
+                yield process, found[1], said
+                break
+        else:
+            pytest.fail("".join(said))
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()
+
+
+def test_the_command_is_the_same_by_its_hook_and_without():
+    hooked = {}
+    pumice_register_commands(hooked.__setitem__)
+    assert hooked == BUNDLED_COMMANDS
+
+
+def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
+    options = "-c 256 -np 2 -t 1 -a one,two --jinja -fa on --no-mmap --temp 0 -ngl 99 --backend cpu"
+    with serving(*options.split()) as (process, url, said):
+        assert any("warning: -fa has no meaning" in line for line in said)
+        assert httpx2.get(f"{url}/v1/models").json()["data"][0]["id"] == "one"
+        assert "one, two" in httpx2.get(url).text
+        body = {"prompt": "Once", "max_tokens": 200, "ignore_eos": True}
+        answers = []
+        thread = threading.Thread(
+            target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=body, timeout=60))
+        )
+        thread.start()
+        time.sleep(0.3)
+        process.send_signal(signal.SIGTERM)
+        thread.join()
+        assert answers[0].json()["usage"]["completion_tokens"] == 200
+        assert process.wait(timeout=20) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--host", "0.0.0.0"], "lets others on the network in"),
+        (["--mmproj", "x"], "models see no images yet"),
+        (["a.gguf", "-m", "b.gguf"], "one model is served: give either a.gguf or b.gguf"),
+        (["--api-key", ""], "--api-key is empty"),
+        (["-ctk", "f16", "-ctv", "q8_0"], "keys and values have one type"),
+        (["-ngl", "many"], "-ngl: expected a number"),
+        (["--no-such"], "No such option"),
+        (["--api-key-file", "/nowhere"], "cannot read the keys"),
+        (["--host", "192.0.2.1", "--insecure"], "cannot listen on 192.0.2.1:8080"),
+        (["absent.gguf", "--port", "0"], "absent.gguf"),
+    ],
+)
+def test_wrong_options(arguments, message):
+    done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode in (1, 2)
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+def test_options_that_are_left_out():
+    assert leave_out(["-m", "--jinja", "-fa", "on", "--poll=50", "x", "--", "--jinja"], ["-m"]) == (
+        ["-m", "--jinja", "x", "--", "--jinja"],
+        ["-fa", "--poll"],
+    )
+    with pytest.raises(click.UsageError, match="LoRA"):
+        leave_out(["--lora", "x"], [])
+
+
+def test_no_option_is_both_known_and_left_out():
+    known = {name for param in command.params for name in param.opts}
+    assert not known & {*IGNORED, *REFUSED}
+    assert not set(IGNORED) & set(REFUSED)
