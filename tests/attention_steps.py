@@ -31,7 +31,7 @@ def batches(steps, n_ctx, block_size, window):
 
 def attend(
     folder, backend, steps, heads=(4, 2), dims=(32, 32), kv_type="f32", block_size=32, values=True, n_ctx=1024,
-    sinks=False, **attrs,
+    sinks=False, reach=0, **attrs,
 ):  # fmt: skip
     """Outputs of each step, of queries, keys and values that are the same for every backend."""
     random = np.random.default_rng(0)
@@ -41,13 +41,16 @@ def attend(
         x = {"q": (n_head, k_dim), "k": (n_head_kv, k_dim), "v": (n_head_kv, v_dim)}
         return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in x.items()}
 
-    window = attrs.get("window", 0)
+    window = attrs.get("window", 0) or attrs.get("chunk", 0)
     weights = {"sinks": random.standard_normal(n_head).astype("f4")} if sinks else {}
+    if reach:
+        weights["bias"] = random.standard_normal((n_head, 2 * reach + 1)).astype("f4")
 
     def build(g, a):
         inside = {} if values else {"v_dim": v_dim}
         sink = g.weight("sinks") if sinks else None
-        return g.attention(a["q"], a["k"], a["v"] if values else None, sinks=sink, **attrs, **inside)
+        bias = g.weight("bias") if reach else None
+        return g.attention(a["q"], a["k"], a["v"] if values else None, sinks=sink, bias=bias, **attrs, **inside)
 
     n_seqs = len(steps[0])
     n_blocks = dict.fromkeys({0, window}, n_seqs * -(-n_ctx // block_size))

@@ -47,7 +47,7 @@ def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[in
     """``lengths`` new tokens of sequences that already have ``n_past``; blocks are dealt out in a mixed order."""
     n_past = n_past or [0] * len(lengths)
     starts = np.cumsum([0, *lengths]).astype(np.int32)
-    tables = np.array([[s + len(lengths) * b for b in range(8)] for s in range(len(lengths))], np.int32)[:, ::-1]
+    tables = np.array([[s + len(lengths) * b for b in range(8)] for s in range(len(lengths))], np.int32)[:, ::-1].copy()
     return Batch(
         tokens=np.arange(starts[-1], dtype=np.int32),
         positions=np.concatenate([np.arange(p, p + n, dtype=np.int32) for p, n in zip(n_past, lengths, strict=True)]),

@@ -155,6 +155,15 @@ class OperationTests:
 
         check(build, {"x": x, "at": positions}, {"factors": factors})
 
+    def test_rope_of_several_axes(self, check: Check) -> None:
+        positions = rng.integers(0, 2000, (7, 3)).astype(np.int32)
+
+        def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+            at = g.input("at", ("n_tokens", 3), "i32")
+            return g.rope(a["x"], at, freqs=(1.0, 0.5, 0.1, 0.01), neox=True, axes=(0, 2, 1, 1))
+
+        check(build, {"x": f32(7, 2, 10), "at": positions})
+
     def test_position_scale(self, check: Check) -> None:
         check(lambda g, a: g.position_scale(g.positions, 4, 0.1), {"x": f32(19, 1)})
 

@@ -40,27 +40,55 @@ def perplexity(
     bos: takes the place of each chunk's first token; None: nothing does. n_chunks: most chunks to read.
     RequestError if there are not tokens for two chunks.
     """
+    losses = Mean()
+    for i, chunk in enumerate(chunks_of(ids, n_ctx, n_chunks)):
+        losses.add(-log_probabilities(*scored(model, chunk, bos)))
+        yield losses.perplexity(i + 1)
+
+
+def chunks_of(ids: Sequence[int], n_ctx: int, most: int | None = None) -> list[list[int]]:
+    """The chunks that are scored, at most so many. RequestError if there are not tokens for two."""
+    if n_ctx < 4:
+        raise RequestError(f"a context of {n_ctx} tokens is too short to score anything")
     if len(ids) < 2 * n_ctx:
         raise RequestError(
             f"the text has {len(ids)} tokens; perplexity needs {2 * n_ctx}, twice the context of {n_ctx}"
         )
-    if n_ctx < 4:
-        raise RequestError(f"a context of {n_ctx} tokens is too short to score anything")
-    count = len(ids) // n_ctx if n_chunks is None else min(n_chunks, len(ids) // n_ctx)
-    first = n_ctx // 2
-    total, squares, n_tokens = 0.0, 0.0, 0
-    for i in range(count):
-        chunk = list(ids[i * n_ctx : (i + 1) * n_ctx])
-        read = chunk if bos is None else [bos, *chunk[1:]]
-        logits = model.logits(read)[first : n_ctx - 1]
-        losses = -log_probabilities(logits, np.array(chunk[first + 1 :]))
-        total += float(losses.sum())
-        squares += float((losses**2).sum())
-        n_tokens += len(losses)
-        mean = total / n_tokens
-        variance = max(squares / n_tokens - mean**2, 0.0)
-        value = float(np.exp(mean))
-        yield Estimate(value, value * float(np.sqrt(variance / (n_tokens - 1))), n_tokens, i + 1)
+    count = len(ids) // n_ctx
+    return [list(ids[i * n_ctx : (i + 1) * n_ctx]) for i in range(count if most is None else min(most, count))]
+
+
+def scored(model: Scorer, chunk: Sequence[int], bos: int | None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Logits [n, n_vocab] of a chunk's second half, and the n tokens that came next."""
+    first = len(chunk) // 2
+    logits = model.logits(chunk if bos is None else [bos, *chunk[1:]])
+    return logits[first : len(chunk) - 1], np.array(chunk[first + 1 :])
+
+
+class Mean:
+    """The mean of numbers that come in pieces, and its standard error."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self._sum = self._squares = 0.0
+
+    def add(self, values: NDArray[np.float64]) -> None:
+        self.n += len(values)
+        self._sum += float(values.sum())
+        self._squares += float((values**2).sum())
+
+    @property
+    def value(self) -> float:
+        return self._sum / self.n
+
+    @property
+    def error(self) -> float:
+        return float(np.sqrt(max(self._squares / self.n - self.value**2, 0.0) / (self.n - 1)))
+
+    def perplexity(self, n_chunks: int) -> Estimate:
+        """Of the losses that were added."""
+        value = float(np.exp(self.value))
+        return Estimate(value, value * self.error, self.n, n_chunks)
 
 
 def log_probabilities(logits: NDArray[np.float32], ids: NDArray[np.int64]) -> NDArray[np.float64]:

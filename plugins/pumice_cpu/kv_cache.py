@@ -127,6 +127,7 @@ class KVCache:
         def cells(dim: int) -> Cells:
             return Cells(state.name, limits.kv_type, n_cells, state.n_head_kv, dim)
 
+        self.n_head_kv = state.n_head_kv
         self.keys = cells(state.k_dim)
         self.values = cells(state.v_dim) if state.v_dim else None
         self.nbytes = self.keys.nbytes + (self.values.nbytes if self.values else 0)

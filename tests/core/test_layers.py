@@ -28,6 +28,7 @@ LAYERS = [
     ["stream"],
     ["chat_stream"],
     ["quantize", "perplexity"],
+    ["kl_divergence"],
     ["model"],
     ["measure"],
     ["api"],

@@ -7,9 +7,12 @@ import re
 import numpy as np
 import pytest
 
+import pumice
 from pumice.demo import demo_model_path
 from pumice.errors import RequestError
+from pumice.kl_divergence import context_of, kl_divergence, save_predictions
 from pumice.perplexity import perplexity
+from pumice.quantize import Options, quantize
 
 TEXT = """Once upon a time there was a little girl named Lily. She loved to play outside in the park with her dog.
 One day, they found a big red ball under a tree. "Look!" said Lily. "Let us play with it!" The dog was very happy.
@@ -52,17 +55,14 @@ def test_what_cannot_be_measured(n, n_ctx, message):
 
 
 def test_it_is_llama_perplexitys(llama_cpp, tmp_path):
-    import pumice
-
     path = tmp_path / "text.txt"
     path.write_text(TEXT * 8)
     output = llama_cpp("llama-perplexity", "-m", demo_model_path(), "-f", path, "-c", 64, "--chunks", 4)
-    theirs, error = map(float, re.findall(r"PPL = ([\d.]+) \+/- ([\d.]+)", output)[0])
+    (theirs,) = re.findall(r"\[4\]([\d.]+)", output)
     with pumice.load(n_ctx=64) as model:
         ids = model.tokenize((TEXT * 8).removesuffix("\n"), parse_special=False)
         *_, ours = perplexity(model, ids, 64, bos=model.tokenizer.bos, n_chunks=4)
-    assert ours.perplexity == pytest.approx(theirs, rel=0.01)
-    assert ours.error == pytest.approx(error, rel=0.02)
+    assert ours.perplexity == pytest.approx(float(theirs), rel=0.01)
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):
@@ -73,7 +73,60 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     command.main([str(demo_model_path()), "-f", str(path), "-c", "32", "--json"], standalone_mode=False)
     facts = json.loads(capsys.readouterr().out)
     assert facts["n_ctx"] == 32
-    assert facts["tokens"] == 15 * facts["chunks"]
+    assert facts["n_tokens"] == 15 * facts["n_chunks"]
     assert 1 < facts["perplexity"] < 100_000
     with pytest.raises(RequestError, match="the text has"):
         command.main([str(demo_model_path()), "-f", str(path), "-c", "2048"], standalone_mode=False)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The demo model in few bits."""
+    path = tmp_path_factory.mktemp("model") / "small.gguf"
+    quantize(demo_model_path(), path, "Q4_0", options=Options(allow_requantize=True))
+    return path
+
+
+def scored_ids(model):
+    return model.tokenize((TEXT * 8).removesuffix("\n"), parse_special=False)
+
+
+def test_a_model_does_not_diverge_from_itself(tmp_path):
+    path = tmp_path / "base"
+    with pumice.load(n_ctx=32) as model:
+        *_, plain = perplexity(model, scored_ids(model), 32, n_chunks=3)
+        *_, saved = save_predictions(path, model, scored_ids(model), 32, n_chunks=3)
+        *_, result = kl_divergence(model, path)
+    assert saved == plain == result.perplexity
+    assert 1 < result.base <= plain.perplexity * 1.001  # the least probable tokens count as more probable
+    assert result.divergence == pytest.approx(0, abs=1e-5)
+    assert result.same_top > 0.99
+    assert context_of(path) == 32
+
+
+def test_divergence_is_llama_perplexitys(llama_cpp, small, tmp_path):
+    text, theirs, ours = tmp_path / "text.txt", tmp_path / "theirs", tmp_path / "ours"
+    text.write_text(TEXT * 8)
+    options = ["-c", 64, "--chunks", 6]
+    llama_cpp("llama-perplexity", "-m", demo_model_path(), "-f", text, *options, "--save-all-logits", theirs)
+    with pumice.load(n_ctx=64) as model:
+        bos = model.tokenizer.bos
+        list(save_predictions(ours, model, scored_ids(model), 64, bos=bos, n_chunks=6))
+    assert ours.stat().st_size == theirs.stat().st_size
+    head = 8 + 12 + 4 * 64 * 6
+    assert ours.read_bytes()[:head] == theirs.read_bytes()[:head]
+    with pumice.load(small, n_ctx=64) as model:
+        *_, result = kl_divergence(model, theirs, bos=bos)
+    output = llama_cpp("llama-perplexity", "-m", small, *options, "--kl-divergence", "--kl-divergence-base", ours)
+    (mean,) = re.findall(r"Mean +KLD: +([\d.]+)", output)
+    (top,) = re.findall(r"Same top p: +([\d.]+)", output)
+    assert result.divergence == pytest.approx(float(mean), rel=0.05)
+    assert 100 * result.same_top == pytest.approx(float(top), abs=1.5)
+
+
+@pytest.mark.parametrize(("content", "message"), [(b"", "is not a file of"), (b"_logits_" + bytes(12), "is not whole")])
+def test_files_that_are_no_predictions(tmp_path, content, message):
+    path = tmp_path / "base"
+    path.write_bytes(content)
+    with pytest.raises(RequestError, match=message):
+        next(kl_divergence(Counting(4), path))

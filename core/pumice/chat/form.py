@@ -17,10 +17,15 @@ from pumice.errors import RequestError
 from pumice.grammar import JSON_OPTIONS, Grammar
 
 _HEAD = """start: {start}
-WS: /[ \\n]{{1,2}}/
+WS: /[ \\n]{{1,8}}/
 ID: /[A-Za-z0-9_-]{{1,40}}/
 NUMBER: /[0-9]{{1,3}}/
 """
+_JSON_OPTIONS = {**JSON_OPTIONS, "lenient": True}  # tools are many: a keyword that is not known is left out
+_ID = {
+    "anyOf": [{"type": "string", "pattern": "^[A-Za-z0-9_-]{1,40}$"}, {"type": "integer", "minimum": 0, "maximum": 999}]
+}
+_WHOLE = ("json", "python")  # fields that are whole calls, of any of the tools
 _MOST_CALLS = 16  # in one answer, where they have to come
 _NAMES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
 
@@ -63,7 +68,10 @@ class _Calls:
         self._values: list[str] = []
         functions = [tool["function"] for tool in tools]
         self.rules = [
-            rule for pattern in format.patterns for function in functions for rule in self._rules(pattern, function)
+            rule
+            for pattern in format.patterns
+            for together in _together(pattern, functions)
+            for rule in self._rules(pattern, together)
         ]
         self.begins = self._begins()
 
@@ -85,8 +93,8 @@ class _Calls:
         plain = [mark for mark in self._format.silent if any(mark.startswith(text) for text in texts)]
         return [] if plain or not self.rules else sorted({text for text in texts if text})
 
-    def _rules(self, pattern: Pattern, function: Mapping[str, Any]) -> Iterator[str]:
-        """The pattern with one tool's name and arguments; none where it has a field that no rule describes."""
+    def _rules(self, pattern: Pattern, functions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+        """The pattern with tools' names and arguments; none where it has a field that no rule describes."""
         fields = {name for kind, name in pattern.elements if kind == "field"}
         if "braces" in fields:
             return
@@ -95,9 +103,11 @@ class _Calls:
             if kind == "literal":
                 parts.append(self._literal(text))
             elif text == "id" and "name" not in fields:
-                parts.append(self._literal(f"functions.{function['name']}:") + " NUMBER")
+                parts.append(self._literal(f"functions.{functions[0]['name']}:") + " NUMBER")
+            elif text in _WHOLE:
+                parts.append(self._whole(text, pattern, functions))
             else:
-                parts.append(self._field(text, pattern, function))
+                parts.append(self._field(text, pattern, functions[0]))
         yield " WS? ".join(parts)
 
     def _field(self, field: str, pattern: Pattern, function: Mapping[str, Any]) -> str:
@@ -108,14 +118,21 @@ class _Calls:
             return "ID"
         if field == "arguments":
             return _json(schema)
-        if field == "params":
-            return self._params(pattern, schema)
-        if field == "python":
-            arguments = [f"{self._literal(name + '=')} {_json(part, schema)}" for name, part in _properties(schema)]
-            call = f'{self._literal(function["name"] + "(")} {_listed(arguments)} ")"'
-            return f'"[" {call} "]"'
-        call = _json(_call_schema(pattern, function["name"], schema))
-        return f'({call} | "[" WS? {call} (WS? "," WS? {call})* WS? "]")'
+        return self._params(pattern, schema)
+
+    def _whole(self, field: str, pattern: Pattern, functions: Sequence[Mapping[str, Any]]) -> str:
+        """A call of one of the tools, or a list of such calls."""
+        calls = []
+        for function in functions:
+            schema = _parameters(function)
+            if field == "json":
+                calls.append(_json(_call_schema(pattern, function["name"], schema)))
+            else:
+                values = [f"{self._literal(name + '=')} {_json(part, schema)}" for name, part in _properties(schema)]
+                calls.append(f'{self._literal(function["name"] + "(")} {_listed(values)} ")"')
+        call = f"({' | '.join(calls)})"
+        listed = f'"[" WS? {call} (WS? "," WS? {call})* WS? "]"'
+        return f"({call} | {listed})" if field == "json" else listed
 
     def _params(self, pattern: Pattern, schema: Mapping[str, Any]) -> str:
         """The rule of all arguments, in the order of the schema; those that need not come are optional."""
@@ -134,13 +151,13 @@ class _Calls:
             if skip:
                 skip = False
             elif what == "literal":
-                parts.append(self._literal(text))
+                parts.append(self._literal(text) + (" WS?" if after else ""))
             elif text == "key":
                 parts.append(self._literal(name))
             elif text == "type":
                 parts.append(self._literal(_type_word(pattern, kind)))
             elif isinstance(part.get("enum"), list) and all(isinstance(value, str) for value in part["enum"]):
-                parts.append(f"({' | '.join(self._literal(value) for value in part['enum'])})")
+                parts.append(f"WS? ({' | '.join(self._literal(value) for value in part['enum'])}) WS?")
             elif kind == "string" and after and not self._has_special(after):
                 parts.append(self._text_until(after))
                 skip = True
@@ -161,6 +178,13 @@ class _Calls:
 
     def _literal(self, text: str) -> str:
         return literal(text, self._special)
+
+
+def _together(pattern: Pattern, functions: list[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """The tools that one rule is for: all where they may stand in one list, else each."""
+    if any(kind == "field" and text in _WHOLE for kind, text in pattern.elements):
+        return [functions]
+    return [[function] for function in functions]
 
 
 def literal(text: str, special: Mapping[str, int]) -> str:
@@ -213,14 +237,14 @@ def _call_schema(pattern: Pattern, name: str, schema: Mapping[str, Any]) -> Mapp
     else:
         properties = {keys.name: {"const": name}, keys.arguments: inner}
         required = [keys.name, keys.arguments]
-        if keys.id != Keys.id:  # a format that names it lets the model write it, first
-            properties = {keys.id: {"type": ["string", "integer"]}, **properties}
+        identifier = {keys.id: _ID}  # which a model may write: at the end, as a rule
+        properties = {**properties, **identifier} if keys.id == Keys.id else {**identifier, **properties}
     return {**shared, "type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
 
 def _json(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
     shared = {key: value for key, value in (root or {}).items() if key in ("$defs", "definitions")}
-    return f"%json {json.dumps({**shared, **schema, 'x-guidance': JSON_OPTIONS})}"
+    return f"%json {json.dumps({**shared, **schema, 'x-guidance': _JSON_OPTIONS})}"
 
 
 def _listed(parts: Sequence[str]) -> str:

@@ -110,15 +110,13 @@ class Engine:
             return
         started = time.perf_counter()
         try:
-            self._compute(members)
+            with self._failing_lost():
+                self._compute(members)
             self.policy.took(members, time.perf_counter() - started)
             for running, _ in members:
                 self._events += running.generation.output()
         except Exception as error:
-            if self._runner.lost:  # of any sequence
-                self._cache.forget()
-                members = [(running, 0) for running in self._running]
-            self._fail(members, error)
+            self._fail([member for member in members if member[0] in self._running], error)
         finally:
             self._n_steps += 1
             self._retire()
@@ -210,12 +208,24 @@ class Engine:
             self._events.append(Failed(running.generation.id, error))
         self._running = [running for running in self._running if running not in failed]
 
+    @contextmanager
+    def _failing_lost(self) -> Iterator[None]:
+        """Fail all sequences, and share nothing, where an error takes with it steps of any that were let go."""
+        try:
+            yield
+        except Exception as error:
+            if self._runner.lost:
+                self._cache.forget()
+                self._fail([(running, 0) for running in self._running], error)
+            raise
+
     # --- outside the schedule
 
     def profile(self) -> Generator[None, None, list[KernelTime]]:
         """Times of the kernels of the last step, by name, the longest first."""
         yield
-        return self._runner.profile()
+        with self._failing_lost():
+            return self._runner.profile()
 
     @contextmanager
     def lone(self) -> Iterator[Forward]:
@@ -245,7 +255,8 @@ class Engine:
             slots=np.array([slot], np.int32),
             block_tables=self._cache.batch_tables([tables]),
         )
-        return self._runner.run(batch)
+        with self._failing_lost():
+            return self._runner.run(batch)
 
     # --- who computes what
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pumice_cpu.isa import current
-from pumice_cpu.kernels.attention_parts import Shape, first_seen, layout_at, part_of
+from pumice_cpu.kernels.attention_parts import SEEN, Bias, Shape, first_seen, layout_at, part_finder
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
 from pumice_cpu.kernels.elementwise import tanh
 from pumice_cpu.kernels.kv_cache import tile_reader
@@ -31,6 +31,7 @@ from pumice_cpu.simd import (
     maximum,
     power_of_two,
     put_f32,
+    put_i32,
     put_i64,
     registers_f32,
     splat_f32,
@@ -58,13 +59,16 @@ def transpose_stored(source, y, registers, spare):
         store_f32(y + 64 * i, registers[i])
 
 
-def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
+def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any:
     """A kernel that attends with every query of the batch, ``n_rows`` at a time in registers.
 
     ``cells`` is ``tiles`` if blocks of the cache are whole tiles, else ``any``. A score is ``scale * q . k``; where
-    ``scores`` is ``capped``, ``cap * tanh`` of it; in units of ln 2.
+    ``scores`` has ``capped`` in it, ``cap * tanh`` of it; in units of ln 2. Where it has ``biased``, a value of the
+    query head's row of ``bias`` is added, ``stride`` values long: at ``zero`` that of the query's own position, behind
+    it those of the next. ``mask`` is one of SEEN.
 
-    ``positions``, ``seq_starts``, ``n_seqs`` and ``table`` are places in the step block. A part of the work is up to
+    ``positions``, ``seq_starts``, ``n_seqs`` and ``table`` are places in the step block, as ``lengths``: of each
+    sequence the positions that are attended to; 0: all that it has after this step. A part of the work is up to
     ROWS queries of a key head at positions of one multiple of ``part_size``, of which ``chunk_size``, at most CHUNK,
     are decoded at a time. With ``partial`` 0 there is one part and the result is final; else the step has one token,
     and ``merge`` makes the result of what is left at ``partial``. ``at_once`` is ``n_rows``: a number that LLVM does
@@ -72,9 +76,10 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
     of the values is zeros, they are the first ``v_dim`` of the keys. ``scratch`` has room for each thread
     (``kv_cache.scratch_at``).
     """
-    read_tile, rows, width, is_capped = tile_reader(kv_type, cells), int(n_rows), WIDTH, scores == "capped"
+    read_tile, rows, width, is_capped = tile_reader(kv_type, cells), int(n_rows), WIDTH, "capped" in scores
     n_total, span, weight_stride = rows * width, 16 * WIDTH, 4 * (CHUNK + 16)
-    layout = inline(scratch_at)
+    layout, is_biased = inline(scratch_at), "biased" in scores
+    (first_of, end_of), part_of = SEEN[mask], part_finder(mask)
 
     @inline
     def add_scores(query, stride, keys, key_stride, k_dim, weights, total, vectors):
@@ -93,16 +98,18 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
                 store_f32(weights + weight_stride * r + 64 * w, total[r * width + w])
 
     @inline
-    def finish_scores(weights, begin, end, masked, first, last, cap):
+    def finish_scores(weights, begin, end, masked, first, last, cap, bias):
         """The largest of a row's scores, of which those from ``first`` to ``last`` count."""
         top = splat_f32(LOWEST)
         for i in range(begin, end, 16):
             x = load_f32(weights + 4 * i)
             if is_capped:
                 x = cap * tanh(x, 0, 0)
+            if is_biased:
+                x = x + load_f32(bias + 4 * i)
             if masked:
                 x = between(x, np.int32(first - i), np.int32(last - i), splat_f32(LOWEST))
-            if masked or is_capped:
+            if masked or is_capped or is_biased:
                 store_f32(weights + 4 * i, x)
             top = maximum(top, x)
         return max_lanes(top)
@@ -178,16 +185,17 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
                 transpose_stored(source + 1024 * v, to, registers, spare)
 
     @inline
-    def attend_rows(shape, part, at, r0, chunk, chunk_end, capping, total, vectors):
+    def attend_rows(shape, part, at, r0, chunk, chunk_end, capping, bias, total, vectors):
         """Rows from ``r0`` on attend to the decoded positions ``chunk`` to ``chunk + chunk_end``."""
         shrinks = at.weights + 4 * CHUNK  # beside the first row's weights
-        window = shape.window
+        window, length = shape.window, part.length
         here = part.n - r0 if part.n - r0 < shape.at_once else shape.at_once
-        low = get_i64(at.places + 8 * r0) - chunk  # in the chunk, the first position of these rows
-        high = get_i64(at.places + 8 * (r0 + here - 1)) - chunk
+        low = get_i64(at.places + 8 * r0)  # the first position of these rows
+        high = get_i64(at.places + 8 * (r0 + here - 1))
         begin = part.first - chunk if part.first > chunk else np.int64(0)
-        begin = low - window + 1 if window != 0 and low - window + 1 > begin else begin
-        to = high + 1 if high + 1 < chunk_end else chunk_end
+        begin = first_of(low, window, length) - chunk if first_of(low, window, length) - chunk > begin else begin
+        to = end_of(high, window, length) - chunk
+        to = to if to < chunk_end else chunk_end
         if begin < to:
             from_span, to_span = begin // span * span, (to + span - 1) // span * span
             for i in range(from_span, to_span, span):
@@ -195,26 +203,29 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
                 add_scores(
                     query, 4 * shape.k_width, key, 64 * shape.k_dim, shape.k_dim, at.weights + 4 * i, total, vectors
                 )  # fmt: skip
-            masked = to_span > to or to_span > low + 1 or from_span < begin
-            masked = masked or (window != 0 and high - window + 1 > from_span)
+            masked = to_span > to or to_span > end_of(low, window, length) - chunk
+            masked = masked or from_span < begin or first_of(high, window, length) - chunk > from_span
             highest_place = at.maxima + 64 * (r0 // rows)
             for r in range(here):
-                last = get_i64(at.places + 8 * (r0 + r)) + 1 - chunk
+                position = get_i64(at.places + 8 * (r0 + r))
+                first, last = first_of(position, window, length) - chunk, end_of(position, window, length) - chunk
+                query_head = part.head * shape.group + (part.row0 + r0 + r) % shape.group
                 top = finish_scores(
                     at.weights + weight_stride * r, from_span, to_span, masked,
-                    last - window if window != 0 and last - window > begin else begin,
-                    last if last < to else to, capping,
+                    first if first > begin else begin, last if last < to else to, capping,
+                    bias.table + 4 * (query_head * bias.stride + bias.zero + chunk - position),
                 )  # fmt: skip
                 put_f32(shrinks + 4 * r, top)
             highest = maximum(load_f32(highest_place), load_f32(shrinks))
             store_f32(shrinks, power_of_two(load_f32(highest_place) - highest))
             store_f32(highest_place, highest)
             for r in range(here):
-                last = get_i64(at.places + 8 * (r0 + r)) + 1 - chunk
+                position = get_i64(at.places + 8 * (r0 + r))
+                first, last = first_of(position, window, length) - chunk, end_of(position, window, length) - chunk
                 added = weigh(
                     at.weights + weight_stride * r, from_span, to_span, masked,
-                    last - window if window != 0 and last - window > begin else begin,
-                    last if last < to else to, splat_f32(get_f32(highest_place + 4 * r)),
+                    first if first > begin else begin, last if last < to else to,
+                    splat_f32(get_f32(highest_place + 4 * r)),
                 )  # fmt: skip
                 place = at.sums + 64 * (r0 + r)
                 store_f32(place, fma(load_f32(place), splat_f32(get_f32(shrinks + 4 * r)), added))
@@ -244,7 +255,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
 
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,
-        q, y, sinks, n_head, group, scale, cap, window, keys, values, v_dim,
+        q, y, sinks, n_head, group, scale, cap, window, keys, values, v_dim, lengths, bias, stride, zero,
         part_size, partial, chunk_size, at_once, scratch,
     ):  # fmt: skip
         total, vectors = registers_f32(n_total), registers_f32(width)
@@ -255,6 +266,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
         thread_bytes = layout(0, rows, k_dim, v_dim).end
         at = layout(scratch + thread * thread_bytes, rows, k_dim, v_dim)
         factor, capping = splat_f32(bits_f32(scale)), splat_f32(bits_f32(cap))
+        biases = Bias(bias, stride, zero)
         starts, token_positions = get_i64(seq_starts), get_i64(positions)
 
         seq, before = np.int64(0), np.int64(0)  # parts of the sequences before this one
@@ -263,7 +275,9 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
             token, next_token = np.int64(get_i32(starts + 4 * seq)), np.int64(get_i32(starts + 4 * seq + 4))
             past = np.int64(get_i32(token_positions + 4 * token))  # tokens of a sequence are at successive positions
             n_tokens = next_token - token
-            n_parts = (past + n_tokens - 1) // part_size - first_seen(past, window) // part_size + 1
+            length = past + n_tokens if lengths == 0 else np.int64(get_i32(get_i64(lengths) + 4 * seq))
+            n_parts = (end_of(past + n_tokens - 1, window, length) - 1) // part_size
+            n_parts += 1 - first_of(past, window, length) // part_size
             n_head_kv = n_head // group
             n_all = (n_tokens * group + ROWS - 1) // ROWS * n_parts * n_head_kv
             if item - before >= n_all:
@@ -271,13 +285,13 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
                 seq += 1
                 continue
             blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
-            part = part_of(shape, item - before, n_parts, n_head_kv, token, past, n_tokens, blocks)
+            part = part_of(shape, item - before, n_parts, n_head_kv, token, past, n_tokens, length, blocks)
             prepare(shape, part, at, q, sinks, factor)
             for chunk in range(part.first & ~15, part.end, chunk_size):
                 chunk_end = part.end - chunk if part.end - chunk < chunk_size else chunk_size
                 decode(shape, part, at, chunk, chunk_end, key_cells, value_cells, block_size, registers, spare)
                 for r0 in range(0, part.n, at_once):
-                    attend_rows(shape, part, at, r0, chunk, chunk_end, capping, total, vectors)
+                    attend_rows(shape, part, at, r0, chunk, chunk_end, capping, biases, total, vectors)
             finish(shape, part, at, y, partial)
             item = next_part(ticket)
 
@@ -287,7 +301,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str) -> Any:
 def merge(thread, n_threads, positions, y, n_head, window, part_size, partial, v_dim, v_width):
     """What parts of the positions left for the one token of a step, added in their order."""
     past = np.int64(get_i32(get_i64(positions)))
-    n_parts = past // part_size - first_seen(past, window) // part_size + 1
+    n_parts = past // part_size - first_seen(past, window, past + 1) // part_size + 1
     stride = 4 * n_head * (v_width + 16)
     for head in range(part_start(n_head, thread, n_threads), part_start(n_head, thread + 1, n_threads)):
         source = partial + 4 * head * (v_width + 16)
@@ -305,3 +319,13 @@ def merge(thread, n_threads, positions, y, n_head, window, part_size, partial, v
                 shrink = power_of_two(splat_f32(get_f32(source + stride * part + 4) - highest))
                 added = fma(load_f32(source + stride * part + 64 * v + 64), shrink, added)
             store_up_to(y + 4 * (head * v_dim + 16 * v), added / total, v_dim - 16 * v)
+
+
+def number_rows(thread, n_threads, n_seqs, seq_starts, positions, table, width):
+    """A block table, of blocks of one position, for sequences that are all in this step: a cell for each row."""
+    starts, token_positions = get_i64(seq_starts), get_i64(positions)
+    n_seqs = get_i64(n_seqs)
+    for seq in range(part_start(n_seqs, thread, n_threads), part_start(n_seqs, thread + 1, n_threads)):
+        for token in range(get_i32(starts + 4 * seq), get_i32(starts + 4 * seq + 4)):
+            position = np.int64(get_i32(token_positions + 4 * token))
+            put_i32(table + 4 * (seq * width + position), np.int32(token))

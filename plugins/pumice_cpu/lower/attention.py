@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+from dataclasses import dataclass, replace
+
 import numpy as np
 
 from pumice.plugin import N_SEQS, KVState, Limits, Node, Tensor
 from pumice_cpu.isa import current
 from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, can_hold, scratch_at
-from pumice_cpu.lower.rule import BLOCK_TABLES, POSITIONS, SEQ_STARTS, Lowering, Rule
+from pumice_cpu.lower.rule import (
+    BLOCK_TABLES,
+    MEMORY_LENGTHS,
+    MEMORY_TABLE,
+    POSITIONS,
+    SEQ_STARTS,
+    Lowering,
+    Rule,
+)
 from pumice_cpu.runtime import float_bits
 
 _ALL_POSITIONS = 1 << 40
@@ -15,98 +26,179 @@ _LOG2_E = 1.4426950408889634
 
 
 def _claims(node: Node, limits: Limits) -> bool:
-    """Causal attention over a cache of its own."""
-    if not isinstance(node.state, KVState) or "k" not in node.inputs or not node.attrs["causal"]:
-        return False
-    if node.attrs["chunk"] or node.attrs["slopes"] or "bias" in node.inputs:
-        return False
-    return can_hold(node.state, limits)
+    return node.state is None or can_hold(node.state_of(KVState), limits)
+
+
+@dataclass(frozen=True)
+class Attended:
+    """Where the keys and values that a node attends to lie: the cache, and arguments that say which cells to take."""
+
+    cache: KVCache
+    kv_type: str
+    block_size: int
+    where: dict[str, int]  # of the step's own tokens
+    lengths: int = 0  # of what another graph stored
 
 
 def _attention(at: Lowering, node: Node) -> None:
-    q, k, v, sinks = node.inputs["q"], node.inputs["k"], node.inputs.get("v"), node.inputs.get("sinks")
-    state = node.state_of(KVState)
-    if state not in at.states:
-        at.states[state] = KVCache(state, at.limits)
-    cache = at.states[state]
-    _store(at, state, k, cache.keys)
+    k, v = node.inputs.get("k"), node.inputs.get("v")
+    cells = _cells(at, node)
+    if k is not None:
+        _store(at, cells, k, cells.cache.keys)
     if v is not None:
-        _store(at, state, v, cache.values)
+        assert cells.cache.values is not None
+        _store(at, cells, v, cells.cache.values)
+    _attend(at, node, cells)
 
-    n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), int(node.output.shape[2])
-    group = n_head // state.n_head_kv
-    values: Cells | None = cache.values
+
+def _attend(at: Lowering, node: Node, cells: Attended) -> None:
+    q, sinks, attrs = node.inputs["q"], node.inputs.get("sinks"), node.attrs
+    keys, values = cells.cache.keys, cells.cache.values
+    n_head, v_dim = int(q.shape[1]), int(node.output.shape[2])
+    mask = "chunk" if attrs["chunk"] else "causal" if attrs["causal"] else "near"
+    window = attrs["chunk"] or attrs["window"]
     one_token = at.is_single(q)
     n_rows = min(4, current().tokens) if one_token else current().tokens  # one token: the heads of a group
     v_width = -(-v_dim // 32) * 32
-    scale, softcap = node.attrs["scale"], node.attrs["softcap"]
-    cells = "tiles" if at.limits.block_size % CELLS == 0 else "any"
-    split = _split(at, state, n_head, v_width) if one_token else {"part_size": _ALL_POSITIONS, "partial": 0}
+    scale, softcap = attrs["scale"], attrs["softcap"]
+    bias = _bias(at, node, n_head)
+    scores = ("capped" if softcap else "plain") + ("_biased" if bias["bias"] else "")
+    whole_tiles = "tiles" if cells.block_size % CELLS == 0 else "any"
+    is_split = one_token and mask == "causal"
+    split = _split(at, window, n_head, v_width) if is_split else {"part_size": _ALL_POSITIONS, "partial": 0}
     at.add(
-        f"attention.attend:{at.limits.kv_type}:{n_rows}:{cells}:{'capped' if softcap else 'plain'}",
-        **_where(at, state),
+        f"attention.attend:{cells.kv_type}:{n_rows}:{whole_tiles}:{scores}:{mask}",
+        **cells.where,
         **split,
+        **bias,
         q=at.address(q),
         y=at.address(node.output),
         sinks=0 if sinks is None else at.address(sinks),
         n_head=n_head,
-        group=group,
+        group=n_head // cells.cache.n_head_kv,
         scale=float_bits(scale / softcap if softcap else scale * _LOG2_E),
         cap=float_bits(softcap * _LOG2_E),
-        window=state.window,
-        keys=at.hold(cache.keys.layout),
-        values=at.hold(values.layout if values else np.zeros_like(cache.keys.layout)),
+        window=window,
+        keys=at.hold(keys.layout),
+        values=at.hold(values.layout if values else np.zeros_like(keys.layout)),
         v_dim=v_dim,
+        lengths=cells.lengths,
         chunk_size=CHUNK // 2 if one_token else CHUNK,
-        scratch=at.scratch_memory("attention", scratch_at(0, n_rows, k_dim, v_dim).end * at.pool.n_threads + 1024),
+        scratch=at.scratch_memory("attention", scratch_at(0, n_rows, keys.dim, v_dim).end * at.pool.n_threads + 1024),
         at_once=n_rows,
     )
-    if one_token:
+    if is_split:
         at.add(
             "attention.merge",
             **split,
             positions=at.of_step(POSITIONS),
             y=at.address(node.output),
             n_head=n_head,
-            window=state.window,
+            window=window,
             v_dim=v_dim,
             v_width=v_width,
         )
 
 
-def _store(at: Lowering, state: KVState, x: Tensor, cells: Cells) -> None:
-    scratch = {"scratch": at.scratch_memory("encoded", 64 * at.pool.n_threads)} if cells.quantized else {}
+def _store(at: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
+    scratch = {"scratch": at.scratch_memory("encoded", 64 * at.pool.n_threads)} if into.quantized else {}
     at.add(
-        f"kv_cache.store:{at.limits.kv_type}",
-        **_where(at, state),
+        f"kv_cache.store:{cells.kv_type}",
+        **cells.where,
         **scratch,
         x=at.address(x),
-        cache=cells.address,
-        head_bytes=cells.head_bytes,
-        tile_bytes=cells.tile_bytes,
-        n_columns=cells.n_columns,
-        dim=cells.dim,
-        unit=cells.unit,
+        cache=into.address,
+        head_bytes=into.head_bytes,
+        tile_bytes=into.tile_bytes,
+        n_columns=into.n_columns,
+        dim=into.dim,
+        unit=into.unit,
     )
 
 
-def _where(at: Lowering, state: KVState) -> dict[str, int]:
-    """Arguments that say which cells the tokens of a step have."""
-    table = sorted(at.limits.n_blocks).index(state.window)
+def _kv_store(at: Lowering, node: Node) -> None:
+    """What another graph attends to: it is found by that graph's ``Batch.memory``."""
+    cells = _cached(at, node.state_of(KVState))
+    _store(at, cells, node.inputs["k"], cells.cache.keys)
+    if "v" in node.inputs:
+        assert cells.cache.values is not None
+        _store(at, cells, node.inputs["v"], cells.cache.values)
+
+
+def _cells(at: Lowering, node: Node) -> Attended:
+    if node.state is None:
+        return _of_this_step(at, node)
+    cells = _cached(at, node.state_of(KVState))
+    if not node.state_of(KVState).is_memory:
+        return cells
+    where = {**cells.where, "table": at.of_step(MEMORY_TABLE)}
+    return replace(cells, where=where, lengths=at.of_step(MEMORY_LENGTHS))
+
+
+def _cached(at: Lowering, state: KVState) -> Attended:
+    if state not in at.states:
+        at.states[state] = KVCache(state, at.limits)
+    table = at.of_step(BLOCK_TABLES + 2 * sorted(at.limits.n_blocks).index(state.window))
+    size = at.limits.block_size
+    return Attended(at.states[state], at.limits.kv_type, size, {**_tokens(at), "table": table, "block_size": size})
+
+
+def _of_this_step(at: Lowering, node: Node) -> Attended:
+    """Keys and values of the step alone, in float32, each in the cell of its row: blocks of one position."""
+    k, v_dim = node.inputs["k"], int(node.output.shape[2]) if "v" in node.inputs else 0
+    state = _step_state(int(k.shape[1]), int(k.shape[2]), v_dim)
+    if state not in at.states:
+        at.states[state] = KVCache(state, replace(at.limits, kv_type="f32", n_blocks={0: at.max_rows}, block_size=1))
+    width = at.limits.n_batch
+    table = at.scratch_memory("rows of positions", 4 * at.limits.n_seqs * width)
+    if "rows of positions" not in at.computed:
+        at.computed.add("rows of positions")
+        at.add("attention.number_rows", **_tokens(at), table=table, width=width)
+    place = at.hold(np.array([table, width], np.int64))
+    return Attended(at.states[state], "f32", 1, {**_tokens(at), "table": place, "block_size": 1})
+
+
+@functools.cache
+def _step_state(n_head_kv: int, k_dim: int, v_dim: int) -> KVState:
+    """Layers with keys and values of one size take turns with the same memory."""
+    return KVState("step", n_head_kv, k_dim, v_dim)
+
+
+def _tokens(at: Lowering) -> dict[str, int]:
     return {
         "n_seqs": at.size(N_SEQS),
         "seq_starts": at.of_step(SEQ_STARTS),
         "positions": at.of_step(POSITIONS),
-        "table": at.of_step(BLOCK_TABLES + 2 * table),
-        "block_size": at.limits.block_size,
     }
 
 
-def _split(at: Lowering, state: KVState, n_head: int, v_width: int) -> dict[str, int]:
+def _bias(at: Lowering, node: Node, n_head: int) -> dict[str, int]:
+    """ALiBi and relative positions: of each head a row with what is added at each distance, in units of ln 2."""
+    slopes, relative = node.attrs["slopes"], node.inputs.get("bias")
+    if not slopes and relative is None:
+        return {"bias": 0, "stride": 0, "zero": 0}
+    reach = max(at.limits.n_ctx, at.limits.n_batch) + 2 * CHUNK  # positions beyond either end are read, not used
+    distance = np.arange(-reach, reach + 1)
+    rows = np.zeros((n_head, len(distance)))
+    if slopes:
+        rows += np.outer(slopes, distance)
+    if relative is not None:
+        table = node.weight("bias").dequantize()
+        middle = table.shape[1] // 2
+        rows += table[:, np.clip(distance, -middle, middle) + middle]
+    values = (rows * _LOG2_E).astype(np.float32)
+    return {"bias": at.hold(values), "stride": values.shape[1], "zero": reach}
+
+
+def _split(at: Lowering, window: int, n_head: int, v_width: int) -> dict[str, int]:
     """The positions of one token in parts, so that all threads have work with any number of heads."""
-    n_positions = min(state.window + PART, at.limits.n_ctx) if state.window else at.limits.n_ctx
+    n_positions = min(window + PART, at.limits.n_ctx) if window else at.limits.n_ctx
     n_parts = n_positions // PART + 1
     return {"part_size": PART, "partial": at.scratch_memory("partial", 4 * n_parts * n_head * (v_width + 16))}
 
 
-RULES = {"attention": Rule(_attention, _claims)}
+def _claims_store(node: Node, limits: Limits) -> bool:
+    return can_hold(node.state_of(KVState), limits)
+
+
+RULES = {"attention": Rule(_attention, _claims), "kv_store": Rule(_kv_store, _claims_store)}

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Input, Limits, Node, Tensor
+from pumice.plugin import Input, Limits, Node
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
+ANGLES = ("freqs", "magnitude", "axes")  # the attributes that angles depend on
+
 
 def _claims_rope(node: Node, limits: Limits) -> bool:
-    return len(node.inputs["x"].shape) == 3 and not node.attrs["axes"]
+    by_one_position = not node.attrs["axes"] or isinstance(node.inputs["positions"], Input)
+    return len(node.inputs["x"].shape) == 3 and by_one_position
 
 
 def _rope(at: Lowering, node: Node) -> None:
     x = node.inputs["x"]
     _, n_heads, width = x.shape
-    cosines, sines = _angles(at, node.inputs["positions"], node.attrs["freqs"], node.attrs["magnitude"])
+    cosines, sines = _angles(at, node)
     at.add(
         f"rope.rotate:{'neox' if node.attrs['neox'] else 'normal'}",
         count=at.count_address(x),
@@ -34,13 +38,18 @@ def _rope(at: Lowering, node: Node) -> None:
     )
 
 
-def _angles(at: Lowering, positions: Tensor, freqs: tuple[float, ...], magnitude: float) -> tuple[int, int]:
+def _angles(at: Lowering, node: Node) -> tuple[int, int]:
     """Addresses of cosines and sines ``[n_tokens, n_rot / 2]``; the first node that needs them has them computed."""
-    key = f"angles of {positions.name} {magnitude} {freqs}"
+    positions, freqs, magnitude, axes = node.inputs["positions"], *(node.attrs[name] for name in ANGLES)
+    key = f"angles of {positions.name} {magnitude} {freqs} {axes}"
     size = 4 * at.max_rows * len(freqs)
     cosines, sines = at.scratch_memory(f"cosine {key}", size), at.scratch_memory(f"sine {key}", size)
-    if key not in at.computed:
-        at.computed.add(key)
+    if key in at.computed:
+        return cosines, sines
+    at.computed.add(key)
+    if axes:
+        at.before.append(functools.partial(_angles_by_axes, at, node, key))
+    else:
         at.add(
             "rope.angles",
             count=at.count_address(positions),
@@ -52,6 +61,15 @@ def _angles(at: Lowering, positions: Tensor, freqs: tuple[float, ...], magnitude
             magnitude=float_bits(magnitude),
         )
     return cosines, sines
+
+
+def _angles_by_axes(at: Lowering, node: Node, key: str, inputs: Mapping[str, NDArray[Any]]) -> None:
+    """M-RoPE: each pair turns by the position in its column."""
+    freqs, magnitude, axes = (node.attrs[name] for name in ANGLES)
+    angles = inputs[node.inputs["positions"].name][:, list(axes)] * np.array(freqs)
+    for name, values in (("cosine", np.cos(angles)), ("sine", np.sin(angles))):
+        room = at.memory.scratch[f"{name} {key}"].view(np.float32)[: angles.size].reshape(angles.shape)
+        np.copyto(room, values * magnitude, casting="same_kind")
 
 
 def _position_scale(at: Lowering, node: Node) -> None:

@@ -32,7 +32,8 @@ from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
 # Places in the block of numbers that change from step to step, in int64: first those of ``Batch.sizes``.
 SIZES = 8  # of them at most
-POSITIONS, SEQ_STARTS, SLOTS, BLOCK_TABLES = range(SIZES, SIZES + 4)  # addresses of the batch's arrays
+POSITIONS, SEQ_STARTS, SLOTS, MEMORY_LENGTHS, MEMORY_TABLE = range(SIZES, SIZES + 5)  # addresses of the batch's arrays
+BLOCK_TABLES = MEMORY_TABLE + 2  # a table's address and width
 
 
 #: Something done in Python before a table runs, with the segment's inputs by name.
@@ -184,6 +185,10 @@ def describe_step(step: NDArray[np.int64], batch: Batch) -> None:
     step[POSITIONS] = batch.positions.ctypes.data
     step[SEQ_STARTS] = batch.seq_starts.ctypes.data
     step[SLOTS] = batch.slots.ctypes.data
+    if batch.memory is not None:
+        tables = batch.memory.block_tables
+        step[MEMORY_LENGTHS] = batch.memory.lengths.ctypes.data
+        step[MEMORY_TABLE : MEMORY_TABLE + 2] = tables.ctypes.data, tables.shape[1]
     for i, window in enumerate(sorted(batch.block_tables)):
         table = batch.block_tables[window]
         step[BLOCK_TABLES + 2 * i : BLOCK_TABLES + 2 * i + 2] = table.ctypes.data, table.shape[1]

@@ -1,6 +1,6 @@
 """Programs of several devices in a row: they work at the same time, in order, and nothing is mixed up."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -12,10 +12,13 @@ import pumice
 from gguf_files import tiny_llama
 from graphs import batch
 from pumice.backend import Ahead, Batch, Pick, Program
+from pumice.engine import Engine, Preparer, Request, lone
+from pumice.engine.messages import Failed
 from pumice.engine.pipeline import Pipeline
 from pumice.graph import Segment, Tensor
 from pumice.plugin import hookimpl
 from pumice_numpy import NumpyBackend
+from pumice_samplers import SAMPLERS
 
 N_VOCAB = 7
 
@@ -237,12 +240,22 @@ def test_two_devices_of_a_backend_without_a_line_of_its_own(tmp_path: Path) -> N
     for backend, plugins in (("numpy", []), ("tried", [plugin(Two)])):
         with pumice.load(path, backend=backend, plugins=plugins, n_batch=4) as model:
             texts.append(model.generate("the cat sat on the mat", max_tokens=20, temperature=0).tokens)
+            assert (" on tried, device 1: " in model.runner.describe()) == (backend == "tried")
     assert texts[0] == texts[1]
 
 
-def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(tmp_path: Path) -> None:
-    """Its first blocks were published when the first device had computed them."""
-    failures = []
+PROMPT = [(7 * i) % 250 + 3 for i in range(100)]
+
+
+@pytest.fixture
+def failures() -> list[Exception]:
+    """What the second device of ``failing`` raises next."""
+    return []
+
+
+@pytest.fixture
+def failing(tmp_path: Path, failures: list[Exception]) -> Iterator[pumice.Model]:
+    """A model on two devices."""
 
     class Two(NumpyBackend):
         def free_memory(self) -> list[int | None]:
@@ -252,19 +265,44 @@ def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(tmp_path: Path) -> None
             program = super().compile(segment, plan, limits)
             run = program.run
 
-            def failing(inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+            def running(inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
                 if segment.device and failures:
                     raise failures.pop()
                 return run(inputs, batch)
 
-            program.run = failing  # type: ignore[method-assign]
+            program.run = running  # type: ignore[method-assign]
             return program
 
-    path, prompt = tiny_llama(tmp_path / "tiny.gguf"), [(7 * i) % 250 + 3 for i in range(100)]
-    with pumice.load(path, backend="numpy") as model:
-        expected = model.generate(prompt, max_tokens=9, temperature=0).tokens
-    with pumice.load(path, backend="tried", plugins=[plugin(Two)], n_batch=32) as model:
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    with pumice.load(path, backend="tried", plugins=[plugin(Two)], n_batch=32, n_parallel=2) as model:
+        yield model
+
+
+def test_nothing_is_kept_of_a_prompt_whose_rest_was_lost(
+    tmp_path: Path, failing: pumice.Model, failures: list[Exception]
+) -> None:
+    """Its first blocks were published when the first device had computed them."""
+    with pumice.load(tmp_path / "tiny.gguf", backend="numpy") as model:
+        expected = model.generate(PROMPT, max_tokens=9, temperature=0).tokens
+    failures.append(MemoryError("no more"))
+    with pytest.raises(MemoryError):
+        failing.generate(PROMPT, max_tokens=9, temperature=0)
+    assert failing.generate(PROMPT, max_tokens=9, temperature=0).tokens == expected
+
+
+def test_what_others_lose_fails_for_them_too(failing: pumice.Model, failures: list[Exception]) -> None:
+    def turns(engine: Engine) -> Generator[None, None, int]:
+        """A prompt of which a step was let go, when somebody asks for logits."""
+        prepare = Preparer(engine.limits.n_ctx, failing.n_vocab, lambda: None, SAMPLERS, list(SAMPLERS))
+        (generation,) = prepare([0], Request(PROMPT, 9))
+        engine.add(generation)
+        engine.step()
+        assert not [event for event in engine.drain() if isinstance(event, Failed)]
         failures.append(MemoryError("no more"))
         with pytest.raises(MemoryError):
-            model.generate(prompt, max_tokens=9, temperature=0)
-        assert model.generate(prompt, max_tokens=9, temperature=0).tokens == expected
+            yield from lone.logits(engine, [1, 2, 3])
+        assert [event.id for event in engine.drain() if isinstance(event, Failed)] == [0]
+        assert not engine.busy
+        return engine.snapshot().n_slots_free
+
+    assert failing.engine.call(turns) == 2

@@ -55,6 +55,7 @@ def attention(
     need(sinks is None or sinks.shape == (n_head,), f"{sinks}: attention needs {n_head} sinks")
     need(len(slopes) in (0, n_head), f"attention: {len(slopes)} slopes for {n_head} heads")
     need(bias is None or (len(bias.shape) == 2 and bias.shape[0] == n_head), f"{bias}: attention needs {n_head} rows")
+    need(not (state.is_memory and causal), "attention to what another graph stores is not causal: give causal=False")
     need(0 in (window, chunk), "attention: a window or a chunk, not both")
     return Result((q.shape[0], n_head, v_dim), state=None if cache is False else state)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.plugin import CODINGS, GGMLType
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.simd import (
     absolute,
@@ -105,8 +106,7 @@ def tq1_0(kind):
     return quantize
 
 
-# Twice the values of E2M1 by code: floating-point numbers of 2 bits of exponent and 1 of mantissa.
-MXFP4_VALUES = (0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12)
+MXFP4_VALUES = CODINGS[GGMLType.MXFP4].values
 
 
 def _rounded_up() -> NDArray[Any]:

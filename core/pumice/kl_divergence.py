@@ -1,0 +1,176 @@
+"""Kullback-Leibler divergence: how far a model's predictions are from those of another, as of the one it was made from.
+
+The other's predictions are read from a file, which llama-perplexity writes and reads, too.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.errors import RequestError
+from pumice.gguf.output import NewFiles
+from pumice.perplexity import Estimate, Mean, Scorer, chunks_of, log_probabilities, scored
+
+MAGIC = b"_logits_"
+_SIZES = struct.Struct("<3i")  # n_ctx, n_vocab, number of chunks
+DEPTH = 16.0  # natural logarithms; what is less probable than the first by more is kept as if by so much
+STEPS = 65535
+
+PERCENTILES = (0, 0.1, 1, 5, 10, 50, 90, 95, 99, 99.9, 100)
+
+
+@dataclass(frozen=True)
+class Divergence:
+    """Of all tokens that were scored.
+
+    perplexity, base: of the model and of the other, whose improbable tokens count as a little more probable than they
+    were. divergence: in natural logarithms, with its standard error; percentiles: of single tokens.
+    same_top: share of tokens for which both hold the same one for the most probable.
+    probability_rms: root of the mean square of the change in the probability of the text's tokens.
+    """
+
+    perplexity: Estimate
+    base: float
+    divergence: float
+    error: float
+    percentiles: dict[float, float]
+    same_top: float
+    probability_rms: float
+
+    def facts(self) -> dict[str, Any]:
+        """As JSON can hold it."""
+        return asdict(self)
+
+
+def save_predictions(
+    path: str | os.PathLike[str],
+    model: Scorer,
+    ids: Sequence[int],
+    n_ctx: int = 512,
+    *,
+    bos: int | None = None,
+    n_chunks: int | None = None,
+    force: bool = False,
+) -> Iterator[Estimate]:
+    """Write a model's predictions for a text; yields its perplexity after each chunk.
+
+    The file has 2 bytes for each scored token and each word of the vocabulary.
+    """
+    chunks, losses = chunks_of(ids, n_ctx, n_chunks), Mean()
+    with NewFiles([path], force=force) as file:
+        file.next()
+        for i, chunk in enumerate(chunks):
+            logits, tokens = scored(model, chunk, bos)
+            if i == 0:
+                head = _SIZES.pack(n_ctx, logits.shape[1], len(chunks))
+                file.write(MAGIC + head + np.array(chunks, np.int32).tobytes())
+            file.write(_pack(logits).tobytes())
+            losses.add(-log_probabilities(logits, tokens))
+            yield losses.perplexity(i + 1)
+
+
+def kl_divergence(model: Scorer, path: str | os.PathLike[str], *, bos: int | None = None) -> Iterator[Divergence]:
+    """Compare a model with the predictions in a file; yields the result after each chunk.
+
+    RequestError if the file is none of these, is not whole, or is of a model with another vocabulary.
+    """
+    chunks, records = _open(Path(path))
+    losses, base_losses = Mean(), Mean()
+    divergences: list[NDArray[np.float64]] = []
+    changes: list[NDArray[np.float64]] = []
+    n_same = 0
+    for i, chunk in enumerate(chunks):
+        logits, tokens = scored(model, chunk, bos)
+        base = _unpack(records[i])[:, : logits.shape[1]]
+        if records.shape[2] != _record_words(logits.shape[1]):
+            raise RequestError(f"{path}: is of a model with another vocabulary than the {logits.shape[1]} tokens here")
+        every = _log_softmax(logits)
+        rows = np.arange(len(tokens))
+        losses.add(-log_probabilities(logits, tokens))
+        base_losses.add(-base[rows, tokens].astype(np.float64))
+        known = np.where(base > -DEPTH, np.exp(base) * (base - every), 0)
+        divergences.append(known.sum(axis=1, dtype=np.float64))
+        changes.append((np.exp(every[rows, tokens]) - np.exp(base[rows, tokens])).astype(np.float64))
+        n_same += int((base.argmax(axis=1) == logits.argmax(axis=1)).sum())
+        yield _result(
+            losses.perplexity(i + 1), base_losses, np.concatenate(divergences), np.concatenate(changes), n_same
+        )
+
+
+def context_of(path: str | os.PathLike[str]) -> int:
+    """How many tokens the chunks of a file of predictions have."""
+    return len(_open(Path(path))[0][0])
+
+
+def _result(
+    perplexity: Estimate, base: Mean, divergences: NDArray[np.float64], changes: NDArray[np.float64], n_same: int
+) -> Divergence:
+    mean = Mean()
+    mean.add(divergences)
+    values = np.percentile(divergences, PERCENTILES)
+    return Divergence(
+        perplexity,
+        float(np.exp(base.value)),
+        mean.value,
+        mean.error,
+        dict(zip(PERCENTILES, map(float, values), strict=True)),
+        n_same / mean.n,
+        float(np.sqrt((changes**2).mean())),
+    )
+
+
+def _log_softmax(logits: NDArray[np.float32]) -> NDArray[np.float32]:
+    top = logits.max(axis=1, keepdims=True)
+    sums = np.exp(logits - top).sum(axis=1, keepdims=True, dtype=np.float64)
+    return logits - top - np.log(sums).astype(np.float32)
+
+
+def _record_words(n_vocab: int) -> int:
+    """16-bit words of the prediction of one token: scale, lowest logarithm, and codes of all tokens."""
+    return 2 * ((n_vocab + 1) // 2) + 4
+
+
+def _pack(logits: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """Logarithms of probabilities as steps from the lowest one that is kept."""
+    every = _log_softmax(logits)
+    top = logits.max(axis=1, keepdims=True)
+    low = np.maximum(logits.min(axis=1, keepdims=True), top - np.float32(DEPTH))
+    scale = (top - low) / np.float32(STEPS)
+    codes = np.rint(np.maximum(logits - low, 0) / np.where(scale > 0, scale, 1))
+    out = np.zeros((len(logits), _record_words(logits.shape[1])), np.uint16)
+    lowest = low - logits[:, :1] + every[:, :1]  # low as the logarithm of a probability
+    out[:, :4] = np.concatenate([scale, lowest], axis=1).astype(np.float32).view(np.uint16)
+    out[:, 4 : 4 + logits.shape[1]] = codes
+    return out
+
+
+def _unpack(records: NDArray[np.uint16]) -> NDArray[np.float32]:
+    numbers = np.ascontiguousarray(records[:, :4]).view(np.float32)
+    return numbers[:, :1] * records[:, 4:].astype(np.float32) + numbers[:, 1:]
+
+
+def _open(path: Path) -> tuple[list[list[int]], NDArray[np.uint16]]:
+    """The chunks of tokens, and records [chunk, token, word], which stay on the disk until they are used."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(len(MAGIC) + _SIZES.size)
+            size = path.stat().st_size
+    except OSError as error:
+        raise RequestError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    if head[: len(MAGIC)] != MAGIC or len(head) < len(MAGIC) + _SIZES.size:
+        raise RequestError(f"{path}: is not a file of predictions")
+    n_ctx, n_vocab, n_chunks = _SIZES.unpack(head[len(MAGIC) :])
+    shape = (n_chunks, n_ctx - 1 - n_ctx // 2, _record_words(n_vocab))
+    tokens_bytes = 4 * n_chunks * n_ctx
+    if min(n_ctx, n_vocab, n_chunks) < 1 or size != len(head) + tokens_bytes + 2 * int(np.prod(shape, dtype=object)):
+        raise RequestError(f"{path}: is not whole: {size} bytes for {n_chunks} chunks of {n_ctx} tokens")
+    tokens = np.memmap(path, np.int32, "r", len(head), (n_chunks, n_ctx))
+    return tokens.tolist(), np.memmap(path, np.uint16, "r", len(head) + tokens_bytes, shape)

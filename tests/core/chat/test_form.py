@@ -1,0 +1,84 @@
+"""The grammar of tool calls: it allows what templates write, and nothing that is no call of the tools."""
+
+import pytest
+
+from family_templates import FAMILIES
+from pumice.chat import FORMATS, ChatFormat, ChatRequest
+from pumice.chat.form import answer_grammar
+from pumice.chat.messages import read_messages, read_tools
+from pumice.chat.template import ChatTemplate
+from pumice.grammar import Compiler
+from tokenizer_fixtures import small
+
+TOKENIZER = small("bpe")
+SPECIAL = {TOKENIZER.vocabulary.tokens[token]: token for token in TOKENIZER.vocabulary.hidden - TOKENIZER.eog}
+COMPILER = Compiler(lambda: TOKENIZER, TOKENIZER.n_vocab)
+PROPERTIES = {"city": {"type": "string"}, "days": {"type": "integer"}, "unit": {"enum": ["C", "F"]}}
+TOOLS = [
+    {"name": "get_weather", "parameters": {"type": "object", "properties": PROPERTIES, "required": ["city"]}},
+    {"name": "get_time", "parameters": {"type": "object", "properties": {}, "minProperties": 0}},
+]
+CALLS = [("get_weather", {"city": 'Paris "x" </b>', "days": 3, "unit": "C"}), ("get_time", {})]
+WRITTEN = sorted(set(FAMILIES) - {"functiongemma"})  # its arguments are described by no grammar
+
+
+def source(format: ChatFormat, tools=TOOLS) -> str:
+    """The grammar of an answer that has to be calls."""
+    request = ChatRequest.read([{"role": "user", "content": "Hi"}], tools=tools, tool_choice="required")
+    grammar = answer_grammar(request, format, "", SPECIAL)
+    assert grammar is not None
+    return grammar.source
+
+
+def allows(source: str, text: str) -> bool:
+    matcher = COMPILER.matcher(source)
+    tokens = TOKENIZER.tokenize(text, add_special=False)
+    return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
+
+
+def written(name: str, *calls: tuple[str, dict]) -> str:
+    """What a family's template writes for calls."""
+    given = [
+        {"id": f"12345670{i}", "function": {"name": tool, "arguments": arguments}}
+        for i, (tool, arguments) in enumerate(calls)
+    ]
+    template, tools = ChatTemplate(FAMILIES[name]), read_tools(TOOLS)
+    chat = read_messages([{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": given}])
+    prompt = template.render(chat[:1], tools)
+    return template.render(chat, tools, add_generation_prompt=False)[len(prompt) :].removesuffix("<|im_end|>\n").strip()
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_templates_write_is_allowed(name):
+    grammar = source(FORMATS[name])
+    for calls in (CALLS[:1], CALLS[1:], CALLS, CALLS[::-1]):
+        text = written(name, *calls)
+        assert allows(grammar, text), text
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_what_is_no_call_of_the_tools_is_not(name):
+    grammar = source(FORMATS[name])
+    good = written(name, CALLS[0])
+    for wrong in ("hello", good.replace("get_weather", "get_wether"), good.replace("city", "town"), good[:-3]):
+        assert not allows(grammar, wrong), wrong
+    assert not allows(grammar, written(name, ("get_weather", {"city": "x", "days": "three"})))
+    assert not allows(grammar, written(name, ("get_weather", {"city": "x", "unit": "K"})))
+    assert not allows(grammar, written(name, ("get_weather", {"days": 3})))
+
+
+def test_control_tokens_are_tokens_and_not_their_spelling():
+    grammar = source(ChatFormat(calls=("<s>{name}<s>{arguments}",)))
+    assert allows(grammar, "<s>get_time<s>{}")
+    spelt = TOKENIZER.tokenize("<s>", add_special=False, parse_special=False)
+    assert COMPILER.matcher(grammar).validate_tokens(spelt) == 0
+
+
+@pytest.mark.parametrize("name", sorted(set(FORMATS) - {"gemma4", "functiongemma"}))
+def test_the_grammar_of_every_format_compiles(name):
+    assert COMPILER.matcher(source(FORMATS[name])) is not None
+
+
+def test_keywords_that_are_not_known_are_left_out():
+    tools = [{"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": "string", "format": "odd"}}}}]
+    assert allows(source(FORMATS["hermes"], tools), '<tool_call>\n{"name": "f", "arguments": {"a": "x"}}\n</tool_call>')
