@@ -27,7 +27,7 @@ layout(constant_id = 7) const uint block_size = 32u;
 layout(constant_id = 8) const float softcap = 0.0;
 #include "attention.glsl"
 layout(std430, set = 0, binding = 1) readonly buffer Q4 { vec4 q4[]; };
-layout(std430, set = 0, binding = 4) buffer Y4 { vec4 y4[]; };
+layout(std430, set = 0, binding = 5) buffer Y4 { vec4 y4[]; };
 
 const uint ROWS = SUBGROUPS * UNIT;
 const uint LANES = THREADS / ROWS;         // invocations that share a row

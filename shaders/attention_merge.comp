@@ -6,6 +6,7 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool HAS_SINKS = false;
+layout(constant_id = 2) const uint mask = 0u;
 layout(std430, set = 0, binding = 1) readonly buffer Partial { float partial[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Sinks { float sinks[]; };
 layout(std430, set = 0, binding = 3) buffer Y { float y[]; };
@@ -13,14 +14,16 @@ layout(push_constant) uniform Push {
     uint rows, partial_at, sinks_at, y_at;
     uint positions, window, part_size, n_parts;
     uint n_head, v_dim, part_words;
+    uint sequences, seq_starts;
 };
+#include "attention_mask.glsl"
 
 void main() {
     uint token = gl_WorkGroupID.y, head = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
     if (token >= row_count(rows)) return;
     uint position = step_words[positions + token];
-    uint oldest = window != 0u && position >= window ? position - window + 1u : 0u;
-    uint n = position / part_size - oldest / part_size + 1u;
+    uint newest = newest_seen(position, step_words[sequences + token]);
+    uint n = newest / part_size - oldest_seen(position) / part_size + 1u;
     uint from = partial_at + (token * n_head + head) * n_parts * part_words, state = from + part_words - 4u;
 
     float sink = HAS_SINKS ? sinks[sinks_at + head] : uintBitsToFloat(0xff800000u), top = sink;

@@ -16,7 +16,12 @@ layout(constant_id = 4) const bool HAS_SINKS = false;
 layout(constant_id = 5) const bool ONE_PART = false; // the result is final
 layout(constant_id = 6) const uint block_size = 32u;
 layout(constant_id = 7) const float softcap = 0.0;
+layout(constant_id = 8) const uint mask = 0u;
+layout(constant_id = 9) const bool HAS_BIAS = false;
+layout(constant_id = 10) const bool OF_STEP = false;
 #include "attention.glsl"
+#include "attention_mask.glsl"
+#include "attention_general.glsl"
 
 const uint SLICES = V_QUADS >= PART ? 1u : PART / V_QUADS;
 
@@ -33,9 +38,9 @@ void main() {
     uint n_heads = min(HEADS, heads_per_key - first_head);
     first_head += head_kv * heads_per_key;
     uint position = step_words[positions + token], sequence = step_words[sequences + token];
-    uint oldest = window != 0u && position >= window ? position - window + 1u : 0u;
+    uint oldest = oldest_seen(position), newest = newest_seen(position, sequence);
     uint start = (oldest / PART + gl_WorkGroupID.x) * PART;
-    if (start > position) return;
+    if (start > newest) return;
     uint me = gl_LocalInvocationID.x, n_head = n_head_kv * heads_per_key;
 
     for (uint i = me; i < HEADS * K_OCTETS * 8u; i += PART) {
@@ -46,11 +51,11 @@ void main() {
     barrier();
 
     uint key_position = start + me;
-    bool visible = key_position >= oldest && key_position <= position;
+    bool visible = key_position >= oldest && key_position <= newest;
     float scores[HEADS];
     for (uint h = 0; h < HEADS; h++) scores[h] = 0.0;
     if (visible) {
-        uint row = cache_at + cache_row(sequence, key_position, head_kv) * k_row_words;
+        uint row = cache_at + row_of(sequence, key_position, head_kv) * k_row_words;
         for (uint j = 0; j < K_OCTETS; j++) {
             Octet key = load_key(row, head_kv, j);
             vec4 a = octet_half(key, 0u), b = octet_half(key, 1u);
@@ -60,7 +65,8 @@ void main() {
         }
     }
     for (uint h = 0; h < HEADS; h++) {
-        scores[h] = visible ? capped(scores[h]) : LOWEST;
+        float added = distance_bias(first_head + min(h, n_heads - 1u), key_position, position);
+        scores[h] = visible ? capped(scores[h]) + added : LOWEST;
         float top = subgroupMax(scores[h]);
         if (subgroupElect()) parts[h * 32u + gl_SubgroupID] = top;
     }
@@ -78,7 +84,7 @@ void main() {
     }
 
     // Values: an invocation has four columns of every SLICES-th position.
-    uint n_keys = min(PART, position + 1u - start), first_key = oldest > start ? oldest - start : 0u;
+    uint n_keys = min(PART, newest + 1u - start), first_key = oldest > start ? oldest - start : 0u;
     uint n_used = ONE_PART ? 1u : n_parts;
     for (uint first_quad = 0; first_quad < V_QUADS; first_quad += PART) {
         uint quad = first_quad + me % min(V_QUADS, PART), slice = me / min(V_QUADS, PART);
@@ -86,7 +92,7 @@ void main() {
         for (uint h = 0; h < HEADS; h++) sum[h] = vec4(0.0);
         if (quad < V_QUADS && slice < SLICES) {
             for (uint i = first_key + slice; i < n_keys; i += SLICES) {
-                uint row = cache_at + v_cache + cache_row(sequence, start + i, head_kv) * v_row_words;
+                uint row = cache_at + v_cache + row_of(sequence, start + i, head_kv) * v_row_words;
                 vec4 value = value_quad(row, head_kv, quad);
                 for (uint h = 0; h < HEADS; h++) sum[h] += weights[h * PART + i] * value;
             }

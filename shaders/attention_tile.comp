@@ -13,7 +13,12 @@ layout(constant_id = 2) const uint V_QUADS = 16u;
 layout(constant_id = 3) const bool HAS_SINKS = false;
 layout(constant_id = 4) const uint block_size = 32u;
 layout(constant_id = 5) const float softcap = 0.0;
+layout(constant_id = 6) const uint mask = 0u;
+layout(constant_id = 7) const bool HAS_BIAS = false;
+layout(constant_id = 8) const bool OF_STEP = false;
 #include "attention.glsl"
+#include "attention_mask.glsl"
+#include "attention_general.glsl"
 
 const uint ROWS = 16u * ROWS_EACH;
 const uint COLUMNS = 32u;
@@ -59,15 +64,15 @@ void main() {
     }
 
     for (uint s = step_words[sequences + first_token]; s <= step_words[sequences + last_token]; s++) {
-        uint newest = step_words[positions + min(last_token, step_words[seq_starts + s + 1u] - 1u)];
+        uint highest = step_words[positions + min(last_token, step_words[seq_starts + s + 1u] - 1u)];
         uint lowest = step_words[positions + max(first_token, step_words[seq_starts + s])];
-        uint oldest = window != 0u && lowest >= window ? lowest - window + 1u : 0u;
+        uint oldest = oldest_seen(lowest), newest = newest_seen(highest, s);
         for (uint start = oldest / COLUMNS * COLUMNS; start <= newest; start += COLUMNS) {
             float score[ROWS_EACH * 2u];
             for (uint i = 0; i < ROWS_EACH * 2u; i++) score[i] = 0.0;
             uint loaded = start + me / 8u;
             bool exists = loaded >= oldest && loaded <= newest;
-            uint key_row = exists ? cache_at + cache_row(s, loaded, head_kv) * k_row_words : 0u;
+            uint key_row = exists ? cache_at + row_of(s, loaded, head_kv) * k_row_words : 0u;
             for (uint first = 0; first < K_QUADS; first += 8u) {
                 barrier();
                 for (uint i = me; i < ROWS * 8u; i += 256u) {
@@ -89,9 +94,11 @@ void main() {
             for (uint i = 0; i < ROWS_EACH; i++) {
                 for (uint c = 0; c < 2u; c++) {
                     uint position = start + tx + 16u * c;
-                    bool visible = own_sequence[i] == s && position <= own_position[i]
-                        && (window == 0u || position + window > own_position[i]);
-                    score[2u * i + c] = visible ? capped(score[2u * i + c]) : LOWEST;
+                    bool visible = own_sequence[i] == s && position >= oldest_seen(own_position[i])
+                        && position <= newest_seen(own_position[i], s);
+                    uint head = head_kv * heads_per_key + (first_row + ty + 16u * i) % heads_per_key;
+                    float added = distance_bias(head, position, own_position[i]);
+                    score[2u * i + c] = visible ? capped(score[2u * i + c]) + added : LOWEST;
                     weights[(ty + 16u * i) * (COLUMNS + 1u) + tx + 16u * c] = score[2u * i + c];
                 }
             }
@@ -121,7 +128,7 @@ void main() {
                     uint position = start + i / SLICE, quad = first + i % SLICE;
                     bool real = position >= oldest && position <= newest && quad < V_QUADS;
                     tile[i] = !real ? vec4(0.0)
-                        : value_quad(cache_at + v_cache + cache_row(s, position, head_kv) * v_row_words, head_kv, quad);
+                        : value_quad(cache_at + v_cache + row_of(s, position, head_kv) * v_row_words, head_kv, quad);
                 }
                 barrier();
                 for (uint v = 0; v < SLICE / 16u; v++) {

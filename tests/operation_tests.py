@@ -166,6 +166,7 @@ class OperationTests:
 
     def test_position_scale(self, check: Check) -> None:
         check(lambda g, a: g.position_scale(g.positions, 4, 0.1), {"x": f32(19, 1)})
+        check(lambda g, a: g.position_scale(g.positions, 4, 0.1, offset=3), {"x": f32(19, 1)})
 
     def test_rows(self, check: Check) -> None:
         ids = np.array([3, 0, 8, 3, 8], np.int32)

@@ -107,7 +107,7 @@ def _residual(node: Node, uses: _Uses) -> Group | None:
 
 def _attend(node: Node, uses: _Uses) -> Group | None:
     """Rotated queries and keys, and the attention that they are for."""
-    if node.op != "attention":
+    if node.op != "attention" or "k" not in node.inputs:
         return None
     q, k = (uses.maker.get(node.inputs[name]) for name in "qk")
     if q is None or k is None or (q.op, k.op) != ("rope", "rope") or uses.only(k.output) is not node:

@@ -1,11 +1,17 @@
-"""The rule for attention: store the step's keys and values, then attend; for a lone token in one dispatch."""
+"""The rule for attention (flash attention, GQA, MLA): store the step's keys and values, then attend.
+
+A lone token (decode) takes one dispatch; prompts (prefill) run on matrix units where there are any. Biases, chunks,
+what is not causal and what is of the step alone are left to the general kernels, ``attention_part`` and
+``attention_tile``.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import KVState, Limits, Node, Tensor
-from pumice_vulkan.kv_cache import BLOCK, CacheLayout, can_hold, is_quantized
+from pumice.plugin import KVState, Limits, Node, Tensor, Weight
+from pumice_vulkan.kv_cache import BLOCK, can_hold, is_quantized
+from pumice_vulkan.lower.attended import attended, cache_of, store
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
@@ -14,58 +20,30 @@ from pumice_vulkan.tuning import attention_shape, decode_shape
 
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
 PART = 128  # positions of a workgroup, where they are split
+CAUSAL, CHUNK, BOTH_SIDES = range(3)  # as in shaders/attention_mask.glsl
 UNIT = SHAPE.m  # rows and columns of what matrix units multiply
 MOST_VALUES = 256  # of a head on matrix units, whose sums stay in registers
 
 
-def cache_of(at: Lowering, state: KVState) -> tuple[CacheLayout, Place]:
-    states = at.memory.states
-    if state not in states:
-        layout = CacheLayout.of(state, at.limits)
-        states[state] = layout, at.memory.cache.take(4 * layout.words)
-    found: tuple[CacheLayout, Place] = states[state]
-    return found
-
-
 def _attention(at: Lowering, node: Node) -> None:
-    q, k = node.inputs["q"], node.inputs["k"]
-    if attend_alone(at, node, q, k, None):
+    q, k = node.inputs["q"], node.inputs.get("k")
+    if k is not None and attend_alone(at, node, q, k, None):
         return
-    _store(at, node)
+    if k is not None and node.state is not None:
+        store(at, node)
     if at.n_tokens <= FEW_TOKENS:
         _attend_in_parts(at, node)
     elif not _attend_on_matrix_units(at, node):
         _attend_in_tiles(at, node)
 
 
-def _store(at: Lowering, node: Node) -> None:
-    k, v, state = node.inputs["k"], node.inputs.get("v"), node.state_of(KVState)
-    layout, place = cache_of(at, state)
-    n_rows = state.n_head_kv // layout.keys.heads  # of a cell
-    v_dim = layout.values.dim if state.v_dim else 0
-    unit = BLOCK if is_quantized(at.limits.kv_type) else 8
-    units = -(-layout.keys.dim // unit) + -(-v_dim // unit)
-    steps = at.memory.layout
-    at.dispatch(
-        f"kv_store.{at.limits.kv_type}",
-        count=k,
-        reads=[at.place(k), at.place(k if v is None else v)],
-        writes=[place],
-        push=[
-            *(steps.sequences, steps.positions, steps.tables[state.window], steps.table_width, at.limits.block_size),
-            *(n_rows, layout.keys.dim, v_dim),
-            *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
-            layout.v_offset,
-        ],
-        grid=at.grid(-(-at.rows(k) * n_rows * units // 64)),
-    )
-
-
 def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
     """Everything for a lone token, ``rope`` of q and k included; False where the kernel cannot do it."""
-    v, sinks, state = node.inputs.get("v"), node.inputs.get("sinks"), node.state_of(KVState)
-    quantized = is_quantized(at.limits.kv_type)
-    if at.n_tokens > 1 or v is None or (quantized and (state.k_dim % BLOCK or state.v_dim % BLOCK)):
+    v, sinks = node.inputs.get("v"), node.inputs.get("sinks")
+    if at.n_tokens > 1 or v is None or not _is_plain(node):
+        return False
+    state = node.state_of(KVState)
+    if is_quantized(at.limits.kv_type) and (state.k_dim % BLOCK or state.v_dim % BLOCK):
         return False
     if "subgroup_shuffle" not in at.device.features:
         return False
@@ -106,18 +84,36 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
     return True
 
 
-def _n_parts(at: Lowering, state: KVState) -> int:
-    """The most parts that a token's positions can lie in."""
-    n_positions = min(at.limits.n_ctx, state.window) if state.window else at.limits.n_ctx
+def _is_plain(node: Node) -> bool:
+    """Whether it is causal attention over a cache, with scores from queries and keys alone."""
+    attrs = node.attrs
+    return node.state is not None and _mask(node) == CAUSAL and not attrs["slopes"] and "bias" not in node.inputs
+
+
+def _mask(node: Node) -> int:
+    return CHUNK if node.attrs["chunk"] else CAUSAL if node.attrs["causal"] else BOTH_SIDES
+
+
+def _window(node: Node) -> int:
+    """Positions that a token attends to, 0: any number."""
+    return int(node.attrs["window"] or node.attrs["chunk"])
+
+
+def _n_parts(at: Lowering, node: Node) -> int:
+    """The most parts that the positions can lie in which a token attends to."""
+    if node.state is None:
+        return -(-at.n_tokens // PART)
+    window = _window(node) + (_mask(node) == BOTH_SIDES)
+    n_positions = min(at.limits.n_ctx, window) if _window(node) else at.limits.n_ctx
     return -(-n_positions // PART) + (1 if n_positions < at.limits.n_ctx else 0)
 
 
 def _attend_in_parts(at: Lowering, node: Node) -> None:
-    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
+    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
     n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), int(node.output.shape[2])
-    per_key = n_head // state.n_head_kv
+    per_key = n_head // n_head_kv
     heads = min(per_key, 8 if k_dim <= 256 else 4)
-    n_parts = _n_parts(at, state)
+    n_parts = _n_parts(at, node)
     v_quads = -(-v_dim // 4)
     part_words = 4 * v_quads + 4
     y = at.place(node.output)
@@ -129,30 +125,37 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
         partial,
         constants=[PART, heads, -(-k_dim // 8), v_quads, sinks is not None, n_parts == 1],
         n_parts=n_parts,
-        grid=(n_parts, state.n_head_kv * -(-per_key // heads), at.rows(q)),
+        grid=(n_parts, n_head_kv * -(-per_key // heads), at.rows(q)),
     )
     if n_parts > 1:
+        steps = at.memory.layout
         at.dispatch(
             "attention_merge",
             count=q,
             reads=[partial, y if sinks is None else at.place(sinks)],
             writes=[y],
-            push=[at.memory.layout.positions, state.window, PART, n_parts, n_head, v_dim, part_words],
-            constants=[64 if v_dim <= 64 else 128, sinks is not None],
+            push=[
+                *(steps.positions, _window(node), PART, n_parts, n_head, v_dim, part_words),
+                *(steps.sequences, steps.seq_starts),
+            ],
+            constants=[64 if v_dim <= 64 else 128, sinks is not None, _mask(node)],
             grid=(n_head, at.rows(q), 1),
         )
 
 
 def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
-    """False where they cannot: for the precision of float32, or for heads of another size."""
-    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
+    """False where they cannot: for the precision of float32, for heads of another size, or a bias."""
+    q, sinks = node.inputs["q"], node.inputs.get("sinks")
     k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
+    if not _is_plain(node):
+        return False
     shape = attention_shape(at.device, k_dim, v_dim, UNIT)
     if not at.cooperative or at.limits.kv_type == "f32" or shape is None or at.device.subgroup_size % UNIT:
         return False
     if k_dim % UNIT or v_dim % UNIT or max(k_dim, v_dim) > MOST_VALUES:
         return False
-    n_rows = at.rows(q) * (int(q.shape[1]) // state.n_head_kv)
+    n_head_kv = node.state_of(KVState).n_head_kv
+    n_rows = at.rows(q) * (int(q.shape[1]) // n_head_kv)
     _attend(
         at,
         "attention_cooperative",
@@ -163,17 +166,17 @@ def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
             *(k_dim, v_dim, sinks is not None),
         ],
         n_parts=1,
-        grid=(-(-n_rows // (UNIT * shape.subgroups)), state.n_head_kv, 1),
+        grid=(-(-n_rows // (UNIT * shape.subgroups)), n_head_kv, 1),
         full_subgroups=True,
     )
     return True
 
 
 def _attend_in_tiles(at: Lowering, node: Node) -> None:
-    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
+    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
     k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-int(node.output.shape[2]) // 4)
     rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
-    per_key = int(q.shape[1]) // state.n_head_kv
+    per_key = int(q.shape[1]) // n_head_kv
     _attend(
         at,
         "attention_tile",
@@ -181,7 +184,7 @@ def _attend_in_tiles(at: Lowering, node: Node) -> None:
         at.place(node.output),
         constants=[rows_each, k_quads, v_quads, sinks is not None],
         n_parts=1,
-        grid=(-(-at.rows(q) * per_key // (16 * rows_each)), state.n_head_kv, 1),
+        grid=(-(-at.rows(q) * per_key // (16 * rows_each)), n_head_kv, 1),
     )
 
 
@@ -196,26 +199,42 @@ def _attend(
     grid: tuple[int, int, int],
     full_subgroups: bool = False,
 ) -> None:
-    """A dispatch of a kernel with the arguments of shaders/attention.glsl."""
-    q, sinks, state = node.inputs["q"], node.inputs.get("sinks"), node.state_of(KVState)
-    layout, cache = cache_of(at, state)
-    steps = at.memory.layout
+    """A dispatch of a kernel with the arguments of shaders/attention_arguments.glsl."""
+    q, sinks, cells = node.inputs["q"], node.inputs.get("sinks"), attended(at, node)
+    bias, reach = _distance_bias(at, node)
+    layout, steps = cells.layout, at.memory.layout
     at.dispatch(
-        f"{kernel}.{at.limits.kv_type}",
+        f"{kernel}.{cells.kv_type}",
         count=q,
-        reads=[at.place(q), cache, at.place(q if sinks is None else sinks)],
+        reads=[at.place(q), cells.place, at.place(q if sinks is None else sinks), bias or at.place(q)],
+        also_reads=[cells.values],
         writes=[target],
         push=[
-            *(steps.sequences, steps.positions, steps.seq_starts, steps.tables[state.window]),
-            *(steps.table_width, state.n_head_kv, int(q.shape[1]) // state.n_head_kv),
+            *(steps.sequences, steps.positions, steps.seq_starts, cells.table),
+            *(steps.table_width, cells.n_head_kv, int(q.shape[1]) // cells.n_head_kv),
             *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
-            *(layout.v_offset, state.k_dim, int(node.output.shape[2]), layout.values.head_dim, state.window),
-            *(float(node.attrs["scale"]), n_parts),
+            *(layout.v_offset, int(q.shape[2]), int(node.output.shape[2]), layout.values.head_dim, _window(node)),
+            *(float(node.attrs["scale"]), n_parts, reach),
         ],
-        constants=[*constants, at.limits.block_size, _bits(node.attrs["softcap"])],
+        constants=[
+            *(*constants, at.limits.block_size, _bits(node.attrs["softcap"])),
+            *(_mask(node), bias is not None, cells.of_step),
+        ],
         grid=grid,
         full_subgroups=full_subgroups,
     )
+
+
+def _distance_bias(at: Lowering, node: Node) -> tuple[Place | None, int]:
+    """ALiBi and relative positions: each head's slope, then its values for distances up to ``reach`` either way."""
+    slopes, bias = node.attrs["slopes"], node.inputs.get("bias")
+    if not slopes and bias is None:
+        return None, 0
+    column = np.array(slopes or [0.0] * int(node.inputs["q"].shape[1]), np.float32)[:, None]
+    if not isinstance(bias, Weight):
+        return at.constant(("slopes", slopes), lambda: np.hstack([column, np.zeros_like(column)])), 0
+    (place,) = at.upload(bias, ("slopes", slopes), lambda: [np.hstack([column, bias.dequantize().astype(np.float32)])])
+    return place, int(bias.shape[1]) // 2
 
 
 def _bits(value: float) -> int:
@@ -224,11 +243,10 @@ def _bits(value: float) -> int:
 
 
 def _claims(node: Node, limits: Limits) -> bool:
-    """Causal attention over a cache of its own."""
-    if not isinstance(node.state, KVState) or "k" not in node.inputs or not node.attrs["causal"]:
-        return False
-    special = node.attrs["chunk"] or node.attrs["slopes"] or "bias" in node.inputs
-    return not special and can_hold(node.state, limits)
+    """Attention over a cache of this graph, or over the step alone where rows can be read four values at a time."""
+    if isinstance(node.state, KVState):
+        return not node.state.is_memory and can_hold(node.state, limits)
+    return int(node.inputs["k"].shape[2]) % 8 == 0 and int(node.output.shape[2]) % 8 == 0
 
 
 RULES = {"attention": Rule(_attention, _claims)}

@@ -50,7 +50,7 @@ def _position_scale(at: Lowering, node: Node) -> None:
         count=positions,
         reads=[at.place(positions)],
         writes=[at.place(node.output)],
-        push=[node.attrs["length"], float(node.attrs["beta"])],
+        push=[node.attrs["length"], float(node.attrs["beta"]), node.attrs["offset"]],
         grid=at.grid(-(-at.rows(positions) // 64)),
     )
 
@@ -59,8 +59,8 @@ def _turns_by_one_position(node: Node, limits: Limits) -> bool:
     return not node.attrs["axes"]
 
 
-def _starts_at_zero(node: Node, limits: Limits) -> bool:
-    return node.attrs["offset"] == 0
+def _is_unsigned(node: Node, limits: Limits) -> bool:
+    return int(node.attrs["offset"]) >= 0
 
 
-RULES = {"rope": Rule(_rope, _turns_by_one_position), "position_scale": Rule(_position_scale, _starts_at_zero)}
+RULES = {"rope": Rule(_rope, _turns_by_one_position), "position_scale": Rule(_position_scale, _is_unsigned)}

@@ -174,13 +174,17 @@ class Lowering:
         count: Tensor | int,
         reads: Sequence[Place],
         writes: Sequence[Place],
+        also_reads: Sequence[Place] = (),
         push: Sequence[int | float] = (),
         constants: Sequence[int] = (),
         grid: tuple[int, int, int],
         label: str = "",
         full_subgroups: bool = False,
     ) -> None:
-        """Append a kernel; ``count`` is a tensor whose rows it works on, or a number of rows."""
+        """Append a kernel; ``count`` is a tensor whose rows it works on, or a number of rows.
+
+        ``also_reads`` is what it finds through a buffer of ``reads`` by itself.
+        """
         places = [*reads, *writes]
         words = [self.count_word(count), *(place.offset for place in places), *push]
         self.dispatches.append(
@@ -190,7 +194,7 @@ class Lowering:
                 (self.memory.step, *(place.buffer for place in places)),
                 b"".join(word_bits(word) for word in words),
                 grid,
-                self._ordered(reads, writes),
+                self._ordered([*reads, *also_reads], writes),
                 label or kernel,
                 full_subgroups,
             )

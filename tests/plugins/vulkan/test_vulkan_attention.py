@@ -5,7 +5,9 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from attention_steps import attend
+from attention_steps import attend, batches
+from graphs import Case, Graphed
+from pumice.backend import Limits
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
 from pumice_numpy import NumpyBackend
@@ -89,6 +91,66 @@ def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
     with mock.patch.object(attention, "decode_shape", return_value=shape):
         compare(tmp_path, steps, kv_type=kv_type, heads=(6, 2))
         compare(tmp_path, steps, kv_type=kv_type, window=100, sinks=True, softcap=3.0)
+
+
+SLOPES = tuple(-(2.0 ** -(i + 1)) for i in range(8))
+
+#: Steps of many tokens, of few, and of one.
+SHORT_STEPS = [(5, 130, 0), (3, 4, 0), (1, 0, 20), (0, 1, 0)]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"chunk": 48, "kv_type": "f16"},
+        {"chunk": 150},
+        {"slopes": SLOPES, "kv_type": "q8_0"},
+        {"reach": 20, "window": 100, "softcap": 5.0},
+        {"slopes": SLOPES, "reach": 3, "sinks": True},
+        {"causal": False},
+        {"causal": False, "window": 33, "reach": 9},
+    ],
+    ids=["chunk", "long chunk", "alibi", "relative", "both", "not causal", "around"],
+)
+def test_scores_with_a_bias_and_other_masks(tmp_path, options):
+    compare(tmp_path, [*SHORT_STEPS, (1, 180, 1)], heads=(8, 2), dims=(64, 32), **options)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "reach": 9}, {"values": False}],
+)
+@pytest.mark.parametrize("lengths", [(70, 1, 300), (5, 2), (1,)])
+def test_attention_over_the_step_alone(tmp_path, options, lengths):
+    compare(tmp_path, [lengths], heads=(6, 2), dims=(40, 24), cache=False, **options)
+
+
+def test_rows_of_the_step_that_are_no_whole_vectors_are_left_to_others(tmp_path):
+    with pytest.raises(BackendError, match="no backend can run operation attention"):
+        attend(tmp_path, VulkanBackend(), [(1,)], dims=(20, 20), cache=False, scale=1.0)
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_a_layer_attends_to_the_cache_of_another(tmp_path, values):
+    shapes = {"q": (4, 16), "k": (2, 16), "v": (2, 16)}
+    how = {"scale": 0.2, "v_dim": 0 if values else 16}
+
+    def build(g, a):
+        own = g.attention(a["q"], a["k"], a["v"] if values else None, **how)
+        return own + g.attention(own, None, None, cache=g.cache(0), **how)
+
+    def results(backend):
+        random = np.random.default_rng(0)
+        case = Case(build, {name: np.zeros((1, *shape), "f4") for name, shape in shapes.items()}, {})
+        graphed = Graphed(tmp_path, backend, case, Limits(256, 64, 64, 1, 32, {0: 8}, "f16"))
+        for step in batches([(30,), (3,), (1,)], 256, 32, 0):
+            n = len(step.tokens)
+            yield graphed(
+                {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}, step
+            )
+
+    for mine, right in zip(results(VulkanBackend()), results(NumpyBackend()), strict=True):
+        np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
 
 
 def test_a_type_without_kernels_is_left_to_others(tmp_path, monkeypatch):

@@ -1,0 +1,17 @@
+// What the kernels for any attention have beyond causal attention over a cache.
+
+// The row of a position in the cache, or of the step alone: its keys lie as they were computed, those of a sequence from
+// position 0 on.
+uint row_of(uint sequence, uint position, uint head_kv) {
+    if (OF_STEP) return (step_words[seq_starts + sequence] + position) * n_head_kv + head_kv;
+    return cache_row(sequence, position, head_kv);
+}
+
+// What a head adds to a score for the distance from query to key: ALiBi, relative positions. A head's row is its slope,
+// then its values for the distances -reach to reach, whose ends stand for what is farther.
+float distance_bias(uint head, uint key, uint query) {
+    if (!HAS_BIAS) return 0.0;
+    int distance = int(key) - int(query), nearest = clamp(distance, -int(reach), int(reach));
+    uint row = bias_at + head * (2u * reach + 2u);
+    return bias[row] * float(distance) + bias[row + 1u + uint(nearest + int(reach))];
+}
