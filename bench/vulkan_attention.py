@@ -154,7 +154,7 @@ def prompt(backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_typ
     candidates = [default]
     if sweep and shared.cooperative:
         candidates += [AttentionShape(*each) for each in itertools.product((1, 2, 4, 8), (32, 64, 128))]
-    most = shared.device.shared_memory_bytes
+    most = shared.device.threadgroup_memory_bytes
     candidates = [each for each in candidates if not each or each.shared_bytes(dim, dim, attention.UNIT) <= most]
     times = measure(backend, "attention_shape", candidates, shape, n_tokens, depth, kv_type)
     print(f"{shape}: " + ", ".join(f"{name} {span:.1f}" for name, span in times[0][0].items()))
@@ -190,9 +190,8 @@ def main() -> None:
     depths = [int(depth) for depth in arguments.depths.split(",")]
     backend = VulkanBackend(VulkanBackend.Options(driver=arguments.driver, device=arguments.device))
     shared = backend._open()[0]
-    print(
-        f"{shared.device.name}; matrix units: {shared.cooperative}; shared memory: {shared.device.shared_memory_bytes}"
-    )
+    memory = shared.device.threadgroup_memory_bytes
+    print(f"{shared.device.name}; matrix units: {shared.cooperative}; threadgroup memory: {memory}")
     print("decode: threads/lanes/each/rounds/heads/parts; prompt: subgroups/columns", flush=True)
     report: dict[str, Any] = {"device": shared.device.name, "decode": [], "prompt": []}
     for shape in arguments.shapes.split(","):

@@ -340,7 +340,7 @@ def matrices(
     bench: Bench, formats: Sequence[str], sizes: Sequence[tuple[int, int]], n_tokens: int, sweep: bool
 ) -> list[Any]:
     results = []
-    most = bench.device.shared_memory_bytes
+    most = bench.device.threadgroup_memory_bytes
     for format in formats:
         for n_rows, columns in sizes:
             shapes = [shape for shape in TILES if shape.shared_bytes() <= most and shape.n <= 2 * n_tokens]
@@ -409,7 +409,7 @@ def check(bench: Bench, cooperative: bool) -> bool:
         weights.finish()
         matrix = products.Matrix(kind, place, n_rows, columns)
         errors: dict[str, float] = {}
-        tiles = [shape for shape in TILES if shape.shared_bytes() <= bench.device.shared_memory_bytes]
+        tiles = [shape for shape in TILES if shape.shared_bytes() <= bench.device.threadgroup_memory_bytes]
         runs: list[tuple[str, int, Any]] = [("float", 1, None), ("float", 7, None)]
         runs += [] if kind.dense else [("int8", 1, None), ("int8", 5, None)]
         runs += [("tiles", 40, None)]

@@ -1,4 +1,4 @@
-"""DeepSeek V2 (2024, arXiv:2405.04434), V3, R1 and others built like them."""
+"""DeepSeek V2 (2024, arXiv:2405.04434), V3, R1 and others built like them: multi-head latent attention (MLA), MoE."""
 
 from __future__ import annotations
 

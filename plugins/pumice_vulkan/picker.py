@@ -1,4 +1,4 @@
-"""Steps in a row on the device: the best of the logits, and of them the token that the next step computes."""
+"""Multi-step decoding on the device: the best of the logits, and of them the token that the next step computes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Picker:
     def lower(self, at: Lowering, step: int, n_best: int) -> None:
         """Behind the dispatches of step number ``step``; ``n_best`` is 1 or MAX_BEST."""
         rows, layout = self._rows(at.n_outputs), at.memory.layout
-        constants = [min(INVOCATIONS, at.device.description.max_workgroup_size), n_best]
+        constants = [min(INVOCATIONS, at.device.description.max_threads_per_threadgroup), n_best]
         at.dispatch(
             "best",
             count=self._logits,

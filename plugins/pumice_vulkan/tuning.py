@@ -72,7 +72,7 @@ def of_whole_blocks(device: Device, shape: VectorShape) -> VectorShape | None:
     """The shape with as many groups as make whole blocks of 32 results of two matrices each."""
     while shape.groups * (shape.rows // 2) % 32:
         shape = dataclasses.replace(shape, groups=2 * shape.groups)
-    return shape if shape.invocations <= min(512, device.description.max_workgroup_size) else None
+    return shape if shape.invocations <= min(512, device.description.max_threads_per_threadgroup) else None
 
 
 def _dense_shape(device: Device, row_blocks: int, n_tokens: int) -> VectorShape:
@@ -92,7 +92,7 @@ def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
     for shape in TILES:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         enough = shape.n < 2 * n_tokens and 8 * n_tiles >= 7 * PROCESSORS
-        if enough and shape.shared_bytes() <= device.shared_memory_bytes:
+        if enough and shape.shared_bytes() <= device.threadgroup_memory_bytes:
             return shape
     return TileShape(32, 32, 2, 1)
 
@@ -102,7 +102,7 @@ def expert_shape(device: Device, n_tokens: int) -> TileShape:
     the rest of a tile would be computed for nothing. Many experts make tiles enough for the device.
     """
     shapes = TILES[1:]
-    fitting = (each for each in shapes if each.n <= n_tokens and each.shared_bytes() <= device.shared_memory_bytes)
+    fitting = (each for each in shapes if each.n <= n_tokens and each.shared_bytes() <= device.threadgroup_memory_bytes)
     return next(fitting, shapes[-1])
 
 
@@ -132,7 +132,7 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
     lanes = 1
     while lanes < min(-(-dim // 8), device.subgroup_size):
         lanes *= 2
-    threads = max(device.subgroup_size, min(256, device.description.max_workgroup_size))
+    threads = max(device.subgroup_size, min(256, device.description.max_threads_per_threadgroup))
     heads = min(n_head // n_head_kv, 2 if n_ctx > LONG_CONTEXT else 1)
     return DecodeShape(threads, lanes, 4, 2, heads, min(32, max(4, 2 * PROCESSORS * heads // n_head)))
 
@@ -157,5 +157,5 @@ def attention_shape(device: Device, k_dim: int, v_dim: int, unit: int) -> Attent
     many subgroups 33 (69).
     """
     shapes = (AttentionShape(4, 32), AttentionShape(2, 32))
-    fitting = (shape for shape in shapes if shape.shared_bytes(k_dim, v_dim, unit) <= device.shared_memory_bytes)
+    fitting = (shape for shape in shapes if shape.shared_bytes(k_dim, v_dim, unit) <= device.threadgroup_memory_bytes)
     return next(fitting, None)

@@ -1,4 +1,4 @@
-"""Blocks of the KV cache: who holds them, and what full ones contain, so that equal prefixes share them."""
+"""Prefix caching: who holds the blocks of the KV cache, and what is in full ones, so that equal prefixes share them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many steps in a row a program may take by itself: what the sequences allow, and how fast it was."""
+"""Multi-step decoding: how many steps a program may take by itself, by what sequences allow and how fast it was."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipelining: programs of consecutive segments, one a device, that compute steps one behind the other."""
+"""Pipeline parallelism: programs of consecutive segments, one a device, that compute steps one behind the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention over the paged cache, in one pass: a running maximum and sum for each query (Dao et al. 2022,
+"""Flash attention over the paged cache, in one pass: a running maximum and sum for each query (Dao et al. 2022,
 arXiv:2205.14135).
 
 The queries of a sequence that read one key head are rows: row ``i`` is head ``i % group`` of that key head's group

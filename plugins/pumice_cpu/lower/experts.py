@@ -1,4 +1,4 @@
-"""Rules for products with one of several matrices for each row: experts, or a matrix for each head."""
+"""MoE dispatch: rules for products with one of several matrices for each row, experts or a matrix for each head."""
 
 from __future__ import annotations
 

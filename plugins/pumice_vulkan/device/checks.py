@@ -67,8 +67,8 @@ def check_dispatch(
     """The buffers that the pipeline binds, in order."""
     if push_bytes != pipeline.push_bytes:
         raise ValueError(f"{push_bytes} bytes of push constants are set, the pipeline takes {pipeline.push_bytes}")
-    if any(not 1 <= size <= limit for size, limit in zip(grid, device.max_workgroups, strict=True)):
-        raise ValueError(f"a grid of {grid} workgroups: 1 to {device.max_workgroups} are possible")
+    if any(not 1 <= size <= limit for size, limit in zip(grid, device.max_threadgroups, strict=True)):
+        raise ValueError(f"a grid of {grid} threadgroups: 1 to {device.max_threadgroups} are possible")
     missing = [index for index in range(pipeline.n_buffers) if index not in buffers]
     if missing:
         raise ValueError(f"no buffer is set at {missing[0]}; the pipeline takes {pipeline.n_buffers}")

@@ -1,4 +1,7 @@
-"""What a driver offers the backend, in Metal's vocabulary: devices, buffers, pipelines and command buffers."""
+"""What a driver offers the backend, in Metal's vocabulary: devices, buffers, pipelines and command buffers.
+
+docs/architecture.md says what each word is in Vulkan.
+"""
 
 from __future__ import annotations
 
@@ -50,9 +53,9 @@ class DeviceDescription:
     memory_bytes: int  # the largest device-local heap
     subgroup_size: int
     max_buffer_bytes: int
-    max_workgroups: tuple[int, int, int]
-    max_workgroup_size: int  # invocations
-    shared_memory_bytes: int  # of a workgroup
+    max_threadgroups: tuple[int, int, int]
+    max_threads_per_threadgroup: int
+    threadgroup_memory_bytes: int  # that the threads of a threadgroup share
     push_constant_bytes: int
     timestamp_period_ns: float  # 0: no timestamps
     features: frozenset[str]
@@ -60,7 +63,7 @@ class DeviceDescription:
 
     @property
     def software(self) -> bool:
-        """Whether the processor plays the device."""
+        """Whether it is a software rasterizer: the processor plays the device."""
         return self.type == "cpu"
 
 
@@ -112,7 +115,7 @@ class Encoder(ABC):
 
     @abstractmethod
     def dispatch_threadgroups(self, x: int, y: int = 1, z: int = 1) -> None:
-        """Run the pipeline on a grid of workgroups."""
+        """Run the pipeline on a grid of threadgroups."""
 
     @abstractmethod
     def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
@@ -184,12 +187,12 @@ class Device(ABC):
         return self.description.max_buffer_bytes
 
     @property
-    def max_workgroups(self) -> tuple[int, int, int]:
-        return self.description.max_workgroups
+    def max_threadgroups(self) -> tuple[int, int, int]:
+        return self.description.max_threadgroups
 
     @property
-    def shared_memory_bytes(self) -> int:
-        return self.description.shared_memory_bytes
+    def threadgroup_memory_bytes(self) -> int:
+        return self.description.threadgroup_memory_bytes
 
     @property
     def push_constant_bytes(self) -> int:
@@ -241,9 +244,9 @@ class Device(ABC):
     ) -> ComputePipeline:
         """Compile a shader: entry point ``main``, storage buffers at set 0, bindings 0 to ``n_buffers - 1``.
 
-        ``constants`` are the specialization constants 0, 1, ... as uint32 words; the size of a workgroup may be
-        among them. ``full_subgroups`` asks that every subgroup has all its invocations, where the device can promise
-        it; the workgroup's x size must then be a multiple of the subgroup size. Raises BackendError for code that is
+        ``constants`` are the specialization constants 0, 1, ... as uint32 words; the size of a threadgroup may be
+        among them. ``full_subgroups`` asks that every subgroup has all its threads, where the device can promise
+        it; the threadgroup's x size must then be a multiple of the subgroup size. Raises BackendError for code that is
         not SPIR-V, needs what the device lacks, or does not compile.
         """
 

@@ -1,4 +1,4 @@
-"""Rules for products with one of several matrices for each row: experts, or a matrix for each head.
+"""MoE dispatch: rules for products with one of several matrices for each row, experts or a matrix for each head.
 
 A pair is a token and one of the matrices it uses. Few pairs are products of their own (shaders/matvec.comp), of which
 each reads a whole matrix. Of many, those of one matrix lie side by side (shaders/group.comp), and a tile of them reads

@@ -171,7 +171,7 @@ def vector_product(at: Lowering, call: VectorProduct) -> None:
             *(shape.lanes, shape.groups, shape.rows, shape.unroll, n_tokens, at.device.subgroup_size),
             *(first.row_blocks, x_mode, flags, len(call.weights), shape.prefetch),
         ],
-        grid=(call.n_tiles(shape), *_fold(n_pairs, at.device.max_workgroups[1])),
+        grid=(call.n_tiles(shape), *_fold(n_pairs, at.device.max_threadgroups[1])),
         full_subgroups=True,
         label=f"matvec {first.format.name} {call.n_rows}x{first.n_columns}",
     )

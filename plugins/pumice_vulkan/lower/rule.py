@@ -202,7 +202,7 @@ class Lowering:
 
     def grid(self, n_groups: int) -> tuple[int, int, int]:
         """A grid of at least so many workgroups, in two dimensions if need be: ``group_index()`` of common.glsl."""
-        most = self.device.max_workgroups[0]
+        most = self.device.max_threadgroups[0]
         n_y = -(-n_groups // most)
         return -(-n_groups // n_y), n_y, 1
 

@@ -57,7 +57,7 @@ def test_a_device_is_described(driver):
     assert first.subgroup_size in (1, 2, 4, 8, 16, 32, 64, 128)
     assert first.max_buffer_bytes >= 2**27  # the least that Vulkan allows
     assert first.push_constant_bytes >= 128
-    assert first.shared_memory_bytes >= 16384
+    assert first.threadgroup_memory_bytes >= 16384
     with open_device(driver) as device:
         assert device.description == first
 
@@ -369,7 +369,7 @@ def test_a_dispatch_that_is_not_complete_is_an_error(device):
         encoder.dispatch_threadgroups(1)
     encoder.set_buffer(1, buffer)
     with pytest.raises(ValueError, match="a grid of"):
-        encoder.dispatch_threadgroups(device.max_workgroups[0] + 1)
+        encoder.dispatch_threadgroups(device.max_threadgroups[0] + 1)
     for source, target, size in ((0, 0, 68), (60, 0, 8), (2, 0, 4), (0, 0, 0), (-4, 0, 4)):
         with pytest.raises(ValueError, match="a copy of"):
             encoder.copy_buffer(buffer, source, buffer, target, size)

@@ -169,7 +169,7 @@ def mixture_of_experts(
     *,
     scaled: bool = False,
 ) -> Tensor:
-    """The experts that each token chooses, each a gated feed-forward block, added by weight.
+    """A MoE layer: the experts that each token chooses, each a gated feed-forward block, added by weight.
 
     ``activation`` joins the results of gate and up, by default ``silu(gate) * up``.
     """

@@ -15,7 +15,7 @@ from pumice_vulkan.device.kompute.manager import Manager
 from pumice_vulkan.device.kompute.memory import KomputeBuffer
 from pumice_vulkan.device.kompute.pipeline import KomputePipeline
 
-COPY_WORKGROUPS = 1024
+COPY_THREADGROUPS = 1024
 
 
 class KomputeCommandBuffer(CommandBuffer):
@@ -105,7 +105,7 @@ class KomputeEncoder(Encoder):
         assert isinstance(source, KomputeBuffer)
         assert isinstance(target, KomputeBuffer)
         check_copy(source, source_offset, target, target_offset, n_bytes)
-        grid = (min(COPY_WORKGROUPS, -(-n_bytes // 1024)), 1, 1)
+        grid = (min(COPY_THREADGROUPS, -(-n_bytes // 1024)), 1, 1)
         push = struct.pack("<3I", n_bytes // 4, source_offset // 4, target_offset // 4)
         self._add(self._copying.dispatch((source, target), grid, push))
 
