@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any, TypeVar
 
 import orjson
@@ -14,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from pumice_server.errors import Problem
-from pumice_server.service import Closable
 
 T = TypeVar("T")
 
@@ -26,13 +25,18 @@ logger = logging.getLogger("pumice")
 
 
 def json_response(value: Any) -> Response:
-    return Response(orjson.dumps(value), media_type="application/json")
+    return Response(to_json(value), media_type="application/json")
+
+
+def to_json(value: Any) -> bytes:
+    """Infinities become null; keys may be token ids."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
 
 
 def event(value: Any, name: str = "") -> bytes:
     """A server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
-    return head + b"data: " + orjson.dumps(value) + b"\n\n"
+    return head + b"data: " + to_json(value) + b"\n\n"
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -55,19 +59,18 @@ async def _gone(request: Request) -> None:
 
 
 class EventStream(StreamingResponse):
-    """Sends ``events`` as they come, and comments while none do; closes ``streams`` however it ends."""
+    """Sends ``events`` as they come, and comments while none do; calls ``end`` however it ends."""
 
-    def __init__(self, events: AsyncIterator[bytes], streams: Sequence[Closable]) -> None:
+    def __init__(self, events: AsyncIterator[bytes], end: Callable[[], None]) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
         super().__init__(_with_pings(_with_errors(events)), headers=headers, media_type="text/event-stream")
-        self._streams = streams
+        self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
-            for stream in self._streams:
-                stream.close()
+            self._end()
 
 
 async def _with_errors(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 import pumice
-from pumice_server import facts
+from pumice_server import facts, native, texts
 from pumice_server.errors import answer_error
 from pumice_server.gate import Gate
 from pumice_server.openai_chat import chat_completions
@@ -23,10 +23,18 @@ GET = {
     facts.health: ["/health", "/v1/health"],
     facts.models: ["/v1/models", "/models"],
     facts.model: ["/v1/models/{name:path}"],
+    facts.props: ["/props"],
+    facts.slots: ["/slots"],
+    facts.metrics: ["/metrics"],
 }
 POST = {
     chat_completions: ["/v1/chat/completions", "/chat/completions"],
     completions: ["/v1/completions"],
+    native.completion: ["/completion", "/completions"],
+    texts.tokenize: ["/tokenize"],
+    texts.detokenize: ["/detokenize"],
+    texts.apply_template: ["/apply-template"],
+    texts.input_tokens: ["/v1/chat/completions/input_tokens", "/chat/completions/input_tokens"],
 }
 """Endpoints, and the paths of each."""
 
@@ -38,7 +46,7 @@ def make_application(service: Service, settings: Settings) -> Starlette:
         for endpoint, paths in endpoints.items()
         for path in paths
     ]
-    middleware = [Middleware(Gate, settings=settings)]
+    middleware = [Middleware(Gate, settings=settings, count=service.metrics.request)]
     if settings.origins:
         every = ["*"]
         cors = Middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=every, allow_headers=every)

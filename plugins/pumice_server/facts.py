@@ -8,15 +8,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
+import pumice
 from pumice_server.answers import json_response
 from pumice_server.service import Service
 
 
 async def health(request: Request) -> Response:
-    """200 where the model can compute, else 503, as llama-server has it."""
+    """200 where the engine answers, else 503."""
     service: Service = request.app.state.service
-    if service.model.closed:
-        raise HTTPException(503, "the model is closed")
+    await _snapshot(service)
     return json_response({"status": "ok"})
 
 
@@ -58,3 +58,51 @@ def _described(service: Service, name: str) -> dict[str, Any]:
             "size": model.memory.get("weights", 0),
         },
     }
+
+
+async def props(request: Request) -> Response:
+    """llama-server's properties; paths of this machine are not told."""
+    service: Service = request.app.state.service
+    model = service.model
+    bos, eos = model.tokenizer.bos, model.tokenizer.eos
+    told = {
+        "default_generation_settings": {"params": dict(model.config.sampling), "n_ctx": model.n_ctx},
+        "total_slots": model.config.n_parallel,
+        "model_alias": service.name,
+        "model_path": service.name,
+        "modalities": {"vision": False, "audio": False},
+        "endpoint_slots": True,
+        "endpoint_props": False,
+        "endpoint_metrics": True,
+        "chat_template": model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
+        "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
+        "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
+        "build_info": f"pumice-{pumice.__version__}",
+        "is_sleeping": False,
+    }
+    return json_response(told)
+
+
+async def slots(request: Request) -> Response:
+    """llama-server's slots: as many as sequences are computed at once; they show no text."""
+    service: Service = request.app.state.service
+    snapshot = await _snapshot(service)
+    busy = snapshot.n_slots - snapshot.n_slots_free
+    if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
+        raise HTTPException(503, "no slot is free")
+    told = [{"id": i, "n_ctx": service.model.n_ctx, "is_processing": i < busy} for i in range(snapshot.n_slots)]
+    return json_response(told)
+
+
+async def metrics(request: Request) -> Response:
+    """Prometheus' text format."""
+    service: Service = request.app.state.service
+    text = service.metrics.text(await _snapshot(service), service.model.memory)
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+
+async def _snapshot(service: Service) -> Any:
+    try:
+        return await service.snapshot()
+    except TimeoutError:
+        raise HTTPException(503, "the engine has not ended a step for 10 seconds") from None

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -27,8 +28,10 @@ class Gate:
     name of its own (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, count: Callable[[str, int], None]) -> None:
+        """``count`` is called with the name of each endpoint that answered, and the status."""
         self._app = app
+        self._count = count
         self._origins = settings.origins
         names = {*_LOOPBACK, settings.host, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
@@ -47,6 +50,7 @@ class Gate:
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                self._count(getattr(scope.get("endpoint"), "__name__", "none"), message["status"])
             await send(message)
 
         try:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -16,19 +18,13 @@ from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, timings, usage
 from pumice_server.options import MAX_N, generation_options
-from pumice_server.service import Service, gather, merge
+from pumice_server.service import Service, merge
 
 MAX_MESSAGES = 10_000
 MAX_TOP_LOGPROBS = 20
 
-_CHAT_FIELDS = (
-    "tools",
-    "tool_choice",
-    "response_format",
-    "reasoning_effort",
-    "continue_final_message",
-    "add_generation_prompt",
-)
+_PROMPT_FIELDS = ("tools", "tool_choice", "reasoning_effort", "continue_final_message", "add_generation_prompt")
+_CHAT_FIELDS = (*_PROMPT_FIELDS, "response_format")
 """Fields that are options of ``Model.chat`` as they are."""
 
 
@@ -40,8 +36,8 @@ async def chat_completions(request: Request) -> Response:
     streams = await service.chat(read_messages(body), body.integer("n", 1, 1, MAX_N), options)
     head = _Head(service)
     if stream:
-        return EventStream(_events(head, streams, with_usage), streams)
-    completions = await unless_gone(request, gather(streams))
+        return EventStream(_events(head, streams, with_usage), partial(service.end, streams))
+    completions = await unless_gone(request, service.gather(streams))
     return json_response(_answer(head, completions, streams))
 
 
@@ -55,7 +51,6 @@ def read_messages(body: Body) -> list[Any]:
 def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
     """What ``Model.chat`` takes, as a chat request's fields say it."""
     options = generation_options(body, service.model.n_ctx, service.model.tokenize)
-    body.get("tools", list, [])
     options |= {name: body.fields[name] for name in _CHAT_FIELDS if name in body.fields}
     options |= template_options(body)
     n_top = body.integer("top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
@@ -66,8 +61,15 @@ def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any
     return {**options, "cache_salt": cache_salt}
 
 
+async def prompt_of(body: Body, service: Service) -> str:
+    """The prompt that the template makes of a chat request."""
+    options = {name: body.fields[name] for name in _PROMPT_FIELDS if name in body.fields} | template_options(body)
+    return await asyncio.to_thread(service.model.apply_template, read_messages(body), **options)
+
+
 def template_options(body: Body) -> dict[str, Any]:
     """Variables of the template, and reasoning: on, off, with a budget."""
+    body.get("tools", list, [])
     variables = body.get("chat_template_kwargs", dict, {})
     reasoning = variables.get("enable_thinking", body.first("enable_thinking"))
     budget = body.first("reasoning_budget_tokens", "thinking_budget_tokens")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from typing import Any
 
 from starlette.requests import Request
@@ -16,7 +17,7 @@ from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, finish_reason, timings, usage
 from pumice_server.options import MAX_N, generation_options
-from pumice_server.service import Prompt, Service, gather, merge
+from pumice_server.service import Prompt, Service, merge
 
 MAX_PROMPTS = 128
 MAX_LOGPROBS = 20
@@ -32,8 +33,8 @@ async def completions(request: Request) -> Response:
     streams = await service.complete(prompts, body.integer("n", 1, 1, MAX_N), options)
     part = _head(service)
     if stream:
-        return EventStream(_events(part, service, streams, len(prompts), with_usage), streams)
-    done = await unless_gone(request, gather(streams))
+        return EventStream(_events(part, service, streams, len(prompts), with_usage), partial(service.end, streams))
+    done = await unless_gone(request, service.gather(streams))
     choices = [_choice(service, index, each) for index, each in enumerate(done)]
     return json_response(part(choices, usage=_total_usage(streams, len(prompts)), timings=timings(streams[0].timings)))
 

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 
 import pumice
 from pumice_server.errors import bad_request
+from pumice_server.metrics import Metrics
 
 S = TypeVar("S")
 T = TypeVar("T", covariant=True)
@@ -22,6 +23,9 @@ Prompt = str | list[int]
 
 class Closable(Protocol):
     def close(self) -> None: ...
+
+    @property
+    def timings(self) -> Any: ...
 
 
 class Source(Closable, Protocol[T]):
@@ -45,6 +49,7 @@ class Service:
         self.created = int(time.time())
         self.timeout = timeout
         self.max_sequences = max_sequences
+        self.metrics = Metrics()
 
     @property
     def name(self) -> str:
@@ -77,6 +82,23 @@ class Service:
                 streams.append(self.model.achat_stream(messages, timeout=self.timeout, **each))
         return streams
 
+    async def gather(self, streams: Sequence[Whole[S]]) -> list[S]:
+        """What each of them gives as a whole. If this is cancelled, they are too."""
+        try:
+            return [await stream.completion() for stream in streams]
+        finally:
+            self.end(streams)
+
+    def end(self, streams: Iterable[Closable]) -> None:
+        """Cancel what is not generated yet, and count what was."""
+        for stream in streams:
+            stream.close()
+            self.metrics.count(stream.timings)
+
+    async def snapshot(self, timeout: float = 10.0) -> Any:
+        """What the engine has in hand. Raises TimeoutError if no step ended for so many seconds."""
+        return await asyncio.to_thread(self.model.client.snapshot, timeout)
+
     def _check_count(self, n: int) -> None:
         if n > self.max_sequences:
             raise bad_request(f"this asks for {n} completions at once, at most {self.max_sequences} are served")
@@ -102,15 +124,6 @@ async def merge(streams: Sequence[Source[S]]) -> AsyncIterator[tuple[int, S]]:
     finally:
         for task in coming:
             task.cancel()
-
-
-async def gather(streams: Sequence[Whole[S]]) -> list[S]:
-    """What each of them gives as a whole. If this is cancelled, they are too."""
-    try:
-        return [await stream.completion() for stream in streams]
-    finally:
-        for stream in streams:
-            stream.close()
 
 
 async def _next(iterator: AsyncIterator[S]) -> list[S]:

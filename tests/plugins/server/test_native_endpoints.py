@@ -1,0 +1,126 @@
+"""llama-server's own endpoints."""
+
+import json
+
+import pytest
+
+PROMPT = "Once upon a time"
+GREEDY = {"prompt": PROMPT, "temperature": 0, "n_predict": 12}
+
+
+def post(server, path: str, **body):
+    response = server.client.post(path, json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def events(server, **body) -> list[dict]:
+    with server.client.stream("POST", "/completion", json={**body, "stream": True}) as response:
+        assert response.headers["content-type"].startswith("text/event-stream")
+        return [json.loads(line.removeprefix("data: ")) for line in response.iter_lines() if line]
+
+
+@pytest.fixture(scope="module")
+def expected(server):
+    return server.model.generate(PROMPT, temperature=0, max_tokens=12, logprobs=2)
+
+
+def test_a_completion(server, expected):
+    told = post(server, "/completion", **GREEDY, return_tokens=True, n_probs=2)
+    assert told["content"] == expected.text
+    assert told["tokens"] == expected.tokens
+    assert told["stop"] is True
+    assert told["stop_type"] == "limit"
+    assert told["tokens_predicted"] == told["timings"]["predicted_n"] == 12
+    assert told["tokens_evaluated"] == expected.timings.prompt_tokens
+    assert told["generation_settings"]["temperature"] == 0
+    found = [entry["logprob"] for entry in told["completion_probabilities"]]
+    assert found == pytest.approx([each.logprob for each in expected.logprobs])
+
+
+def test_a_streamed_completion(server, expected):
+    told = events(server, **GREEDY)
+    assert "".join(each["content"] for each in told) == expected.text
+    assert [token for each in told for token in each["tokens"]] == expected.tokens
+    assert [each["stop"] for each in told] == [False] * (len(told) - 1) + [True]
+    assert told[-1]["tokens_predicted"] == 12
+
+
+def test_how_a_completion_ended(server, expected):
+    word = expected.text.split()[2]
+    told = post(server, "/completion", **GREEDY, stop=["absent", word])
+    assert (told["stop_type"], told["stopping_word"]) == ("word", word)
+    eos = server.model.tokenizer.eos
+    told = post(server, "/completion", **GREEDY, logit_bias=[[eos, 1000]])
+    assert (told["stop_type"], told["stopping_word"], told["content"]) == ("eos", "", "")
+
+
+def test_prompts_of_every_form(server, expected):
+    ids = server.model.tokenize(PROMPT)
+    rest = GREEDY | {"prompt": None}
+    assert post(server, "/completion", **rest | {"prompt": ids})["content"] == expected.text
+    mixed = [ids[0], *ids[1:-1], server.model.tokenizer.detokenize(ids[-1:])]
+    assert post(server, "/completion", **rest | {"prompt": mixed})["tokens_evaluated"] == len(ids)
+    several = post(server, "/completion", **rest | {"prompt": [PROMPT, "The cat"]}, n_cmpl=2)
+    assert [each["index"] for each in several] == [0, 1, 2, 3]
+    assert [each["content"] == expected.text for each in several] == [True, True, False, False]
+
+
+def test_tokenize_and_detokenize(server):
+    text = "Héllo, wörld 🙂"
+    tokens = post(server, "/tokenize", content=text)["tokens"]
+    assert tokens == server.model.tokenize(text, add_special=False)
+    assert post(server, "/detokenize", tokens=tokens)["content"] == text
+    pieces = post(server, "/tokenize", content=text, with_pieces=True, add_special=True)["tokens"]
+    spelt = [each["piece"].encode() if isinstance(each["piece"], str) else bytes(each["piece"]) for each in pieces]
+    assert b"".join(spelt).endswith(text.encode())
+
+
+def test_templates(server):
+    messages = [{"role": "user", "content": PROMPT}]
+    assert post(server, "/apply-template", messages=messages)["prompt"] == server.model.apply_template(messages)
+    answer = post(server, "/v1/chat/completions", messages=messages, max_tokens=1)
+    counted = post(server, "/v1/chat/completions/input_tokens", messages=messages)["input_tokens"]
+    assert counted == answer["usage"]["prompt_tokens"]
+
+
+def test_props_and_slots(server):
+    props = server.client.get("/props").json()
+    assert props["default_generation_settings"]["n_ctx"] == 512
+    assert props["total_slots"] == 4
+    assert "/" not in props["model_path"]
+    slots = server.client.get("/slots").json()
+    assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
+    assert not any(slot["is_processing"] for slot in slots)
+
+
+def test_metrics(server):
+    def value(name: str) -> float:
+        text = server.client.get("/metrics").text
+        return float(next(line.split()[-1] for line in text.splitlines() if line.startswith(name)))
+
+    before = value("pumice_generated_tokens_total")
+    post(server, "/completion", **GREEDY)
+    events(server, **GREEDY)
+    assert value("pumice_generated_tokens_total") == before + 24
+    assert value("pumice_time_to_first_token_seconds_count") > 0
+    assert value('pumice_engine{what="slots"}') == 4
+    assert value('pumice_requests_total{endpoint="completion",status="200"}') >= 2
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        ("/completion", {}, "prompt must be"),
+        ("/completion", {**GREEDY, "n_probs": 1000}, "between 0 <= value <= 100"),
+        ("/completion", {**GREEDY, "response_fields": ["content"]}, "response_fields is not supported"),
+        ("/tokenize", {"content": 5}, "content must be text"),
+        ("/detokenize", {"tokens": [10**9]}, "no token id"),
+        ("/detokenize", {"tokens": [True]}, "no token id"),
+        ("/apply-template", {}, "messages must be a list"),
+    ],
+)
+def test_wrong_requests(server, path, body, message):
+    response = server.client.post(path, json=body)
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
