@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import os
 import queue
+import threading
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -138,8 +139,16 @@ class Stream(_Sequence, Iterator[Piece]):
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
         super().__init__(client, progress)
-        self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
-        self._listener = self._events.put
+        events: queue.SimpleQueue[Event] = queue.SimpleQueue()
+        ended = threading.Event()
+
+        def listen(event: Event) -> None:
+            events.put(event)
+            if isinstance(event, (Finished, Failed)):
+                ended.set()
+
+        self._events, self._ended, self._listener = events, ended, listen
+        self._wants_progress = progress is not None
         self._process = os.getpid()
 
     def __next__(self) -> Piece:
@@ -150,7 +159,12 @@ class Stream(_Sequence, Iterator[Piece]):
         return piece
 
     def completion(self) -> Completion:
-        """Run to the end, and give everything."""
+        """Run to the end, and give everything.
+
+        Nobody wakes for pieces that nobody reads yet: this thread would keep the engine's from Python's lock.
+        """
+        if not self._wants_progress and self._process == os.getpid():
+            self._ended.wait()
         for _ in self:
             pass
         return self._pieces.completion()
