@@ -13,5 +13,5 @@ layout(push_constant) uniform Push {
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
     uint k_dim, v_dim, v_head_dim, window; // v_head_dim: from head to head in a quantized row
     float scale;
-    uint n_parts, reach;
+    uint n_parts, reach, lengths;
 };

@@ -2,14 +2,17 @@
 const uint CAUSAL = 0u;     // itself and what is before it, the latest `window`
 const uint CHUNK = 1u;      // itself and what is before it, from the last multiple of `window` on
 const uint BOTH_SIDES = 2u; // all of its sequence, or what is at most window / 2 away
+const uint MEMORY = 3u;     // all that another graph stored; `lengths` has how much
 
 uint oldest_seen(uint position) {
+    if (mask == MEMORY) return 0u;
     if (mask == CHUNK) return position - position % window;
     if (mask == BOTH_SIDES) return window == 0u ? 0u : position - min(position, window / 2u);
     return window != 0u && position >= window ? position - window + 1u : 0u;
 }
 
 uint newest_seen(uint position, uint sequence) {
+    if (mask == MEMORY) return max(step_words[lengths + sequence], 1u) - 1u;
     if (mask != BOTH_SIDES) return position;
     uint last = step_words[positions + step_words[seq_starts + sequence + 1u] - 1u];
     return window == 0u ? last : min(last, position + window / 2u);

@@ -14,7 +14,7 @@ layout(push_constant) uniform Push {
     uint rows, partial_at, sinks_at, y_at;
     uint positions, window, part_size, n_parts;
     uint n_head, v_dim, part_words;
-    uint sequences, seq_starts;
+    uint sequences, seq_starts, lengths;
 };
 #include "attention_mask.glsl"
 

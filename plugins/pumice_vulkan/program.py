@@ -34,7 +34,7 @@ from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
 from pumice_vulkan.picker import MAX_BEST, Picker
-from pumice_vulkan.step import MAX_STEPS, StepLayout, bucket_sizes
+from pumice_vulkan.step import MAX_STEPS, StepLayout, bucket_sizes, reads_memory
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 Bucket = tuple[int, int]  # the most tokens and the most output rows of a step
@@ -74,7 +74,7 @@ class DeviceProgram(Program):
         self._limits = limits
         device = shared.device
         self._inputs = [tensor for tensor in segment.inputs if tensor.name not in STEP_INPUTS]
-        layout = StepLayout(limits)
+        layout = StepLayout(limits, reads_memory=any(map(reads_memory, segment.nodes)))
         self._upload_bytes, self._input_places = _pack(self._inputs, limits, 4 * layout.n_words)
         self._download_bytes, self._output_places = _pack(segment.outputs, limits, 0)
         self._upload = device.new_buffer(self._upload_bytes, host=True)

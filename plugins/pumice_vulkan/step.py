@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, Limits, Node, Pick, Sizes
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, KVState, Limits, Node, Pick, Sizes
 
 SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 """Where the number of a shape's name lies."""
@@ -27,6 +27,11 @@ def has_known_sizes(node: Node) -> bool:
     return all(shape[0] in SIZE_WORDS for shape in shapes if shape and isinstance(shape[0], str))
 
 
+def reads_memory(node: Node) -> bool:
+    """Whether it attends to what another graph stored."""
+    return node.op == "attention" and isinstance(node.state, KVState) and node.state.is_memory
+
+
 class StepLayout:
     """Where each field lies, in words. Of every field there is room for the largest step.
 
@@ -34,7 +39,7 @@ class StepLayout:
     the four fields of a Pick for each sequence, ``numbers`` is ``[MAX_STEPS, limits.n_seqs]``.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, *, reads_memory: bool = False) -> None:
         self._size = HEADER
         self._written: dict[int, object] = {}  # offset of a field -> what it was made from
         self.table_width = -(-limits.n_ctx // limits.block_size) + 1
@@ -48,6 +53,9 @@ class StepLayout:
         self.numbers = self._field(MAX_STEPS * limits.n_seqs)
         self.max_seqs = limits.n_seqs
         self.tables = {window: self._field(limits.n_seqs * self.table_width) for window in sorted(limits.n_blocks)}
+        self.memory_table = self._field(limits.n_seqs * self.table_width if reads_memory else 0)
+        self.memory_lengths = self._field(limits.n_seqs if reads_memory else 0)
+        self._reads_memory = reads_memory
 
     @property
     def n_words(self) -> int:
@@ -73,8 +81,16 @@ class StepLayout:
             words[self.sequences :][: lengths.sum()] = np.repeat(np.arange(n_seqs, dtype=np.int32), lengths)
         for window, table in batch.block_tables.items():
             if window in self.tables and self._is_new(self.tables[window], table):
-                room = words[self.tables[window] :][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
-                room[:, : table.shape[1]] = table[:, : self.table_width]
+                self._write_table(words, self.tables[window], table)
+        if self._reads_memory:
+            assert batch.memory is not None
+            words[self.memory_lengths :][:n_seqs] = batch.memory.lengths
+            self._write_table(words, self.memory_table, batch.memory.block_tables)
+
+    def _write_table(self, words: NDArray[np.int32], at: int, table: NDArray[np.int32]) -> None:
+        n_seqs = len(table)
+        room = words[at:][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
+        room[:, : table.shape[1]] = table[:, : self.table_width]
 
     def _is_new(self, offset: int, values: object) -> bool:
         known = self._written.get(offset) is values

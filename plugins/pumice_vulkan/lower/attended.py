@@ -37,7 +37,9 @@ def attended(at: Lowering, node: Node) -> Attended:
         return _of_step(at, node)
     state = node.state_of(KVState)
     layout, place = cache_of(at, state)
-    return Attended(at.limits.kv_type, layout, place, place, state.n_head_kv, at.memory.layout.tables[state.window])
+    steps = at.memory.layout
+    table = steps.memory_table if state.is_memory else steps.tables[state.window]
+    return Attended(at.limits.kv_type, layout, place, place, state.n_head_kv, table)
 
 
 def _of_step(at: Lowering, node: Node) -> Attended:

@@ -16,11 +16,12 @@ from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
 from pumice_vulkan.probe import SHAPE
+from pumice_vulkan.step import reads_memory
 from pumice_vulkan.tuning import attention_shape, decode_shape
 
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
 PART = 128  # positions of a workgroup, where they are split
-CAUSAL, CHUNK, BOTH_SIDES = range(3)  # as in shaders/attention_mask.glsl
+CAUSAL, CHUNK, BOTH_SIDES, MEMORY = range(4)  # as in shaders/attention_mask.glsl
 UNIT = SHAPE.m  # rows and columns of what matrix units multiply
 MOST_VALUES = 256  # of a head on matrix units, whose sums stay in registers
 
@@ -91,6 +92,8 @@ def _is_plain(node: Node) -> bool:
 
 
 def _mask(node: Node) -> int:
+    if reads_memory(node):
+        return MEMORY
     return CHUNK if node.attrs["chunk"] else CAUSAL if node.attrs["causal"] else BOTH_SIDES
 
 
@@ -136,7 +139,7 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
             writes=[y],
             push=[
                 *(steps.positions, _window(node), PART, n_parts, n_head, v_dim, part_words),
-                *(steps.sequences, steps.seq_starts),
+                *(steps.sequences, steps.seq_starts, steps.memory_lengths),
             ],
             constants=[64 if v_dim <= 64 else 128, sinks is not None, _mask(node)],
             grid=(n_head, at.rows(q), 1),
@@ -214,7 +217,7 @@ def _attend(
             *(steps.table_width, cells.n_head_kv, int(q.shape[1]) // cells.n_head_kv),
             *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
             *(layout.v_offset, int(q.shape[2]), int(node.output.shape[2]), layout.values.head_dim, _window(node)),
-            *(float(node.attrs["scale"]), n_parts, reach),
+            *(float(node.attrs["scale"]), n_parts, reach, steps.memory_lengths),
         ],
         constants=[
             *(*constants, at.limits.block_size, _bits(node.attrs["softcap"])),
@@ -243,10 +246,15 @@ def _bits(value: float) -> int:
 
 
 def _claims(node: Node, limits: Limits) -> bool:
-    """Attention over a cache of this graph, or over the step alone where rows can be read four values at a time."""
+    """Attention over a cache, over all of a memory, or over the step alone where rows are whole vectors."""
     if isinstance(node.state, KVState):
-        return not node.state.is_memory and can_hold(node.state, limits)
+        masked = node.attrs["causal"] or _window(node)
+        return can_hold(node.state, limits) and not (node.state.is_memory and masked)
     return int(node.inputs["k"].shape[2]) % 8 == 0 and int(node.output.shape[2]) % 8 == 0
 
 
-RULES = {"attention": Rule(_attention, _claims)}
+def _claims_store(node: Node, limits: Limits) -> bool:
+    return can_hold(node.state_of(KVState), limits)
+
+
+RULES = {"attention": Rule(_attention, _claims), "kv_store": Rule(store, _claims_store)}
