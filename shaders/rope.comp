@@ -8,12 +8,14 @@ layout(local_size_x = 64) in;
 layout(std430, set = 0, binding = 1) readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Positions { uint positions[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Turns { uvec2 turns[]; };
-layout(std430, set = 0, binding = 4) buffer Y { float y[]; };
+layout(std430, set = 0, binding = 4) readonly buffer Axes { uint axes[]; }; // of several positions, each pair's
+layout(std430, set = 0, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
-    uint rows, x_at, positions_at, turns_at, y_at;
+    uint rows, x_at, positions_at, turns_at, axes_at, y_at;
     uint n_head, dim, n_rot;
     uint first_step, second_distance; // pair i is (i * first_step, i * first_step + second_distance)
     float magnitude;
+    uint n_axes; // positions of a token
 };
 
 void main() {
@@ -27,7 +29,9 @@ void main() {
         if (2u * pair + 1u < dim) y[to + 2u * pair + 1u] = x[from + 2u * pair + 1u];
         return;
     }
-    vec2 cs = magnitude * turn(positions[positions_at + head / n_head], turns[turns_at / 2u + pair]);
+    uint axis = n_axes == 1u ? 0u : axes[axes_at + pair];
+    uint position = positions[positions_at + head / n_head * n_axes + axis];
+    vec2 cs = magnitude * turn(position, turns[turns_at / 2u + pair]);
     uint a = pair * first_step, b = a + second_distance;
     float u = x[from + a], v = x[from + b];
     y[to + a] = u * cs.x - v * cs.y;

@@ -114,6 +114,8 @@ def _attend(node: Node, uses: _Uses) -> Group | None:
         return None
     if q.attrs != k.attrs or q.inputs["positions"] is not k.inputs["positions"]:
         return None
+    if q.inputs["positions"].name != "positions":  # those of the step, which the kernel reads
+        return None
     if "v" not in node.inputs or uses.only(q.output) is not node:
         return None
     return Group("attend", [q, k, node])

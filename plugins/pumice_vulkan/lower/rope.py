@@ -13,14 +13,16 @@ from pumice_vulkan.lower.rule import Lowering, Rule
 
 
 def _rope(at: Lowering, node: Node) -> None:
-    x, positions = node.operands()
+    (x, positions), axes = node.operands(), node.attrs["axes"]
     n_head, dim, n_rot = math.prod(fixed(x.shape[1:-1])), int(x.shape[-1]), 2 * len(node.attrs["freqs"])
+    n_axes = int(positions.shape[1]) if axes else 1
+    of_pairs = at.constant(("axes", axes), lambda: np.array(axes, np.uint32)) if axes else turns(at, node)
     at.dispatch(
         "rope",
         count=x,
-        reads=[at.place(x), at.place(positions), turns(at, node)],
+        reads=[at.place(x), at.place(positions), turns(at, node), of_pairs],
         writes=[at.place(node.output)],
-        push=[n_head, dim, n_rot, *pairs(node), node.attrs["magnitude"]],
+        push=[n_head, dim, n_rot, *pairs(node), node.attrs["magnitude"], n_axes],
         grid=at.grid(-(-at.rows(x) * n_head * ((dim + 1) // 2) // 64)),
     )
 
@@ -55,12 +57,8 @@ def _position_scale(at: Lowering, node: Node) -> None:
     )
 
 
-def _turns_by_one_position(node: Node, limits: Limits) -> bool:
-    return not node.attrs["axes"]
-
-
 def _is_unsigned(node: Node, limits: Limits) -> bool:
     return int(node.attrs["offset"]) >= 0
 
 
-RULES = {"rope": Rule(_rope, _turns_by_one_position), "position_scale": Rule(_position_scale, _is_unsigned)}
+RULES = {"rope": Rule(_rope), "position_scale": Rule(_position_scale, _is_unsigned)}
