@@ -1,1 +1,1 @@
-"""``pumice serve``: models over HTTP, by the protocols of OpenAI and llama-server."""
+"""``pumice serve``: models over HTTP, by the protocols of OpenAI, Anthropic, Ollama and llama-server."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import orjson
@@ -58,12 +59,24 @@ async def _gone(request: Request) -> None:
         pass
 
 
-class EventStream(StreamingResponse):
-    """Sends ``events`` as they come, and comments while none do; calls ``end`` however it ends."""
+@dataclass(frozen=True)
+class Wire:
+    """How a protocol streams: its media type, an error after the beginning, and what is sent while nothing comes."""
 
-    def __init__(self, events: AsyncIterator[bytes], end: Callable[[], None]) -> None:
+    media_type: str
+    error: Callable[[Problem], bytes]
+    ping: bytes | None
+
+
+SSE = Wire("text/event-stream", lambda problem: event(problem.body()), _PING)
+
+
+class Streaming(StreamingResponse):
+    """Sends ``parts`` as they come; calls ``end`` however it ends."""
+
+    def __init__(self, parts: AsyncIterator[bytes], end: Callable[[], None], wire: Wire = SSE) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(_with_pings(_with_errors(events)), headers=headers, media_type="text/event-stream")
+        super().__init__(_with_pings(_with_errors(parts, wire), wire), headers=headers, media_type=wire.media_type)
         self._end = end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -73,30 +86,30 @@ class EventStream(StreamingResponse):
             self._end()
 
 
-async def _with_errors(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """What goes wrong after the answer began is an event, the last one."""
+async def _with_errors(parts: AsyncIterator[bytes], wire: Wire) -> AsyncIterator[bytes]:
+    """What goes wrong after the answer began is its last part."""
     try:
-        async for each in events:
+        async for each in parts:
             yield each
     except Exception as error:
-        problem = Problem.of(error)
         logger.error("a stream ended early: %s: %s", type(error).__name__, error)
-        yield event(problem.body())
+        yield wire.error(Problem.of(error))
 
 
-async def _with_pings(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    coming: asyncio.Future[bytes] = asyncio.ensure_future(anext(events))
+async def _with_pings(parts: AsyncIterator[bytes], wire: Wire) -> AsyncIterator[bytes]:
+    coming: asyncio.Future[bytes] = asyncio.ensure_future(anext(parts))
     try:
         while True:
             done, _ = await asyncio.wait({coming}, timeout=PING_SECONDS)
             if not done:
-                yield _PING
+                if wire.ping is not None:
+                    yield wire.ping
                 continue
             try:
                 found = coming.result()
             except StopAsyncIteration:
                 return
-            coming = asyncio.ensure_future(anext(events))
+            coming = asyncio.ensure_future(anext(parts))
             yield found
     finally:
         coming.cancel()

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect
 from starlette.routing import Route
 
 import pumice
-from pumice_server import facts, native, texts
+from pumice_server import anthropic_messages, facts, native, ollama, ollama_facts, texts
 from pumice_server.errors import answer_error
 from pumice_server.gate import Gate
 from pumice_server.openai_chat import chat_completions
@@ -23,6 +23,9 @@ GET = {
     facts.health: ["/health", "/v1/health"],
     facts.models: ["/v1/models", "/models"],
     facts.model: ["/v1/models/{name:path}"],
+    ollama_facts.tags: ["/api/tags"],
+    ollama_facts.running: ["/api/ps"],
+    ollama_facts.version: ["/api/version"],
     facts.props: ["/props"],
     facts.slots: ["/slots"],
     facts.metrics: ["/metrics"],
@@ -30,6 +33,11 @@ GET = {
 POST = {
     chat_completions: ["/v1/chat/completions", "/chat/completions"],
     completions: ["/v1/completions"],
+    anthropic_messages.messages: ["/v1/messages"],
+    anthropic_messages.count_tokens: ["/v1/messages/count_tokens"],
+    ollama.chat: ["/api/chat"],
+    ollama.generate: ["/api/generate"],
+    ollama_facts.show: ["/api/show"],
     native.completion: ["/completion", "/completions"],
     texts.tokenize: ["/tokenize"],
     texts.detokenize: ["/detokenize"],

@@ -45,7 +45,7 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @sampling_options
 def command(name: str | None, **options: Any) -> None:
-    """Serve a model over HTTP, to clients of OpenAI and llama-server.
+    """Serve a model over HTTP, to clients of OpenAI, Anthropic, Ollama and llama-server.
 
     MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M; without it the demo model is served. Options
     are named as those of llama-server; of its others some are ignored with a warning, some refused with a reason.

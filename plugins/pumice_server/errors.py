@@ -28,6 +28,9 @@ _TYPES = {
 }
 """Types of llama-server's errors, by status; 429's is OpenAI's."""
 
+_ANTHROPIC_TYPES = {400: "invalid_request_error", 413: "request_too_large", 500: "api_error", 503: "overloaded_error"}
+"""Where Anthropic's types differ."""
+
 _RETRY_SECONDS = "1"
 _CLIENT_GONE = 499  # status in logs; nobody reads it
 
@@ -63,9 +66,22 @@ class Problem:
         told = {"message": self.message, "type": self.type, "code": self.status, "param": None, **self.fields}
         return {"error": told}
 
-    def response(self) -> Response:
+    def ollama_body(self) -> dict[str, Any]:
+        return {"error": self.message}
+
+    def anthropic_body(self, request_id: str = "") -> dict[str, Any]:
+        told = {"type": _ANTHROPIC_TYPES.get(self.status, self.type), "message": self.message}
+        return {"type": "error", "error": told, "request_id": request_id}
+
+    def response(self, path: str, request_id: str) -> Response:
+        """In the form of the protocol that ``path`` belongs to."""
+        body = self.body()
+        if path.startswith("/api/"):
+            body = self.ollama_body()
+        elif path.startswith("/v1/messages"):
+            body = self.anthropic_body(request_id)
         headers = {"Retry-After": _RETRY_SECONDS} if self.status in (429, 503) else {}
-        return Response(orjson.dumps(self.body()), self.status, headers, "application/json")
+        return Response(orjson.dumps(body), self.status, headers, "application/json")
 
 
 def bad_request(message: str) -> HTTPException:
@@ -79,7 +95,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     problem = Problem.of(error)
     if problem.status >= 500:
         logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
-    return problem.response()
+    return problem.response(request.url.path, request.state.request_id)
 
 
 def _type(status: int) -> str:

@@ -18,6 +18,7 @@ from pumice_server.settings import Settings
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PUBLIC = ("/", "/health", "/v1/health")  # paths that need no key
+_ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -49,14 +50,15 @@ class Gate:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                for name in _ID_HEADERS:
+                    MutableHeaders(scope=message)[name] = request_id
                 self._count(getattr(scope.get("endpoint"), "__name__", "none"), message["status"])
             await send(message)
 
         try:
             state["cache_salt"] = self._admit(scope["path"], headers)
         except HTTPException as error:
-            await Problem.of(error).response()(scope, receive, send_with_id)
+            await Problem.of(error).response(scope["path"], request_id)(scope, receive, send_with_id)
             return
         await self._app(scope, receive, send_with_id)
 

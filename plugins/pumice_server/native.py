@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import EventStream, event, json_response, unless_gone
+from pumice_server.answers import Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, timings
@@ -35,7 +35,7 @@ async def completion(request: Request) -> Response:
     streams = await service.complete(prompts, n, salted)
     answers = [_Answer(service, index, prompts[index // n], options) for index in range(len(streams))]
     if stream:
-        return EventStream(_events(answers, streams), partial(service.end, streams))
+        return Streaming(_events(answers, streams), partial(service.end, streams))
     done = await unless_gone(request, service.gather(streams))
     told = [answer.whole(each, with_tokens) for answer, each in zip(answers, done, strict=True)]
     return json_response(told[0] if len(told) == 1 else told)
@@ -82,7 +82,7 @@ class _Answer:
         return told
 
     def end(self, done: pumice.Completion) -> dict[str, Any]:
-        word = self._stopping_word(done)
+        word = self.service.stopping_word(done, self.options["stop"])
         model = self.service.model
         return {
             "index": self.index,
@@ -119,13 +119,6 @@ class _Answer:
 
     def probability(self, token: int, found: Any) -> dict[str, Any]:
         return chat_logprob(token, found, self.service.token_bytes)
-
-    def _stopping_word(self, done: pumice.Completion) -> str:
-        """The stop string that ended it: tokens hold it, the text does not."""
-        if done.finish_reason != "stop":
-            return ""
-        spelt = b"".join(map(self.service.token_bytes, done.tokens)).decode("utf-8", "replace")
-        return next((stop for stop in self.options["stop"] if stop in spelt), "")
 
 
 async def _events(answers: Sequence[_Answer], streams: Sequence[pumice.AsyncStream]) -> AsyncIterator[bytes]:

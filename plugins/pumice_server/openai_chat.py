@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, EventStream, event, json_response, unless_gone
+from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, timings, usage
@@ -36,7 +36,7 @@ async def chat_completions(request: Request) -> Response:
     streams = await service.chat(read_messages(body), body.integer("n", 1, 1, MAX_N), options)
     head = _Head(service)
     if stream:
-        return EventStream(_events(head, streams, with_usage), partial(service.end, streams))
+        return Streaming(_events(head, streams, with_usage), partial(service.end, streams))
     completions = await unless_gone(request, service.gather(streams))
     return json_response(_answer(head, completions, streams))
 

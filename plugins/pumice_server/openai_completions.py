@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, EventStream, event, json_response, unless_gone
+from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, finish_reason, timings, usage
@@ -33,7 +33,7 @@ async def completions(request: Request) -> Response:
     streams = await service.complete(prompts, body.integer("n", 1, 1, MAX_N), options)
     part = _head(service)
     if stream:
-        return EventStream(_events(part, service, streams, len(prompts), with_usage), partial(service.end, streams))
+        return Streaming(_events(part, service, streams, len(prompts), with_usage), partial(service.end, streams))
     done = await unless_gone(request, service.gather(streams))
     choices = [_choice(service, index, each) for index, each in enumerate(done)]
     return json_response(part(choices, usage=_total_usage(streams, len(prompts)), timings=timings(streams[0].timings)))

@@ -62,6 +62,13 @@ class Service:
     def token_bytes(self, token: int) -> bytes:
         return self.model.tokenizer.token_bytes(token, special=True)
 
+    def stopping_word(self, done: pumice.Completion | pumice.ChatCompletion, stops: Iterable[str]) -> str:
+        """The stop string that ended it, if one did: tokens hold it, the text does not."""
+        if done.finish_reason != "stop":
+            return ""
+        spelt = b"".join(map(self.token_bytes, done.tokens)).decode("utf-8", "replace")
+        return next((stop for stop in stops if stop in spelt), "")
+
     async def complete(self, prompts: Sequence[Prompt], n: int, options: Mapping[str, Any]) -> list[pumice.AsyncStream]:
         """Begin ``n`` completions of each prompt, those of the first prompt first. Raises RequestError."""
         self._check_count(len(prompts) * n)

@@ -1,0 +1,137 @@
+"""Anthropic's messages: ``POST /v1/messages`` and ``count_tokens``."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pumice
+from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
+from pumice_server.anthropic_request import chat_options, prompt_options, read_messages
+from pumice_server.body import Body
+from pumice_server.figures import finish_reason
+from pumice_server.service import Service
+
+_WIRE = Wire(
+    "text/event-stream",
+    lambda problem: event(problem.anthropic_body(), "error"),
+    event({"type": "ping"}, "ping"),
+)
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
+
+
+async def messages(request: Request) -> Response:
+    service: Service = request.app.state.service
+    body = await Body.read(request)
+    stream = body.get("stream", bool, False)
+    options = {**chat_options(body, service), "cache_salt": request.state.cache_salt}
+    streams = await service.chat(read_messages(body), 1, options)
+    head = {
+        "id": f"msg_{secrets.token_urlsafe(18)}",
+        "type": "message",
+        "role": "assistant",
+        "model": service.name,
+    }
+    if stream:
+        parts = _events(service, head, streams[0], options["stop"])
+        return Streaming(parts, partial(service.end, streams), _WIRE)
+    done = (await unless_gone(request, service.gather(streams)))[0]
+    return json_response({**head, "content": _content(done.message), **_end(service, done, options["stop"])})
+
+
+async def count_tokens(request: Request) -> Response:
+    service: Service = request.app.state.service
+    body = await Body.read(request)
+    options = prompt_options(body)
+    prompt = await asyncio.to_thread(service.model.apply_template, read_messages(body), **options)
+    return json_response({"input_tokens": len(await service.tokenize(prompt))})
+
+
+def _content(message: pumice.Message) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if message.reasoning:
+        blocks.append({"type": "thinking", "thinking": message.reasoning, "signature": ""})
+    if message.content:
+        blocks.append({"type": "text", "text": message.content})
+    return [*blocks, *({**_tool_use(call), "input": call.arguments} for call in message.tool_calls)]
+
+
+def _tool_use(call: pumice.ToolCall) -> dict[str, Any]:
+    return {"type": "tool_use", "id": f"toolu_{call.id}", "name": call.name, "input": {}}
+
+
+def _end(service: Service, done: pumice.ChatCompletion, stops: Sequence[str]) -> dict[str, Any]:
+    word = service.stopping_word(done, stops)
+    reason = "stop_sequence" if word else _STOP_REASONS[finish_reason(done.finish_reason)]
+    return {"stop_reason": reason, "stop_sequence": word or None, "usage": _usage(done.usage)}
+
+
+def _usage(usage: pumice.Usage) -> dict[str, int]:
+    """``input_tokens`` are those that were not in the cache."""
+    return {
+        "input_tokens": usage.prompt_tokens - usage.cached_tokens,
+        "cache_read_input_tokens": usage.cached_tokens,
+        "cache_creation_input_tokens": 0,
+        "output_tokens": usage.completion_tokens,
+    }
+
+
+async def _events(
+    service: Service, head: Mapping[str, Any], stream: pumice.AsyncChatStream, stops: Sequence[str]
+) -> AsyncIterator[bytes]:
+    start = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(pumice.Usage())}
+    yield event({"type": "message_start", "message": start}, "message_start")
+    blocks = _Blocks()
+    async for delta in stream:
+        for each in blocks.take(delta):
+            yield each
+    for each in blocks.close():
+        yield each
+    end = _end(service, await stream.completion(), stops)
+    usage = end.pop("usage")
+    yield event({"type": "message_delta", "delta": end, "usage": usage}, "message_delta")
+    yield event({"type": "message_stop"}, "message_stop")
+
+
+class _Blocks:
+    """Deltas become blocks, one after the other: each is begun, goes on and is closed before the next."""
+
+    def __init__(self) -> None:
+        self._index = -1
+        self._kind = ""
+
+    def take(self, delta: pumice.ChatDelta) -> Iterator[bytes]:
+        if delta.reasoning:
+            yield from self._open("thinking", {"type": "thinking", "thinking": "", "signature": ""})
+            yield self._delta({"type": "thinking_delta", "thinking": delta.reasoning})
+        if delta.content:
+            yield from self._open("text", {"type": "text", "text": ""})
+            yield self._delta({"type": "text_delta", "text": delta.content})
+        for call in delta.tool_calls:
+            yield from self.close()
+            yield from self._open("tool_use", _tool_use(call))
+            yield self._delta({"type": "input_json_delta", "partial_json": call.to_dict()["function"]["arguments"]})
+
+    def close(self) -> Iterator[bytes]:
+        """End the block that is open, if one is."""
+        if self._kind:
+            self._kind = ""
+            yield event({"type": "content_block_stop", "index": self._index}, "content_block_stop")
+
+    def _open(self, kind: str, block: Mapping[str, Any]) -> Iterator[bytes]:
+        if self._kind == kind:
+            return
+        yield from self.close()
+        self._kind = kind
+        self._index += 1
+        start = {"type": "content_block_start", "index": self._index, "content_block": block}
+        yield event(start, "content_block_start")
+
+    def _delta(self, delta: Mapping[str, Any]) -> bytes:
+        return event({"type": "content_block_delta", "index": self._index, "delta": delta}, "content_block_delta")

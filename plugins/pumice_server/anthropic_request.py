@@ -1,0 +1,117 @@
+"""Anthropic's messages as the chat layer takes them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pumice_server.body import Body
+from pumice_server.errors import bad_request
+from pumice_server.openai_chat import MAX_MESSAGES
+from pumice_server.options import generation_options
+from pumice_server.service import Service
+
+MAX_TOKENS = 4096  # of an answer, where a request does not say
+
+_CHOICES = {"auto": "auto", "any": "required", "none": "none"}
+
+
+def read_messages(body: Body) -> list[dict[str, Any]]:
+    given = body.get("messages", list, [])
+    if not given or len(given) > MAX_MESSAGES:
+        raise bad_request(f"messages must be a list of 1 to {MAX_MESSAGES} messages")
+    system = _text(body.first("system"), "system")
+    messages = [{"role": "system", "content": system}] if system else []
+    for i, each in enumerate(given):
+        messages += _message(_object(each, f"messages[{i}]"), f"messages[{i}]")
+    return messages
+
+
+def prompt_options(body: Body) -> dict[str, Any]:
+    """What the prompt depends on beside the messages: tools, and whether the model reasons."""
+    options: dict[str, Any] = {"tools": [_tool(each) for each in body.get("tools", list, [])]}
+    choice = body.get("tool_choice", dict, {})
+    if choice:
+        named = choice.get("name") if choice.get("type") == "tool" else _CHOICES.get(str(choice.get("type")))
+        if not isinstance(named, str):
+            raise bad_request("tool_choice: expected a type (auto, any, none), or the type tool and a name")
+        options["tool_choice"] = named
+    thinking = body.get("thinking", dict, {})
+    if thinking:
+        options["reasoning"] = thinking.get("type") != "disabled"
+        options["reasoning_budget"] = thinking.get("budget_tokens")
+    return options
+
+
+def chat_options(body: Body, service: Service) -> dict[str, Any]:
+    """What ``Model.chat`` takes beside messages."""
+    fields = {name: value for name, value in body.fields.items() if name != "stop"}
+    fields |= {"stop": body.first("stop_sequences"), "max_tokens": body.first("max_tokens") or MAX_TOKENS}
+    return {**generation_options(Body(fields), service.model.n_ctx, service.model.tokenize), **prompt_options(body)}
+
+
+def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    """A message; the results of tools in it are messages of their own, before it."""
+    role, content = given.get("role"), given.get("content")
+    if role not in ("user", "assistant"):
+        raise bad_request(f"{where}.role must be user or assistant, not {role!r:.60}")
+    if isinstance(content, str):
+        return [{"role": role, "content": content}]
+    blocks = list(_blocks(content, f"{where}.content"))
+    results = [
+        {"role": "tool", "tool_call_id": block.get("tool_use_id", ""), "content": _text(block.get("content"), at)}
+        for at, block in blocks
+        if block["type"] == "tool_result"
+    ]
+    message: dict[str, Any] = {
+        "role": role,
+        "content": "\n".join(_text(block.get("text"), at) for at, block in blocks if block["type"] == "text"),
+    }
+    thoughts = [_text(block.get("thinking"), at) for at, block in blocks if block["type"] == "thinking"]
+    calls = [_call(block) for _, block in blocks if block["type"] == "tool_use"]
+    message |= {"reasoning": "\n".join(thoughts)} if thoughts else {}
+    message |= {"tool_calls": calls} if calls else {}
+    return [*results, message] if message["content"] or calls or thoughts or not results else results
+
+
+def _blocks(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    if not isinstance(content, list):
+        raise bad_request(f"{where}: expected text or a list of blocks")
+    for i, each in enumerate(content):
+        block = _object(each, f"{where}[{i}]")
+        kind = block.get("type")
+        if kind == "redacted_thinking":
+            continue
+        if kind not in ("text", "thinking", "tool_use", "tool_result"):
+            raise bad_request(f"{where}[{i}].type: {kind!r:.60} is not understood")
+        yield f"{where}[{i}]", block
+
+
+def _text(value: Any, where: str) -> str:
+    """Text, or blocks of it."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    texts = []
+    for at, block in _blocks(value, where):
+        if block["type"] != "text" or not isinstance(block.get("text"), str):
+            raise bad_request(f"{at}: only text is understood here")
+        texts.append(block["text"])
+    return "\n".join(texts)
+
+
+def _call(block: Mapping[str, Any]) -> dict[str, Any]:
+    function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
+    return {"id": block.get("id", ""), "type": "function", "function": function}
+
+
+def _tool(given: Any) -> dict[str, Any]:
+    tool = _object(given, "tools")
+    function = {"name": tool.get("name"), "parameters": tool.get("input_schema") or {}}
+    return {"type": "function", "function": function | {"description": tool.get("description", "")}}
+
+
+def _object(value: Any, where: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise bad_request(f"{where}: expected an object")
+    return value

@@ -1,0 +1,118 @@
+"""Anthropic's own client against the server."""
+
+from collections.abc import Callable, Iterator
+
+import anthropic
+import pytest
+
+from pumice_server.anthropic_request import read_messages
+from pumice_server.body import Body
+from server_thread import running
+
+CHAT = [{"role": "user", "content": "Once upon a time"}]
+GREEDY = {"model": "demo", "max_tokens": 12, "extra_body": {"temperature": 0}}
+
+
+def connect(url: str) -> anthropic.Anthropic:
+    return anthropic.Anthropic(base_url=url, api_key="unused", max_retries=0)
+
+
+@pytest.fixture(scope="module")
+def client(server) -> Iterator[anthropic.Anthropic]:
+    with connect(server.url) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def expected(server):
+    return server.model.chat(CHAT, temperature=0, max_tokens=12)
+
+
+def test_a_message(client, expected):
+    answer = client.messages.create(messages=CHAT, **GREEDY)
+    assert [block.text for block in answer.content] == [expected.message.content]
+    assert answer.stop_reason == "max_tokens"
+    assert answer.usage.output_tokens == 12
+    assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens == expected.usage.prompt_tokens
+
+
+def test_a_streamed_message(client, expected):
+    with client.messages.stream(messages=CHAT, **GREEDY) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == expected.message.content == final.content[0].text
+    assert final.stop_reason == "max_tokens"
+    assert final.usage.output_tokens == 12
+    assert final.usage.input_tokens + final.usage.cache_read_input_tokens == expected.usage.prompt_tokens
+
+
+def test_a_stop_sequence(client, expected):
+    word = expected.message.content.split()[2]
+    answer = client.messages.create(messages=CHAT, stop_sequences=[word], **GREEDY)
+    assert (answer.stop_reason, answer.stop_sequence) == ("stop_sequence", word)
+    assert answer.content[0].text == expected.message.content.partition(word)[0]
+
+
+def test_counting_tokens(client, server):
+    counted = client.messages.count_tokens(model="demo", system="Be brief.", messages=CHAT).input_tokens
+    system = {"role": "system", "content": "Be brief."}
+    assert counted == server.model.chat([system, *CHAT], max_tokens=1).usage.prompt_tokens
+
+
+def test_blocks_become_messages():
+    result = {"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "2"}]}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]},
+        {
+            "role": "assistant",
+            "content": [
+                {"type": "thinking", "thinking": "hm", "signature": ""},
+                {"type": "tool_use", "id": "1", "name": "add", "input": {"x": 1}},
+            ],
+        },
+        {"role": "user", "content": [result]},
+    ]
+    assert read_messages(Body({"messages": messages, "system": [{"type": "text", "text": "s"}]})) == [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": "a\nb"},
+        {
+            "role": "assistant",
+            "content": "",
+            "reasoning": "hm",
+            "tool_calls": [{"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"x": 1}'}}],
+        },
+        {"role": "tool", "tool_call_id": "1", "content": "2"},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"messages": []}, "messages must be a list of 1 to"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "must be user or assistant"),
+        ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image' is not understood"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+        ({"extra_body": {"temperature": "hot"}}, "temperature must be a number"),
+    ],
+)
+def test_errors_have_anthropics_form(client, options, message):
+    with pytest.raises(anthropic.BadRequestError, match=message) as caught:
+        client.messages.create(**{**GREEDY, "messages": CHAT, **options})
+    assert caught.value.body["type"] == "error"
+    assert caught.value.body["error"]["type"] == "invalid_request_error"
+    assert caught.value.body["request_id"] == caught.value.request_id
+
+
+def test_keys(model):
+    with running(model, keys=["right"]) as server:
+        with pytest.raises(anthropic.AuthenticationError):
+            connect(server.url).messages.create(messages=CHAT, **GREEDY)
+        right = anthropic.Anthropic(base_url=server.url, api_key="right")
+        assert right.messages.create(messages=CHAT, **GREEDY).content
+
+
+def test_leaving_a_stream_ends_its_generation(client, server, wait_until: Callable[[Callable[[], bool]], None]):
+    endless = {**GREEDY, "max_tokens": 400, "extra_body": {"ignore_eos": True}}
+    with client.messages.stream(messages=CHAT, **endless) as stream:
+        next(iter(stream.text_stream))
+    wait_until(lambda: server.model.snapshot().n_running == 0)

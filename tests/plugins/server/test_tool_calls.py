@@ -1,0 +1,123 @@
+"""Reasoning and tool calls as each protocol has them, of a model that says what it is told."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import ollama
+import openai
+import pytest
+
+import pumice
+from pumice.engine import Timings
+from server_thread import Running, running
+
+FUNCTION = {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}
+TOOLS = [{"type": "function", "function": FUNCTION}]
+CHAT = [{"role": "user", "content": "Add"}]
+CALLS = [pumice.ToolCall("add", {"a": 1}, "call1"), pumice.ToolCall("add", {"a": 2}, "call2")]
+USAGE = pumice.Usage(20, 5, 9, 3)
+DELTAS = [
+    pumice.ChatDelta(reasoning="Let me "),
+    pumice.ChatDelta(reasoning="see."),
+    pumice.ChatDelta(content="I will."),
+    pumice.ChatDelta(tool_calls=CALLS[:1]),
+    pumice.ChatDelta(tool_calls=CALLS[1:]),
+    pumice.ChatDelta(finish_reason="tool_calls", usage=USAGE),
+]
+
+
+class Told:
+    """A stream of given deltas."""
+
+    timings = Timings(20, 5, 0.0, 0.1, 9, 0.2)
+
+    async def __aiter__(self):
+        for delta in DELTAS:
+            yield delta
+
+    async def completion(self) -> pumice.ChatCompletion:
+        return pumice.ChatCompletion(pumice.Message("I will.", "Let me see.", CALLS), "tool_calls", USAGE, [])
+
+    def close(self) -> None:
+        pass
+
+
+class Scripted:
+    """A model that answers each chat alike, and keeps what it was asked."""
+
+    def __init__(self, model: pumice.Model) -> None:
+        self._model = model
+        self.asked: dict[str, Any] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def achat_stream(self, messages: Any, **options: Any) -> Told:
+        self.asked = {"messages": messages, **options}
+        return Told()
+
+
+@pytest.fixture(scope="module")
+def scripted(model) -> Iterator[Running]:
+    with running(Scripted(model)) as server:
+        yield server
+
+
+def test_openai(scripted):
+    client = openai.OpenAI(base_url=f"{scripted.url}/v1", api_key="unused")
+    options = {"model": "demo", "messages": CHAT, "tools": TOOLS, "tool_choice": "required"}
+    choice = client.chat.completions.create(**options, reasoning_effort="low").choices[0]
+    assert choice.finish_reason == "tool_calls"
+    assert [(call.id, call.function.arguments) for call in choice.message.tool_calls] == [
+        ("call1", '{"a": 1}'),
+        ("call2", '{"a": 2}'),
+    ]
+    assert choice.message.reasoning_content == "Let me see."
+    assert scripted.model.asked["tools"] == TOOLS
+    assert scripted.model.asked["tool_choice"] == "required"
+    assert scripted.model.asked["reasoning_effort"] == "low"
+    chunks = [chunk.choices[0] for chunk in client.chat.completions.create(**options, stream=True)]
+    calls = [call for chunk in chunks for call in chunk.delta.tool_calls or []]
+    assert [(call.index, call.function.arguments) for call in calls] == [(0, '{"a": 1}'), (1, '{"a": 2}')]
+    assert "".join(getattr(chunk.delta, "reasoning_content", "") or "" for chunk in chunks) == "Let me see."
+    assert chunks[-1].finish_reason == "tool_calls"
+
+
+def test_anthropic(scripted):
+    client = anthropic.Anthropic(base_url=scripted.url, api_key="unused")
+    tool = {"name": "add", "description": "Adds.", "input_schema": {"type": "object"}}
+    options = {
+        "model": "demo",
+        "max_tokens": 2000,
+        "messages": CHAT,
+        "tools": [tool],
+        "tool_choice": {"type": "tool", "name": "add"},
+        "thinking": {"type": "enabled", "budget_tokens": 1024},
+    }
+    answer = client.messages.create(**options)
+    asked = scripted.model.asked
+    assert (asked["tools"], asked["tool_choice"]) == (TOOLS, "add")
+    assert (asked["reasoning"], asked["reasoning_budget"]) == (True, 1024)
+    with client.messages.stream(**options) as stream:
+        streamed = stream.get_final_message()
+    for message in (answer, streamed):
+        assert [block.type for block in message.content] == ["thinking", "text", "tool_use", "tool_use"]
+        assert message.content[0].thinking == "Let me see."
+        assert [block.input for block in message.content[2:]] == [{"a": 1}, {"a": 2}]
+        assert message.stop_reason == "tool_use"
+        assert (message.usage.input_tokens, message.usage.cache_read_input_tokens) == (15, 5)
+
+
+def test_ollama(scripted):
+    client = ollama.Client(host=scripted.url)
+    answer = client.chat(model="demo", messages=CHAT, tools=TOOLS, think=True)
+    assert answer.message.thinking == "Let me see."
+    assert [call.function.arguments for call in answer.message.tool_calls] == [{"a": 1}, {"a": 2}]
+    assert scripted.model.asked["tools"][0]["function"]["name"] == "add"
+    assert scripted.model.asked["reasoning"] is True
+    parts = list(client.chat(model="demo", messages=CHAT, tools=TOOLS, think="high", stream=True))
+    calls = [call for part in parts for call in part.message.tool_calls or []]
+    assert [call.function.arguments for call in calls] == [{"a": 1}, {"a": 2}]
+    assert scripted.model.asked["reasoning_effort"] == "high"
+    assert parts[-1].done_reason == "stop"
