@@ -11,7 +11,7 @@ export PYTHONPATH=core:plugins:tests${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED
 PYTHON=${PYTHON:-python3} OUT=${OUT:-/tmp/pumice-vulkan} MODELS=${MODELS:-/tmp/pumice-models}
 mkdir -p "$OUT" "$MODELS"
 
-pumice() { "$PYTHON" -m pumice.cli "$@"; }
+pumice() { "$PYTHON" -m pumice "$@"; }
 
 archs() {
     "$PYTHON" - "$ARCHS" <<'PY'
