@@ -68,7 +68,9 @@ def _from_schema(schema: Any) -> str:
     if isinstance(schema, str):
         _check_text("json_schema", schema)
         schema = _parse("json_schema", schema)
-    if not isinstance(schema, Mapping | bool):
+    if isinstance(schema, bool):
+        schema = {} if schema else {"not": {}}  # by which JSON Schema defines them
+    if not isinstance(schema, Mapping):
         raise RequestError(f"json_schema: expected a JSON object, not {schema!r:.60}")
     _check_depth(schema)
     text = _dump("json_schema", schema)
