@@ -160,18 +160,30 @@ class Model:
             turn, lambda ids, n: self.stream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
         )
 
-    def achat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> AsyncChatStream:
-        """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``."""
+    def achat_stream(
+        self, messages: Messages | Turn, *, max_tokens: int | None = None, **options: Any
+    ) -> AsyncChatStream:
+        """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
+
+        ``messages`` may also be what ``prepare_chat`` made of them with the same options.
+        """
         turn, options = self._turn(messages, options)
         return AsyncChatStream(
             turn, lambda ids, n: self.astream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
         )
 
-    def _turn(self, messages: Messages, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
-        """The turn, and the options of its generation."""
+    def prepare_chat(self, messages: Messages, **options: Any) -> Turn:
+        """What ``chat`` makes of messages before it generates. Long ones take a while; any thread may do it.
+
+        Raises as ``chat``, but for a prompt that does not fit.
+        """
         request = ChatRequest.read(messages, **{k: v for k, v in options.items() if k in OPTIONS})
         form = {k: v for k, v in options.items() if k in FORMS}
-        turn = self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
+        return self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
+
+    def _turn(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
+        """The turn, and the options of its generation."""
+        turn = messages if isinstance(messages, Turn) else self.prepare_chat(messages, **options)
         rest = {k: v for k, v in options.items() if k not in OPTIONS and k not in FORMS}
         return turn, {"special": turn.special, **rest}
 

@@ -20,6 +20,7 @@ from pumice_server.options import MAX_N, generation_options
 from pumice_server.service import Prompt, Service, merge
 
 MAX_PROMPTS = 128
+MAX_IDS = 1 << 20  # tokens of a prompt, whatever the context
 MAX_LOGPROBS = 20
 _MAX_TOKENS = 16  # OpenAI's default for completions
 
@@ -42,6 +43,8 @@ async def completions(request: Request) -> Response:
 def read_prompts(body: Body) -> list[Prompt]:
     """The prompts: a text, token ids, or a list of these. Raises HTTPException."""
     given = body.first("prompt")
+    if isinstance(given, list) and any(len(each) > MAX_IDS for each in (given, *given) if isinstance(each, list)):
+        raise bad_request(f"prompt: a list of at most {MAX_IDS} token ids")
     if isinstance(given, str) or (isinstance(given, list) and given and all(_is_id(each) for each in given)):
         given = [given]
     if not isinstance(given, list) or not all(_is_prompt(each) for each in given):

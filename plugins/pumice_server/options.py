@@ -48,7 +48,7 @@ FORMS = ("grammar", "json_schema")
 
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # -1: as many tokens as the context
 MAX_STOPS, MAX_STOP_LENGTH = 16, 256  # strings, characters of each
-MAX_BIASES = 1024  # tokens
+MAX_BIASES, MAX_BIAS_LENGTH = 1024, 256  # tokens, characters of one
 MAX_N = 16  # completions of one prompt
 
 
@@ -99,6 +99,6 @@ def _logit_bias(given: Any, tokenize: Tokenize) -> dict[int, float]:
 def _tokens(key: Any, tokenize: Tokenize) -> list[int]:
     if isinstance(key, int) and not isinstance(key, bool):
         return [key]
-    if not isinstance(key, str):
-        raise bad_request("logit_bias: a token is an id or a text")
+    if not isinstance(key, str) or len(key) > MAX_BIAS_LENGTH:
+        raise bad_request(f"logit_bias: a token is an id or a text of at most {MAX_BIAS_LENGTH} characters")
     return [int(key)] if key.isascii() and key.isdigit() and len(key) < 10 else tokenize(key)

@@ -76,6 +76,7 @@ class Service:
         streams: list[pumice.AsyncStream] = []
         with _closing_on_error(streams):
             for prompt in ids:
+                self._check_length(prompt)
                 for each in _seeded(options, n):
                     streams.append(self.model.astream(prompt, timeout=self.timeout, **each))
         return streams
@@ -83,10 +84,12 @@ class Service:
     async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
         """Begin ``n`` answers. Raises RequestError."""
         self._check_count(n)
+        turn = await asyncio.to_thread(self.model.prepare_chat, messages, **options)
+        self._check_length(turn.prompt.tokens)
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
             for each in _seeded(options, n):
-                streams.append(self.model.achat_stream(messages, timeout=self.timeout, **each))
+                streams.append(self.model.achat_stream(turn, timeout=self.timeout, **each))
         return streams
 
     async def gather(self, streams: Sequence[Whole[S]]) -> list[S]:
@@ -105,6 +108,11 @@ class Service:
     async def snapshot(self, timeout: float = 10.0) -> Any:
         """What the engine has in hand. Raises TimeoutError if no step ended for so many seconds."""
         return await asyncio.to_thread(self.model.client.snapshot, timeout)
+
+    def _check_length(self, tokens: Sequence[int]) -> None:
+        """Before anything is done with each token."""
+        if len(tokens) > self.model.n_ctx:
+            raise pumice.PromptTooLongError(len(tokens), self.model.n_ctx)
 
     def _check_count(self, n: int) -> None:
         if n > self.max_sequences:

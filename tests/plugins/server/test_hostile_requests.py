@@ -4,6 +4,8 @@ import contextlib
 import json
 import re
 import socket
+import threading
+import time
 
 import httpx2
 import pytest
@@ -47,6 +49,8 @@ def error_of(response) -> dict:
         (json.dumps({**GOOD, "logit_bias": [[1]]}).encode(), "logit_bias"),
         (json.dumps({**GOOD, "logit_bias": {"1": "x"}}).encode(), "logit_bias"),
         (json.dumps({**GOOD, "reasoning_budget_tokens": -7}).encode(), "reasoning_budget"),
+        (json.dumps({**GOOD, "logit_bias": {"x" * 300: 1}}).encode(), "at most 256 characters"),
+        (json.dumps({**GOOD, "json_schema": False}).encode(), "schema"),
         (json.dumps({**GOOD, "json_schema": {"type": "hiccup"}}).encode(), "Invalid type: hiccup"),
     ],
 )
@@ -64,6 +68,8 @@ def test_hostile_bodies(server, body, message):
         ({"prompt": [1, "a", True]}, "prompt must be"),
         ({"prompt": [-1]}, "token id -1"),
         ({"prompt": [10**12]}, "token id"),
+        ({"prompt": [0] * 1_100_000}, "at most 1048576 token ids"),
+        ({"prompt": [[0] * 1000]}, "the prompt has 1000 tokens, n_ctx is 512"),
         ({"prompt": ["a"] * 129}, "1 to 128 prompts"),
         ({"prompt": ["a"] * 65}, "asks for 65 completions at once"),
         ({"prompt": "a", "suffix": "b"}, "suffix is not supported"),
@@ -75,6 +81,10 @@ def test_hostile_prompts(server, body, message):
     response = server.client.post("/v1/completions", json=body)
     assert response.status_code == 400
     assert re.search(message, error_of(response)["message"])
+
+
+def test_a_schema_that_allows_everything(server):
+    assert server.client.post(CHAT, json={**GOOD, "json_schema": True}).status_code == 200
 
 
 def test_unknown_paths_and_methods(server):
@@ -100,6 +110,21 @@ def test_a_cut_body_leaves_nothing_behind(server):
     with socket.create_connection((host, int(port))) as connection:
         connection.sendall(f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n{{".encode())
     assert server.client.get("/health").json() == {"status": "ok"}
+
+
+def test_a_long_prompt_holds_nobody_up(server):
+    """Others are answered while it is read."""
+    body = {"messages": [{"role": "user", "content": "word and " * 300_000}]}
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(httpx2.post(server.url + CHAT, json=body, timeout=60)))
+    thread.start()
+    slowest = 0.0
+    while thread.is_alive():
+        started = time.perf_counter()
+        server.client.get("/")
+        slowest = max(slowest, time.perf_counter() - started)
+    assert error_of(answers[0])["n_prompt_tokens"] > 300_000
+    assert slowest < 0.5 * answers[0].elapsed.total_seconds()
 
 
 def test_a_full_queue(model, wait_until):
