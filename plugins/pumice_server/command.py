@@ -23,6 +23,10 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
 @click.option("--api-key", multiple=True, metavar="KEYS", envvar="LLAMA_API_KEY", help="Keys that clients must give.")
 @click.option("--api-key-file", type=click.Path(path_type=Path), metavar="FILE", help="A file of keys, one a line.")
+@click.option("--ssl-key-file", type=click.Path(path_type=Path), metavar="FILE", help="The private key of TLS, as PEM.")
+@click.option(
+    "--ssl-cert-file", type=click.Path(path_type=Path), metavar="FILE", help="The certificates of TLS, as PEM."
+)
 @click.option("--insecure", is_flag=True, help="Listen without a key where others on the network can ask.")
 @click.option("--allowed-host", multiple=True, metavar="NAME", help="A name that clients may call this server by.")
 @click.option("--cors-origin", multiple=True, metavar="URL", help="A web page's origin that may ask; *: all.")
@@ -58,6 +62,8 @@ def command(name: str | None, **options: Any) -> None:
         hosts=options.pop("allowed_host"),
         origins=options.pop("cors_origin"),
         timeout=options.pop("timeout"),
+        tls_key=options.pop("ssl_key_file"),
+        tls_certificate=options.pop("ssl_cert_file"),
     )
     settings.check(options.pop("insecure"))
     try:

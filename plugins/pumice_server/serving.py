@@ -16,6 +16,7 @@ from pumice_server.service import Service
 from pumice_server.settings import Settings
 
 _BACKLOG = 512  # connections that wait to be taken
+_MAX_CONNECTIONS = 1000  # connections and requests at once; beyond, the answer is 503
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -40,7 +41,14 @@ def serve(model: pumice.Model, names: Sequence[str], settings: Settings, listeni
         log_config=None,
         server_header=False,
         timeout_graceful_shutdown=int(settings.drain),
+        limit_concurrency=_MAX_CONNECTIONS,
+        ssl_keyfile=settings.tls_key,
+        ssl_certfile=settings.tls_certificate,
     )
+    try:
+        config.load()
+    except OSError as error:  # of ssl, which says neither the file nor what is wrong with it
+        raise click.ClickException(f"TLS: {settings.tls_key}, {settings.tls_certificate}: {error}") from None
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # a client that leaves is an error of its connection alone
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -52,8 +60,9 @@ def serve(model: pumice.Model, names: Sequence[str], settings: Settings, listeni
 
 def _summary(model: pumice.Model, service: Service, settings: Settings, listening: socket.socket) -> str:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    scheme = "https" if settings.tls_key else "http"
     keys = f"{len(settings.keys)} API keys" if settings.keys else "no API key"
     return (
         f"serving {', '.join(service.names)} on {', '.join(model.backends)}, n_ctx {model.n_ctx}, {keys}\n"
-        f"listening on http://{host}:{listening.getsockname()[1]}"
+        f"listening on {scheme}://{host}:{listening.getsockname()[1]}"
     )

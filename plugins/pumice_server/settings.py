@@ -19,6 +19,7 @@ class Settings:
         hosts: names that a request's Host header may have, beside those of the loopback.
         origins: web pages that may ask; ``*``: all.
         max_body: bytes of a request's body; max_sequences: completions of one request.
+        tls_key, tls_certificate: PEM files, both or none.
         timeout: seconds for a request, and for its body to arrive; drain: seconds that requests have to end when
             the server is stopped.
     """
@@ -32,6 +33,8 @@ class Settings:
     max_sequences: int = 64
     timeout: float = 600.0
     drain: float = 30.0
+    tls_key: Path | None = None
+    tls_certificate: Path | None = None
 
     @property
     def is_loopback(self) -> bool:
@@ -42,7 +45,9 @@ class Settings:
             return self.host == "localhost"
 
     def check(self, insecure: bool) -> None:
-        """Raises UsageError where anybody on the network could use the model."""
+        """Raises UsageError where anybody on the network could use the model, and for half of TLS's files."""
+        if (self.tls_key is None) != (self.tls_certificate is None):
+            raise click.UsageError("TLS needs both --ssl-key-file and --ssl-cert-file")
         if not (self.is_loopback or self.keys or insecure):
             raise click.UsageError(
                 f"--host {self.host} lets others on the network in: give --api-key or --api-key-file, or --insecure"

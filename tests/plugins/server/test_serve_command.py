@@ -1,7 +1,9 @@
 """``pumice serve`` as a process: what it says, what it takes of llama-server's command line, how it ends."""
 
 import re
+import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import threading
@@ -29,7 +31,7 @@ def serving(*arguments: str) -> Iterator[tuple[subprocess.Popen, str, list[str]]
     try:
         for line in process.stderr:
             said.append(line)
-            if found := re.match(r"listening on (http://\S+)", line):
+            if found := re.match(r"listening on (https?://\S+)", line):
                 yield process, found[1], said
                 break
         else:
@@ -74,6 +76,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--api-key", ""], "--api-key is empty"),
         (["-ctk", "f16", "-ctv", "q8_0"], "keys and values have one type"),
         (["-ngl", "many"], "-ngl: expected a number"),
+        (["--ssl-key-file", "x"], "TLS needs both"),
+        (["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"], "TLS: /nowhere, /nowhere: "),
         (["--no-such"], "No such option"),
         (["--api-key-file", "/nowhere"], "cannot read the keys"),
         (["--host", "192.0.2.1", "--insecure"], "cannot listen on 192.0.2.1:8080"),
@@ -85,6 +89,26 @@ def test_wrong_options(arguments, message):
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_tls(tmp_path):
+    files = [str(tmp_path / name) for name in ("key.pem", "certificate.pem")]
+    make = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=localhost", "-days", "2"]
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not on the PATH")
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", files[0], "-out", files[1]]
+    subprocess.run([*make, *names], check=True, capture_output=True)
+    with serving("--ssl-key-file", files[0], "--ssl-cert-file", files[1]) as (_, url, _):
+        assert url.startswith("https://")
+        trusted = ssl.create_default_context(cafile=files[1])
+        assert httpx2.get(f"{url}/health", verify=trusted).json() == {"status": "ok"}
+
+
+def test_without_the_extra():
+    code = "import sys; sys.modules['starlette'] = None; sys.argv[1:] = ['serve']; from pumice.cli import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert "is not installed: pip install 'pumice[server]'" in done.stderr
 
 
 def test_options_that_are_left_out():
