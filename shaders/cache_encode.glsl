@@ -4,7 +4,12 @@ const uint MOST_CODE = (1u << CACHE_BITS) - 1u;
 
 struct Scaling { float scale, minimum, inverse; };
 
-float as_half(float x) { return unpackHalf2x16(packHalf2x16(vec2(x, 0.0))).x; }
+// The nearest float16, by its bits: NVIDIA's compiler takes unpackHalf2x16(packHalf2x16(x)) for x.
+float as_half(float x) {
+    uint bits = floatBitsToUint(x);
+    if ((bits & 0x7FFFFFFFu) < 0x38800000u) return roundEven(x * 16777216.0) / 16777216.0; // multiples of 2^-24
+    return uintBitsToFloat(bits + 0xFFFu + (bits >> 13 & 1u) & 0xFFFFE000u);
+}
 
 Scaling scaling_of(bool is_key, uint first) {
     Scaling s;
