@@ -32,6 +32,7 @@ LAYERS = [
     ["model"],
     ["measure"],
     ["api"],
+    ["testing"],
     ["__init__"],
     ["cli"],
     ["__main__"],

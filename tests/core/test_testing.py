@@ -1,0 +1,78 @@
+"""The test kit for plugins finds what is wrong, and passes what is right."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from gguf_files import tiny_llama
+from pumice.plugin import Sampler, hookimpl
+from pumice.testing import check_architecture, check_operation, check_sampler
+from pumice_architectures.llama import Llama
+from pumice_cpu import CpuBackend
+from pumice_numpy import NumpyBackend
+from pumice_samplers import SAMPLERS
+
+x = np.random.default_rng(0).standard_normal((5, 2, 32)).astype(np.float32)
+
+
+def attend(g, a):
+    return g.attention(a["x"], a["x"], a["x"], scale=0.2)
+
+
+def norm(g, a):
+    return g.rms_norm(a["x"], g.weight("w"), 1e-5)
+
+
+@pytest.mark.parametrize(("build", "kv_type"), [(norm, "f32"), (attend, "f32"), (attend, "q8_0")])
+def test_a_right_operation_passes(build, kv_type):
+    check_operation(CpuBackend(), build, {"x": x}, {"w": x[0, 0]}, kv_type=kv_type)
+
+
+def test_a_wrong_operation_is_found(monkeypatch):
+    class Wrong(NumpyBackend):
+        def compile(self, segment, plan, limits):
+            program = super().compile(segment, plan, limits)
+            run = program.run
+            program.run = lambda inputs, batch: {name: y + 0.01 for name, y in run(inputs, batch).items()}
+            return program
+
+    with pytest.raises(AssertionError, match="differs from NumPy's result by"):
+        check_operation(Wrong(), norm, {"x": x}, {"w": x[0, 0]})
+
+
+class ForgetsPositions(Llama):
+    """Turns queries and keys by the row of the batch."""
+
+    def rope(self, g, i):
+        rope = super().rope(g, i)
+        rows = g.input("rows", ("n_tokens",), "i32", fill=lambda batch: np.arange(len(batch.positions), dtype=np.int32))
+        return lambda g, x: g.rope(x, rows, freqs=rope.freqs, neox=rope.neox)
+
+
+class Mine:
+    @hookimpl
+    def pumice_register_architectures(self, register):
+        register("llama", ForgetsPositions)
+
+
+def test_an_architecture_that_forgets_positions_is_found(tmp_path):
+    path = tiny_llama(tmp_path / "llama.gguf")
+    check_architecture(path)
+    with pytest.raises(AssertionError, match="token by token the logits differ"):
+        check_architecture(path, plugins=[Mine()])
+
+
+@pytest.mark.parametrize("name", ["top_k", "top_p", "dist"])
+def test_right_samplers_pass(name):
+    check_sampler(SAMPLERS[name]())
+
+
+def test_a_sampler_that_leaves_nothing_is_found():
+    @dataclass
+    class Nothing(Sampler):
+        def apply(self, candidates):
+            candidates.keep(np.zeros(len(candidates), bool))
+
+    with pytest.raises(AssertionError, match="leaves no candidates"):
+        check_sampler(Nothing())
