@@ -77,7 +77,7 @@ class Service:
         with _closing_on_error(streams):
             for prompt in ids:
                 self._check_length(prompt)
-                for each in _seeded(options, n):
+                for each in self._seeded(options, n):
                     streams.append(self.model.astream(prompt, timeout=self.timeout, **each))
         return streams
 
@@ -88,7 +88,7 @@ class Service:
         self._check_length(turn.prompt.tokens)
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
-            for each in _seeded(options, n):
+            for each in self._seeded(options, n):
                 streams.append(self.model.achat_stream(turn, timeout=self.timeout, **each))
         return streams
 
@@ -108,6 +108,13 @@ class Service:
     async def snapshot(self, timeout: float = 10.0) -> Any:
         """What the engine has in hand. Raises TimeoutError if no step ended for so many seconds."""
         return await asyncio.to_thread(self.model.client.snapshot, timeout)
+
+    def _seeded(self, options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
+        """Options of ``n`` completions: each has a seed higher by one, where a seed is given or configured."""
+        seed = options.get("seed", self.model.config.sampling.get("seed", -1))
+        if n == 1 or not isinstance(seed, int) or seed < 0:
+            return [options] * n
+        return [{**options, "seed": seed + i} for i in range(n)]
 
     def _check_length(self, tokens: Sequence[int]) -> None:
         """Before anything is done with each token."""
@@ -147,14 +154,6 @@ async def _next(iterator: AsyncIterator[S]) -> list[S]:
         return [await anext(iterator)]
     except StopAsyncIteration:
         return []
-
-
-def _seeded(options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
-    """Options of ``n`` completions: each has a seed higher by one, where a seed is given."""
-    seed = options.get("seed", -1)
-    if n == 1 or not isinstance(seed, int) or seed < 0:
-        return [options] * n
-    return [{**options, "seed": seed + i} for i in range(n)]
 
 
 @contextmanager

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator
 import openai
 import pytest
 
+import pumice
+from server_thread import running
+
 PROMPT = "Once upon a time"
 CHAT = [{"role": "user", "content": PROMPT}]
 GREEDY = {"temperature": 0, "max_tokens": 12}
@@ -66,6 +69,13 @@ def test_several_answers(client, stream):
     alone = client.chat.completions.create(model="demo", messages=CHAT, seed=2, max_tokens=8, temperature=2.0)
     assert len(set(texts)) == 3
     assert texts[1] == alone.choices[0].message.content
+
+
+def test_several_answers_with_a_configured_seed_differ():
+    with pumice.load(config={"sampling": {"seed": 1, "temperature": 2.0}}) as model, running(model) as server:
+        body = {"prompt": PROMPT, "n": 3, "max_tokens": 8}
+        choices = server.client.post("/v1/completions", json=body).json()["choices"]
+    assert len({choice["text"] for choice in choices}) == 3
 
 
 def test_log_probabilities_of_a_chat(client, server):
