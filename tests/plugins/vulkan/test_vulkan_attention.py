@@ -9,7 +9,7 @@ from attention_steps import attend, batches
 from graphs import Case, Graphed, builder, compile_graph
 from pumice.backend import Limits, Memory
 from pumice.errors import BackendError
-from pumice.gguf import CODINGS, KV_TYPES, GGMLType
+from pumice.gguf import KV_TYPES, GGMLType
 from pumice.graph import GraphBuilder, Tensor
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
@@ -25,12 +25,6 @@ def no_matrix_units(monkeypatch):
     monkeypatch.setattr("pumice_vulkan.probe.cooperative_matrices_work", lambda device: False)
 
 
-def float16_error(kv_type):
-    """What matrix units may differ by: with a minimum a value is a difference of two larger ones, in float16 each."""
-    coding = CODINGS.get(KV_TYPES[kv_type])
-    return 3 * FLOAT16 if coding is not None and coding.has_minimum else FLOAT16
-
-
 def compare(folder, steps, tolerance=1e-5, **options):
     options.setdefault("scale", 0.2)
     limit = options.pop("limit", None)
@@ -40,7 +34,7 @@ def compare(folder, steps, tolerance=1e-5, **options):
     expected = attend(folder, NumpyBackend(), steps, **options)
     for mine, right in zip(actual, expected, strict=True):
         if limit is None and is_quantized(options.get("kv_type", "f32")):  # a value between two codes may go to either
-            limit = float16_error(options["kv_type"])
+            limit = FLOAT16
         if limit is not None:
             assert np.mean((mine - right) ** 2) < limit * np.mean(right**2)
         else:
@@ -226,7 +220,7 @@ class TestMatrixUnits:
     @pytest.mark.parametrize("kv_type", [name for name in KV_TYPES if name != "f32"])
     @pytest.mark.parametrize("dims", [(64, 64), (128, 128), (64, 96)])
     def test_cache_types(self, tmp_path, kv_type, dims):
-        compare(tmp_path, STEPS, kv_type=kv_type, heads=(8, 2), dims=dims, limit=float16_error(kv_type))
+        compare(tmp_path, STEPS, kv_type=kv_type, heads=(8, 2), dims=dims, limit=FLOAT16)
 
     @pytest.mark.parametrize("heads", [(3, 3), (6, 2), (20, 2)])
     def test_grouped_heads(self, tmp_path, heads):
