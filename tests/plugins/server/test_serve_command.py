@@ -60,7 +60,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
             target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=body, timeout=60))
         )
         thread.start()
-        time.sleep(0.3)
+        while not answers and not any(slot["is_processing"] for slot in httpx2.get(f"{url}/slots").json()):
+            time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         thread.join()
         assert answers[0].json()["usage"]["completion_tokens"] == 200
