@@ -42,8 +42,7 @@ def main() -> None:
     if arguments.one:
         compare(arguments.one, arguments.texts, arguments.seed, arguments.vocabulary)
         return
-    published = [path.stem.removeprefix("ggml-vocab-") for path in sorted(PUBLISHED.glob("*.gguf"))]
-    names = arguments.names or [*MADE, *published, *PRE_NAMES]
+    names = arguments.names or [*MADE, *published_names(), *PRE_NAMES]
     options = [
         "--texts",
         str(arguments.texts),
@@ -66,6 +65,11 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--vocabulary", type=Path, default=PUBLISHED / "ggml-vocab-llama-bpe.gguf")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def published_names() -> list[str]:
+    """The vocabularies in ../shared/vocabs."""
+    return [path.stem.removeprefix("ggml-vocab-") for path in sorted(PUBLISHED.glob("*.gguf"))]
 
 
 def metadata_of(name: str, vocabulary: Path) -> dict[str, Any]:

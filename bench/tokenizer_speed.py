@@ -1,21 +1,22 @@
-"""How fast text becomes tokens, and tokens text; next to llama.cpp where llama-cpp-python is installed.
+"""How fast text becomes tokens, and tokens text, next to llama.cpp: CPU time, so that other work counts little.
 
-python bench/tokenizer_speed.py [VOCABULARY.gguf ...]      default: those of ../shared/vocabs
+    python bench/tokenizer_speed.py [NAME ...]
+
+A NAME is one that compare_tokenizers.py knows. Default: the vocabularies in ../shared/vocabs and the large ones that
+tests/make_fixtures/vocabularies.py makes. Needs llama-cpp-python.
 """
 
-import ctypes
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-from pumice.gguf import GGUFFile
+from compare_tokenizers import LARGE_VOCABULARIES, PUBLISHED, metadata_of, published_names
+from llama_vocab import LlamaVocab
+
 from pumice.tokenizers import from_metadata
 
-VOCABULARIES = Path(__file__).resolve().parents[2] / "shared" / "vocabs"
 REPEATS = 5
-_KEPT: list[Any] = []
 
 PARAGRAPH = (
     "The quick brown fox, who couldn't care less, jumped over 13 lazy dogs (2024-05-17, 07:45).\n"
@@ -33,68 +34,35 @@ def varied(size: int) -> str:
 
 
 def seconds(function: Callable[[], Any]) -> float:
-    start = time.perf_counter()
+    """CPU time."""
+    start = time.process_time()
     function()
-    return time.perf_counter() - start
+    return time.process_time() - start
 
 
-def pumice(metadata: dict[str, Any], text: str) -> tuple[float, ...]:
-    """Seconds to build a tokenizer, to tokenize ``text``, to do so again (words are remembered), and back."""
-    start = time.perf_counter()
+def measure(metadata: dict[str, Any], peer: LlamaVocab, text: str) -> tuple[float, ...]:
+    """Seconds to build a tokenizer, to tokenize, to tokenize again with words remembered, and back; llama.cpp's."""
+    start = time.process_time()
     tokenizer = from_metadata(metadata)
-    build = time.perf_counter() - start
+    tokenizer.tokenize("a")
+    build = time.process_time() - start
     first = seconds(lambda: tokenizer.tokenize(text))
     again = seconds(lambda: tokenizer.tokenize(text))
     ids = tokenizer.tokenize(text)
-    return build, first, again, seconds(lambda: tokenizer.detokenize(ids))
-
-
-def llama_cpp(path: Path, text: str) -> tuple[float, float]:
-    """Seconds to load the vocabulary and to tokenize ``text``."""
-    from llama_cpp import llama_cpp as api
-
-    params = api.llama_model_default_params()
-    params.vocab_only = True
-    start = time.perf_counter()
-    model = api.llama_model_load_from_file(str(path).encode(), params)
-    load = time.perf_counter() - start
-    vocab, data = api.llama_model_get_vocab(model), text.encode()
-    ids = (ctypes.c_int32 * len(data))()
-    run = seconds(lambda: api.llama_tokenize(vocab, data, len(data), ids, len(ids), False, True))
-    api.llama_model_free(model)
-    return load, run
-
-
-def peer_installed() -> bool:
-    try:
-        from llama_cpp import llama_cpp as api
-    except ImportError:
-        return False
-    quiet = api.llama_log_callback(lambda level, message, data: None)
-    api.llama_log_set(quiet, None)
-    _KEPT.append(quiet)  # llama.cpp holds a pointer to it
-    api.llama_backend_init()
-    return True
+    back = seconds(lambda: tokenizer.detokenize(ids))
+    return build, first, again, back, seconds(lambda: peer.tokenize(text, add_special=True, parse_special=True))
 
 
 def main() -> None:
-    text = varied(100_000)
+    text = varied(600_000)
     size = len(text.encode()) / 1e6
-    compare = peer_installed()
-    print(f"{size:.3f} MB of text, best of {REPEATS}; build and load in ms, the rest in MB/s")
-    print(
-        f"{'vocabulary':24} {'build':>6} {'first':>6} {'again':>6} {'back':>6}"
-        + "   llama.cpp: load, tokenize" * compare
-    )
-    for path in map(Path, sys.argv[1:] or sorted(VOCABULARIES.glob("*.gguf"))):
-        with GGUFFile.open(path) as file:
-            metadata = dict(file.metadata)
-        build, *runs = map(min, zip(*(pumice(metadata, text) for _ in range(REPEATS)), strict=True))
-        line = f"{path.stem:24} {build * 1e3:6.0f} " + " ".join(f"{size / run:6.1f}" for run in runs)
-        if compare:
-            load, run = map(min, zip(*(llama_cpp(path, text) for _ in range(REPEATS)), strict=True))
-            line += f"   {load * 1e3:15.0f} {size / run:9.1f}"
-        print(line)
+    print(f"{size:.2f} MB of text, best of {REPEATS}; building in ms, the rest in MB/s")
+    print(f"{'vocabulary':20} {'build':>6} {'first':>6} {'again':>6} {'back':>6} {'llama.cpp':>10}")
+    for name in sys.argv[1:] or [*published_names(), *LARGE_VOCABULARIES]:
+        metadata = metadata_of(name, PUBLISHED / "ggml-vocab-llama-bpe.gguf")
+        peer = LlamaVocab.from_metadata(metadata)
+        build, *runs, theirs = map(min, zip(*(measure(metadata, peer, text) for _ in range(REPEATS)), strict=True))
+        print(f"{name:20} {build * 1e3:6.0f} " + " ".join(f"{size / t:6.1f}" for t in runs) + f" {size / theirs:10.1f}")
 
 
 if __name__ == "__main__":
