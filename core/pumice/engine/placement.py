@@ -69,7 +69,8 @@ class _Offer:
         return {layer: Target(self.name, self._claims, device) for layer, device in devices.items()}
 
     def _claimed(self, node: Node) -> list[Node]:
-        return [node] if self._claims(node) else [part for part in node.expansion if self._claims(part)]
+        """A node, or those of its parts that go to this backend."""
+        return [node] if self._claims(node) else [claimed for part in node.expansion for claimed in self._claimed(part)]
 
 
 def _supports(backend: Backend, limits: Limits, node: Node) -> bool:

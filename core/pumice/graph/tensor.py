@@ -6,7 +6,7 @@ first dimension may be a name (``shape.py``), whose number each step brings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -154,6 +154,12 @@ class Node:
     state: State | None = None
     expansion: tuple[Node, ...] = ()
 
+    def parts(self) -> Iterator[Node]:
+        """The node itself, and all that a composite one is made of, also inside parts that are composite."""
+        yield self
+        for part in self.expansion:
+            yield from part.parts()
+
     def operands(self) -> list[Tensor]:
         """The operands that are there, in the order of the operation's parameters."""
         return list(self.inputs.values())
@@ -192,5 +198,5 @@ class Graph:
 
 def states_of(nodes: list[Node]) -> list[State]:
     """Every distinct state of nodes, those inside composite ones included, in order of first use."""
-    flat = [part for node in nodes for part in (node, *node.expansion)]
-    return list(dict.fromkeys(node.state for node in flat if node.state is not None))
+    flat = [part for node in nodes for part in node.parts()]
+    return list(dict.fromkeys(part.state for part in flat if part.state is not None))

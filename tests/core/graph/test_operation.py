@@ -127,6 +127,23 @@ def test_states_are_named_by_layer_and_shared_on_request(g):
         g.attention(y, None, None, scale=1.0)
 
 
+@composite("test.kept", lambda g, x: g.conv1d(x, g.weight("w"), None))
+def kept(x: Tensor) -> Result:
+    return Result(x.shape)
+
+
+@composite("test.nested", lambda g, x: kept(g, g.silu(x)))
+def nested(x: Tensor) -> Result:
+    return Result(x.shape)
+
+
+def test_a_state_inside_composites_of_composites_is_found(g):
+    with g.layer(0):
+        graph = g.finish(nested(g, values(g)))
+    assert [node.op for node in graph.nodes] == ["embedding", "test.nested"]
+    assert [state.name for state in graph.states] == ["conv.0"]
+
+
 def test_inputs_and_outputs_have_names(g):
     patches = g.input("patches", (g.size("n_patches", 16), 8))
     g.output("embedding", g.linear(patches, g.weight("w")))
