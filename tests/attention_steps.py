@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from graphs import Case, Graphed
-from pumice.backend import Batch, Limits
+from graphs import Case, Graphed, builder, compile_graph
+from pumice.backend import Batch, Limits, Memory
+from pumice.graph import GraphBuilder, Tensor
 
 
 def batches(steps, n_ctx, block_size, window):
@@ -57,3 +58,29 @@ def attend(
     limits = Limits(n_ctx, 512, 512, n_seqs, block_size, n_blocks, kv_type)
     graphed = Graphed(folder, backend, Case(build, rows(1), weights), limits)
     return [graphed(rows(len(batch.tokens)), batch) for batch in batches(steps, n_ctx, block_size, window)]
+
+
+def attend_to_memory(folder, backend, lengths, weights=()):
+    """Cross-attention: outputs of decoders with so many tokens, each over what an encoder's graph stored for it.
+
+    ``weights``: those of ``sinks`` and ``bias`` that the attention has.
+    """
+    random, stored = np.random.default_rng(0), [140, 9, 40][: len(lengths)]
+    arrays = {"sinks": random.standard_normal(4).astype("f4"), "bias": random.standard_normal((4, 13)).astype("f4")}
+    encoder = builder(folder, {name: arrays[name] for name in weights})
+    k, v, q = (Tensor(name, ("n_tokens", heads, 8), builder=encoder) for name, heads in (("k", 2), ("v", 2), ("q", 4)))
+    encoder.kv_store(k, v, "memory")
+    encoder.output("keys", encoder.scale(k, 1.0))
+    decoder = GraphBuilder({}, 1, 64, shared=encoder)
+    extra = {name: encoder.weight(name) for name in weights}
+    memory = encoder.memory("memory")
+    decoder.output("y", decoder.attention(q, None, None, scale=0.3, causal=False, cache=memory, **extra))
+    bounds = Limits(256, 256, 256, 3, 32, {0: 24}, "f16")
+    stores, reads = (compile_graph(backend, graph, bounds) for graph in (encoder.finish(), decoder.finish()))
+    (filled,) = batches([stored], 256, 32, 0)
+    stores.run({name: random.standard_normal((sum(stored), 2, 8)).astype("f4") for name in "kv"}, filled)
+    (step,) = batches([lengths], 256, 32, 0)
+    step.positions += 5  # a decoder's positions are its own
+    step.memory = Memory(np.array(stored[::-1], np.int32), filled.block_tables[0][::-1].copy())
+    (y,) = reads.run({"q": random.standard_normal((sum(lengths), 4, 8)).astype("f4")}, step).values()
+    return y.copy()

@@ -3,12 +3,9 @@
 import numpy as np
 import pytest
 
-from attention_steps import attend
-from graphs import batch, builder, compile_graph, limits
-from pumice.backend import Memory
+from attention_steps import attend, attend_to_memory
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
-from pumice.graph import GraphBuilder, Tensor
 from pumice_cpu.backend import CpuBackend, CpuOptions
 from pumice_numpy import NumpyBackend
 
@@ -101,24 +98,11 @@ def test_every_query_sees_what_came_before_and_all_of_its_step(tmp_path):
     compare(tmp_path, STEPS, heads=(4, 2), dims=(32, 32), causal=False)
 
 
-def test_what_one_graph_stores_another_attends_to(tmp_path):
-    results = []
-    for backend in (CpuBackend(), NumpyBackend()):
-        bounds = limits(kv_type="f16")
-        encoder = builder(tmp_path, {})
-        k, v, q = (Tensor(name, ("n_tokens", 2, 8), builder=encoder) for name in "kvq")
-        encoder.kv_store(k, v, "memory")
-        encoder.output("keys", encoder.scale(k, 1.0))
-        decoder = GraphBuilder({}, 1, 64, shared=encoder)
-        decoder.output("y", decoder.attention(q, None, None, scale=0.3, causal=False, cache=encoder.memory("memory")))
-        stores, reads = (compile_graph(backend, graph, bounds) for graph in (encoder.finish(), decoder.finish()))
-        random, filled = np.random.default_rng(0), batch([9, 40])
-        stores.run({name: random.standard_normal((49, 2, 8)).astype("f4") for name in "kv"}, filled)
-        step = batch([3, 1], [5, 0])
-        step.memory = Memory(np.array([40, 9], np.int32), filled.block_tables[0][::-1].copy())
-        (y,) = reads.run({"q": random.standard_normal((4, 2, 8)).astype("f4")}, step).values()
-        results.append(y.copy())
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("lengths", [[3, 1], [1, 2, 30]])
+@pytest.mark.parametrize("weights", [(), ("sinks", "bias")], ids=["plain", "relative"])
+def test_what_one_graph_stores_another_attends_to(tmp_path, lengths, weights):
+    mine, right = (attend_to_memory(tmp_path, backend, lengths, weights) for backend in (CpuBackend(), NumpyBackend()))
+    np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
 
 
 def test_any_number_of_threads_gives_the_same_bits(tmp_path):

@@ -5,12 +5,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from attention_steps import attend, batches
-from graphs import Case, Graphed, builder, compile_graph
-from pumice.backend import Limits, Memory
+from attention_steps import attend, attend_to_memory, batches
+from graphs import Case, Graphed
+from pumice.backend import Limits
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
-from pumice.graph import GraphBuilder, Tensor
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
@@ -157,33 +156,10 @@ def test_a_layer_attends_to_the_cache_of_another(tmp_path, values):
 @pytest.mark.parametrize("lengths", [[3, 1], [1, 2, 30]])
 @pytest.mark.parametrize("weights", [(), ("sinks", "bias")], ids=["plain", "relative"])
 def test_what_one_graph_stores_another_attends_to(tmp_path, lengths, weights):
-    results = []
-    for backend in (VulkanBackend(), NumpyBackend()):
-        random, stored = np.random.default_rng(0), [140, 9, 40][: len(lengths)]
-        weights = {
-            "sinks": random.standard_normal(4).astype("f4"),
-            "bias": random.standard_normal((4, 13)).astype("f4"),
-        }
-        encoder = builder(tmp_path, weights)
-        k, v, q = (
-            Tensor(name, ("n_tokens", heads, 8), builder=encoder) for name, heads in (("k", 2), ("v", 2), ("q", 4))
-        )
-        encoder.kv_store(k, v, "memory")
-        encoder.output("keys", encoder.scale(k, 1.0))
-        decoder = GraphBuilder({}, 1, 64, shared=encoder)
-        extra = {name: encoder.weight(name) for name in weights}
-        memory = encoder.memory("memory")
-        decoder.output("y", decoder.attention(q, None, None, scale=0.3, causal=False, cache=memory, **extra))
-        bounds = Limits(256, 256, 256, 3, 32, {0: 24}, "f16")
-        stores, reads = (compile_graph(backend, graph, bounds) for graph in (encoder.finish(), decoder.finish()))
-        (filled,) = batches([stored], 256, 32, 0)
-        values = {name: random.standard_normal((sum(stored), 2, 8)).astype("f4") for name in "kv"}
-        stores.run(values, filled)
-        (step,) = batches([lengths], 256, 32, 0)
-        step.memory = Memory(np.array(stored[::-1], np.int32), filled.block_tables[0][::-1].copy())
-        (y,) = reads.run({"q": random.standard_normal((sum(lengths), 4, 8)).astype("f4")}, step).values()
-        results.append(y.copy())
-    np.testing.assert_allclose(results[0], results[1], rtol=1e-5, atol=1e-5)
+    mine, right = (
+        attend_to_memory(tmp_path, backend, lengths, weights) for backend in (VulkanBackend(), NumpyBackend())
+    )
+    np.testing.assert_allclose(mine, right, rtol=1e-5, atol=1e-5)
 
 
 def test_a_type_without_kernels_is_left_to_others(tmp_path, monkeypatch):
