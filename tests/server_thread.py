@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 import uvicorn
+from starlette.applications import Starlette
 
 import pumice
 from pumice_server.application import make_application
@@ -19,6 +20,7 @@ class Running(NamedTuple):
     url: str
     model: pumice.Model
     client: httpx2.Client
+    application: Starlette
 
 
 @contextmanager
@@ -26,7 +28,8 @@ def running(model: pumice.Model, **settings: Any) -> Iterator[Running]:
     """A server of its own for ``model``."""
     chosen = Settings(**settings)
     service = Service(model, ["demo", "other-name"], chosen.timeout, chosen.max_sequences)
-    config = uvicorn.Config(make_application(service, chosen), http="h11", lifespan="off", log_config=None, ws="none")
+    application = make_application(service, chosen)
+    config = uvicorn.Config(application, http="h11", lifespan="off", log_config=None, ws="none")
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -34,7 +37,7 @@ def running(model: pumice.Model, **settings: Any) -> Iterator[Running]:
         thread.start()
         try:
             with httpx2.Client(base_url=url, timeout=60) as client:
-                yield Running(url, model, client)
+                yield Running(url, model, client, application)
         finally:
             server.should_exit = True
             thread.join()

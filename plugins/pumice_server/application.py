@@ -7,10 +7,10 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 
 import pumice
-from pumice_server import anthropic_messages, facts, native, ollama, ollama_facts, texts
+from pumice_server import anthropic_messages, facts, native, ollama, ollama_facts, static, texts
 from pumice_server.errors import answer_error
 from pumice_server.gate import Gate
 from pumice_server.openai_chat import chat_completions
@@ -19,7 +19,7 @@ from pumice_server.service import Service
 from pumice_server.settings import Settings
 
 GET = {
-    facts.index: ["/"],
+    static.index: ["/"],
     facts.health: ["/health", "/v1/health"],
     facts.models: ["/v1/models", "/models"],
     facts.model: ["/v1/models/{name:path}"],
@@ -61,7 +61,7 @@ def make_application(service: Service, settings: Settings) -> Starlette:
         middleware.insert(0, cors)
     errors = (HTTPException, ClientDisconnect, pumice.PumiceError, Exception)
     application = Starlette(
-        routes=routes,
+        routes=[*routes, Mount(static.PREFIX, static.PageFiles())],
         middleware=middleware,
         exception_handlers=dict.fromkeys(errors, answer_error),
         max_body_size=settings.max_body,

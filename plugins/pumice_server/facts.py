@@ -6,7 +6,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 import pumice
 from pumice_server.answers import json_response
@@ -18,15 +18,6 @@ async def health(request: Request) -> Response:
     service: Service = request.app.state.service
     await _snapshot(service)
     return json_response({"status": "ok"})
-
-
-async def index(request: Request) -> Response:
-    """What is served here, for people."""
-    service: Service = request.app.state.service
-    base = str(request.base_url).rstrip("/")
-    return PlainTextResponse(
-        f"Pumice serves {', '.join(service.names)}.\n\nOpenAI's clients: base_url={base}/v1\nModels: {base}/v1/models\n"
-    )
 
 
 async def models(request: Request) -> Response:

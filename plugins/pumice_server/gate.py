@@ -15,9 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice_server.errors import Problem
 from pumice_server.settings import Settings
+from pumice_server.static import PREFIX
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PUBLIC = ("/", "/health", "/v1/health")  # paths that need no key
+_PUBLIC = ("/", "/health", "/v1/health")  # paths that need no key, and those of the page
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -70,7 +71,7 @@ class Gate:
         origin = headers.get("origin")
         if origin and not self._trusts(origin, host):
             raise HTTPException(403, "requests of other web pages are refused; --cors-origin names those that may ask")
-        if not self._keys or path in _PUBLIC:
+        if not self._keys or path in _PUBLIC or path.startswith(f"{PREFIX}/"):
             return ""
         bearer = headers.get("authorization", "")
         scheme, _, token = bearer.partition(" ")

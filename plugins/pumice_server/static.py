@@ -1,0 +1,48 @@
+"""The web page: static files of the folder ``page`` under ``/page/``, and its ``index.html`` at ``/``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from pumice_server.service import Service
+
+FOLDER = Path(__file__).parent / "page"
+PREFIX = "/page"
+
+_HEADERS = {
+    "Cache-Control": "no-cache",  # asked again each time, and answered by 304
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
+
+
+async def index(request: Request) -> Response:
+    """The page to browsers, a few lines of text to others."""
+    service: Service = request.app.state.service
+    page = FOLDER / "index.html"
+    if "text/html" in request.headers.get("accept", "") and page.is_file():
+        return FileResponse(page, headers=_HEADERS)
+    base = str(request.base_url).rstrip("/")
+    return PlainTextResponse(
+        f"Pumice serves {', '.join(service.names)}.\n\nOpenAI's clients: base_url={base}/v1\nModels: {base}/v1/models\n"
+    )
+
+
+class PageFiles(StaticFiles):
+    """Files of the page; links that lead out of the folder are not followed."""
+
+    def __init__(self) -> None:
+        super().__init__(directory=FOLDER, check_dir=False)
+        self.config_checked = True  # without the folder there is no page: 404
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers.update(_HEADERS)
+        return response
