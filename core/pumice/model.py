@@ -1,48 +1,39 @@
-"""A loaded model: its tokenizer, its logits, and generation with it."""
+"""A loaded model: its front, and its engine in a thread of this process."""
 
 from __future__ import annotations
 
-import contextlib
 import time
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING
 
 from pumice.architecture import Architecture, HParams
-from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
-from pumice.chat_stream import AsyncChatStream, ChatStream
 from pumice.config import Config
-from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Request, Runner, Snapshot, lone
+from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
-from pumice.engine.messages import Event
-from pumice.engine.prepare import check_arguments, check_ids, token_ids
+from pumice.engine.messages import Event, Facts
+from pumice.engine.prepare import check_ids, token_ids
 from pumice.engine.runner import Sizes, make_limits, trace
 from pumice.engine.schedule import FairPolicy, Policy
-from pumice.errors import ModelClosedError, ModelError, RequestError, TokenizerError
+from pumice.errors import ModelError, RequestError
+from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
-from pumice.grammar import FORMS, Grammar, grammar_source
 from pumice.guard import guard, guarded
 from pumice.registry import Registry, get_registry
-from pumice.stream import AsyncStream, Completion, Stream
-from pumice.tokenizers import Tokenizer, from_metadata
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-Prompt = str | Sequence[int]
-Progress = Callable[[int, int], None] | None
-S = TypeVar("S", Stream, AsyncStream)
 
+class Model(Frontend):
+    """A model whose engine is a thread of this process, ``engine``, which computes with ``runner``.
 
-class Model:
-    """A loaded model. Use as a context manager, or ``close`` it. Several threads and coroutines may generate at once.
-
-    ``client`` speaks to the thread ``engine``, which computes with ``runner``. ``policy`` decides who computes; None: a
-    ``FairPolicy``. ``lookahead`` False: a step at a time, even where a program could take several.
+    ``policy`` decides who computes; None: a ``FairPolicy``. ``lookahead`` False: a step at a time, even where a program
+    could take several.
     """
 
     def __init__(
@@ -55,143 +46,27 @@ class Model:
         lookahead: bool = True,
     ) -> None:
         started = time.perf_counter()
-        self.config = config
         registry = get_registry(config, plugins)
         with ExitStack() as stack:
-            self._file = stack.enter_context(GGUFFile.open(path))
-            self.architecture, self.runner = prepare(stack, self._file, config, registry, progress)
+            file = stack.enter_context(GGUFFile.open(path))
+            self.architecture, self.runner = prepare(stack, file, config, registry, progress)
             self.runner.compile()
-            engine = Engine(self.runner, policy or self._policy(registry), lookahead)
-            self._limits = engine.limits
-            self._load_tokenizer = TokenizerOf(self._file, registry)
-            self._formats = registry.chat_formats
+            engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead)
+            client = EngineClient(lambda command: thread.send(command))
+            super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
             samplers = registry.samplers, config.samplers, config.sampling
             prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *samplers)
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
-            self.client = EngineClient(lambda command: thread.send(command))
-            emit = partial(_emit, weakref.WeakMethod(self.client.receive))
+            emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
             release = stack.pop_all().close
             self.engine = thread = EngineThread(engine, prepared, emit, release, max_queue)
-            self._finalizer = weakref.finalize(self.client, thread.close)
+            self._finalizer = weakref.finalize(client, thread.close)
         self.load_seconds = time.perf_counter() - started
-
-    def _policy(self, registry: Registry) -> Policy:
-        on_gpu = registry.backends.find(self.backends[0]).offload
-        return FairPolicy(self.config.max_delay or (0.05 if on_gpu else 0.2))
-
-    # --- what the model is
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The metadata of the GGUF file."""
-        return self._file.metadata
-
-    @property
-    def n_ctx(self) -> int:
-        return self._limits.n_ctx
-
-    @property
-    def backends(self) -> list[str]:
-        """Names of the backends that compute it, the one with most operations first."""
-        return self.runner.backends_used
-
-    @property
-    def memory(self) -> dict[str, int]:
-        """Bytes held, by purpose: weights, kv_cache, activations."""
-        return self.runner.memory
-
-    @property
-    def n_vocab(self) -> int:
-        """Entries of a row of logits."""
-        return self.runner.n_vocab
 
     @property
     def closed(self) -> bool:
         return not self._finalizer.alive
-
-    @property
-    def tokenizer(self) -> Tokenizer:
-        """Raises TokenizerError if the file describes none that is known."""
-        return self._load_tokenizer()
-
-    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """Token ids of ``text``.
-
-        ``add_special`` adds the tokens that begin and end a text; ``parse_special`` reads ``<|im_end|>`` and the
-        like as one token.
-        """
-        return self.tokenizer.tokenize(text, add_special, parse_special)
-
-    def detokenize(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.detokenize(ids)
-
-    # --- chat
-
-    def apply_template(self, messages: Messages, **options: Any) -> str:
-        """The prompt that the chat template makes of messages; ``options`` are the attributes of ``ChatRequest``.
-
-        Without BOS where ``tokenize`` adds it, so that ``generate`` takes it as it is.
-        """
-        return self._chat.text(ChatRequest.read(messages, **options))
-
-    def chat(self, messages: Messages, **options: Any) -> ChatCompletion:
-        """The assistant's next message.
-
-        Args:
-            messages: the chat so far: messages that ``chat`` gave, or objects with ``role`` and ``content``.
-            options: those of ``ChatRequest`` (tools, tool_choice, reasoning, ...) and those of ``request``; without
-                ``max_tokens`` the model goes on until it ends.
-
-        Raises RequestError for messages that the template refuses, a prompt that does not fit or a wrong parameter.
-        """
-        with self.chat_stream(messages, **options) as stream:
-            return stream.completion()
-
-    async def achat(self, messages: Messages, **options: Any) -> ChatCompletion:
-        """As ``chat``, for a coroutine."""
-        async with self.achat_stream(messages, **options) as stream:
-            return await stream.completion()
-
-    def chat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> ChatStream:
-        """As ``chat``, in deltas as they come. Closing the stream, or leaving its loop, cancels the rest."""
-        turn, options = self._turn(messages, options)
-        return ChatStream(
-            turn, lambda ids, n: self.stream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
-        )
-
-    def achat_stream(
-        self, messages: Messages | Turn, *, max_tokens: int | None = None, **options: Any
-    ) -> AsyncChatStream:
-        """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
-
-        ``messages`` may also be what ``prepare_chat`` made of them with the same options.
-        """
-        turn, options = self._turn(messages, options)
-        return AsyncChatStream(
-            turn, lambda ids, n: self.astream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
-        )
-
-    def prepare_chat(self, messages: Messages, **options: Any) -> Turn:
-        """What ``chat`` makes of messages before it generates. Long ones take a while; any thread may do it.
-
-        Raises as ``chat``, but for a prompt that does not fit.
-        """
-        request = ChatRequest.read(messages, **{k: v for k, v in options.items() if k in OPTIONS})
-        form = {k: v for k, v in options.items() if k in FORMS}
-        return self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
-
-    def _turn(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
-        """The turn, and the options of its generation."""
-        turn = messages if isinstance(messages, Turn) else self.prepare_chat(messages, **options)
-        rest = {k: v for k, v in options.items() if k not in OPTIONS and k not in FORMS}
-        return turn, {"special": turn.special, **rest}
-
-    @cached_property
-    def _chat(self) -> Chat:
-        return Chat(self.metadata, self.tokenizer, self._formats, self.config.chat_template or None)
-
-    # --- running it
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence."""
@@ -201,211 +76,18 @@ class Model:
             raise RequestError("logits: no token ids given")
         return self.engine.call(lambda engine: lone.logits(engine, tokens))
 
-    @overload
-    def generate(self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any) -> Completion: ...
-
-    @overload
-    def generate(self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any) -> list[Completion]: ...
-
-    def generate(
-        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
-    ) -> Completion | list[Completion]:
-        """Complete ``prompt``: text, or token ids taken as they are.
-
-        Args:
-            n: so many completions, as a list; the prompt is read once, and each has a seed higher by one.
-            progress: called with how many tokens of the prompt are read, and of how many.
-            options: those of ``request``.
-
-        Raises RequestError for a prompt that does not fit or a wrong argument.
-        """
-        request = self.request(prompt, n=1 if n is None else n, **options)
-        with _closing(Stream.open(self.client, request, progress)) as streams:
-            completions = [stream.completion() for stream in streams]
-        return completions[0] if n is None else completions
-
-    @overload
-    async def agenerate(
-        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any
-    ) -> Completion: ...
-
-    @overload
-    async def agenerate(
-        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any
-    ) -> list[Completion]: ...
-
-    async def agenerate(
-        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
-    ) -> Completion | list[Completion]:
-        """As ``generate``, for a coroutine."""
-        request = self.request(prompt, n=1 if n is None else n, **options)
-        with _closing(AsyncStream.open(self.client, request, progress)) as streams:
-            completions = [await stream.completion() for stream in streams]
-        return completions[0] if n is None else completions
-
-    def generate_many(
-        self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
-    ) -> list[Completion]:
-        """Complete several prompts at once, each as ``generate`` would alone.
-
-        ``each`` has options of single prompts, which go before ``options``. Raises RequestError, with the number of the
-        prompt in ``prompt_index``.
-        """
-        if each is not None and len(each) != len(prompts):
-            raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
-        streams: list[Stream] = []
-        with _closing(streams):
-            for index, prompt in enumerate(prompts):
-                with _numbered(index):
-                    streams.append(self.stream(prompt, **{**options, **(each[index] if each else {})}))
-            return [stream.completion() for stream in streams]
-
-    def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> Stream:
-        """As ``generate``, piece by piece as it comes. Closing the stream, or leaving its loop, cancels the rest."""
-        return Stream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
-
-    def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> AsyncStream:
-        """As ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
-        return AsyncStream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
-
-    def request(
-        self,
-        prompt: Prompt,
-        *,
-        max_tokens: int | None = 128,
-        stop: str | Sequence[str] | None = None,
-        stop_tokens: Sequence[int] = (),
-        context_shift: bool = False,
-        n_ctx: int | None = None,
-        n: int = 1,
-        logprobs: int | None = None,
-        logprobs_sampled: bool = False,
-        cache_salt: str = "",
-        priority: int = 0,
-        timeout: float | None = None,
-        special: Collection[int] = (),
-        grammar: str | Grammar | None = None,
-        json_schema: Any = None,
-        regex: str | None = None,
-        choices: Sequence[str] | None = None,
-        **sampling: Any,
-    ) -> Request:
-        """What ``generate`` and ``stream`` send to the engine.
-
-        Args:
-            max_tokens: most tokens to generate; None or -1: until the model ends, or the context is full.
-            stop: strings that end the generation; they are left out.
-            stop_tokens: token ids that do.
-            context_shift: when the context is full, forget its older half and go on.
-            n_ctx: positions that this sequence may have; None: as many as the model.
-            n: how many completions.
-            logprobs: log-probabilities of each token and of so many of the likeliest; None: none. They are those of
-                the model; with ``logprobs_sampled`` those after the sampler chain, which cost less.
-            cache_salt: only requests with an equal one share what the cache holds of equal prefixes.
-            priority: requests with a higher one come first.
-            timeout: seconds after which it ends, waiting or generating; None: any number.
-            special: control tokens that are spelt out in the text.
-            grammar: what the text has to look like, in GBNF or Lark.
-            json_schema: the same as a JSON schema: a dictionary, JSON text, or a class of pydantic.
-            regex: the same as a regular expression.
-            choices: the same as a list of texts.
-            sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
-                ignore_eos, ...
-        """
-        if self.closed:
-            raise ModelClosedError("the model is closed")
-        if not isinstance(grammar, Grammar):
-            source = grammar_source(grammar, json_schema, regex, choices)
-            grammar = Grammar(source) if source else None
-        tokens = self.tokenize(prompt) if isinstance(prompt, str) else None
-        request = Request(
-            token_ids(prompt, "the prompt must be text or a list of token ids") if tokens is None else tokens,
-            max_tokens=max_tokens,
-            sampling=sampling,
-            stop=[stop] if isinstance(stop, str) else [] if stop is None else stop,
-            stop_tokens=stop_tokens,
-            context_shift=context_shift,
-            n_ctx=n_ctx,
-            n=n,
-            logprobs=logprobs,
-            logprobs_sampled=logprobs_sampled,
-            cache_salt=cache_salt,
-            priority=priority,
-            timeout=timeout,
-            special=frozenset(special),
-            grammar=grammar,
-        )
-        check_arguments(request)
-        return request
-
-    def snapshot(self) -> Snapshot:
-        """What the engine has in hand: sequences that wait and run, blocks of the cache in use."""
-        return self.client.snapshot()
-
-    # --- ending it
-
     def close(self) -> None:
-        """Release memory and the file. Streams still open end as cancelled."""
         self._finalizer()
 
-    def __enter__(self) -> Model:
-        if self.closed:
-            raise ModelClosedError("the model is closed")
-        return self
 
-    def __repr__(self) -> str:
-        state = "closed" if self.closed else f"on {', '.join(self.backends)}, n_ctx {self.n_ctx}"
-        return f"<pumice.Model {str(self._file.path)!r} {state}>"
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+def _policy(config: Config, registry: Registry, runner: Runner) -> Policy:
+    on_gpu = registry.backends.find(runner.backends_used[0]).offload
+    return FairPolicy(config.max_delay or (0.05 if on_gpu else 0.2))
 
 
-class TokenizerOf:
-    """The tokenizer of a file, made when first asked for."""
-
-    def __init__(self, file: GGUFFile, registry: Registry) -> None:
-        self._file = file
-        self._registry = registry
-
-    def __call__(self) -> Tokenizer:
-        return self._made
-
-    def or_none(self) -> Tokenizer | None:
-        """A model without a known tokenizer still takes and gives token ids."""
-        try:
-            return self._made
-        except TokenizerError:
-            return None
-
-    @cached_property
-    def _made(self) -> Tokenizer:
-        return from_metadata(self._file.metadata, self._registry.tokenizers, self._registry.pre_tokenizers)
-
-
-def _single(request: Request) -> Request:
-    if request.n != 1:
-        raise RequestError(f"n: a stream has one completion, not {request.n}; generate gives several")
-    return request
-
-
-@contextlib.contextmanager
-def _closing(streams: list[S]) -> Iterator[list[S]]:
-    try:
-        yield streams
-    finally:
-        for stream in streams:
-            stream.close()
-
-
-@contextlib.contextmanager
-def _numbered(index: int) -> Iterator[None]:
-    """Errors say which prompt they are about."""
-    try:
-        yield
-    except RequestError as error:
-        error.prompt_index = index
-        raise
+def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
+    n_ctx = engine.limits.n_ctx
+    return Facts(n_ctx, architecture.n_ctx_train, runner.n_vocab, runner.backends_used, runner.memory)
 
 
 def _emit(listening: Callable[[], Callable[[list[Event]], None] | None], events: list[Event]) -> None:

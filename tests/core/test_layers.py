@@ -29,6 +29,7 @@ LAYERS = [
     ["chat_stream"],
     ["quantize", "perplexity"],
     ["kl_divergence"],
+    ["frontend"],
     ["model"],
     ["measure"],
     ["api"],

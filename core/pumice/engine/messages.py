@@ -108,6 +108,24 @@ class Snapshot:
     n_steps: int
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What an engine runs, known once it is loaded.
+
+    Attributes:
+        n_ctx: positions of a sequence; ``n_ctx_train``: those that the model was trained for.
+        n_vocab: entries of a row of logits.
+        backends: names of those that compute it, the one with most operations first.
+        memory: bytes held, by purpose: weights, kv_cache, activations.
+    """
+
+    n_ctx: int
+    n_ctx_train: int
+    n_vocab: int
+    backends: list[str]
+    memory: dict[str, int]
+
+
 # --- commands
 
 
