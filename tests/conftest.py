@@ -46,11 +46,23 @@ def llama_cpp() -> Callable[..., str]:
 
 @pytest.fixture(scope="session")
 def tiny_logits() -> dict[str, Any]:
-    """llama.cpp's logits for the models of ``tiny_zoo.py``, by name."""
+    """llama.cpp's logits for the models of ``tiny_zoo``, by name."""
     import numpy as np
 
-    with np.load(Path(__file__).parent / "fixtures" / "tiny_logits.npz") as file:
-        return dict(file)
+    found: dict[str, Any] = {}
+    for path in (Path(__file__).parent / "fixtures" / "tiny_logits").iterdir():
+        with np.load(path) as file:
+            found |= file
+    return found
+
+
+@pytest.fixture(scope="session")
+def tiny_file(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """``tiny_file("gemma3")``: the file of a model of ``tiny_zoo``, made once."""
+    from tiny_zoo import ZOO
+
+    directory = tmp_path_factory.mktemp("tiny_models")
+    return cache(lambda name: ZOO[name].write(directory / f"{name}.gguf"))
 
 
 @pytest.fixture(scope="session")

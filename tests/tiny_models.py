@@ -1,46 +1,154 @@
 """Tiny models of every architecture, with weights that any machine computes alike.
 
-Their files are written when a test needs them; what is kept in ``fixtures/tiny_logits.npz`` are llama.cpp's
-logits for them. ``make_fixtures/tiny_logits.py`` says how those were made.
+``tiny_zoo`` describes them. Their files are written when a test needs them; what is kept in ``fixtures/tiny_logits``
+are llama.cpp's logits for them. ``make_fixtures/tiny_logits.py`` says how those were made.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
 import numpy as np
 
-from gguf_files import write_gguf
+from pumice.gguf import GGMLType
+from pumice.gguf.writer import TensorInfo, Writer
 
 N_VOCAB = 32
 N_CTX = 256
 IDS = [(7 * i + 3) % N_VOCAB for i in range(24)]
+
+DIMS = {"n": 64, "h": 4, "g": 2, "d": 16, "f": 96, "E": 4, "V": N_VOCAB, "ctx": N_CTX}
+"""Sizes unless a model says otherwise: embedding, heads, key heads, values in a head, feed-forward, experts, ..."""
+
+SHAPES = {
+    "token_embd": "V, n",
+    "position_embd": "ctx, n",
+    "output": "V, n",
+    "attn_q": "h*d, n",
+    "attn_k": "g*d, n",
+    "attn_v": "g*d, n",
+    "attn_qkv": "(h+2*g)*d, n",
+    "attn_q_norm": "d",
+    "attn_k_norm": "d",
+    "attn_sinks": "h",
+    "attn_output": "n, h*d",
+    "ffn_gate": "f, n",
+    "ffn_up": "f, n",
+    "ffn_down": "n, f",
+    "ffn_gate_inp": "E, n",
+    "ffn_gate_exps": "E, f, n",
+    "ffn_up_exps": "E, f, n",
+    "ffn_gate_up_exps": "E, 2*f, n",
+    "ffn_down_exps": "E, n, f",
+    "exp_probs_b": "E",
+    "ffn_gate_shexp": "f, n",
+    "ffn_up_shexp": "f, n",
+    "ffn_down_shexp": "n, f",
+    "rope_freqs": "d//2",
+    "rope_factors_long": "d//2",
+    "rope_factors_short": "d//2",
+}
+"""Shapes of tensors that a model does not give one for; norms have the width of the embedding."""
+
+ENDS, TIED = "token_embd output_norm output", "token_embd output_norm"
+ATTENTION = "attn_norm attn_q attn_k attn_v attn_output"
+FUSED_ATTENTION = "attn_norm attn_qkv attn_output"
+SWIGLU = "ffn_norm ffn_gate ffn_up ffn_down"
+EXPERTS = "ffn_norm ffn_gate_inp ffn_gate_exps ffn_up_exps ffn_down_exps"
+LLAMA = f"{ATTENTION} {SWIGLU}"
+SMALL = {"n": 16, "h": 2, "g": 1, "d": 8, "f": 16}
+"""Sizes for models of many layers."""
 
 Shapes = dict[str, tuple[int, ...]]
 
 
 @dataclass
 class TinyModel:
-    """Metadata without the architecture's prefix, and the shapes of the tensors."""
+    """Metadata without the architecture's prefix (keys that begin with ``/`` are whole), and shapes of the tensors."""
 
     architecture: str
     metadata: dict[str, Any]
     shapes: Shapes
 
     def write(self, path: Path) -> Path:
-        metadata = {f"{self.architecture}.{key}": value for key, value in self.metadata.items()}
-        metadata |= {"general.architecture": self.architecture, "tokenizer.ggml.model": "no_vocab"}
-        return write_gguf(path, metadata, {name: weights(name, shape) for name, shape in self.shapes.items()})
+        tensors = {name: weights(name, shape) for name, shape in self.shapes.items()}
+        return write_tiny(path, self.architecture, self.metadata, tensors)
+
+
+def write_tiny(path: Path, architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
+    prefixed = {key[1:] if key[0] == "/" else f"{architecture}.{key}": value for key, value in metadata.items()}
+    fixed = {"general.architecture": architecture, "tokenizer.ggml.model": "no_vocab"}
+    infos = [TensorInfo(name, GGMLType.F32, array.shape) for name, array in tensors.items()]
+    with Writer(path, fixed | prefixed, infos) as writer:
+        for array in tensors.values():
+            writer.write(array)
+    return path
+
+
+def tiny(
+    architecture: str,
+    layer: str | Sequence[str],
+    ends: str = ENDS,
+    *,
+    n_layer: int = 2,
+    dims: Mapping[str, int] | None = None,
+    layer_norm: bool = False,
+    **keys: Any,
+) -> TinyModel:
+    """A model whose layers have the tensors that ``layer`` lists, or each those of its own list.
+
+    An entry is ``name`` (``attn_q`` means ``attn_q.weight``), with a point in it the whole name, or ``name!`` for one
+    without a suffix; ``name=2*f,n`` gives its shape, in the sizes of ``DIMS`` and ``dims``; a final ``+`` adds a bias.
+    ``keys`` are metadata, with ``__`` for a point; None takes away a key that models have by default.
+    """
+    sizes = DIMS | dict(dims or {})
+    layers = [layer] * n_layer if isinstance(layer, str) else layer
+    shapes = dict(_tensors(ends, "", sizes))
+    for i, names in enumerate(layers):
+        shapes |= _tensors(names, f"blk.{i}.", sizes)
+    metadata = _common(sizes, len(layers), layer_norm) | {key.replace("__", "."): keys[key] for key in keys}
+    return TinyModel(architecture, {key: value for key, value in metadata.items() if value is not None}, shapes)
+
+
+def _common(sizes: Mapping[str, int], n_layer: int, layer_norm: bool) -> dict[str, Any]:
+    return {
+        "vocab_size": sizes["V"],
+        "context_length": N_CTX,
+        "block_count": n_layer,
+        "embedding_length": sizes["n"],
+        "feed_forward_length": sizes["f"],
+        "attention.head_count": sizes["h"],
+        "attention.head_count_kv": sizes["g"],
+        "attention.key_length": sizes["d"],
+        "attention.value_length": sizes["d"],
+        "rope.dimension_count": sizes["d"],
+        "attention.layer_norm_epsilon" if layer_norm else "attention.layer_norm_rms_epsilon": 1e-5,
+    }
+
+
+def _tensors(entries: str, prefix: str, sizes: Mapping[str, int]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for entry in entries.split():
+        name, _, text = entry.removesuffix("+").partition("=")
+        base = name.split(".")[0].removesuffix("!")
+        text = text or SHAPES.get(base, "n" if "norm" in base else "")
+        shape: tuple[int, ...] = eval(f"({text},)", {}, dict(sizes))
+        if "." in name and "=" not in entry:  # a bias or scale without its matrix
+            shape = shape[:-1] if name.endswith(".bias") and len(shape) > 1 else shape
+            shape = (shape[0] if len(shape) > 2 else 1,) if name.endswith(".scale") else shape
+        full = name.removesuffix("!") if name.endswith("!") or "." in name else f"{name}.weight"
+        yield prefix + full, shape
+        if entry.endswith("+"):
+            yield f"{prefix}{name}.bias", shape[:-1] if len(shape) > 1 else shape
 
 
 def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Values that keep activations near 1, chosen by the name."""
     x = uniform(crc32(name.encode()), int(np.prod(shape))).reshape(shape)
-    if ("norm" in name and name.endswith("weight")) or name.endswith((".scale", "ssm_d")):
+    if ("norm" in name and not name.endswith("bias")) or name.endswith((".scale", "ssm_d")):
         x = 1 + 0.3 * x
     elif name.endswith((".bias", "sinks.weight")):
         x = 0.3 * x
@@ -60,104 +168,3 @@ def uniform(seed: int, n: int) -> np.ndarray:
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z ^= z >> np.uint64(31)
     return (z >> np.uint64(40)).astype(np.float64) / 2**23 - 1
-
-
-@dataclass
-class Maker:
-    """Describes the parts of a model. ``norm_bias`` and ``bias`` say which biases the architecture has."""
-
-    architecture: str
-    n_layer: int = 2
-    n_embd: int = 64
-    n_head: int = 4
-    n_head_kv: int = 2
-    head_dim: int = 16
-    n_ff: int = 96
-    layer_norm: bool = False
-    norm_bias: bool = False
-    bias: bool = False
-    shapes: Shapes = field(default_factory=dict)
-
-    def tensor(self, name: str, *shape: int, bias: bool = False) -> None:
-        self.shapes[f"{name}.weight"] = shape
-        if bias:
-            self.shapes[f"{name}.bias"] = shape[:-1]
-
-    def norm(self, name: str, *shape: int) -> None:
-        self.tensor(name, *(shape or (self.n_embd,)))
-        if self.norm_bias and not shape:
-            self.shapes[f"{name}.bias"] = (self.n_embd,)
-
-    def attention(
-        self, blk: str, *, fused: bool = False, qkv_bias: bool | None = None, n_head_kv: int | None = None
-    ) -> None:
-        q_dim = self.n_head * self.head_dim
-        kv_dim = (n_head_kv or self.n_head_kv) * self.head_dim
-        qkv_bias = self.bias if qkv_bias is None else qkv_bias
-        if fused:
-            self.tensor(f"{blk}attn_qkv", q_dim + 2 * kv_dim, self.n_embd, bias=qkv_bias)
-        else:
-            for name, size in (("attn_q", q_dim), ("attn_k", kv_dim), ("attn_v", kv_dim)):
-                self.tensor(blk + name, size, self.n_embd, bias=qkv_bias)
-        self.tensor(f"{blk}attn_output", self.n_embd, q_dim, bias=self.bias)
-
-    def qk_norms(self, blk: str, *shapes: tuple[int, ...]) -> None:
-        q, k = shapes or ((self.head_dim,), (self.head_dim,))
-        self.norm(f"{blk}attn_q_norm", *q)
-        self.norm(f"{blk}attn_k_norm", *k)
-
-    def feed_forward(self, blk: str, *, gate: bool = True, suffix: str = "", n_ff: int | None = None) -> None:
-        n_ff = n_ff or self.n_ff
-        for name in ("ffn_gate", "ffn_up") if gate else ("ffn_up",):
-            self.tensor(blk + name + suffix, n_ff, self.n_embd, bias=self.bias)
-        self.tensor(f"{blk}ffn_down{suffix}", self.n_embd, n_ff, bias=self.bias)
-
-    def experts(self, blk: str, *, bias: bool = False, scale: bool = False, n_expert: int = 4) -> None:
-        self.tensor(f"{blk}ffn_gate_inp", n_expert, self.n_embd, bias=bias)
-        for name in ("ffn_gate_exps", "ffn_up_exps"):
-            self.tensor(blk + name, n_expert, self.n_ff, self.n_embd, bias=bias)
-        self.tensor(f"{blk}ffn_down_exps", n_expert, self.n_embd, self.n_ff, bias=bias)
-        if scale:
-            for name in ("gate", "up", "down"):
-                self.shapes[f"{blk}ffn_{name}_exps.scale"] = (n_expert,)
-
-    def model(self, layer: Callable[[str], None], *, tied: bool = False, **metadata: Any) -> TinyModel:
-        self.tensor("token_embd", N_VOCAB, self.n_embd)
-        self.norm("output_norm")
-        if not tied:
-            self.tensor("output", N_VOCAB, self.n_embd)
-        for i in range(self.n_layer):
-            layer(f"blk.{i}.")
-        eps = "attention.layer_norm_epsilon" if self.layer_norm else "attention.layer_norm_rms_epsilon"
-        common = {
-            "vocab_size": N_VOCAB,
-            "context_length": N_CTX,
-            "block_count": self.n_layer,
-            "embedding_length": self.n_embd,
-            "feed_forward_length": self.n_ff,
-            "attention.head_count": self.n_head,
-            "attention.head_count_kv": self.n_head_kv,
-            "attention.key_length": self.head_dim,
-            "attention.value_length": self.head_dim,
-            "rope.dimension_count": self.head_dim,
-            eps: 1e-5,
-        }
-        return TinyModel(self.architecture, common | _dotted(metadata), self.shapes)
-
-
-def _dotted(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """``rope__scaling__type`` as an argument's name is the key ``rope.scaling.type``."""
-    return {key.replace("__", "."): value for key, value in metadata.items()}
-
-
-def llama(architecture: str = "llama", n_layer: int = 1, bias: bool = False, **metadata: Any) -> TinyModel:
-    """The plainest model, to see what one metadata key does."""
-    m = Maker(architecture, n_layer, bias=bias)
-
-    def layer(blk: str) -> None:
-        m.norm(f"{blk}attn_norm")
-        m.attention(blk)
-        m.norm(f"{blk}ffn_norm")
-        m.feed_forward(blk)
-
-    return m.model(layer, **metadata)

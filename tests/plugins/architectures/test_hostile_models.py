@@ -15,7 +15,7 @@ from pumice.lazy import resolve
 from pumice.plugin import GGUFTensor, HParams, ModelError
 from pumice_architectures import ARCHITECTURES
 from tiny_models import N_CTX
-from tiny_zoo import DEEP, FAMILIES, ZOO
+from tiny_zoo import DEEP, FAMILIES
 
 SHALLOW = [name for name in FAMILIES if name not in DEEP]
 HOSTILE = [0, 1, 3, 7, 2**31 - 1, 2**32 - 1, 2**63, -1, 0.0, -1.0, 1e-30, float("nan"), float("inf"), True, "text", []]
@@ -49,13 +49,12 @@ class File:
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    folder = tmp_path_factory.mktemp("models")
+def files(tiny_file: Any) -> Any:
     opened: dict[str, File] = {}
 
     def get(name: str) -> File:
         if name not in opened:
-            file = GGUFFile.open(ZOO[name]().write(folder / f"{name}.gguf"))
+            file = GGUFFile.open(tiny_file(name))
             opened[name] = File(dict(file.metadata), file.tensors)
         return dataclasses.replace(opened[name])
 

@@ -163,7 +163,7 @@ def test_the_same_text_as_a_token_at_a_time(
 def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A recurrent state could not take a wrong guess back."""
     monkeypatch.setattr(lookahead, "SECONDS", 1e9)
-    path, results = ZOO[name]().write(tmp_path / "model.gguf"), []
+    path, results = ZOO[name].write(tmp_path / "model.gguf"), []
     for ahead in (False, True):
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4})
         with Model(path, settings, lookahead=ahead) as model:

@@ -42,14 +42,13 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_tiny_models(tmp_path: Path, tiny_logits: Any, name: str) -> None:
-    path = ZOO[name]().write(tmp_path / "model.gguf")
-    assert error(logits(path, IDS), tiny_logits[name]) < 1e-5
+def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
+    assert error(logits(tiny_file(name), IDS), tiny_logits[name]) < 1e-5
 
 
 @pytest.mark.parametrize("name", [name for name in FAMILIES if name not in DEEP])
-def test_batching_does_not_change_logits(tmp_path: Path, name: str) -> None:
-    path = ZOO[name]().write(tmp_path / "model.gguf")
+def test_batching_does_not_change_logits(tiny_file: Any, name: str) -> None:
+    path = tiny_file(name)
     at_once = logits(path, IDS)
     for n_batch in (1, 5):
         assert error(logits(path, IDS, n_batch), at_once) < 1e-8
@@ -68,7 +67,7 @@ def test_the_text_of_llama_cpp(shared: Path, kv_type: str, n_gpu_layers: int) ->
 
 def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
     """The same device twice is two devices. What they give is, bit by bit, what one gives."""
-    path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
+    path = ZOO["gemma2"].write(tmp_path / "model.gguf")
     found = []
     for devices in ([0], [0, 0]):
         config = {"vulkan": {"devices": devices, "activations": "float"}}
@@ -81,7 +80,7 @@ def test_layers_are_shared_by_devices(tmp_path: Path, tiny_logits: Any) -> None:
 
 @pytest.mark.parametrize("devices", [[0, 0], [0, 0, 0]])
 def test_chunks_of_a_prompt_are_computed_by_all_devices_at_once(tmp_path: Path, devices: list[int]) -> None:
-    path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
+    path = ZOO["gemma2"].write(tmp_path / "model.gguf")
     prompts, texts = [IDS * 3, IDS[::-1] * 2, IDS[:5]], []
     for used in ([0], devices):
         config = {"vulkan": {"devices": used, "activations": "float"}}
@@ -94,7 +93,7 @@ def test_chunks_of_a_prompt_are_computed_by_all_devices_at_once(tmp_path: Path, 
 def test_layers_without_room_go_to_the_next_backend(
     tmp_path: Path, tiny_logits: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = ZOO["gemma2"]().write(tmp_path / "model.gguf")
+    path = ZOO["gemma2"].write(tmp_path / "model.gguf")
     monkeypatch.setattr("pumice.engine.placement.layers_that_fit", lambda sizes, free: 2)
     with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=32) as model:
         assert error(model.logits(IDS), tiny_logits["gemma2"]) < 1e-4

@@ -1,0 +1,62 @@
+"""Multi-head latent attention: DeepSeek 2 and what followed."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tiny_models import DIMS, EXPERTS, SMALL, SWIGLU, TinyModel, tiny
+
+SHARED = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp"
+LATENT = "attn_norm attn_kv_a_mqa=r+p,n attn_kv_a_norm=r attn_output"
+QUERIES = "attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*d,ql"
+ABSORBED = "attn_k_b=h,r,d-p attn_v_b=h,d,r"
+ABSORBED_ONE_HEAD = "attn_k_b=r,d-p attn_v_b=d,r"  # ggml drops a last dimension of 1
+
+
+def deepseek2(
+    n_layer: int = 3,
+    attention: str = f"{LATENT} {QUERIES} {ABSORBED}",
+    experts: str = f"{EXPERTS} {SHARED}",
+    dims: Mapping[str, int] | None = None,
+    **keys: Any,
+) -> TinyModel:
+    """``r`` values of a latent, ``p`` of a head with positions, ``ql`` of compressed queries."""
+    sizes = DIMS | dict(dims or {})
+    sizes = {"r": 2 * sizes["d"], "p": sizes["d"] // 2, "ql": 24} | sizes
+    compressed = {"attention__q_lora_rank": sizes["ql"]} if "attn_q_a" in attention else {}
+    mla = {
+        "attention__head_count_kv": 1,
+        "attention__key_length": sizes["r"] + sizes["p"],
+        "attention__value_length": sizes["r"],
+        "attention__key_length_mla": sizes["d"],
+        "attention__value_length_mla": sizes["d"],
+    }
+    common = {
+        "attention__kv_lora_rank": sizes["r"],
+        "rope__dimension_count": sizes["p"],
+        "leading_dense_block_count": 1,
+        "expert_count": sizes["E"],
+        "expert_used_count": 2,
+        "expert_shared_count": 1,
+        "expert_feed_forward_length": sizes["f"],
+    }
+    heads = mla if "attn_k_b" in attention else {"attention__head_count_kv": sizes["h"]}
+    layers = [f"{attention} {SWIGLU}", *[f"{attention} {experts}"] * (n_layer - 1)]
+    return tiny("deepseek2", layers, dims=sizes, **common | compressed | heads | keys)
+
+
+MODELS = {
+    "deepseek2": deepseek2(),
+    "deepseek2-lite": deepseek2(27, f"{LATENT} attn_q attn_kv_b=h*(2*d-p),r", dims=SMALL),
+    "deepseek2-one-head": deepseek2(2, f"{LATENT} {QUERIES} {ABSORBED_ONE_HEAD}", dims={"h": 1, "d": 64}),
+    "deepseek2-v3": deepseek2(
+        experts=f"ffn_norm ffn_gate_inp exp_probs_b.bias ffn_gate_up_exps ffn_down_exps {SHARED}",
+        dims={"E": 12},
+        expert_group_count=4,
+        expert_group_used_count=2,
+        expert_gating_func=2,
+        expert_weights_norm=True,
+        expert_weights_scale=2.5,
+    ),
+    "deepseek2-drafts": deepseek2(2, block_count=3, nextn_predict_layers=1),
+    "deepseek2-temperature": deepseek2(2, attention__temperature_scale=0.5, attention__temperature_length=8),
+}

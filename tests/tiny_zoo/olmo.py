@@ -1,0 +1,15 @@
+"""OLMo and others whose norms follow the blocks."""
+
+from tiny_models import ENDS, SMALL, tiny
+from tiny_zoo.ropes import YARN
+
+BLOCKS = "attn_q attn_k attn_v attn_output post_attention_norm ffn_gate ffn_up ffn_down post_ffw_norm"
+WIDE_NORMS = f"{BLOCKS} attn_q_norm=h*d attn_k_norm=g*d"
+HEAD_NORMS = f"{BLOCKS} attn_q_norm attn_k_norm"
+
+MODELS = {
+    "olmo2": tiny("olmo2", WIDE_NORMS),
+    "olmo3": tiny("olmo2", WIDE_NORMS, n_layer=5, attention__sliding_window=8, **YARN),
+    "exaone4": tiny("exaone4", HEAD_NORMS, f"{ENDS} rope_freqs"),
+    "exaone4-32b": tiny("exaone4", HEAD_NORMS, n_layer=64, dims=SMALL, attention__sliding_window=8),
+}
