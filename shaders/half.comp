@@ -5,7 +5,7 @@ layout(local_size_x = 128) in;
 layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
 layout(set = 0, binding = 1) readonly buffer X { vec4 x[]; };
 layout(set = 0, binding = 2) writeonly buffer Y { uvec2 y[]; };
-layout(push_constant) uniform Push { uint count; uint x_at, y_at; uint n_quarters; };
+layout(push_constant) uniform Push { uint rows; uint x_at, y_at; uint n_quarters; };
 
 void main() {
     const uint i = gl_GlobalInvocationID.x, row = gl_GlobalInvocationID.y;

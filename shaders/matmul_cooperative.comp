@@ -31,7 +31,7 @@ layout(set = 0, binding = 3) readonly buffer Bias { vec4 bias[]; };
 layout(set = 0, binding = 4) readonly buffer Residual { vec4 residual[]; };
 layout(set = 0, binding = 7) writeonly buffer Y { vec4 y[]; };
 layout(push_constant) uniform Push {
-    uint count;
+    uint rows;
     uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, y_at;
     uint n_rows, n_columns;
     uint n_matrix_rows;  // of all matrices

@@ -52,7 +52,7 @@ layout(set = 0, binding = 10) readonly buffer Ids { uint ids[]; };
 layout(set = 0, binding = 11) buffer Y { float y[]; };
 layout(set = 0, binding = 12) writeonly buffer YI { uint yi[]; };
 layout(push_constant) uniform Push {
-    uint count;
+    uint rows;
     uint x_at, norm_at;
     uint weights_at[3];
     uint bias_at[3];
@@ -283,7 +283,7 @@ void write(uint m, uint first_row) {
 #endif
     for (uint i = group * LANES + lane; i < TILE * TOKENS; i += LANES * GROUPS) {
         uint n = i / TILE, row = first_row + i % TILE;
-        if (row >= n_rows[m] || !EXPERTS && n >= row_count(count)) continue;
+        if (row >= n_rows[m] || !EXPERTS && n >= row_count(rows)) continue;
         y[y_at[m] + (EXPERTS ? pair : n) * n_rows[m] + row] = result(m, n, first_row, i % TILE);
     }
 }
@@ -293,7 +293,7 @@ void main() {
     lane = index % LANES;
     group = index / LANES;
     pair = gl_WorkGroupID.z * gl_NumWorkGroups.y + gl_WorkGroupID.y;
-    if (EXPERTS && pair >= row_count(count) * n_used) return;
+    if (EXPERTS && pair >= row_count(rows) * n_used) return;
     begin_format();
     uint tile = gl_WorkGroupID.x;
     const uint end = n_tiles();

@@ -10,7 +10,7 @@ layout(set = 0, binding = 0) readonly buffer Step { uint step_words[]; };
 layout(set = 0, binding = 1) readonly buffer X { vec4 x[]; };
 layout(set = 0, binding = 2) writeonly buffer Y1 { uint y1[]; };
 layout(set = 0, binding = 2) writeonly buffer Y2 { uvec2 y2[]; };
-layout(push_constant) uniform Push { uint count; uint x_at, y_at; uint n_blocks; };
+layout(push_constant) uniform Push { uint rows; uint x_at, y_at; uint n_blocks; };
 
 void main() {
     const uint i = gl_GlobalInvocationID.x, row = gl_GlobalInvocationID.y;  // four columns

@@ -1,6 +1,6 @@
 // Which rows of x a workgroup multiplies with which matrix. There is one matrix for all rows; or with BY_HEAD one for each
 // head, workgroup z; or with BY_ID one for each expert, and tiles of its pairs of a token and an expert (group.comp).
-// Needs FLAGS (plugins/pumice_vulkan/flags.py), common.glsl, count, and the bindings TILES and TILES + 1 with tiles_at, order_at and n_used.
+// Needs FLAGS (plugins/pumice_vulkan/flags.py), common.glsl, rows, and the bindings TILES and TILES + 1 with tiles_at, order_at and n_used.
 
 layout(set = 0, binding = TILES) readonly buffer Tiles { uint tiles[]; };
 layout(set = 0, binding = TILES + 1) readonly buffer Order { uint order[]; };
@@ -20,7 +20,7 @@ bool find_vectors(uint width) {
     }
     if ((FLAGS & BY_HEAD) != 0) matrix = gl_WorkGroupID.z;
     n0 = gl_WorkGroupID.y * width;
-    n_x = row_count(count);
+    n_x = row_count(rows);
     return n0 < n_x;
 }
 

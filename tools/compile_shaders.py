@@ -1,7 +1,8 @@
 """Compile GLSL to SPIR-V: ``python tools/compile_shaders.py [DIRECTORY ...]``.
 
 Every directory (default: shaders/ and that of the tests) has a table ``variants.yaml``, and gets a folder ``spv`` with
-a file for each variant and ``manifest.json``: the compiler, and a hash of all that each variant was made from.
+a file for each variant, ``manifest.json``: the compiler, and a hash of all that each variant was made from, and
+``interfaces.json``: name, type and offset of the push constants of each entry of the table.
 The compiler is ``glslc`` of shaderc, found on PATH or named by GLSLC; KHR cooperative matrices need 2024.0 or later.
 """
 
@@ -22,7 +23,9 @@ import yaml
 from pumice.plugin import KV_TYPES
 from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
+from pumice_vulkan.interface import push_constants
 from pumice_vulkan.kv_cache import cache_defines
+from pumice_vulkan.shaders import INTERFACES
 
 ROOT = Path(__file__).resolve().parents[1]
 Macros = dict[str, str | int]
@@ -34,19 +37,21 @@ class Variant:
     """One compilation of a source."""
 
     name: str
+    entry: str  # of the table
     source: str
     target: str = "vulkan1.1"
     defines: Macros = field(default_factory=dict)
 
-    def command(self, compiler: str, directory: Path) -> list[str]:
+    def command(self, compiler: str, directory: Path, *, optimize: bool = True) -> list[str]:
+        """Without the target file. What is optimized has no names left."""
         defines = [f"-D{name}={value}" for name, value in self.defines.items()]
-        options = ["-O", f"--target-env={self.target}", "-I", str(directory), *defines]
+        options = ["-O" if optimize else "-O0", f"--target-env={self.target}", "-I", str(directory), *defines]
         return [compiler, *options, str(directory / self.source), "-o"]
 
     def digest(self, directory: Path) -> str:
         """A hash of the options and of the source with all it includes."""
         found = hashlib.sha256(json.dumps([self.target, self.defines], sort_keys=True).encode())
-        for path in _sources(directory / self.source):
+        for path in sources(directory / self.source):
             found.update(path.read_bytes())
         return found.hexdigest()
 
@@ -60,9 +65,9 @@ def variants(directory: Path) -> list[Variant]:
         defines = {**(product_defines() if fields.pop("product", False) else {}), **fields.pop("defines", {})}
         if "each" in fields:
             names = sets[fields.pop("each")]
-            found += [Variant(f"{entry}.{name}", defines={**defines, **names[name]}, **fields) for name in names]
+            found += [Variant(f"{entry}.{name}", entry, defines={**defines, **names[name]}, **fields) for name in names]
         else:
-            found.append(Variant(entry, defines=defines, **fields))
+            found.append(Variant(entry, entry, defines=defines, **fields))
     return found
 
 
@@ -94,6 +99,12 @@ def manifest(directory: Path) -> dict[str, dict[str, str]]:
     return json.loads(path.read_text()) if path.exists() else {"compiler": {}, "digests": {}}
 
 
+def interfaces(directory: Path) -> dict[str, list[list[str | int]]]:
+    """The push constants found last: entry of the table -> ``[name, type, offset]`` of each."""
+    path = directory / "spv" / INTERFACES
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
 def find_compiler() -> str | None:
     return os.environ.get("GLSLC") or shutil.which("glslc")
 
@@ -106,6 +117,13 @@ def version(compiler: str) -> str:
 
 def compile_variant(compiler: str, directory: Path, variant: Variant, target: Path) -> None:
     subprocess.run([*variant.command(compiler, directory), str(target)], check=True)
+
+
+def find_interface(compiler: str, directory: Path, variant: Variant) -> list[list[str | int]]:
+    """The push constants of a variant, from a compilation that keeps their names."""
+    command = [*variant.command(compiler, directory, optimize=False), "-"]
+    spirv = subprocess.run(command, capture_output=True, check=True).stdout
+    return [list(each.row) for each in push_constants(spirv)]
 
 
 def compile_directory(compiler: str, directory: Path) -> int:
@@ -125,12 +143,20 @@ def compile_directory(compiler: str, directory: Path) -> int:
     for path in spv.glob("*.spv"):
         if path.stem not in digests:
             path.unlink()
+    found, changed = interfaces(directory), {variant.entry for variant in stale}
+    entries = {variant.entry: variant for variant in variants(directory)}
+    found = {
+        entry: find_interface(compiler, directory, variant) if entry in changed or entry not in found else found[entry]
+        for entry, variant in sorted(entries.items())
+    }
+    lines = ",\n".join(f" {json.dumps(entry)}: {json.dumps(rows)}" for entry, rows in found.items())
+    (spv / INTERFACES).write_text(f"{{\n{lines}\n}}\n")
     content = {"compiler": current, "digests": dict(sorted(digests.items()))}
     (spv / "manifest.json").write_text(json.dumps(content, indent=1) + "\n")
     return len(stale)
 
 
-def _sources(path: Path) -> list[Path]:
+def sources(path: Path) -> list[Path]:
     """A source and what it includes, each once."""
     found = [path]
     for item in found:

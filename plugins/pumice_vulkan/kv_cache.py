@@ -77,3 +77,14 @@ class CacheLayout:
         values = rows(limits.kv_type, state.n_head_kv, state.v_dim)
         n_values = n_cells * state.n_head_kv // values.heads
         return cls(keys, values, n_keys * keys.words, n_keys * keys.words + n_values * values.words)
+
+    @property
+    def push(self) -> dict[str, int]:
+        """The push constants that say where shaders/cache.glsl finds rows and their scales."""
+        return {
+            "k_row_words": self.keys.words,
+            "v_row_words": self.values.words,
+            "k_scale_words": self.keys.scale_words,
+            "v_scale_words": self.values.scale_words,
+            "v_cache": self.v_offset,
+        }

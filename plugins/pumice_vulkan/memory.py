@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from pumice.plugin import BackendError
 from pumice_vulkan.device import Buffer, CommandBuffer, ComputePipeline, Device, Encoder
 from pumice_vulkan.packing import Packing
-from pumice_vulkan.shaders import shader
+from pumice_vulkan.shaders import interface, shader
 
 ALIGNMENT = 64  # words
 STAGING_BYTES = 8 * 2**20
@@ -153,7 +153,8 @@ class Staging:
         if not self._raw:
             self._raw = [self._device.new_buffer(STAGING_BYTES) for _ in self._buffers]
         if packing.kernel not in self._pipelines:
-            self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, 20)
+            n_bytes = interface(packing.kernel).n_bytes
+            self._pipelines[packing.kernel] = self._device.new_pipeline(shader(packing.kernel), 2, n_bytes)
         for piece in packing.pieces(STAGING_BYTES):
             n_bytes = self._fill(piece.data)
             encoder = self._begin()
@@ -162,7 +163,15 @@ class Staging:
             encoder.set_pipeline(self._pipelines[packing.kernel])
             encoder.set_buffer(0, self._raw[self._turn])
             encoder.set_buffer(1, place.buffer)
-            encoder.set_bytes(np.array([0, place.offset, packing.n_blocks, piece.first, piece.n_blocks], np.uint32))
+            encoder.set_bytes(
+                interface(packing.kernel).pack(
+                    source_offset=0,
+                    target_offset=place.offset,
+                    n_matrix=packing.n_blocks,
+                    first=piece.first,
+                    n_source=piece.n_blocks,
+                )
+            )
             encoder.dispatch_threadgroups(piece.n_workgroups)
             self._commit(encoder)
 

@@ -33,9 +33,9 @@ class Picker:
         at.dispatch(
             "best",
             count=self._logits,
-            reads=[at.place(self._logits)],
-            writes=[self._best],
-            push=[int(self._logits.shape[1])],
+            reads={"x": at.place(self._logits)},
+            writes={"y": self._best},
+            push={"width": int(self._logits.shape[1])},
             constants=constants,
             grid=(self._n_parts, rows, 1),
         )
@@ -43,12 +43,15 @@ class Picker:
         at.dispatch(
             "pick",
             count=self._logits,
-            reads=[self._best],
-            writes=[Place(self._results, step * words, words)],
-            push=[
-                *(self._n_parts, layout.tokens, layout.positions),
-                *(layout.picks, layout.numbers + step * layout.max_seqs),
-            ],
+            reads={"x": self._best},
+            writes={"y": Place(self._results, step * words, words)},
+            push={
+                "n_parts": self._n_parts,
+                "tokens": layout.tokens,
+                "positions": layout.positions,
+                "picks": layout.picks,
+                "numbers": layout.numbers + step * layout.max_seqs,
+            },
             constants=constants,
             grid=(rows, 1, 1),
         )

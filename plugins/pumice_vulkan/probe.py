@@ -36,7 +36,7 @@ def _probe(driver: str, index: int) -> bool:
 
 def product_is_right(device: Device) -> bool:
     """``x @ w.T`` of random float16 matrices, with edges that are no whole tiles, against NumPy."""
-    from pumice_vulkan.shaders import shader
+    from pumice_vulkan.shaders import interface, shader
 
     rng = np.random.default_rng(0)
     n_rows, n_tokens, n_columns = 72, 40, 96
@@ -49,13 +49,22 @@ def product_is_right(device: Device) -> bool:
         buffer.contents[:] = array.reshape(-1).view(np.uint8)
     y = device.new_buffer(4 * n_rows * n_tokens, host=True)
     constants = [4 * device.subgroup_size, n_columns // 8, ProductFlag.RAGGED_X, 64, 64, 2, 2, 64, SHAPE.m]
-    pipeline = device.new_pipeline(shader("matmul_cooperative.f16"), 8, 48, constants, full_subgroups=True)
+    declared = interface("matmul_cooperative.f16")
+    push = declared.pack(
+        **{f"{name}_at": 0 for name in declared.places},
+        rows=FIXED | n_tokens,
+        n_rows=n_rows,
+        n_columns=n_columns,
+        n_matrix_rows=n_rows,
+        n_used=1,
+    )
+    pipeline = device.new_pipeline(shader(declared.kernel), 8, len(push), constants, full_subgroups=True)
     command = device.new_command_buffer()
     encoder = command.encoder()
     encoder.set_pipeline(pipeline)
     for i, buffer in enumerate([step, *buffers, y, y, y, y, y]):
         encoder.set_buffer(i, buffer)
-    encoder.set_bytes(np.array([FIXED | n_tokens, *[0] * 7, n_rows, n_columns, n_rows, 1], np.uint32))
+    encoder.set_bytes(push)
     encoder.dispatch_threadgroups(-(-n_rows // 64), -(-n_tokens // 64))
     encoder.end()
     command.commit_and_wait()

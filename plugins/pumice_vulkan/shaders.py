@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
+import json
 from pathlib import Path
+from typing import Any
 
 from pumice.plugin import BackendError
+from pumice_vulkan.interface import Interface, Parameter
 
 PACKAGE = Path(__file__).parent
 FOLDERS = [PACKAGE / "spv", PACKAGE.parents[1] / "shaders" / "spv"]
+INTERFACES = "interfaces.json"
 
 
 @functools.cache
@@ -18,4 +22,27 @@ def shader(name: str) -> bytes:
         path = folder / f"{name}.spv"
         if path.exists():
             return path.read_bytes()
-    raise BackendError(f"vulkan: the shader {name!r} is missing; install pumice again, or compile shaders/")
+    raise _missing(name)
+
+
+@functools.cache
+def interface(name: str) -> Interface:
+    """The push constants of a variant: those of its entry in ``shaders/variants.yaml``. Raises BackendError."""
+    for folder in FOLDERS:
+        path = folder / INTERFACES
+        if path.exists():
+            entries = _entries(path)
+            rows = entries.get(name, entries.get(name.rpartition(".")[0]))
+            if rows is not None:
+                return Interface(name, tuple(Parameter.parse(*row) for row in rows))
+    raise _missing(name)
+
+
+@functools.cache
+def _entries(path: Path) -> dict[str, Any]:
+    entries: dict[str, Any] = json.loads(path.read_text())
+    return entries
+
+
+def _missing(name: str) -> BackendError:
+    return BackendError(f"vulkan: the shader {name!r} is missing; install pumice again, or compile shaders/")

@@ -38,7 +38,7 @@ CAPABILITIES = {
 def check_shader(spirv: bytes, features: frozenset[str]) -> None:
     """Raise BackendError for what is no whole SPIR-V compute shader, or needs a feature the device lacks."""
     found = False
-    for opcode, operands in _instructions(spirv):
+    for opcode, operands in instructions(spirv):
         if opcode == OP_CAPABILITY:
             needed = CAPABILITIES.get(operands[0])
             if needed is not None and needed not in features:
@@ -49,8 +49,8 @@ def check_shader(spirv: bytes, features: frozenset[str]) -> None:
         raise BackendError("vulkan: the shader has no compute entry point")
 
 
-def _instructions(spirv: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Opcode and first operand words of each instruction."""
+def instructions(spirv: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
+    """Opcode and operand words of each instruction. Raises BackendError for what is no whole SPIR-V module."""
     if len(spirv) < 20 or len(spirv) % 4 or struct.unpack_from("<I", spirv)[0] != MAGIC:
         raise BackendError("vulkan: the shader is not SPIR-V")
     words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
@@ -59,5 +59,5 @@ def _instructions(spirv: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
         count, opcode = words[at] >> 16, words[at] & 0xFFFF
         if not count or at + count > len(words):
             raise BackendError(f"vulkan: the shader's SPIR-V is broken at word {at}")
-        yield opcode, words[at + 1 : at + min(count, 4)]
+        yield opcode, words[at + 1 : at + count]
         at += count

@@ -64,13 +64,18 @@ def store(at: Lowering, node: Node) -> None:
     at.dispatch(
         f"kv_store.{at.limits.kv_type}",
         count=k,
-        reads=[at.place(k), at.place(k if v is None else v)],
-        writes=[place],
-        push=[
-            *(steps.sequences, steps.positions, steps.tables[state.window], steps.table_width, at.limits.block_size),
-            *(n_rows, layout.keys.dim, v_dim),
-            *(layout.keys.words, layout.values.words, layout.keys.scale_words, layout.values.scale_words),
-            layout.v_offset,
-        ],
+        reads={"k": at.place(k), "v": at.place(k if v is None else v)},
+        writes={"cache": place},
+        push={
+            "sequences": steps.sequences,
+            "positions": steps.positions,
+            "block_size": at.limits.block_size,
+            "table": steps.tables[state.window],
+            "table_width": steps.table_width,
+            "n_head": n_rows,
+            "k_dim": layout.keys.dim,
+            "v_dim": v_dim,
+            **layout.push,
+        },
         grid=at.grid(-(-at.rows(k) * n_rows * units // 64)),
     )

@@ -14,9 +14,9 @@ def _unary(at: Lowering, node: Node) -> None:
     at.dispatch(
         f"unary.{node.op}",
         count=x,
-        reads=[at.place(x)],
-        writes=[at.place(node.output)],
-        push=[at.width(x), p, q],
+        reads={"x": at.place(x)},
+        writes={"y": at.place(node.output)},
+        push={"width": at.width(x), "p": p, "q": q},
         grid=at.grid(-(-at.rows(x) * at.width(x) // LOCAL)),
     )
 
@@ -29,9 +29,9 @@ def _binary(at: Lowering, node: Node) -> None:
     at.dispatch(
         f"binary.{node.op}",
         count=x,
-        reads=[at.place(x), at.place(y)],
-        writes=[at.place(node.output)],
-        push=[at.width(x), *walk],
+        reads={"x": at.place(x), "y": at.place(y)},
+        writes={"z": at.place(node.output)},
+        push={"row_width": at.width(x), **walk},
         grid=at.grid(-(-n_values // LOCAL)),
     )
 
@@ -40,8 +40,8 @@ def _broadcasts(node: Node, limits: Limits) -> bool:
     return broadcast_walk(*node.operands()) is not None
 
 
-def broadcast_walk(x: Tensor, y: Tensor) -> list[int] | None:
-    """How y goes along x: ``[n_b, width, y_row, y_a, y_b, y_value]``, or None if x has too many axes to walk.
+def broadcast_walk(x: Tensor, y: Tensor) -> dict[str, int] | None:
+    """How y goes along x, as ``shaders/binary.comp`` wants to know it, or None if x has too many axes to walk.
 
     A row of x is ``[n_a, n_b, width]``; beside its value ``(row, a, b, i)`` lies y's
     ``row * y_row + a * y_a + b * y_b + i * y_value``.
@@ -64,7 +64,8 @@ def broadcast_walk(x: Tensor, y: Tensor) -> list[int] | None:
     if len(merged) > 3:
         return None
     (_, y_a), (n_b, y_b), (width, y_value) = [(1, 0)] * (3 - len(merged)) + merged
-    return [n_b, width, stride if y_sizes[0] == 0 else 0, y_a, y_b, y_value]
+    y_row = stride if y_sizes[0] == 0 else 0
+    return {"n_b": n_b, "width": width, "y_row": y_row, "y_a": y_a, "y_b": y_b, "y_value": y_value}
 
 
 def _nothing(at: Lowering, node: Node) -> None:

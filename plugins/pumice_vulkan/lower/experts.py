@@ -74,9 +74,9 @@ def _routes(at: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tens
         at.dispatch(
             "group",
             count=x,
-            reads=[experts.ids],
-            writes=[tiles, order],
-            push=[n_used],
+            reads={"ids": experts.ids},
+            writes={"tiles": tiles, "order": order},
+            push={"n_used": n_used},
             constants=[n_matrices, width],
             grid=(1, 1, 1),
         )

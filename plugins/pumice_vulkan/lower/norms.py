@@ -12,13 +12,19 @@ from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 def _norm(at: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs["x"], node.inputs.get("weight"), node.inputs.get("bias")
     width = int(x.shape[-1])
-    reads = [at.place(tensor if tensor is not None else x) for tensor in (x, weight, bias)]
+    operands = {"x": x, "weight": x if weight is None else weight, "bias": x if bias is None else bias}
     at.dispatch(
         node.op,
         count=x,
-        reads=reads,
-        writes=[at.place(node.output)],
-        push=[inner(x), width, _rows(weight, width), _rows(bias, width), float(node.attrs["eps"])],
+        reads={name: at.place(tensor) for name, tensor in operands.items()},
+        writes={"y": at.place(node.output)},
+        push={
+            "n_inner": inner(x),
+            "width": width,
+            "eps": node.attrs["eps"],
+            "weight_rows": _rows(weight, width),
+            "bias_rows": _rows(bias, width),
+        },
         constants=[local_size(width), weight is not None, bias is not None],
         grid=at.grid(at.rows(x) * inner(x)),
     )

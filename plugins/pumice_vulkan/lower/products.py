@@ -69,8 +69,8 @@ class Routes:
     tiles: Place | None = None
     order: Place | None = None
 
-    def places(self, instead: Place) -> list[Place]:
-        return [self.tiles or instead, self.order or instead]
+    def places(self, instead: Place) -> dict[str, Place]:
+        return {"tiles": self.tiles or instead, "order": self.order or instead}
 
 
 def matrix(at: Lowering, weight: Weight) -> Matrix:
@@ -150,23 +150,22 @@ def vector_product(at: Lowering, call: VectorProduct) -> None:
     at.dispatch(
         f"matvec_int8.{first.format.name}" if int8 else f"matvec.{first.format.name}",
         count=call.x,
-        reads=[
-            x_place,
-            call.norm[0] if call.norm else x_place,
-            *_three([each.place for each in call.weights]),
-            *_three([bias or x_place for bias in call.biases] or [x_place]),
-            call.residual or x_place,
-            experts.ids if experts and experts.ids else x_place,
-        ],
-        writes=_three(ys),
-        push=[
-            *[each.n_rows for each in call.weights],
-            *[0] * (3 - len(call.weights)),
-            first.n_rows * first.n_matrices,
-            first.n_columns,
-            experts.n_used if experts else 1,
-            call.norm[1] if call.norm else 0.0,
-        ],
+        reads={
+            "x": x_place,
+            "norm": call.norm[0] if call.norm else x_place,
+            "weights": _three([each.place for each in call.weights]),
+            "bias": _three([bias or x_place for bias in call.biases] or [x_place]),
+            "residual": call.residual or x_place,
+            "ids": experts.ids if experts and experts.ids else x_place,
+        },
+        writes={"y": _three(ys)},
+        push={
+            "n_rows": [*(each.n_rows for each in call.weights), *[0] * (3 - len(call.weights))],
+            "n_matrix_rows": first.n_rows * first.n_matrices,
+            "n_columns": first.n_columns,
+            "n_used": experts.n_used if experts else 1,
+            "eps": call.norm[1] if call.norm else 0.0,
+        },
         constants=[
             *(shape.lanes, shape.groups, shape.rows, shape.unroll, n_tokens, at.device.subgroup_size),
             *(first.row_blocks, x_mode, flags, len(call.weights), shape.prefetch),
@@ -215,9 +214,9 @@ def quantized(at: Lowering, x: Tensor, row_blocks: int) -> Place:
         at.dispatch(
             "quantize",
             count=x,
-            reads=[at.place(x)],
-            writes=[place],
-            push=[row_blocks],
+            reads={"x": at.place(x)},
+            writes={"y": place},
+            push={"n_blocks": row_blocks},
             grid=(-(-row_blocks // 8), at.rows(x), 1),
             full_subgroups=True,
         )
@@ -237,9 +236,9 @@ def _halves(at: Lowering, x: Tensor) -> Place:
         at.dispatch(
             "half",
             count=x,
-            reads=[at.place(x)],
-            writes=[place],
-            push=[n_quarters],
+            reads={"x": at.place(x)},
+            writes={"y": place},
+            push={"n_quarters": n_quarters},
             grid=(-(-n_quarters // 128), at.rows(x), 1),
         )
         at.remembered["float16 activations"] = x
@@ -305,9 +304,20 @@ def _tiles(
     at.dispatch(
         f"{kernel}.{weight.format.name}",
         count=x,
-        reads=[vectors, weight.place, bias or vectors, residual or vectors, *routes.places(vectors)],
-        writes=[y],
-        push=[weight.n_rows, weight.n_columns, weight.n_rows * weight.n_matrices, routes.n_used],
+        reads={
+            "x": vectors,
+            "weights": weight.place,
+            "bias": bias or vectors,
+            "residual": residual or vectors,
+            **routes.places(vectors),
+        },
+        writes={"y": y},
+        push={
+            "n_rows": weight.n_rows,
+            "n_columns": weight.n_columns,
+            "n_used": routes.n_used,
+            "n_matrix_rows": weight.n_rows * weight.n_matrices,
+        },
         constants=constants,
         grid=(-(-weight.n_rows // tile_rows), routes.n_tiles, routes.n_heads),
         full_subgroups=full_subgroups,

@@ -22,30 +22,35 @@ def _state(at: Lowering, node: Node) -> Place:
 
 def _conv1d(at: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
-    steps, place, n_channels = at.memory.layout, _state(at, node), int(x.shape[-1])
+    n_channels = int(x.shape[-1])
     at.dispatch(
         "conv1d",
         count=x,
-        reads=[at.place(x), at.place(weight), at.place(weight if bias is None else bias)],
-        writes=[place, at.place(node.output)],
-        push=[steps.positions, steps.seq_starts, steps.slots, n_channels, int(weight.shape[1])],
+        reads={"x": at.place(x), "weight": at.place(weight), "bias": at.place(weight if bias is None else bias)},
+        writes={"state": _state(at, node), "y": at.place(node.output)},
+        push={**_steps(at), "n_channels": n_channels, "taps": int(weight.shape[1])},
         constants=[bias is not None],
         grid=_grid(at, n_channels),
     )
 
 
 def _ssm_scan(at: Lowering, node: Node) -> None:
-    operands = node.operands()
-    steps, n_channels = at.memory.layout, int(node.output.shape[-1])
+    n_channels = int(node.output.shape[-1])
     at.dispatch(
         "ssm_scan",
         count=node.output,
-        reads=[at.place(tensor) for tensor in operands],
-        writes=[_state(at, node), at.place(node.output)],
-        push=[steps.positions, steps.seq_starts, steps.slots, n_channels],
-        constants=[int(operands[3].shape[-1])],
+        reads={name: at.place(tensor) for name, tensor in node.inputs.items()},
+        writes={"state": _state(at, node), "y": at.place(node.output)},
+        push={**_steps(at), "n_channels": n_channels},
+        constants=[int(node.inputs["b"].shape[-1])],
         grid=_grid(at, n_channels),
     )
+
+
+def _steps(at: Lowering) -> dict[str, int]:
+    """Where the step block says which tokens are whose."""
+    layout = at.memory.layout
+    return {"positions": layout.positions, "seq_starts": layout.seq_starts, "slots": layout.slots}
 
 
 def _grid(at: Lowering, n_channels: int) -> tuple[int, int, int]:

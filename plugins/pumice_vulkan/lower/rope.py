@@ -17,12 +17,21 @@ def _rope(at: Lowering, node: Node) -> None:
     n_head, dim, n_rot = math.prod(fixed(x.shape[1:-1])), int(x.shape[-1]), 2 * len(node.attrs["freqs"])
     n_axes = int(positions.shape[1]) if axes else 1
     of_pairs = at.constant(("axes", axes), lambda: np.array(axes, np.uint32)) if axes else turns(at, node)
+    first_step, second_distance = pairs(node)
     at.dispatch(
         "rope",
         count=x,
-        reads=[at.place(x), at.place(positions), turns(at, node), of_pairs],
-        writes=[at.place(node.output)],
-        push=[n_head, dim, n_rot, *pairs(node), node.attrs["magnitude"], n_axes],
+        reads={"x": at.place(x), "positions": at.place(positions), "turns": turns(at, node), "axes": of_pairs},
+        writes={"y": at.place(node.output)},
+        push={
+            "n_head": n_head,
+            "dim": dim,
+            "n_rot": n_rot,
+            "first_step": first_step,
+            "second_distance": second_distance,
+            "magnitude": node.attrs["magnitude"],
+            "n_axes": n_axes,
+        },
         grid=at.grid(-(-at.rows(x) * n_head * ((dim + 1) // 2) // 64)),
     )
 
@@ -50,9 +59,9 @@ def _position_scale(at: Lowering, node: Node) -> None:
     at.dispatch(
         "position_scale",
         count=positions,
-        reads=[at.place(positions)],
-        writes=[at.place(node.output)],
-        push=[node.attrs["length"], float(node.attrs["beta"]), node.attrs["offset"]],
+        reads={"positions": at.place(positions)},
+        writes={"y": at.place(node.output)},
+        push={name: node.attrs[name] for name in ("length", "beta", "offset")},
         grid=at.grid(-(-at.rows(positions) // 64)),
     )
 

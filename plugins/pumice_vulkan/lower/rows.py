@@ -8,6 +8,7 @@ from pumice.plugin import Limits, Node, Tensor, fixed
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.products import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
+from pumice_vulkan.shaders import interface
 
 
 def inner(tensor: Tensor, axes: int = 1) -> int:
@@ -15,14 +16,14 @@ def inner(tensor: Tensor, axes: int = 1) -> int:
     return math.prod(fixed(tensor.shape[1 : len(tensor.shape) - axes]))
 
 
-def _each(at: Lowering, kernel: str, local: int, node: Node, reads: list[Tensor], push: list[int | float]) -> None:
-    """A kernel with an invocation for each value of the result."""
+def _each(at: Lowering, kernel: str, local: int, node: Node, reads: dict[str, Tensor], **push: int) -> None:
+    """A kernel with an invocation for each value of the result, its last place."""
     y = node.output
     at.dispatch(
         kernel,
         count=y,
-        reads=[at.place(tensor) for tensor in reads],
-        writes=[at.place(y)],
+        reads={name: at.place(tensor) for name, tensor in reads.items()},
+        writes={interface(kernel).places[-1]: at.place(y)},
         push=push,
         grid=at.grid(-(-at.rows(y) * at.width(y) // local)),
     )
@@ -32,16 +33,16 @@ def _embedding(at: Lowering, node: Node) -> None:
     weight, ids = node.weight("weight"), node.inputs["ids"]
     y = node.output
     if len(weight.shape) == 1:
-        _each(at, "rows.get", 256, node, [weight, ids], [at.width(ids), 1])
+        _each(at, "rows.get", 256, node, {"x": weight, "ids": ids}, n_inner=at.width(ids), width=1)
         return
     table = matrix(at, weight)
     quarters = -(-table.n_columns // 4)
     at.dispatch(
         f"embedding.{table.format.name}",
         count=y,
-        reads=[table.place, at.place(ids)],
-        writes=[at.place(y)],
-        push=[at.width(ids), table.n_rows, table.n_columns],
+        reads={"weights": table.place, "ids": at.place(ids)},
+        writes={"y": at.place(y)},
+        push={"n_inner": at.width(ids), "n_rows": table.n_rows, "n_columns": table.n_columns},
         constants=[table.row_blocks],
         grid=at.grid(-(-at.rows(y) * at.width(ids) * quarters // 128)),
     )
@@ -54,19 +55,20 @@ def _claims_table(node: Node, limits: Limits) -> bool:
 
 def _get_rows(at: Lowering, node: Node) -> None:
     x, ids = node.operands()
-    _each(at, "rows.get", 256, node, [x, ids], [1, at.width(x)])
+    _each(at, "rows.get", 256, node, {"x": x, "ids": ids}, n_inner=1, width=at.width(x))
 
 
 def _slice(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     start, stop = node.attrs["start"], node.attrs["stop"]
-    _each(at, "rows.slice", 256, node, [x], [inner(x), stop - start, int(x.shape[-1]), start])
+    sizes = {"n_inner": inner(x), "width": stop - start, "x_width": int(x.shape[-1])}
+    _each(at, "rows.slice", 256, node, {"x": x}, **sizes, start=start)
 
 
 def _concat(at: Lowering, node: Node) -> None:
     x, y = node.operands()
-    width = int(node.output.shape[-1])
-    _each(at, "rows.concat", 256, node, [x, y], [inner(x), width, int(x.shape[-1]), inner(y)])
+    sizes = {"n_inner": inner(x), "width": int(node.output.shape[-1]), "x_width": int(x.shape[-1])}
+    _each(at, "rows.concat", 256, node, {"x": x, "y": y}, **sizes, y_inner=inner(y))
 
 
 def _concatenates(node: Node, limits: Limits) -> bool:
@@ -76,7 +78,8 @@ def _concatenates(node: Node, limits: Limits) -> bool:
 
 def _gather(at: Lowering, node: Node) -> None:
     x, ids = node.operands()
-    _each(at, "gather", 64, node, [x, ids], [inner(ids), int(ids.shape[-1]), int(x.shape[-1])])
+    sizes = {"n_inner": inner(ids), "width": int(ids.shape[-1]), "x_width": int(x.shape[-1])}
+    _each(at, "gather", 64, node, {"x": x, "ids": ids}, **sizes)
 
 
 def _sum(at: Lowering, node: Node) -> None:
@@ -84,28 +87,28 @@ def _sum(at: Lowering, node: Node) -> None:
     axis = node.attrs["axis"]
     n = int(x.shape[axis])
     n_inner = math.prod(fixed(x.shape[len(x.shape) + axis + 1 :]))
-    _each(at, "sum", 64, node, [x], [at.width(x) // n // n_inner, n, n_inner])
+    _each(at, "sum", 64, node, {"x": x}, n_outer=at.width(x) // n // n_inner, n=n, n_inner=n_inner)
 
 
 def _softmax(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    _each_row(at, "softmax", node, x, [])
+    _each_row(at, "softmax", node, x)
 
 
 def _top_k(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    _each_row(at, "top_k", node, x, [node.attrs["k"]])
+    _each_row(at, "top_k", node, x, k=node.attrs["k"])
 
 
-def _each_row(at: Lowering, kernel: str, node: Node, x: Tensor, push: list[int | float]) -> None:
-    """A kernel with a workgroup for each row of the last axis."""
+def _each_row(at: Lowering, kernel: str, node: Node, x: Tensor, **push: int) -> None:
+    """A kernel with a workgroup for each row of the last axis; its result is its last place."""
     width = int(x.shape[-1])
     at.dispatch(
         kernel,
         count=x,
-        reads=[at.place(x)],
-        writes=[at.place(node.output)],
-        push=[inner(x), width, *push],
+        reads={"x": at.place(x)},
+        writes={interface(kernel).places[-1]: at.place(node.output)},
+        push={"n_inner": inner(x), "width": width, **push},
         constants=[local_size(width)],
         grid=at.grid(at.rows(x) * inner(x)),
     )

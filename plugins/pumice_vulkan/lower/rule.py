@@ -9,10 +9,10 @@ number of output rows (``at.n_outputs``: 1, or as many as there can be)::
         rows = at.rows(x)                     # the most rows that x can have in this bucket
         at.dispatch(
             "unary.silu",                     # shaders/spv/unary.silu.spv
-            count=x,                          # how many rows there really are: push constant 0, see below
-            reads=[at.place(x)],              # bindings 1, 2, ... : first what is read,
-            writes=[at.place(node.output)],   # then what is written
-            push=[at.width(x), 0.5],          # more push constants: ints, and floats as their bits
+            count=x,                          # how many rows there really are: the push constant ``rows``, see below
+            reads={"x": at.place(x)},         # ``x_at``, and the buffer of a binding
+            writes={"y": at.place(node.output)},
+            push={"width": at.width(x), "p": 0.5, "q": 0.0},  # the other push constants
             constants=[256],                  # specialization constants
             grid=(rows, 1, 1),                # workgroups
         )
@@ -23,19 +23,19 @@ number of output rows (``at.n_outputs``: 1, or as many as there can be)::
   n_bytes)`` of memory that nodes use one after the other; ``at.of_step(word, n)`` of a field of the step block.
   ``at.remembered`` is a dict for what was computed before in this bucket and may be used again, such as the int8
   form of an activation in scratch memory (key it by name; the next node that uses the memory must overwrite the entry).
-- **Bindings**: 0 is the step block (step.py), then the buffers of ``reads`` and of ``writes``.
-- **Push constants**, words: 0 says how many rows are real: with bit 31 a number, without it the word of the step block
-  that has it (``row_count()`` of common.glsl). Then the word offset of each place in ``reads`` and ``writes``, in that
-  order; then ``push``. A kernel must leave alone what lies beyond the real rows only if it matters to others: every
-  activation has room for the largest step, so writing rows beyond the count, up to the bucket, is harmless.
+- **Push constants** are declared in GLSL alone, and go by their names here (interface.py); one that is missing or
+  unknown is an error. ``rows`` says how many rows are real: with bit 31 a number, without it the word of the step block
+  that has it (``row_count()`` of common.glsl). ``NAME_at`` is the word offset of the place ``NAME`` in ``reads`` or
+  ``writes``. A kernel must leave alone what lies beyond the real rows only if it matters to others: every activation
+  has room for the largest step, so writing rows beyond the count, up to the bucket, is harmless.
+- **Bindings**: 0 is the step block (step.py), then the buffers of places, in the order of their push constants.
 - **Barriers** come by themselves, from ``reads`` and ``writes``; dispatches that do not touch each other's places run
   together. A place that is read and written is in both lists.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,8 +45,12 @@ from numpy.typing import NDArray
 from pumice.plugin import Limits, MemoryPlan, Node, State, Tensor, Weight, concrete, row_size
 from pumice_vulkan.device import Buffer, Device
 from pumice_vulkan.flags import FIXED
+from pumice_vulkan.interface import PLACE, Numbers
 from pumice_vulkan.memory import Arena, Part, Place, Weights
+from pumice_vulkan.shaders import interface
 from pumice_vulkan.step import SIZE_WORDS, StepLayout, bucket_sizes
+
+Places = Mapping[str, Place | Sequence[Place]]  # what a kernel calls them; several of an array
 
 STEP_INPUTS = ("tokens", "positions", "output_ids")
 
@@ -172,10 +176,10 @@ class Lowering:
         kernel: str,
         *,
         count: Tensor | int,
-        reads: Sequence[Place],
-        writes: Sequence[Place],
+        reads: Places,
+        writes: Places,
         also_reads: Sequence[Place] = (),
-        push: Sequence[int | float] = (),
+        push: Mapping[str, Numbers] = {},
         constants: Sequence[int] = (),
         grid: tuple[int, int, int],
         label: str = "",
@@ -183,18 +187,20 @@ class Lowering:
     ) -> None:
         """Append a kernel; ``count`` is a tensor whose rows it works on, or a number of rows.
 
-        ``also_reads`` is what it finds through a buffer of ``reads`` by itself.
+        ``also_reads`` is what it finds through a buffer of ``reads`` by itself. Raises ValueError where the names are
+        not those that the shader declares.
         """
-        places = [*reads, *writes]
-        words = [self.count_word(count), *(place.offset for place in places), *push]
+        places = {**reads, **writes}
+        declared = interface(kernel)
+        packed = declared.pack(rows=self.count_word(count), **_offsets(places), **push)
         self.dispatches.append(
             Dispatch(
                 kernel,
                 tuple(constants),
-                (self.memory.step, *(place.buffer for place in places)),
-                b"".join(word_bits(word) for word in words),
+                (self.memory.step, *(place.buffer for place in _each(places[name] for name in declared.places))),
+                packed,
                 grid,
-                self._ordered([*reads, *also_reads], writes),
+                self._ordered([*_each(reads.values()), *also_reads], [*_each(writes.values())]),
                 label or kernel,
                 full_subgroups,
             )
@@ -232,5 +238,14 @@ def local_size(width: int, most: int = 256) -> int:
     return size
 
 
-def word_bits(word: int | float) -> bytes:
-    return struct.pack("<f", word) if isinstance(word, float) else struct.pack("<I", word & 0xFFFFFFFF)
+def _offsets(places: Places) -> dict[str, Numbers]:
+    """Their push constants."""
+    return {
+        name + PLACE: found.offset if isinstance(found, Place) else [place.offset for place in found]
+        for name, found in places.items()
+    }
+
+
+def _each(places: Iterable[Place | Sequence[Place]]) -> Iterator[Place]:
+    for found in places:
+        yield from [found] if isinstance(found, Place) else found

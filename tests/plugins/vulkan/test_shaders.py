@@ -1,13 +1,18 @@
 """The compiled shaders belong to their sources."""
 
+import re
 import shutil
+import struct
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from pumice.plugin import ELEMENTWISE, BackendError
-from pumice_vulkan.shaders import shader
+from pumice_vulkan.interface import Interface, Parameter, push_constants
+from pumice_vulkan.lower.rule import Lowering
+from pumice_vulkan.shaders import interface, shader
 from tools import compile_shaders
 
 ROOT = Path(__file__).parents[3]
@@ -40,6 +45,31 @@ def test_the_compiler_makes_the_same_bytes(directory, tmp_path):
 
 
 @pytest.mark.parametrize("directory", DIRECTORIES)
+def test_push_constants_have_the_names_that_sources_give_them(directory):
+    compiler = compile_shaders.find_compiler()
+    if compiler is None:
+        pytest.skip("glslc is not installed")
+    entries = {variant.entry: variant for variant in compile_shaders.variants(directory)}
+    found = {name: compile_shaders.find_interface(compiler, directory, each) for name, each in entries.items()}
+    assert found == compile_shaders.interfaces(directory), "run: python tools/compile_shaders.py"
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
+def test_push_constants_lie_where_the_compiled_shaders_have_them(directory):
+    """Names are stripped there; which are declared is read from the sources' text."""
+    interfaces = compile_shaders.interfaces(directory)
+    assert interfaces.keys() == {variant.entry for variant in compile_shaders.variants(directory)}
+    for variant in compile_shaders.variants(directory):
+        rows = interfaces[variant.entry]
+        compiled = push_constants((directory / "spv" / f"{variant.name}.spv").read_bytes())
+        assert [list(each.row)[1:] for each in compiled] == [row[1:] for row in rows], variant.name
+        source = "".join(path.read_text() for path in compile_shaders.sources(directory / variant.source))
+        blocks = re.findall(r"push_constant\)[^{]*{([^}]*)}", source)
+        words = [re.findall(r"(\w+)(?:\[\d+\])?[,;]", re.sub(r"//.*", "", block)) for block in blocks]
+        assert [name for name, *_ in rows] in (words or [[]]), variant.name
+
+
+@pytest.mark.parametrize("directory", DIRECTORIES)
 def test_the_shaders_are_valid(directory):
     """For the newest environment: the oldest spirv-val in use does not know some extensions, and says so."""
     validator = shutil.which("spirv-val")
@@ -53,7 +83,7 @@ def test_the_shaders_are_valid(directory):
 
 def test_a_change_in_an_included_file_is_a_change(tmp_path):
     (tmp_path / "main.comp").write_text('#include "part.glsl"\n')
-    variant = compile_shaders.Variant("main", "main.comp")
+    variant = compile_shaders.Variant("main", "main", "main.comp")
     (tmp_path / "part.glsl").write_text('#include "deep.glsl"\n')
     (tmp_path / "deep.glsl").write_text("1\n")
     before = variant.digest(tmp_path)
@@ -67,6 +97,42 @@ def test_there_is_a_shader_for_every_operation_element_by_element():
     assert {f"{kinds[len(each.operands)]}.{name}" for name, each in ELEMENTWISE.items()} == {
         name for name in names if name.split(".")[0] in kinds.values()
     }
+
+
+def test_parameters_are_packed_by_name():
+    declared = Interface("k", (Parameter("n", "uint", 0), Parameter("at", "uint", 4, 2), Parameter("eps", "float", 12)))
+    assert declared.pack(eps=0.5, at=[2, 3], n=-1) == struct.pack("<IIIf", 2**32 - 1, 2, 3, 0.5)
+    assert declared.n_bytes == 16
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"n": 1, "at": [1, 2]}, "parameters of the shader k: missing: eps"),
+        ({"n": 1, "at": [1, 2], "eps": 0, "m": 0}, "parameters of the shader k: unknown: m"),
+        ({"n": 1.5, "at": [1, 2], "eps": 0}, "k: n is 1.5, the shader declares uint"),
+        ({"n": 1, "at": [1, 2, 3], "eps": 0}, r"k: at is \[1, 2, 3\], the shader declares uint\[2\]"),
+        ({"n": 1, "at": 1, "eps": 0}, r"k: at is 1, the shader declares uint\[2\]"),
+    ],
+)
+def test_parameters_that_a_shader_does_not_declare_are_an_error(values, message):
+    declared = Interface("k", (Parameter("n", "uint", 0), Parameter("at", "uint", 4, 2), Parameter("eps", "float", 12)))
+    with pytest.raises(ValueError, match=message):
+        declared.pack(**values)
+
+
+def test_the_interface_of_a_variant_is_that_of_its_entry():
+    assert interface("unary.silu").parameters == interface("unary.relu").parameters
+    assert interface("unary.silu").places == ["x", "y"]
+    assert interface("rows.concat").places == ["x", "y", "z"]
+    with pytest.raises(BackendError, match="the shader 'nothing' is missing"):
+        interface("nothing")
+
+
+def test_lowering_with_a_wrong_name_is_an_error():
+    at = Lowering(SimpleNamespace(step=None), 1, 1)
+    with pytest.raises(ValueError, match=r"parameters of the shader softmax: missing: .*x_at.*; unknown: length"):
+        at.dispatch("softmax", count=1, reads={}, writes={}, push={"length": 1}, grid=(1, 1, 1))
 
 
 def test_shaders_are_found_by_name():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,10 @@ from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline
 from pumice_vulkan.device.kompute.manager import Manager
 from pumice_vulkan.device.kompute.memory import KomputeBuffer
 from pumice_vulkan.device.kompute.pipeline import KomputePipeline
+from pumice_vulkan.shaders import interface
 
+COPY = "copy"  # the shader
+COPY = "copy"  # the shader
 COPY_THREADGROUPS = 1024
 
 
@@ -106,7 +108,8 @@ class KomputeEncoder(Encoder):
         assert isinstance(target, KomputeBuffer)
         check_copy(source, source_offset, target, target_offset, n_bytes)
         grid = (min(COPY_THREADGROUPS, -(-n_bytes // 1024)), 1, 1)
-        push = struct.pack("<3I", n_bytes // 4, source_offset // 4, target_offset // 4)
+        words = {"n_words": n_bytes // 4, "source_offset": source_offset // 4, "target_offset": target_offset // 4}
+        push = interface(COPY).pack(**words)
         self._add(self._copying.dispatch((source, target), grid, push))
 
     def barrier(self) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pumice_vulkan.device.checked import CheckedDevice
 from pumice_vulkan.device.checks import check_free_memory, choose
 from pumice_vulkan.device.contract import DeviceDescription
-from pumice_vulkan.device.kompute.commands import KomputeCommandBuffer
+from pumice_vulkan.device.kompute.commands import COPY, KomputeCommandBuffer
 from pumice_vulkan.device.kompute.manager import Manager, describe
 from pumice_vulkan.device.kompute.memory import KomputeBuffer
 from pumice_vulkan.device.kompute.pipeline import KomputePipeline
 from pumice_vulkan.device.native.instance import instance
-from pumice_vulkan.shaders import shader
+from pumice_vulkan.shaders import interface, shader
 
 
 class KomputeDevice(CheckedDevice):
@@ -34,7 +34,7 @@ class KomputeDevice(CheckedDevice):
     def __init__(self, index: int) -> None:
         self._physical = choose(instance().devices, index)
         self._manager = Manager(self._physical, index)
-        self._copying = KomputePipeline(self._manager, shader("copy"), 2, 12, ())
+        self._copying = KomputePipeline(self._manager, shader(COPY), 2, interface(COPY).n_bytes, ())
         super().__init__(self._manager.description, self._manager.ledger)
 
     @property
