@@ -9,6 +9,7 @@ from typing import Any
 
 from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
+from pumice.engine.runner import Observer
 from pumice.gguf import GGUFFile
 from pumice.hub import locate
 from pumice.model import Model, prepare
@@ -28,6 +29,7 @@ def load(
     config: Mapping[str, Any] | None = None,
     plugins: Sequence[object] = (),
     progress: Callable[[int, int], None] | None = None,
+    observer: Observer | None = None,
 ) -> Model:
     """Load a model, or the demo model. What is not given comes from the configuration.
 
@@ -44,6 +46,8 @@ def load(
         plugins: modules, or other objects, with hooks: plugins for this load only, beside those that are installed.
             What they register replaces what an installed one registers under the same name.
         progress: called with steps done and steps in all while the model compiles.
+        observer: sees values inside each step, a ``pumice.imatrix.Collector`` for example. Without one, steps that
+            the device takes by itself are faster.
 
     Raises PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
@@ -57,7 +61,7 @@ def load(
     }
     arguments = {**(config or {}), **{key: value for key, value in given.items() if value is not None}}
     file, settings = _locate(path, arguments)
-    return Model(file, settings, progress, plugins)
+    return Model(file, settings, progress, plugins, observer=observer)
 
 
 def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Tokenizer:

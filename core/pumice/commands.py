@@ -15,6 +15,7 @@ _NAMES = (
     "bench",
     "gguf",
     "quantize",
+    "imatrix",
     "perplexity",
 )
 

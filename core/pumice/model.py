@@ -16,7 +16,7 @@ from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, 
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import Event, Facts
 from pumice.engine.prepare import check_ids, token_ids
-from pumice.engine.runner import Sizes, make_limits, trace
+from pumice.engine.runner import Observer, Sizes, make_limits, trace
 from pumice.engine.schedule import FairPolicy, Policy
 from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
@@ -33,7 +33,7 @@ class Model(Frontend):
     """A model whose engine is a thread of this process, ``engine``, which computes with ``runner``.
 
     ``policy`` decides who computes; None: a ``FairPolicy``. ``lookahead`` False: a step at a time, even where a program
-    could take several.
+    could take several. ``observer`` sees values inside each step.
     """
 
     def __init__(
@@ -44,14 +44,15 @@ class Model(Frontend):
         plugins: Sequence[object] = (),
         policy: Policy | None = None,
         lookahead: bool = True,
+        observer: Observer | None = None,
     ) -> None:
         started = time.perf_counter()
         registry = get_registry(config, plugins)
         with ExitStack() as stack:
             file = stack.enter_context(GGUFFile.open(path))
-            self.architecture, self.runner = prepare(stack, file, config, registry, progress)
+            self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
             self.runner.compile()
-            engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead)
+            engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead and not observer)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
             samplers = registry.samplers, config.samplers, config.sampling
@@ -102,6 +103,7 @@ def prepare(
     config: Config,
     registry: Registry,
     progress: Callable[[int, int], None] | None = None,
+    observer: Observer | None = None,
 ) -> tuple[Architecture, Runner]:
     """Everything up to compiling. ``stack`` closes what is opened."""
     try:
@@ -113,10 +115,12 @@ def prepare(
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
     graph = trace(file, architecture, sizes.n_ctx)
+    if observer:
+        graph = observer.watch(graph)
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
-    runner = Runner(graph, backends, make_limits(graph, sizes), config.n_gpu_layers, progress)
+    runner = Runner(graph, backends, make_limits(graph, sizes), config.n_gpu_layers, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
 

@@ -26,6 +26,7 @@ LAYERS = [
     ["registry", "hub"],
     ["engine"],
     ["stream"],
+    ["imatrix"],
     ["chat_stream"],
     ["quantize", "perplexity"],
     ["kl_divergence"],

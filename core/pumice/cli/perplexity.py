@@ -73,9 +73,9 @@ def command(
     click.echo(json.dumps({**facts, "n_ctx": n_ctx, "model": model}) if as_json else "\n".join(lines))
 
 
-def text_ids(model: Model, text: str) -> list[int]:
+def text_ids(model: Model, text: str, parse_special: bool = False) -> list[int]:
     """The tokens of a text, with BOS if the model wants it and never EOS."""
-    ids = model.tokenize(text, add_special=True, parse_special=False)
+    ids = model.tokenize(text, add_special=True, parse_special=parse_special)
     return ids[:-1] if model.tokenizer.add_eos and ids[-1:] == [model.tokenizer.eos] else ids
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,16 @@ class Sizes:
     n_batch: int
     n_parallel: int
     kv_type: str
+
+
+class Observer(Protocol):
+    """Sees values inside the steps of a model."""
+
+    def watch(self, graph: Graph) -> Graph:
+        """The graph with more outputs."""
+
+    def __call__(self, outputs: Mapping[str, NDArray[Any]]) -> None:
+        """Look at a step's outputs, by name. They are valid until it returns."""
 
 
 def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> Graph:
@@ -110,7 +120,11 @@ def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
 
 
 class Runner:
-    """Runs one model's batches. ``backends`` are in line: each node goes to the first that claims it."""
+    """Runs one model's batches.
+
+    ``backends`` are in line: each node goes to the first that claims it. ``observe`` is called with the outputs of each
+    step.
+    """
 
     def __init__(
         self,
@@ -119,6 +133,7 @@ class Runner:
         limits: Limits,
         n_gpu_layers: int = -1,
         progress: Callable[[int, int], None] | None = None,
+        observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
     ) -> None:
         self.limits = limits
         self.recurrent = any(isinstance(state, RecurrentState) for state in graph.states)
@@ -130,6 +145,7 @@ class Runner:
         self._plans = [plan_memory(segment, limits.sizes) for segment in self._segments]
         self._program: Program | None = None
         self._progress = progress
+        self._observe = observe
 
     def compile(self) -> None:
         """Hand every segment to its backend. Raises BackendError, for example when memory runs out."""
@@ -154,7 +170,10 @@ class Runner:
         assert self._program is not None, "compile comes first"
         inputs = step_inputs(self._graph, batch)
         values = {**inputs, **self._program.run(inputs, batch)}
-        return {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
+        outputs = {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
+        if self._observe:
+            self._observe(outputs)
+        return outputs
 
     @property
     def lost(self) -> bool:

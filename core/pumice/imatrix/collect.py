@@ -1,0 +1,105 @@
+"""`Collector`: squares of what goes into a model's matrices, summed while it reads a text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.errors import QuantizeError
+from pumice.graph import Graph, Node, Tensor
+from pumice.imatrix.sums import ActivationSums
+
+PRODUCTS = ("linear", "batched_linear", "mul_mat_id")
+LAYERS, OUTPUT = "blk.", "output.weight"
+
+
+@dataclass(frozen=True)
+class Product:
+    """A matrix by its tensor's name, what it multiplies, and for experts which of them a row goes to."""
+
+    weight: str
+    n_matrices: int
+    x: Tensor
+    ids: Tensor | None
+
+
+class Collector:
+    """An observer of a model's steps: give it to ``pumice.load(..., observer=collector)``.
+
+    Every matrix of a layer counts, and with ``process_output`` that of the output. ``sums`` is what was found so far.
+    Raises QuantizeError, in the step, for activations that are not finite.
+    """
+
+    def __init__(self, sums: ActivationSums, process_output: bool = False) -> None:
+        self.sums = sums
+        self._process_output = process_output
+        self._products: list[Product] = []
+
+    def watch(self, graph: Graph) -> Graph:
+        """The graph with what goes into its matrices among the outputs."""
+        nodes = [part for node in graph.nodes for part in self._opened(node)]
+        found: dict[tuple[str, Tensor], Product] = {}
+        for node in nodes:
+            if product := self._product(node):
+                found.setdefault((product.weight, product.x), product)
+        self._products = list(found.values())
+        outputs = dict(graph.outputs)
+        for product in self._products:
+            outputs |= {_key(tensor): tensor for tensor in (product.x, product.ids) if tensor is not None}
+        return replace(graph, nodes=nodes, outputs=outputs)
+
+    def __call__(self, outputs: Mapping[str, NDArray[Any]]) -> None:
+        """Take a step's outputs."""
+        for product in self._products:
+            x = outputs[_key(product.x)]
+            if product.ids is None:
+                rows = x.reshape(len(x), -1) if product.n_matrices > 1 else x.reshape(-1, x.shape[-1])
+                squares, counts = (
+                    np.einsum("ij,ij->j", rows, rows, dtype=np.float64)[None],
+                    np.array([float(len(rows))]),
+                )
+            else:
+                squares, counts = _of_experts(x, outputs[_key(product.ids)], product.n_matrices)
+            if not np.isfinite(squares).all():
+                raise QuantizeError(f"what goes into {product.weight!r} is not finite: the model cannot be measured")
+            self.sums.add(product.weight, squares, counts)
+
+    def _opened(self, node: Node) -> Iterator[Node]:
+        """The node, or the parts of a composite one that has matrices inside."""
+        if any(self._product(part) for each in node.expansion for part in each.parts()):
+            for each in node.expansion:
+                yield from self._opened(each)
+        else:
+            yield node
+
+    def _product(self, node: Node) -> Product | None:
+        """None for a node that is no product with a matrix that counts."""
+        if node.op not in PRODUCTS or "weight" not in node.inputs:
+            return None
+        weight = node.weight("weight")
+        name = weight.name.partition("[")[0]  # of which it may be some rows
+        if not name.startswith(LAYERS) and not (self._process_output and name == OUTPUT):
+            return None
+        n_matrices = int(weight.shape[0]) if len(weight.shape) > 2 else 1
+        return Product(name, n_matrices, node.inputs["x"], node.inputs.get("ids"))
+
+
+def _key(tensor: Tensor) -> str:
+    return f"activation {tensor.name}"
+
+
+def _of_experts(
+    x: NDArray[np.float32], ids: NDArray[np.int32], n_experts: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Sums [n_experts, k] of the squares of ``x [t, k]`` or ``[t, e, k]`` by the expert ``ids [t, e]``, and counts."""
+    rows = np.broadcast_to(x[:, None] if x.ndim == 2 else x, (*ids.shape, x.shape[-1])).reshape(-1, x.shape[-1])
+    order = np.argsort(ids, axis=None, kind="stable")
+    counts = np.bincount(ids.reshape(-1), minlength=n_experts)
+    squares = np.zeros((n_experts, x.shape[-1]))
+    for expert, own in enumerate(np.split(order, np.cumsum(counts)[:-1])):
+        squares[expert] = np.einsum("ij,ij->j", rows[own], rows[own], dtype=np.float64)
+    return squares, counts.astype(np.float64)
