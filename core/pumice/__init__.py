@@ -7,13 +7,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import load, load_tokenizer
+    from pumice.api import load, load_process, load_tokenizer
     from pumice.chat import ChatCompletion, ChatDelta, Message, ToolCall, Usage
     from pumice.chat_stream import AsyncChatStream, ChatStream
     from pumice.demo import demo_model_path
     from pumice.errors import (
         BackendError,
         ConfigError,
+        EngineDiedError,
+        EngineError,
         GGUFError,
         HubError,
         ModelClosedError,
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
         TokenizerError,
     )
     from pumice.model import Model
+    from pumice.process import ProcessModel
     from pumice.stream import AsyncStream, Completion, Piece, Stream
 
     __version__: str
@@ -40,6 +43,8 @@ __all__ = [
     "ChatStream",
     "Completion",
     "ConfigError",
+    "EngineDiedError",
+    "EngineError",
     "GGUFError",
     "HubError",
     "Message",
@@ -48,6 +53,7 @@ __all__ = [
     "ModelError",
     "Piece",
     "PluginError",
+    "ProcessModel",
     "PromptTooLongError",
     "PumiceError",
     "QuantizeError",
@@ -60,6 +66,7 @@ __all__ = [
     "__version__",
     "demo_model_path",
     "load",
+    "load_process",
     "load_tokenizer",
 ]
 
@@ -68,8 +75,9 @@ _HOMES = {
     "chat_stream": ["AsyncChatStream", "ChatStream"],
     "demo": ["demo_model_path"],
     "model": ["Model"],
+    "process": ["ProcessModel"],
     "stream": ["AsyncStream", "Completion", "Piece", "Stream"],
-    "api": ["load", "load_tokenizer"],
+    "api": ["load", "load_process", "load_tokenizer"],
 }
 
 

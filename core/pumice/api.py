@@ -13,6 +13,8 @@ from pumice.engine.runner import Observer
 from pumice.gguf import GGUFFile
 from pumice.hub import locate
 from pumice.model import Model, prepare
+from pumice.process import ProcessModel
+from pumice.process.model import Deliver
 from pumice.registry import get_registry, load_registry
 from pumice.tokenizers import Tokenizer, from_metadata
 
@@ -62,6 +64,28 @@ def load(
     arguments = {**(config or {}), **{key: value for key, value in given.items() if value is not None}}
     file, settings = _locate(path, arguments)
     return Model(file, settings, progress, plugins, observer=observer)
+
+
+def load_process(
+    path: str | Path | None = None,
+    *,
+    deliver: Deliver | None = None,
+    command: str = "",
+    progress: Callable[[int, int], None] | None = None,
+    **arguments: Any,
+) -> ProcessModel:
+    """Load a model whose engine is a process of its own: a crash of the engine is an error of its streams alone.
+
+    Takes the other arguments of ``load``, but for ``plugins``: those that are installed are there. Raises as ``load``,
+    and EngineDiedError.
+
+    Args:
+        deliver: called with a function and its arguments, once for the events of a step. A server gives its
+            ``loop.call_soon_threadsafe``; None: the function is called in the thread that reads them.
+        command: the subcommand that ``pumice ps`` shows for it.
+    """
+    file, settings = _locate(path, {**arguments.pop("config", {}), **arguments})
+    return ProcessModel(file, settings, progress, deliver, str(path or file), command)
 
 
 def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Tokenizer:

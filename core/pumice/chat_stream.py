@@ -114,6 +114,10 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
                 return delta
         raise StopAsyncIteration
 
+    async def accepted(self) -> None:
+        """Wait until the engine has taken the request. Raises as ``Model.chat`` where it refuses it."""
+        await self._stream.accepted()
+
     async def completion(self) -> ChatCompletion:
         """Run to the end, and give everything."""
         async for _ in self:

@@ -75,6 +75,14 @@ class ModelClosedError(RequestError):
     """A model that was closed, or that belongs to the process this one was forked from."""
 
 
+class EngineError(PumiceError):
+    """An engine in another process could not compute, for a reason that has no error of its own."""
+
+
+class EngineDiedError(EngineError):
+    """The process of an engine ended: it crashed, or was killed for its memory. Nothing it had in hand is left."""
+
+
 class QuantizeError(PumiceError):
     """A model that cannot be quantized as asked: the type, the importance matrix, a tensor's shape or numbers."""
 

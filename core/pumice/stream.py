@@ -195,8 +195,12 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
         super().__init__(client, progress)
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()
+        thread = threading.get_ident()
 
         def listen(event: Event) -> None:
+            if threading.get_ident() == thread:
+                events.put_nowait(event)
+                return
             with contextlib.suppress(RuntimeError):  # the loop was closed
                 loop.call_soon_threadsafe(events.put_nowait, event)
 
@@ -209,6 +213,11 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
                 raise StopAsyncIteration
             self._pieces.take(await self._events.get(), wanted=not self._closed)
         return piece
+
+    async def accepted(self) -> None:
+        """Wait until the engine has taken the request. Raises as ``Model.request`` where it refuses it."""
+        if self._client.confirms:
+            self._pieces.take(await self._events.get(), wanted=not self._closed)
 
     async def completion(self) -> Completion:
         """Run to the end, and give everything."""

@@ -32,7 +32,7 @@ LAYERS = [
     ["kl_divergence"],
     ["frontend"],
     ["model"],
-    ["measure"],
+    ["measure", "process"],
     ["api"],
     ["testing"],
     ["__init__"],

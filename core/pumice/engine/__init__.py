@@ -1,6 +1,6 @@
 """Running a model: the compiled graph, the KV cache, and many sequences generated at once, in a thread of their own."""
 
-from pumice.engine.client import EngineClient
+from pumice.engine.client import EngineClient, EngineLink
 from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
 from pumice.engine.messages import FinishReason, Request, Snapshot, Timings
@@ -11,6 +11,7 @@ from pumice.engine.thread import EngineThread
 __all__ = [
     "Engine",
     "EngineClient",
+    "EngineLink",
     "EngineThread",
     "FinishReason",
     "Generation",

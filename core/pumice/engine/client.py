@@ -6,22 +6,34 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from typing import Protocol
 
 from pumice.engine.messages import Add, Answer, Ask, Cancel, Command, Event, Failed, Finished, Request, Snapshot
-from pumice.errors import ModelClosedError
+from pumice.errors import EngineDiedError, ModelClosedError
 
 Listener = Callable[[Event], None]
+
+
+class EngineLink(Protocol):
+    """An engine, wherever it is: an ``EngineThread``, an ``EngineProcess``. It gives events to a function."""
+
+    def send(self, command: Command) -> None:
+        """Give it a command. Raises ModelClosedError and EngineDiedError; RequestError, unless it confirms."""
+
+    def close(self) -> None:
+        """End all that it has in hand as cancelled, and give back what it ran on; return when that is done."""
 
 
 class EngineClient:
     """Speaks to an engine through ``send``, which takes a command; its answers come in through ``receive``.
 
     In one process ``send`` is that of an ``EngineThread``, which raises where a command is refused. To another process
-    it writes to a pipe, and a refusal comes back as ``Failed``.
+    it writes to a pipe; the engine ``confirms`` then: ``Accepted`` comes back for a request, or ``Failed``.
     """
 
-    def __init__(self, send: Callable[[Command], None]) -> None:
+    def __init__(self, send: Callable[[Command], None], confirms: bool = False) -> None:
         self._send = send
+        self.confirms = confirms
         self._listeners: dict[int, Listener] = {}
         self._ids = itertools.count()
 
@@ -33,8 +45,8 @@ class EngineClient:
         return self._submit(lambda ids: Add(ids, request), listeners)
 
     def cancel(self, id: int) -> None:
-        """End a sequence; its listener gets ``Finished`` still. A closed model has ended them all."""
-        with contextlib.suppress(ModelClosedError):
+        """End a sequence; its listener gets ``Finished`` still. One that is closed or dead has ended them all."""
+        with contextlib.suppress(ModelClosedError, EngineDiedError):
             self._send(Cancel(id))
 
     def drop(self, id: int) -> None:

@@ -165,6 +165,13 @@ Command = Add | Cancel | Ask | Close
 
 
 @dataclass(frozen=True)
+class Accepted:
+    """A request is right, and waits. Only an engine that cannot raise to who sent it says so: see ``EngineClient``."""
+
+    id: int
+
+
+@dataclass(frozen=True)
 class Progress:
     """So many tokens of the prompt are in the cache now."""
 
@@ -209,4 +216,4 @@ class Answer:
     snapshot: Snapshot
 
 
-Event = Progress | Output | Finished | Failed | Answer
+Event = Accepted | Progress | Output | Finished | Failed | Answer

@@ -95,6 +95,10 @@ class EngineThread:
         if threading.current_thread() is not self._thread:  # a garbage collector may close it from there
             self._thread.join()
 
+    def join(self) -> None:
+        """Wait until the engine ends: because it was closed, or by a defect."""
+        self._thread.join()
+
     def _put(self, item: Command | Generation | Task) -> None:
         if self._process != os.getpid():
             raise ModelClosedError("this model was loaded before the process was forked: load it in the new process")

@@ -1,0 +1,5 @@
+"""A model whose engine is in a process of its own: what happens to that one does not happen to this one."""
+
+from pumice.process.model import ProcessModel
+
+__all__ = ["ProcessModel"]

@@ -1,0 +1,114 @@
+"""The engine's process: commands come in by standard input, events go out by standard output, one message a step.
+
+It ends when its input does, so that it never outlives who started it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import sys
+import threading
+import traceback
+import warnings
+from collections.abc import Iterator
+from typing import IO, Any
+
+from pumice.engine.messages import Accepted, Add, Event, Failed
+from pumice.errors import EngineError, PumiceError
+from pumice.model import Model
+from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, read_frames
+from pumice.running import Running, told
+
+_CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
+
+
+def main() -> int:
+    commands, events = _take_standard_streams()
+    write = FrameWriter(events)
+    coming = read_frames(commands)
+    load: Load = next(coming)
+    _log_to(write, load.level)
+    try:
+        model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
+    except Exception as error:
+        write(NotLoaded(portable(error)))
+        return 1
+    model.engine.emit = lambda events: write([_portable_event(event) for event in events])
+    write(Loaded(model.facts))
+    reader = threading.Thread(target=_obey, args=(model, coming, write), name="pumice-commands", daemon=True)
+    with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
+        reader.start()
+        model.engine.join()
+    return 0 if model.closed else 1
+
+
+def _obey(model: Model, coming: Iterator[Any], write: FrameWriter) -> None:
+    """Give the engine commands until there are no more. Without this thread the process is of no use."""
+    try:
+        _give(model, coming, write)
+        timer = threading.Timer(_CLOSE_SECONDS, os._exit, [1])  # a step that never ends
+        timer.daemon = True
+        timer.start()
+        model.close()
+    except BaseException:
+        traceback.print_exc()
+        os._exit(1)
+
+
+def _give(model: Model, coming: Iterator[Any], write: FrameWriter) -> None:
+    """Give the engine each command. One that is refused is answered, since it cannot raise over there."""
+    for command in coming:
+        try:
+            model.engine.send(command)
+            if isinstance(command, Add):
+                write([Accepted(id) for id in command.ids])
+        except Exception as error:
+            ids = command.ids if isinstance(command, Add) else [command.id]
+            write([Failed(id, portable(error)) for id in ids])
+
+
+def portable(error: Exception) -> Exception:
+    """An error that pickles, and is one of Pumice's."""
+    if isinstance(error, MemoryError):
+        return EngineError("out of memory: give it a smaller n_ctx, n_parallel or model")
+    if not isinstance(error, PumiceError):
+        return EngineError(f"{type(error).__name__}: {error}")
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return EngineError(str(error))
+    return error
+
+
+def _portable_event(event: Event) -> Event:
+    return Failed(event.id, portable(event.error)) if isinstance(event, Failed) else event
+
+
+def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
+    """Standard input and output, for messages alone: what else reads finds nothing, what else writes is a message."""
+    commands, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return commands, events
+
+
+def _log_to(write: FrameWriter, level: int) -> None:
+    """What is logged and warned of here is logged over there."""
+
+    class Handler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            write(Logged(record.levelno, self.format(record)))
+
+    logger = logging.getLogger("pumice")
+    logger.setLevel(level)
+    logger.propagate = False
+    logger.handlers = [Handler()]
+    warnings.showwarning = lambda message, *_: write(Logged(logging.WARNING, str(message)))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,174 @@
+"""A model in a process of its own: the same text, and whatever happens to that process happens to it alone."""
+
+import asyncio
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.engine.client import EngineLink
+from pumice.engine.thread import EngineThread
+from pumice.process.engine import EngineProcess
+
+EXACT = {"backend": "numpy", "kv_type": "f32"}
+GREEDY = {"temperature": 0.0, "max_tokens": 20}
+ENDLESS = {"temperature": 0.0, "max_tokens": None, "ignore_eos": True, "context_shift": True}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("process") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def shared(path):
+    with pumice.load_process(path, **EXACT) as model:
+        yield model
+
+
+@pytest.fixture
+def model(path):
+    with pumice.load_process(path, **EXACT) as model:
+        yield model
+
+
+def open_files() -> set[str]:
+    return set(os.listdir("/proc/self/fd"))
+
+
+def gone(pid: int) -> bool:
+    """Whether no process has this id, or only one that nobody has waited for."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_both_are_links():
+    links: list[type[EngineLink]] = [EngineThread, EngineProcess]
+    assert links
+
+
+def test_the_same_text_as_in_this_process(path, shared):
+    with pumice.load(path, **EXACT) as here:
+        assert (here.facts, list(here.metadata)) == (shared.facts, list(shared.metadata))
+        options = {**GREEDY, "logprobs": 2, "n": 2}
+        expected, found = here.generate("ab", **options), shared.generate("ab", **options)
+    assert [(each.text, each.tokens, each.logprobs) for each in found] == [
+        (each.text, each.tokens, each.logprobs) for each in expected
+    ]
+
+
+def test_refusals_are_the_same_errors(shared):
+    with pytest.raises(pumice.PromptTooLongError, match="the prompt has 999 tokens"):
+        shared.generate([5] * 999)
+    with pytest.raises(pumice.RequestError, match="Invalid type: hiccup"):
+        shared.generate("a", json_schema={"type": "hiccup"})
+
+
+def test_streams_of_coroutines_know_when_they_are_accepted(shared):
+    async def ask():
+        with pytest.raises(pumice.PromptTooLongError):
+            await shared.astream([5] * 999).accepted()
+        stream = shared.astream("a", **GREEDY)
+        await stream.accepted()
+        return await stream.completion()
+
+    assert len(asyncio.run(ask()).tokens) == 20
+
+
+def test_events_of_a_step_wake_a_loop_once(path):
+    async def ask():
+        loop, calls = asyncio.get_running_loop(), []
+
+        def deliver(*call):
+            calls.append(call)
+            loop.call_soon_threadsafe(*call)
+
+        model = await asyncio.to_thread(pumice.load_process, path, deliver=deliver, **EXACT)
+        done = await model.agenerate("a", n=4, **GREEDY)
+        await asyncio.to_thread(model.close)
+        return done, calls
+
+    done, calls = asyncio.run(ask())
+    assert [len(each.tokens) for each in done] == [20] * 4
+    assert len(calls) < 40
+
+
+def test_a_killed_engine_fails_its_streams_and_leaves_nothing(path):
+    before = open_files()
+    with pumice.load_process(path, **EXACT) as model:
+        stream = model.stream("a", **ENDLESS)
+        next(stream)
+        os.kill(model.process.pid, signal.SIGKILL)
+        with pytest.raises(pumice.EngineDiedError, match="ended by SIGKILL; was there too little memory"):
+            stream.completion()
+        with pytest.raises(pumice.EngineDiedError):
+            model.generate("a")
+        assert isinstance(model.error, pumice.EngineDiedError)
+    assert gone(model.process.pid)
+    wait_until(lambda: open_files() <= before)
+
+
+def test_too_little_memory_is_an_error_of_the_request(model):
+    """The process may have no more memory than it has; it goes on, or it ends, but it says so."""
+    resource = pytest.importorskip("resource")
+    model.generate("a", max_tokens=1)
+    with open(f"/proc/{model.process.pid}/statm") as file:
+        size = int(file.read().split()[0]) * resource.getpagesize()
+    resource.prlimit(model.process.pid, resource.RLIMIT_AS, (size + (1 << 20), resource.RLIM_INFINITY))
+    with pytest.raises(pumice.EngineError):
+        model.generate([5] * 4_000_000)
+
+
+def test_closing_ends_streams_and_the_process(path):
+    model = pumice.load_process(path, **EXACT)
+    stream = model.stream("a", **ENDLESS)
+    next(stream)
+    model.close()
+    assert stream.completion().finish_reason == "cancelled"
+    assert gone(model.process.pid)
+    with pytest.raises(pumice.ModelClosedError):
+        model.generate("a")
+
+
+def test_a_model_that_cannot_be_loaded(tmp_path, path):
+    with pytest.raises(pumice.BackendError, match="no-such"):
+        pumice.load_process(path, backend="no-such")
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(20))
+    with pytest.raises(pumice.GGUFError):
+        pumice.load_process(tmp_path / "bad.gguf")
+
+
+def test_the_engine_ends_with_who_started_it(path):
+    code = f"model = pumice.load_process({str(path)!r}, backend='numpy'); print(model.process.pid, flush=True)"
+    code = f"import pumice, time; {code}; time.sleep(60)"
+    starter = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    pid = int(starter.stdout.readline())
+    assert not gone(pid)
+    starter.kill()
+    starter.wait()
+    starter.stdout.close()
+    wait_until(lambda: gone(pid))
+
+
+def test_what_it_logs_is_logged_here(model, caplog):
+    from pumice.process.frames import Logged
+
+    with caplog.at_level(logging.INFO, "pumice"):
+        model.process._take(Logged(logging.INFO, "from there"))
+    assert "from there" in caplog.text
