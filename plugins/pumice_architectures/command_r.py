@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
 from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
@@ -16,7 +15,7 @@ class CommandR(LayerNormDecoder):
         h = self.norm(g, x, blk + "attn_norm")
         qk_norm = self.norm if g.find_weight(f"{blk}attn_q_norm.weight") else None
         attended = self.attention(g, h, blk, i, norm=qk_norm)
-        return x + (attended + gated_feed_forward(g, h, blk, self.n_ff(i), g.silu))
+        return x + (attended + self.feed_forward(g, h, blk, i))
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return super().head(g, x) * (self.hparams.number("logit_scale", 0.0) or 1.0)

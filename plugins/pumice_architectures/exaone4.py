@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
@@ -12,13 +11,10 @@ from pumice.plugin.nn.rope import Rope
 class Exaone4(Decoder):
     """Norms follow the blocks. The 32B model mixes sliding layers with global ones that have no positions."""
 
+    norms_before = ("", "")
+    norms_after = ("post_attention_norm", "post_ffw_norm")
+    qk_norm = "before rope"
     n_layer_32b = 64
-
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        h = self.attention(g, x, blk, i, norm=self.norm, window=self.window(i))
-        x = x + self.norm(g, h, blk + "post_attention_norm")
-        h = gated_feed_forward(g, x, blk, self.n_ff(i), g.silu)
-        return x + self.norm(g, h, blk + "post_ffw_norm")
 
     def window(self, i: int) -> int:
         sliding = self.n_layer == self.n_layer_32b and is_sliding(self.hparams, i, period=4)

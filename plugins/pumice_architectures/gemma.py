@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.blocks import gated_feed_forward, softcap
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
@@ -20,32 +20,24 @@ class Gemma(Decoder):
     def embed(self, g: GraphBuilder) -> Tensor:
         return super().embed(g) * math.sqrt(self.n_embd)
 
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
-        return x + gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu)
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
 
 
 class Gemma2(Gemma):
     """Norms on both sides of each block, sliding windows on every other layer, soft caps on scores and logits."""
 
+    norms_after = ("post_attention_norm", "post_ffw_norm")
     period = 2
     default_window = 4096
     n_layer_27b = 46  # this size alone scales attention by the width of the model, not of its heads
 
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        h = self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i, **self.attention_options(i))
-        x = x + self.norm(g, h, blk + "post_attention_norm")
-        h = gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu)
-        return x + self.norm(g, h, blk + "post_ffw_norm")
-
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        logits = super().head(g, x)
-        cap = self.final_softcap()
-        return g.tanh(logits * (1 / cap)) * cap if cap else logits
+        return softcap(g, super().head(g, x), self.final_softcap())
 
-    def attention_options(self, i: int) -> dict[str, Any]:
-        softcap = self.hparams.number("attn_logit_softcapping", 50.0)
-        return {"scale": self.attention_scale(i), "window": self.window(i), "softcap": softcap}
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        scale, cap = self.attention_scale(i), self.score_softcap()
+        return super().attention(g, x, blk, i, scale=scale, softcap=cap, **options)
 
     def attention_scale(self, i: int) -> float:
         heads = self.heads(i)
@@ -53,7 +45,6 @@ class Gemma2(Gemma):
         return width**-0.5
 
     def window(self, i: int) -> int:
-        """Positions that layer ``i`` attends to; 0 for all."""
         return sliding_window(self.hparams, self.default_window) if is_sliding(self.hparams, i, self.period) else 0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
@@ -63,6 +54,9 @@ class Gemma2(Gemma):
     def sliding_rope(self, rope: Rope) -> Rope:
         return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base))
 
+    def score_softcap(self) -> float:
+        return self.hparams.number("attn_logit_softcapping", 50.0)
+
     def final_softcap(self) -> float:
         return self.hparams.number("final_logit_softcapping", 30.0)
 
@@ -70,15 +64,16 @@ class Gemma2(Gemma):
 class Gemma3(Gemma2):
     """Queries and keys are normalized, scores uncapped; sliding layers turn by their own, unscaled frequencies."""
 
+    qk_norm = "before rope"
     period = 6
     default_window = 0
     n_layer_27b = 62
 
-    def attention_options(self, i: int) -> dict[str, Any]:
-        return {"scale": self.attention_scale(i), "window": self.window(i), "norm": self.norm}
-
     def sliding_rope(self, rope: Rope) -> Rope:
         return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
+
+    def score_softcap(self) -> float:
+        return 0.0
 
     def final_softcap(self) -> float:
         return self.hparams.number("final_logit_softcapping", 0.0)

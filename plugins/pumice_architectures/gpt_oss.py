@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import mixture_of_experts
@@ -14,13 +15,15 @@ from pumice.plugin.nn.rope import Rope, frequency_base
 class GptOss(Decoder):
     """Attention sinks, every other layer sliding, and experts with biases and a clamped activation."""
 
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+    norms_before = ("attn_norm", "post_attention_norm")
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
-        h = self.norm(g, x, blk + "attn_norm")
-        x = x + self.attention(g, h, blk, i, window=self.window(i), sinks=sinks)
-        h = self.norm(g, x, blk + "post_attention_norm")
+        return super().attention(g, x, blk, i, sinks=sinks, **options)
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         experts = read_experts(self.hparams, i, gating="softmax_of_chosen", normalize=False)
-        return x + mixture_of_experts(g, h, blk, experts, lambda gate, up: clamped_swiglu(g, gate, up))
+        return mixture_of_experts(g, x, blk, experts, lambda gate, up: clamped_swiglu(g, gate, up))
 
     def window(self, i: int) -> int:
         return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=2) else 0

@@ -34,7 +34,7 @@ class Granite(Decoder):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if not n_expert(self.hparams):
-            return gated_feed_forward(g, x, blk, self.n_ff(i), g.silu)
+            return super().feed_forward(g, x, blk, i)
         y = mixture_of_experts(g, x, blk, read_experts(self.hparams, i))
         n_ff = self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0)
         return y + gated_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp") if n_ff else y

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward, mixture_of_experts, temperature
+from pumice.plugin.nn.blocks import mixture_of_experts, temperature
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import n_expert, read_experts
 from pumice.plugin.nn.rope import Rope, original_context, read_rope
@@ -11,25 +13,21 @@ from pumice.plugin.nn.rope import Rope, original_context, read_rope
 
 class Llama(Decoder):
     neox = False
-
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
-        return x + self.feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, i)
+    ffn_scales = True
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if n_expert(self.hparams):
             return mixture_of_experts(g, x, blk, read_experts(self.hparams, i), scaled=True)
-        return gated_feed_forward(g, x, blk, self.n_ff(i), g.silu, scaled=True)
+        return super().feed_forward(g, x, blk, i)
 
 
 class Mistral3(Llama):
     """Llama with all of YaRN's parameters, and attention that sharpens beyond the original context."""
 
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        h = self.norm(g, x, blk + "attn_norm")
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         beta = self.hparams.number("attention.temperature_scale", 0.0)
-        x = x + self.attention(g, h, blk, i, temperature=temperature(g, beta, original_context(self.hparams)))
-        return x + self.feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, i)
+        factors = temperature(g, beta, original_context(self.hparams))
+        return super().attention(g, x, blk, i, temperature=factors, **options)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope:
         return read_rope(

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
@@ -14,11 +14,11 @@ from pumice.plugin.nn.rope import Rope
 class Olmo2(Decoder):
     """Norms follow the blocks instead of preceding them."""
 
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        h = self.attention(g, x, blk, i, norm=self.norm_all_heads, window=self.window(i))
-        x = x + self.norm(g, h, blk + "post_attention_norm")
-        h = gated_feed_forward(g, x, blk, self.n_ff(i), g.silu)
-        return x + self.norm(g, h, blk + "post_ffw_norm")
+    norms_before = ("", "")
+    norms_after = ("post_attention_norm", "post_ffw_norm")
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        return super().attention(g, x, blk, i, norm=self.norm_all_heads, **options)
 
     def norm_all_heads(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """One norm over the heads of a token together."""

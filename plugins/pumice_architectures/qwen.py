@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward, mixture_of_experts
+from pumice.plugin.nn.blocks import mixture_of_experts
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import read_experts
 
 
 class Qwen2(Decoder):
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
-        return x + gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.silu)
+    """Llama's layer with the other pairs in RoPE, and biases on queries, keys and values."""
 
 
 class Qwen3(Decoder):
     """Normalizes each head's queries and keys."""
 
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i, norm=self.norm)
-        return x + self.feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, i)
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return gated_feed_forward(g, x, blk, self.n_ff(i), g.silu, scaled=True)
+    qk_norm = "before rope"
+    ffn_scales = True
 
 
 class Qwen3MoE(Qwen3):

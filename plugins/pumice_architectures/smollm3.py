@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.rope import Rope
 
@@ -12,10 +11,6 @@ NO_ROPE_STEP = 4  # every fourth layer has no positions (Yang et al. 2025, arXiv
 
 class SmolLM3(Decoder):
     neox = False
-
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
-        return x + gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.silu)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         return super().rope(g, i) if (i + 1) % NO_ROPE_STEP else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
 from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
@@ -16,4 +15,4 @@ class StableLM(LayerNormDecoder):
         x = x + self.attention(g, h, blk, i, norm=qk_norm)
         if g.find_weight(f"{blk}ffn_norm.weight"):
             h = self.norm(g, x, blk + "ffn_norm")
-        return x + gated_feed_forward(g, h, blk, self.n_ff(i), g.silu)
+        return x + self.feed_forward(g, h, blk, i)

@@ -9,13 +9,22 @@ from pumice.plugin.nn.hyper import (
     GATING,
     Experts,
     Heads,
+    alibi_slopes,
     is_sliding,
     n_expert,
     read_experts,
     read_heads,
     sliding_window,
 )
-from pumice.plugin.nn.rope import Rope, frequency_base, original_context, read_rope, scaling_factor, yarn_mscale
+from pumice.plugin.nn.rope import (
+    Rope,
+    frequency_base,
+    original_context,
+    read_rope,
+    rope_sections,
+    scaling_factor,
+    yarn_mscale,
+)
 
 __all__ = [
     "GATING",
@@ -24,6 +33,7 @@ __all__ = [
     "Heads",
     "LayerNormDecoder",
     "Rope",
+    "alibi_slopes",
     "blocks",
     "frequency_base",
     "is_sliding",
@@ -32,6 +42,7 @@ __all__ = [
     "read_experts",
     "read_heads",
     "read_rope",
+    "rope_sections",
     "scaling_factor",
     "sliding_window",
     "yarn_mscale",

@@ -6,8 +6,9 @@ Tensor names are those of the GGUF specification; ``blk`` is the prefix of a lay
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from pumice.plugin import GraphBuilder, Tensor, Weight
+from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight
 from pumice.plugin.nn.hyper import Experts, Heads
 from pumice.plugin.nn.rope import Rope
 
@@ -104,28 +105,49 @@ def self_attention(
     rope: Rope | None,
     *,
     norm: Norm | None = None,
-    temperature: Tensor | None = None,
-    scale: float = 0.0,
-    window: int = 0,
-    softcap: float = 0.0,
-    sinks: Weight | None = None,
+    late_norm: Norm | None = None,
+    clamp: float = 0.0,
+    **options: Any,
 ) -> Tensor:
-    """Queries, keys and values of ``x``, attention, and the output matrix.
+    """Queries, keys and values of ``x``, attention, and the output matrix; options as in ``attend``.
 
-    ``norm`` normalizes queries and keys before ``rope`` turns them; ``temperature [t, 1, 1]`` multiplies
-    the queries; a ``scale`` of 0 means ``1 / sqrt(k_dim)``.
+    ``norm`` normalizes queries and keys before ``rope`` turns them, ``late_norm`` after it. A ``clamp`` above 0
+    bounds queries, keys and values.
     """
     q, k, v = qkv(g, x, blk, heads)
+    if clamp:
+        q, k, v = (g.clamp(y, -clamp, clamp) for y in (q, k, v))
     if norm:
-        q = norm(g, q, blk + "attn_q_norm")
-        k = norm(g, k, blk + "attn_k_norm")
+        q, k = norm(g, q, blk + "attn_q_norm"), norm(g, k, blk + "attn_k_norm")
     if rope:
         q, k = rope(g, q), rope(g, k)
-    if temperature is not None:
-        q = q * temperature
-    y = g.attention(q, k, v, scale=scale or heads.k_dim**-0.5, window=window, softcap=softcap, sinks=sinks)
-    y = y.reshape(x.shape[0], heads.n_head * heads.v_dim)
-    return linear(g, y, blk + "attn_output", width(x))
+    if late_norm:
+        q, k = late_norm(g, q, blk + "attn_q_norm"), late_norm(g, k, blk + "attn_k_norm")
+    return attend(g, blk, q, k, v, width(x), **options)
+
+
+def attend(
+    g: GraphBuilder,
+    blk: str,
+    q: Tensor,
+    k: Tensor | None,
+    v: Tensor | None,
+    n_out: int,
+    *,
+    scale: float = 0.0,
+    temperature: Tensor | None = None,
+    finish: Callable[[Tensor], Tensor] | None = None,
+    **options: Any,
+) -> Tensor:
+    """Attention and the output matrix: ``[t, n_out]``; other options are those of the operation ``attention``.
+
+    A ``scale`` of 0 means ``1 / sqrt(k_dim)``; ``temperature [t, 1, 1]`` multiplies the queries; ``finish`` changes
+    the results of all heads, ``[t, n_head * v_dim]``, before the matrix.
+    """
+    scale = scale or width(q) ** -0.5
+    y = g.attention(q if temperature is None else q * temperature, k, v, scale=scale, **options)
+    y = y.reshape(y.shape[0], int(y.shape[1]) * width(y))
+    return linear(g, finish(y) if finish else y, blk + "attn_output", n_out)
 
 
 def temperature(g: GraphBuilder, beta: float, length: int) -> Tensor | None:
@@ -142,6 +164,23 @@ def feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Ac
     """``down(activation(up(x)))``."""
     y = activation(linear_then_scale(g, x, f"{blk}ffn_up", n_ff, scaled=False))
     return linear_then_scale(g, y, f"{blk}ffn_down", width(x), scaled=False)
+
+
+def relu_squared(g: GraphBuilder, x: Tensor) -> Tensor:
+    """``max(x, 0)^2`` (So et al. 2021, arXiv:2109.08668)."""
+    y = g.relu(x)
+    return y * y
+
+
+def fused_feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Activation) -> Tensor:
+    """As ``gated_feed_forward``, with one matrix ``ffn_up`` that has the gate's rows, then those of up."""
+    name = f"{blk}ffn_up"
+    weight, bias = g.weight(f"{name}.weight", (2 * n_ff, width(x))), g.find_weight(f"{name}.bias", (2 * n_ff,))
+    gate, up = (
+        g.linear(x, weight.rows(start, start + n_ff), bias.rows(start, start + n_ff) if bias else None)
+        for start in (0, n_ff)
+    )
+    return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down", width(x), scaled=False)
 
 
 def gated_feed_forward(
@@ -241,6 +280,19 @@ def _expert_linear(
 def embedding(g: GraphBuilder, n_embd: int) -> Tensor:
     """The embeddings of the tokens ``[t, n_embd]``."""
     return g.embedding(g.weight("token_embd.weight", (_n_vocab(g), n_embd)), g.tokens)
+
+
+def learned_positions(g: GraphBuilder, n_positions: int, n_embd: int) -> Tensor:
+    """The embeddings of the positions ``[t, n_embd]``: the table has a row for each, and no more."""
+    table = g.weight("position_embd.weight", (n_positions, n_embd))
+    if g.n_ctx > n_positions:
+        raise ModelError(f"the model has positions for {n_positions} tokens: use n_ctx={n_positions} or less")
+    return g.embedding(table, g.positions)
+
+
+def softcap(g: GraphBuilder, x: Tensor, cap: float) -> Tensor:
+    """``cap * tanh(x / cap)``: never beyond ``cap``; 0 leaves ``x`` as it is."""
+    return g.tanh(x * (1 / cap)) * cap if cap else x
 
 
 def output_head(g: GraphBuilder, x: Tensor) -> Tensor:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from pumice.plugin import Architecture, GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn import blocks
@@ -12,14 +11,22 @@ from pumice.plugin.nn.rope import Rope, read_rope
 
 
 class Decoder(Architecture):
-    """Embedding, layers, norm, output head. The norm is RMSNorm; see ``LayerNormDecoder``.
+    """Embedding, layers, norm, output head; in a layer attention, then a gated feed-forward block.
 
-    ``layer`` is all that a family must write; it overrides what else it does differently.
+    That is Llama (Touvron et al. 2023, arXiv:2302.13971). A family overrides what it does differently. The norm is
+    RMSNorm; see ``LayerNormDecoder``.
     """
 
     #: Whether RoPE turns the pairs ``(i, i + n_rot/2)`` of a head, or ``(2i, 2i + 1)``.
     neox: ClassVar[bool] = True
     eps_key: ClassVar[str] = "attention.layer_norm_rms_epsilon"
+    #: The norms before attention and before the feed-forward block, and those after each; empty where there is none.
+    norms_before: tuple[str, str] = ("attn_norm", "ffn_norm")
+    norms_after: tuple[str, str] = ("", "")
+    #: Whether the queries and keys of each head are normalized: before RoPE turns them, or after.
+    qk_norm: Literal["", "before rope", "after rope"] = ""
+    #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
+    ffn_scales: ClassVar[bool] = False
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -38,9 +45,13 @@ class Decoder(Architecture):
     def embed(self, g: GraphBuilder) -> Tensor:
         return blocks.embedding(g, self.n_embd)
 
-    @abstractmethod
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """The residual stream ``[t, n_embd]`` after layer ``i``, whose tensors begin with ``blk``."""
+        blocks = zip((self.attention, self.feed_forward), self.norms_before, self.norms_after, strict=True)
+        for block, before, after in blocks:
+            h = block(g, self.norm(g, x, blk + before) if before else x, blk, i)
+            x = x + (self.norm(g, h, blk + after) if after else h)
+        return x
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return blocks.output_head(g, self.norm(g, g.get_rows(x, g.output_ids), "output_norm"))
@@ -57,7 +68,18 @@ class Decoder(Architecture):
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         """Self-attention of a normalized ``x``; options as in ``blocks.self_attention``."""
+        options = {"window": self.window(i)} | options
+        if self.qk_norm:
+            options = {"norm" if self.qk_norm == "before rope" else "late_norm": self.norm} | options
         return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **options)
+
+    def window(self, i: int) -> int:
+        """Positions that layer ``i`` attends to; 0 for all."""
+        return 0
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        """The feed-forward block, or experts, of a normalized ``x``."""
+        return blocks.gated_feed_forward(g, x, blk, self.n_ff(i), g.silu, scaled=self.ffn_scales)
 
     def n_ff(self, i: int) -> int:
         return self.hparams.count("feed_forward_length", i)

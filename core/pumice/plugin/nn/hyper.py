@@ -24,23 +24,36 @@ def read_heads(hparams: HParams, n_embd: int, layer: int) -> Heads:
     n_head_kv = hparams.count("attention.head_count_kv", layer, default=n_head)
     if n_head % n_head_kv:
         raise hparams.wrong("attention.head_count", f"is {n_head}, not a multiple of {n_head_kv} key heads")
-    default = n_embd // n_head
+    default = n_embd // hparams.count("attention.head_count", 0)
     dims = [hparams.get_int(f"attention.{kind}_length", default) for kind in ("key", "value")]
     if min(dims) < 1:
         raise hparams.wrong("attention.head_count", f"is {n_head}, but {n_embd} values leave none for each head")
     return Heads(n_head, n_head_kv, *dims)
 
 
-def is_sliding(hparams: HParams, layer: int, period: int) -> bool:
+def is_sliding(hparams: HParams, layer: int, period: int, *, first_global: bool = False) -> bool:
     """Whether a layer attends to a window only.
 
-    GGUF has either one value for each layer, or a period: its last layer attends to everything.
+    GGUF has either one value for each layer, or a period: its last layer attends to everything, or the first.
     """
     key = "attention.sliding_window_pattern"
     if hasattr(hparams.metadata.get(f"{hparams.architecture}.{key}"), "__len__"):
         return bool(hparams.per_layer(key, layer + 1)[layer])
     period = hparams.get_int(key, period)
-    return period < 1 or layer % period < period - 1
+    return period < 1 or (layer % period > 0 if first_global else layer % period < period - 1)
+
+
+def alibi_slopes(n_head: int, max_bias: float) -> tuple[float, ...]:
+    """What each head takes off a score for a position of distance (ALiBi, Press et al. 2021, arXiv:2108.12409).
+
+    A power of two heads, ``n``, have ``2^(-max_bias / n)``, its square, and so on. Further heads take every other
+    slope of twice as many. Empty for a ``max_bias`` of 0.
+    """
+    if not max_bias:
+        return ()
+    n = 2 ** (n_head.bit_length() - 1)
+    exponents = [(j + 1) / n for j in range(n)] + [(2 * j + 1) / (2 * n) for j in range(n_head - n)]
+    return tuple(2.0 ** (-max_bias * exponent) for exponent in exponents)
 
 
 def sliding_window(hparams: HParams, default: int = 0) -> int:

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 
@@ -23,6 +24,10 @@ class Rope:
     Pair ``i`` turns by ``position * freq_scale * freq_base^(-2i/n_rot) / factors[i]``. ``ext_factor`` above 0 blends
     towards unscaled angles between ``beta_fast`` and ``beta_slow`` rotations over ``n_ctx_orig`` positions, and scales
     by ``1 + 0.1 ln(1 / freq_scale)`` (YaRN, Peng et al. 2023, arXiv:2309.00071). ``attn_factor`` multiplies the result.
+
+    ``sections`` share the pairs out among a token's time, height, width and a fourth position (M-RoPE, Wang et al.
+    2024, arXiv:2409.12191), in turns if they are ``interleaved`` (Qwen 3 VL). Text has the same place in time, height
+    and width, and 0 as the fourth position.
     """
 
     n_rot: int
@@ -35,6 +40,8 @@ class Rope:
     beta_slow: float = 1.0
     n_ctx_orig: int = 0
     factors: Weight | None = None
+    sections: tuple[int, ...] = ()
+    interleaved: bool = False
 
     def __call__(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return g.rope(x, g.positions, freqs=self.freqs, neox=self.neox, magnitude=self.magnitude)
@@ -46,6 +53,8 @@ class Rope:
         unscaled = self.freq_base ** (-2.0 * pair / self.n_rot)
         if self.factors is not None:
             unscaled = unscaled / self.factors.dequantize()
+        if self.sections:
+            unscaled = unscaled * self._turns(pair)
         if not self.ext_factor:
             return tuple((unscaled * self.freq_scale).tolist())
         low, high = max(0, math.floor(self._pair(self.beta_fast))), math.ceil(self._pair(self.beta_slow))
@@ -57,6 +66,13 @@ class Rope:
     def magnitude(self) -> float:
         """What the turned pairs are multiplied by: with YaRN more, the more the context is stretched."""
         return self.attn_factor * (1 + 0.1 * math.log(1 / self.freq_scale)) if self.ext_factor else self.attn_factor
+
+    def _turns(self, pair: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which pairs a text's position turns: not those of the fourth position."""
+        pair = pair % sum(self.sections)
+        if self.interleaved:
+            return pair < 3 * np.array(self.sections)[pair % 3]
+        return pair < sum(self.sections[:3])
 
     def _pair(self, rotations: float) -> float:
         """The pair that turns so often over the original context."""
@@ -99,6 +115,17 @@ def read_rope(
         n_ctx_orig=n_ctx_orig,
         factors=_frequency_factors(g, n_rot, n_ctx_orig),
     )
+
+
+def rope_sections(hparams: HParams, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
+    """Pairs of a head for each of a token's four positions; ``default`` where the file does not say."""
+    key = "rope.dimension_sections"
+    if default is not None and f"{hparams.architecture}.{key}" not in hparams.metadata:
+        return default
+    sections = hparams.per_layer(key, 4)
+    if any(isinstance(n, bool) or not isinstance(n, int) or not 0 <= n < 2**16 for n in sections) or not sum(sections):
+        raise hparams.wrong(key, f"is {sections}, it must be four numbers of pairs")
+    return tuple(sections)
 
 
 def scaling_factor(hparams: HParams) -> float:
