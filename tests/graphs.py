@@ -31,7 +31,7 @@ def builder(folder: Path, weights: Mapping[str, np.ndarray], n_layer: int = 1) -
     return GraphBuilder(GGUFFile.open(path).tensors, n_layer, 64)
 
 
-def limits(windows: tuple[int, ...] = (0,), kv_type: str = "f32", n_seqs: int = 4) -> Limits:
+def limits(windows: tuple[int, ...] = (0,), kv_type: str = "f32", n_seqs: int = 4, n_checkpoints: int = 0) -> Limits:
     return Limits(
         n_ctx=64,
         n_batch=64,
@@ -40,6 +40,7 @@ def limits(windows: tuple[int, ...] = (0,), kv_type: str = "f32", n_seqs: int = 
         block_size=BLOCK_SIZE,
         n_blocks=dict.fromkeys(windows, 8 * n_seqs),
         kv_type=kv_type,
+        n_checkpoints=n_checkpoints,
     )
 
 
@@ -76,9 +77,9 @@ class Graphed:
         }
         with g.layer(0):
             output = case.build(g, activations)
-        self._program = compile_graph(backend, g.finish(output), limits)
+        self.program = compile_graph(backend, g.finish(output), limits)
         self._output = output.name
 
     def __call__(self, activations: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
         steps = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids}
-        return self._program.run({**steps, **activations}, batch)[self._output].copy()
+        return self.program.run({**steps, **activations}, batch)[self._output].copy()

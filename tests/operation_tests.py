@@ -225,3 +225,24 @@ class OperationTests:
                 for other in others:
                     np.testing.assert_array_equal(other(both, step), result)
                 n_past += n
+
+    def test_recurrent_states_are_copied(self, tmp_path: Path, backends: Sequence[Backend]) -> None:
+        """A sequence goes on from a copy of its state, in another slot, as it went on itself."""
+        x, weights = f32(10, 24), {"conv": f32(24, 4)}
+        case = Case(
+            lambda g, a: g.conv1d(g.conv1d(a["x"], g.weight("conv"), None), g.weight("conv"), None), {"x": x}, weights
+        )
+        for backend in (NumpyBackend(), *backends):
+            graphed = Graphed(tmp_path, backend, case, limits(n_checkpoints=2))
+            assert graphed.program.copies_slots
+
+            def step(first: int, end: int, slot: int, graphed: Graphed = graphed) -> np.ndarray:
+                made = dataclasses.replace(batch([end - first], [first]), slots=np.array([slot], np.int32))
+                return graphed({"x": x[first:end]}, made)
+
+            step(0, 6, 0), step(0, 6, 1)
+            graphed.program.copy_slots([(0, 5), (1, 4)])
+            expected = step(6, 10, 0)
+            step(0, 3, 2)
+            graphed.program.copy_slots([(5, 2)])
+            np.testing.assert_array_equal(step(6, 10, 2), expected)

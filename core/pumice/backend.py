@@ -37,11 +37,17 @@ class Limits:
     n_ctx: int  # positions one sequence may have
     n_batch: int  # tokens in one step
     n_outputs: int  # rows of logits in one step
-    n_seqs: int  # sequences in one step, and slots of recurrent state
+    n_seqs: int  # sequences in one step, each with a slot of recurrent state
     block_size: int  # positions in one block of the KV cache
     n_blocks: Mapping[int, int]  # attention window (0: none) -> blocks in the cache of its layers
     kv_type: str  # one of KV_TYPES
     more_sizes: Mapping[str, int] = field(default_factory=dict)  # the largest of each that the architecture named
+    n_checkpoints: int = 0  # further slots of recurrent state, for copies
+
+    @property
+    def n_slots(self) -> int:
+        """Slots of recurrent state: one for each sequence of a step, then those for copies."""
+        return self.n_seqs + self.n_checkpoints
 
     @property
     def sizes(self) -> Sizes:
@@ -57,12 +63,12 @@ class Limits:
         )
 
     def state_bytes(self, state: State) -> int:
-        """Bytes of a cache whose rows lie one behind the other, or of a float32 array for each sequence."""
+        """Bytes of a cache whose rows lie one behind the other, or of a float32 array for each slot."""
         from pumice.gguf import KV_TYPES, row_bytes
         from pumice.graph import KVState, RecurrentState
 
         if isinstance(state, RecurrentState):
-            return 4 * self.n_seqs * math.prod(state.shape)
+            return 4 * self.n_slots * math.prod(state.shape)
         assert isinstance(state, KVState), f"{state} is no memory that is known"
         n_cells, type = self.n_blocks[state.window] * self.block_size, KV_TYPES[self.kv_type]
         return n_cells * sum(row_bytes(type, state.n_head_kv * dim) for dim in (state.k_dim, state.v_dim))
@@ -193,6 +199,18 @@ class Program(ABC):
     def steps_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Iterator[Ahead]:
         """``run_ahead`` in parts, one behind the other: while one is looked at, the next may be computed already."""
         yield self.run_ahead(batch, picks, numbers, n_best)
+
+    @property
+    def copies_slots(self) -> bool:
+        """Whether it has ``copy_slots``, and recurrent states for all of ``limits.n_slots``."""
+        return False
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy all recurrent states of a slot, as the last step left them, to another, for each pair from and to.
+
+        No slot is in two pairs.
+        """
+        raise NotImplementedError
 
     @property
     @abstractmethod

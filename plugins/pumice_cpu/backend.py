@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +18,7 @@ from pumice.plugin import (
     MemoryPlan,
     Node,
     Program,
+    RecurrentState,
     Segment,
     State,
     concrete,
@@ -112,6 +113,7 @@ class CpuProgram(Program):
         memory.written()
         self._packed_bytes = sum(packed[w.name].nbytes for w in segment.weights if w.name in packed)
         self._state_bytes = sum(states[state].nbytes for state in segment.states)
+        self._recurrent = [states[state] for state in segment.states if isinstance(state, RecurrentState)]
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
         from pumice_cpu.lower.rule import describe_step
@@ -133,6 +135,15 @@ class CpuProgram(Program):
             )
             for tensor in self._segment.outputs
         }
+
+    @property
+    def copies_slots(self) -> bool:
+        return True
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        for array in self._recurrent:
+            for source, target in pairs:
+                array[target] = array[source]
 
     @property
     def memory(self) -> dict[str, int]:

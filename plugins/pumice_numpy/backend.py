@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,6 +95,16 @@ class NumpyProgram(Program):
         return {tensor.name: values[tensor] for tensor in self._segment.outputs}
 
     @property
+    def copies_slots(self) -> bool:
+        return True
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        for state, array in self._states.items():
+            if isinstance(state, RecurrentState):
+                for source, target in pairs:
+                    array[target] = array[source]
+
+    @property
     def memory(self) -> dict[str, int]:
         return {
             "weights": sum(weight.source.nbytes for weight in self._segment.weights),
@@ -124,5 +134,5 @@ def _make_state(state: State, limits: Limits) -> Any:
     if isinstance(state, KVState):
         return KVCache(state, limits)
     assert isinstance(state, RecurrentState)
-    shape = (limits.n_seqs, *state.shape)
+    shape = (limits.n_slots, *state.shape)
     return Arena(int(np.prod(shape)) * 4, f"numpy state {state.name}").view(0, shape, np.float32)

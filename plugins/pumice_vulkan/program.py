@@ -20,6 +20,7 @@ from pumice.plugin import (
     MemoryPlan,
     Pick,
     Program,
+    RecurrentState,
     Segment,
     Sizes,
     State,
@@ -37,6 +38,7 @@ from pumice_vulkan.picker import MAX_BEST, Picker
 from pumice_vulkan.step import MAX_STEPS, StepLayout, bucket_sizes, reads_memory
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
+MOST_COPIES = 64  # command buffers that copy states, kept to be used again
 Bucket = tuple[int, int]  # the most tokens and the most output rows of a step
 
 
@@ -107,6 +109,7 @@ class DeviceProgram(Program):
         self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
         self._recorded: dict[Recording, CommandBuffer] = {}
         self._last: Recording | None = None
+        self._copies: dict[tuple[tuple[int, int], ...], CommandBuffer] = {}
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
         return self.submit(inputs, batch)()
@@ -148,6 +151,30 @@ class DeviceProgram(Program):
         found = self._picker.results(n_steps, recording.n_best, bucket[1])
         return Ahead(found.ids[:, :n_seqs, :n_best], found.logits[:, :n_seqs, :n_best], found.picked[:, :n_seqs])
 
+    @property
+    def copies_slots(self) -> bool:
+        return True
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        key = tuple(pairs)
+        if key not in self._copies:
+            if len(self._copies) == MOST_COPIES:
+                self._copies.pop(next(iter(self._copies))).close()
+            self._copies[key] = self._shared.device.new_command_buffer()
+            self._record_copies(self._copies[key].encoder(), key)
+        self._copies[key].commit_and_wait()
+
+    def _record_copies(self, encoder: Encoder, pairs: Sequence[tuple[int, int]]) -> None:
+        encoder.barrier()
+        for state in self._segment.states:
+            if isinstance(state, RecurrentState):
+                place, n_bytes = self._shared.states[state], 4 * math.prod(state.shape)
+                for source, target in pairs:
+                    begin, end = (4 * place.offset + slot * n_bytes for slot in (source, target))
+                    encoder.copy_buffer(place.buffer, begin, place.buffer, end, n_bytes)
+        encoder.barrier()
+        encoder.end()
+
     def profile(self) -> list[KernelTime]:
         """Runs the last step once more, of several the first; recurrent states go on from there."""
         if self._last is None:
@@ -173,9 +200,9 @@ class DeviceProgram(Program):
         }
 
     def close(self) -> None:
-        for command in self._recorded.values():
+        for command in (*self._recorded.values(), *self._copies.values()):
             command.close()
-        self._recorded = {}
+        self._recorded, self._copies = {}, {}
         for arena in (self._arena, self._scratch):
             arena.close()
         for buffer in (self._step, self._upload, self._download):

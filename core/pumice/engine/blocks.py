@@ -42,6 +42,10 @@ class BlockPool:
     def knows(self, key: bytes) -> bool:
         return key in self._block_of
 
+    def is_idle(self, key: bytes) -> bool:
+        """Whether a block is published under ``key`` that nobody holds."""
+        return self._block_of.get(key) in self._idle
+
     def forget(self) -> None:
         """Find no block any more by what it contains."""
         self._empty += self._idle

@@ -12,12 +12,14 @@ from numpy.typing import NDArray
 
 from pumice.backend import Ahead, Batch, KernelTime
 from pumice.engine import logprobs
+from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Event, Failed, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
+from pumice.engine.states import RecurrentStates
 from pumice.errors import RequestError
 
 Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
@@ -34,8 +36,11 @@ class Engine:
     def __init__(self, runner: Runner, policy: Policy | None = None, lookahead: bool = True) -> None:
         self.limits = runner.limits
         self._runner = runner
+        limits = runner.limits
         # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
-        self._cache = KVCache(runner.limits, share_prefixes=not runner.recurrent)
+        checkpoints = Checkpoints(range(limits.n_seqs, limits.n_slots)) if runner.keeps_states else None
+        self._cache = KVCache(limits, not runner.recurrent or runner.keeps_states, checkpoints)
+        self._states = RecurrentStates(runner, self._cache)
         self._ahead = runner.ahead if lookahead else None
         self.lookahead = Lookahead(self._ahead, self._cache) if self._ahead else None
         self._slots = list(range(runner.limits.n_seqs))[::-1]
@@ -131,6 +136,7 @@ class Engine:
             self._computed(running, n_new)
             if running.reading:
                 self._events.append(running.progress())
+        self._states.keep([running for running, _ in members if running.at_mark])
         whole = [running for running, _ in members if running.pending == 0]
         totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
         for running, row, total in zip(whole, logits, totals, strict=True):
@@ -141,7 +147,7 @@ class Engine:
     def _generate(self, members: Members, n_steps: int) -> None:
         """Several steps at once. The program guesses the tokens; a sequence's chain ends its steps at a wrong guess.
 
-        What was computed beyond lies in the cache where the right tokens will.
+        What was computed beyond lies in the cache where the right tokens will; recurrent states are taken back.
         """
         assert self._ahead is not None
         assert self.lookahead is not None
@@ -151,15 +157,16 @@ class Engine:
         n_right = [0] * len(members)
         guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
         seconds, n_computed = 0.0, 0
-        parts = self._ahead.steps_ahead(self._batch(members), picks, numbers, self.lookahead.n_best(chains))
-        while guessed and n_computed < n_steps:
-            started = time.perf_counter()
-            ahead = next(parts)
-            seconds += time.perf_counter() - started
-            n_computed += len(ahead.picked)
-            for row, running in guessed:
-                n_right[row] += self._take_guesses(running, ahead, row)
-            guessed = [(row, running) for row, running in guessed if n_right[row] == n_computed]
+        with self._states.taking_back([running for running, _ in members], n_steps):
+            parts = self._ahead.steps_ahead(self._batch(members), picks, numbers, self.lookahead.n_best(chains))
+            while guessed and n_computed < n_steps:
+                started = time.perf_counter()
+                ahead = next(parts)
+                seconds += time.perf_counter() - started
+                n_computed += len(ahead.picked)
+                for row, running in guessed:
+                    n_right[row] += self._take_guesses(running, ahead, row)
+                guessed = [(row, running) for row, running in guessed if n_right[row] == n_computed]
         self.lookahead.took(len(members), n_computed, seconds)
         for (running, _), n in zip(members, n_right, strict=True):
             if not running.generation.finish_reason:
@@ -286,13 +293,16 @@ class Engine:
             return False
         self._waiting.remove(generation)
         generation.admitted(n_past)
-        self._running.append(Running(generation, self._slots.pop(), tables, n_past))
+        running = Running(generation, self._slots.pop(), tables, n_past)
+        self._running.append(running)
+        self._states.restore(running)
         return True
 
     def _schedule(self) -> Members:
         """Who is in the next batch with how many tokens; blocks are held for them."""
         members: Members = []
-        for running, n_new in self.policy.share(self._running, self.limits.n_batch):
+        for running, wanted in self.policy.share(self._running, self.limits.n_batch):
+            n_new = min(wanted, running.next_mark - running.n_past)
             if running in self._running and self._hold_blocks(running, n_new, members):
                 members.append((running, n_new))
         return members
@@ -334,6 +344,7 @@ class Engine:
         del generation.tokens[n_keep : n_keep + n_discard]
         self._cache.release(running.tables)
         running.tables, running.n_past = self._cache.begin(generation.tokens, generation.salt)
+        self._states.restore(running)
         self._refused = None
 
     def _retire(self) -> None:
@@ -347,6 +358,7 @@ class Engine:
             self._events += generation.end()
 
     def _release(self, running: Running) -> None:
+        self._states.keep([running])
         self._cache.release(running.tables, running.generation.tokens[: running.n_past])
         self._refused = None
         self._slots.append(running.slot)

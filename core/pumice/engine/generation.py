@@ -157,6 +157,7 @@ class Running:
     admitted: float = field(default_factory=time.perf_counter)
     began: float | None = None  # when the next token could first be sampled here
     last_step: int = 0  # number of the last step that it had a part in
+    n_behind: int = 0  # how many of those tokens its recurrent state lacks, once it has ended
     undecided: bool = False  # its next token needs all logits: the highest did not suffice
 
     @property
@@ -167,6 +168,16 @@ class Running:
     def pending(self) -> int:
         """Tokens not computed yet: one while generating, more while the prompt is read."""
         return len(self.generation.tokens) - self.n_past
+
+    @property
+    def next_mark(self) -> int:
+        """The number of tokens after which its state is to be kept next."""
+        return next((mark for mark in self.tables.marks if mark > self.n_past), 1 << 62)
+
+    @property
+    def at_mark(self) -> bool:
+        """Whether its state is to be kept now."""
+        return self.n_past in self.tables.marks
 
     @property
     def reading(self) -> bool:

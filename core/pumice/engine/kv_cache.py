@@ -15,6 +15,10 @@ from numpy.typing import NDArray
 
 from pumice.backend import Limits
 from pumice.engine.blocks import BlockPool
+from pumice.engine.checkpoints import Checkpoints
+
+FIRST_MARK = 512
+"""Tokens of a prompt after which its state is kept, and after twice, four times, ... as many."""
 
 
 class BlockTables:
@@ -25,6 +29,8 @@ class BlockTables:
         self.n_blocks = 0  # entries in use, the -1 of blocks that slid out of a window included
         self.keys: list[bytes] = []  # of the full blocks
         self.salt = salt
+        self.checkpoint: int | None = None  # the slot of the recurrent state that the sequence goes on from
+        self.marks: list[int] = []  # numbers of tokens after which its state is to be kept, ascending
 
 
 class KVCache:
@@ -33,14 +39,17 @@ class KVCache:
     A block that slid out of its layers' window goes back at once, so a sequence holds no more than
     the window needs. With ``share_prefixes`` a new sequence starts with the blocks of an equal prefix and salt, and
     takes over the last block, not full, of one that ended: it goes on at the first token that differs.
+
+    With ``checkpoints``, of a model with recurrent states, it goes on where one is kept.
     """
 
-    def __init__(self, limits: Limits, share_prefixes: bool = True) -> None:
+    def __init__(self, limits: Limits, share_prefixes: bool = True, checkpoints: Checkpoints | None = None) -> None:
         self._block_size = limits.block_size
         self._n_batch = limits.n_batch
         self._n_max = -(-limits.n_ctx // limits.block_size)
         self._pools: Mapping[int, BlockPool] = {w: BlockPool(n) for w, n in limits.n_blocks.items()}
-        self.shares_prefixes = share_prefixes and bool(self._pools)
+        self.checkpoints = checkpoints
+        self.shares_prefixes = share_prefixes and (bool(self._pools) or checkpoints is not None)
         # Key of the blocks before -> the tokens of last blocks, not full, that may be there still.
         self._tails: dict[bytes, list[list[int]]] = {}
         self._most_tails = 64  # keys, before those are looked for that are not there any more
@@ -48,14 +57,17 @@ class KVCache:
     def begin(self, tokens: Sequence[int], salt: bytes = b"") -> tuple[BlockTables, int]:
         """Tables for a new sequence, and how many of its first tokens they already hold."""
         tables = BlockTables(list(self._pools), self._n_max, salt)
-        n_shared = self._shared_blocks(tokens, tables) if self.shares_prefixes else 0
+        n_shared, tail = 0, tokens[:0]
+        if self.shares_prefixes:
+            n_shared, tail = self._shared(tokens, tables)
         for window, pool in self._pools.items():
             for index in range(self._oldest_block(window, n_shared * self._block_size), n_shared):
                 tables.tables[window][index] = pool.share(tables.keys[index])
         del tables.keys[n_shared:]
         tables.n_blocks = n_shared
-        n_past = n_shared * self._block_size
-        return tables, n_past + self._take_over(tables, tokens[n_past:-1])
+        n_past = n_shared * self._block_size + (self._take_over(tables, tail) if self._pools else len(tail))
+        tables.marks = [mark for mark in tables.marks if mark > n_past]
+        return tables, n_past
 
     def extend(self, tables: BlockTables, n_past: int, n_new: int) -> bool:
         """Hold blocks for ``n_new`` positions after ``n_past``; False, and no change, if too few are available."""
@@ -107,9 +119,21 @@ class KVCache:
             return
         for index in range(len(tables.keys), n_past // self._block_size):
             tables.keys.append(self._block_key(tables, tokens, index))
+            if self.checkpoints is not None:
+                self.checkpoints.see(tables.keys[index])
             for window, pool in self._pools.items():
                 if tables.tables[window][index] >= 0:
                     pool.publish(int(tables.tables[window][index]), tables.keys[index])
+
+    def keep(self, tables: BlockTables, tokens: Sequence[int], n_past: int) -> int | None:
+        """The slot to copy the recurrent state after ``n_past`` tokens to, for later equal prefixes; None: to none."""
+        if self.checkpoints is None or not n_past:
+            return None
+        n_full = n_past // self._block_size
+        first, parent = n_full * self._block_size, self._parent(tables, n_full)
+        if n_past > first and n_full < len(tables.keys):  # a block that is full by now is taken over as well
+            self._know_tail(parent, list(tokens[first : first + self._block_size]))
+        return self.checkpoints.keep(parent, tokens[first:n_past])
 
     def release(self, tables: BlockTables, tokens: Sequence[int] = ()) -> None:
         """Take back every block. ``tokens``: what the sequence has computed; its last block may go on from there."""
@@ -126,6 +150,8 @@ class KVCache:
     def forget(self) -> None:
         """Share nothing of what was published until now."""
         self._tails.clear()
+        if self.checkpoints is not None:
+            self.checkpoints.forget()
         for pool in self._pools.values():
             pool.forget()
 
@@ -137,6 +163,9 @@ class KVCache:
         parent = self._parent(tables, n_full)
         for window, pool in self._pools.items():
             pool.publish(int(tables.tables[window][n_full]), self._key(parent, tail))
+        self._know_tail(parent, tail)
+
+    def _know_tail(self, parent: bytes, tail: list[int]) -> None:
         known = [other for other in self._known_tails(parent) if other != tail]
         self._tails[parent] = [*known, tail]
         if len(self._tails) > self._most_tails:
@@ -159,21 +188,53 @@ class KVCache:
     def _known_tails(self, parent: bytes) -> list[list[int]]:
         """Without those whose blocks were needed for something else."""
         tails = [(tail, self._key(parent, tail)) for tail in self._tails.get(parent, [])]
-        return [tail for tail, key in tails if all(pool.knows(key) for pool in self._pools.values())]
+        return [tail for tail, key in tails if all(pool.is_idle(key) for pool in self._pools.values())]
 
     def batch_tables(self, sequences: Sequence[BlockTables]) -> dict[int, NDArray[np.int32]]:
         """The tables of several sequences, one a row, as a batch wants them."""
         width = max(tables.n_blocks for tables in sequences)
         return {w: np.stack([tables.tables[w][:width] for tables in sequences]) for w in self._pools}
 
-    def _shared_blocks(self, tokens: Sequence[int], tables: BlockTables) -> int:
-        """How many leading blocks can be shared; at least one token is left to compute. Fills in their keys."""
+    def _shared(self, tokens: Sequence[int], tables: BlockTables) -> tuple[int, Sequence[int]]:
+        """How many leading blocks can be shared, and which tokens may be found in a last block after those.
+
+        At least one token is left to compute. Fills in the keys of all full blocks before it.
+        """
         for index in range((len(tokens) - 1) // self._block_size):
             tables.keys.append(self._block_key(tables, tokens, index))
-        for n_shared in range(len(tables.keys), 0, -1):
+        tables.marks = self._marks(tables.keys, len(tokens)) if self.checkpoints is not None else []
+        for n_shared in range(len(tables.keys), -1, -1):
             if all(self._holds(window, tables.keys, n_shared) for window in self._pools):
-                return n_shared
-        return 0
+                rest = tokens[n_shared * self._block_size : -1]
+                if self.checkpoints is None:
+                    return n_shared, rest
+                tail = self._kept(self._parent(tables, n_shared), rest)
+                if tail is not None:
+                    tables.checkpoint = self.checkpoints.find(self._parent(tables, n_shared), tail)
+                    return n_shared, tail
+        return 0, tokens[:0]
+
+    def _kept(self, parent: bytes, rest: Sequence[int]) -> Sequence[int] | None:
+        """How ``rest`` begins, as far as there is a recurrent state after it and its keys and values are there."""
+        assert self.checkpoints is not None
+        for tail in self.checkpoints.tails(parent):
+            n = len(tail)
+            if tuple(rest[:n]) == tail and (
+                not (n and self._pools) or any(tuple(known[:n]) == tail for known in self._known_tails(parent))
+            ):
+                return tail
+        return None
+
+    def _marks(self, keys: Sequence[bytes], n_tokens: int) -> list[int]:
+        """After how many tokens of a prompt the state is kept.
+
+        Where it parts from what was seen before (Pan et al. 2024, arXiv:2411.19379), at numbers that double, and after
+        its last full block.
+        """
+        assert self.checkpoints is not None
+        n_seen = sum(1 for _ in takewhile(self.checkpoints.seen, keys)) * self._block_size
+        doubled = takewhile(lambda mark: mark < n_tokens, (FIRST_MARK << i for i in range(32)))
+        return sorted({n_seen, *doubled, len(keys) * self._block_size})
 
     def _holds(self, window: int, keys: Sequence[bytes], n_shared: int) -> bool:
         oldest = self._oldest_block(window, n_shared * self._block_size)

@@ -139,6 +139,12 @@ class Pipeline(Program):
         values = dict(self._inputs_of(batch))
         return values, self._programs[0].submit(values, batch) if len(self._programs) > 1 else dict
 
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self._finish()
+        for program in self._programs:
+            if program.copies_slots:
+                program.copy_slots(pairs)
+
     @property
     def memory(self) -> dict[str, int]:
         total: dict[str, int] = {}

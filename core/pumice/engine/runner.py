@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -51,6 +52,10 @@ class Observer(Protocol):
         """Look at a step's outputs, by name. They are valid until it returns."""
 
 
+CHECKPOINT_BYTES = 512 * 2**20
+"""That copies of recurrent states may take, if there are two of them at least."""
+
+
 def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> Graph:
     """Build the model's graph. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
     try:
@@ -93,7 +98,17 @@ def make_limits(graph: Graph, sizes: Sizes) -> Limits:
         n_blocks=n_blocks,
         kv_type=sizes.kv_type,
         more_sizes=graph.sizes,
+        n_checkpoints=_n_checkpoints(graph, sizes.n_parallel),
     )
+
+
+def _n_checkpoints(graph: Graph, n_seqs: int) -> int:
+    """Copies of recurrent states: one for each sequence that runs ahead, and as many or more prefixes."""
+    states = [state for state in graph.states if isinstance(state, RecurrentState)]
+    if not states:
+        return 0
+    n_bytes = sum(4 * math.prod(state.shape) for state in states)
+    return max(2, min(2 * n_seqs + 14, CHECKPOINT_BYTES // n_bytes))
 
 
 def attention_windows(graph: Graph) -> list[int]:
@@ -143,6 +158,7 @@ class Runner:
         placed = place_layers(graph, backends, limits, n_gpu_layers)
         self._segments = [dict(backends)[segment.backend].rewrite(segment) for segment in placed]
         self._plans = [plan_memory(segment, limits.sizes) for segment in self._segments]
+        self.keeps_states = False  # whether it has recurrent states, which can be copied; known once it is compiled
         self._program: Program | None = None
         self._progress = progress
         self._observe = observe
@@ -158,6 +174,12 @@ class Runner:
                 if self._progress:
                     self._progress(len(programs), len(self._segments))
             stack.pop_all()
+        stateful = [
+            program
+            for segment, program in zip(self._segments, programs, strict=True)
+            if any(isinstance(state, RecurrentState) for state in segment.states)
+        ]
+        self.keeps_states = bool(stateful) and all(program.copies_slots for program in stateful)
         alone = len(programs) == 1 and programs[0].max_steps != 1
         self._program = programs[0] if alone else Pipeline(self._segments, programs, partial(step_inputs, self._graph))
 
@@ -183,7 +205,13 @@ class Runner:
     @property
     def ahead(self) -> Program | None:
         """The program, if it can generate by itself, and there is nothing that cannot be taken back."""
-        return self._program if self._program and self._program.max_steps and not self.recurrent else None
+        takes_back = self.keeps_states or not self.recurrent
+        return self._program if self._program and self._program.max_steps and takes_back else None
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """Copy the recurrent states of slots: for each pair from and to."""
+        assert self._program is not None, "compile comes first"
+        self._program.copy_slots(pairs)
 
     @property
     def backends_used(self) -> list[str]:

@@ -59,7 +59,7 @@ def _state(at: Lowering, node: Node, shape: tuple[int, int]) -> int:
     """Address of a state with its channels last; all tables share it."""
     state = node.state_of(RecurrentState)
     if state not in at.states:
-        at.states[state] = np.zeros((at.limits.n_seqs, *shape), np.float32)
+        at.states[state] = np.zeros((at.limits.n_slots, *shape), np.float32)
     return int(at.states[state].ctypes.data)
 
 

@@ -15,7 +15,7 @@ def _state(at: Lowering, node: Node) -> Place:
     """A float32 array for each slot; kernels take it for zeros where a sequence begins."""
     states, state = at.memory.states, node.state_of(RecurrentState)
     if state not in states:
-        states[state] = at.memory.cache.take(4 * at.limits.n_seqs * math.prod(state.shape))
+        states[state] = at.memory.cache.take(4 * at.limits.n_slots * math.prod(state.shape))
     place: Place = states[state]
     return place
 

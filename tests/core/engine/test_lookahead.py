@@ -31,7 +31,7 @@ class Cells(Program):
         self.wrong = wrong  # every so many guesses
         self.guesses = 0
         self.asked: list[tuple[int, int]] = []  # sequences, steps
-        self.cells: dict[int, int] = {}
+        self.cells: dict[int, Any] = {}
 
     @property
     def memory(self) -> dict[str, int]:
@@ -49,7 +49,7 @@ class Cells(Program):
         rows = []
         for s in range(len(batch.slots)):
             for row in range(batch.seq_starts[s], batch.seq_starts[s + 1]):
-                rows.append(self.logits(batch.block_tables[0][s], batch.tokens[row], batch.positions[row]))
+                rows.append(self.logits(batch, s, batch.tokens[row], batch.positions[row]))
         self.asked.append((len(batch.slots), 0))
         return {"logits": np.stack([rows[i] for i in batch.output_ids]) if len(batch.output_ids) else np.empty((0, 0))}
 
@@ -61,14 +61,15 @@ class Cells(Program):
         tokens = batch.tokens
         for step in range(n_steps):
             for s in range(n_seqs):
-                row = self.logits(batch.block_tables[0][s], tokens[s], batch.positions[s] + step)
+                row = self.logits(batch, s, tokens[s], batch.positions[s] + step)
                 ids[step, s] = np.argsort(-row, kind="stable")[:n_best]
                 logits[step, s] = row[ids[step, s]]
                 picked[step, s] = self.pick(picks[s], logits[step, s], ids[step, s], numbers[step, s])
             tokens = picked[step]
         return Ahead(ids, logits, picked)
 
-    def logits(self, table: np.ndarray, token: int, position: int) -> np.ndarray:
+    def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
+        table = batch.block_tables[0][s]
         blocks = table[: position // BLOCK + 1]
         assert (blocks >= 0).all()
         self.cells[blocks[-1] * BLOCK + position % BLOCK] = int(token)
@@ -88,24 +89,47 @@ class Cells(Program):
         return int(ids[np.searchsorted(sums, number * sums[-1], side="right")])
 
 
+class Slots(Cells):
+    """The same logits, from a recurrent state for each slot: all tokens before."""
+
+    copied = 0
+
+    def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
+        slot = int(batch.slots[s])
+        past = [] if position == 0 else self.cells[slot]
+        assert len(past) == position, "the state is that of another position"
+        self.cells[slot] = [*past, int(token)]
+        return np.random.default_rng(self.cells[slot]).standard_normal(N_VOCAB).astype(np.float32)
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        assert len({slot for pair in pairs for slot in pair}) == 2 * len(pairs)
+        self.copied += len(pairs)
+        for source, target in pairs:
+            self.cells[target] = self.cells.get(source, [])
+
+
 @dataclass
 class Runner:
     """What the engine uses of one."""
 
     program: Cells
     limits: Limits
-    recurrent: bool = False
     ahead: Program | None = field(init=False)
 
     def __post_init__(self) -> None:
+        self.recurrent = self.keeps_states = isinstance(self.program, Slots)
         self.ahead = self.program if self.program.max_steps else None
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self.program.copy_slots(pairs)
 
     def run(self, batch: Batch) -> np.ndarray:
         return self.program.run({}, batch)["logits"]
 
 
-def engine(program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64) -> Engine:
-    return Engine(Runner(program, Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, {0: n_ctx // BLOCK}, "f32")))
+def engine(program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64, n_checkpoints: int = 12) -> Engine:
+    n_blocks = {0: n_ctx // BLOCK}
+    return Engine(Runner(program, Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, n_blocks, "f32", {}, n_checkpoints)))
 
 
 def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **options: Any) -> Request:
@@ -135,9 +159,10 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("wrong", [0, 1, 3, 7])
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
 @pytest.mark.parametrize("n_prompts", [1, 5])
-def test_wrong_guesses_change_nothing(sampling: dict[str, Any], wrong: int, n_prompts: int) -> None:
+@pytest.mark.parametrize("kind", [Cells, Slots])
+def test_wrong_guesses_change_nothing(kind: type[Cells], sampling: dict[str, Any], wrong: int, n_prompts: int) -> None:
     lengths = [40, 13, 1, 29, 2]
-    program = Cells(steps=8, wrong=wrong)
+    program = kind(steps=8, wrong=wrong)
 
     def requests() -> list[Request]:
         pairs = zip(PROMPTS[-n_prompts:], lengths, strict=False)
@@ -181,22 +206,34 @@ def test_tokens_of_one_step_are_one_event() -> None:
     assert [len(event.tokens) for event in made.drain() if isinstance(event, Output)] == [1, 1, 8]
 
 
+@pytest.mark.parametrize("kind", [Cells, Slots])
 @pytest.mark.parametrize("steps", [0, 8])
-def test_the_context_ends_or_shifts(steps: int) -> None:
-    (ended,) = generate(engine(Cells(steps), 64), [request([5], RANDOM, 1000)])
+def test_the_context_ends_or_shifts(kind: type[Cells], steps: int) -> None:
+    (ended,) = generate(engine(kind(steps), 64), [request([5], RANDOM, 1000)])
     assert (len(ended[0]), ended[1]) == (64, "context_full")
-    (shifted,) = generate(engine(Cells(steps), 64), [request([5], RANDOM, 100, context_shift=True)])
+    (shifted,) = generate(engine(kind(steps), 64), [request([5], RANDOM, 100, context_shift=True)])
     assert shifted == generate(engine(Cells(0), 64), [request([5], RANDOM, 100, context_shift=True)])[0]
 
 
+@pytest.mark.parametrize("kind", [Cells, Slots])
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
-def test_running_out_of_blocks_delays_but_changes_nothing(sampling: dict[str, Any]) -> None:
+def test_running_out_of_blocks_delays_but_changes_nothing(kind: type[Cells], sampling: dict[str, Any]) -> None:
     requests = [request(prompt, sampling, 45) for prompt in PROMPTS]
     alone = [generate(engine(Cells(0)), [each])[0] for each in requests]
-    program = Cells(steps=16)
+    program = kind(steps=16)
     again = [request(prompt, sampling, 45) for prompt in PROMPTS]
     assert generate(engine(program, n_ctx=96), again) == alone
     assert max(n_steps for _, n_steps in program.asked) > 1
+
+
+@pytest.mark.parametrize("n_checkpoints", [0, 1, 2, 6])
+def test_few_slots_for_copies_change_nothing(n_checkpoints: int) -> None:
+    requests = [request(prompt, RANDOM, 30) for prompt in PROMPTS]
+    alone = [generate(engine(Cells(0)), [each])[0] for each in requests]
+    program = Slots(steps=8, wrong=5)
+    again = [request(prompt, RANDOM, 30) for prompt in PROMPTS]
+    assert generate(engine(program, 256, n_checkpoints=n_checkpoints), again) == alone
+    assert (max(n_steps for _, n_steps in program.asked) > 0) == (n_checkpoints > 0)
 
 
 def test_an_equal_prefix_is_shared_after_wrong_guesses() -> None:
@@ -225,9 +262,10 @@ def test_what_the_program_cannot_pick_from_its_candidates_runs_as_before() -> No
         {"temperature": 0.9, "top_k": 16, "frequency_penalty": 1.0, "dry_multiplier": 1.0},
     ],
 )
-def test_lowered_logits_keep_the_program_going(sampling: dict[str, Any]) -> None:
+@pytest.mark.parametrize("kind", [Cells, Slots])
+def test_lowered_logits_keep_the_program_going(kind: type[Cells], sampling: dict[str, Any]) -> None:
     """Where the highest logits do not suffice, a step gives all of them."""
-    program = Cells(steps=8)
+    program = kind(steps=8)
     requests = [request(prompt, sampling, 40) for prompt in PROMPTS]
     assert generate(engine(program, 512), requests) == generate(engine(Cells(0), 512), requests)
     ahead = sum(n_seqs * n_steps for n_seqs, n_steps in program.asked)

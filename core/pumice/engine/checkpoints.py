@@ -1,0 +1,80 @@
+"""Checkpoints: copies of recurrent states after prefixes of sequences, from which others with such a prefix go on."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+
+Tail = tuple[int, ...]
+
+
+class Checkpoints:
+    """The slots of recurrent state beside those of running sequences; the one not used for longest gives way.
+
+    A checkpoint is known by the key of the full blocks before it and by its tail, the tokens after those.
+    """
+
+    def __init__(self, slots: Iterable[int]) -> None:
+        self._empty = list(slots)[::-1]
+        self._slot_of: OrderedDict[tuple[bytes, Tail], int] = OrderedDict()
+        self._tails: dict[bytes, set[Tail]] = {}
+        self._seen: OrderedDict[bytes, None] = OrderedDict()
+        self._most_seen = 1 << 16  # keys of blocks
+
+    @property
+    def available(self) -> int:
+        """How many slots can be taken."""
+        return len(self._empty) + len(self._slot_of)
+
+    def take(self) -> int:
+        """A slot for a copy that nobody finds, until it is given back. The caller makes sure that one is available."""
+        if not self._empty:
+            (parent, tail), slot = self._slot_of.popitem(last=False)
+            self._tails[parent].discard(tail)
+            if not self._tails[parent]:
+                del self._tails[parent]
+            self._empty.append(slot)
+        return self._empty.pop()
+
+    def give_back(self, slots: Iterable[int]) -> None:
+        self._empty += slots
+
+    def keep(self, parent: bytes, tail: Sequence[int]) -> int | None:
+        """The slot to copy a state to; None where there is none, or such a state is kept already."""
+        key = parent, tuple(tail)
+        if key in self._slot_of:
+            self._slot_of.move_to_end(key)
+            return None
+        if not self.available:
+            return None
+        self._slot_of[key] = slot = self.take()
+        self._tails.setdefault(parent, set()).add(key[1])
+        return slot
+
+    def tails(self, parent: bytes) -> list[Tail]:
+        """Of the states kept after these blocks, the longest first."""
+        return sorted(self._tails.get(parent, ()), key=len, reverse=True)
+
+    def find(self, parent: bytes, tail: Sequence[int]) -> int:
+        """The slot of a state that is kept."""
+        key = parent, tuple(tail)
+        self._slot_of.move_to_end(key)
+        return self._slot_of[key]
+
+    def forget(self) -> None:
+        """Find no state any more."""
+        self._empty += self._slot_of.values()
+        self._slot_of.clear()
+        self._tails.clear()
+        self._seen.clear()
+
+    def see(self, key: bytes) -> None:
+        """Note that a sequence had this full block."""
+        self._seen[key] = None
+        self._seen.move_to_end(key)
+        if len(self._seen) > self._most_seen:
+            self._seen.popitem(last=False)
+
+    def seen(self, key: bytes) -> bool:
+        """Whether a sequence had it: where two part, a third one may, so the state there is worth keeping."""
+        return key in self._seen

@@ -1,0 +1,90 @@
+"""Recurrent states that are kept: sequences that begin alike go on from them, and get what they get otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+from pumice.engine.checkpoints import Checkpoints
+from tiny_zoo import ZOO
+
+RECURRENT = ["mamba"]
+IDS = [(11 * i + i // 7) % 32 for i in range(230)]
+OPTIONS: dict[str, Any] = {"backend": "numpy", "kv_type": "f32", "n_ctx": 256, "n_batch": 64}
+
+
+@pytest.fixture(params=RECURRENT)
+def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return ZOO[request.param].write(tmp_path / "model.gguf")
+
+
+def alone(path: Path, prompt: Sequence[int], n: int = 12) -> list[int]:
+    with pumice.load(path, **OPTIONS) as model:
+        return list(model.generate(prompt, max_tokens=n, temperature=0).tokens)
+
+
+def test_a_prompt_is_read_once(path: Path) -> None:
+    with pumice.load(path, **OPTIONS) as model:
+        found = [model.generate(IDS[:100], max_tokens=12, temperature=0) for _ in range(3)]
+    assert [each.timings.prompt_cached for each in found] == [0, 96, 96]
+    assert [list(each.tokens) for each in found] == [alone(path, IDS[:100])] * 3
+
+
+def test_a_conversation_goes_on_at_its_last_token(path: Path) -> None:
+    prompt = IDS[:50]
+    with pumice.load(path, **OPTIONS) as model:
+        for n_cached in (0, 50 + 12 - 1, 79 + 12 - 1):
+            found = model.generate(prompt, max_tokens=12, temperature=0)
+            assert found.timings.prompt_cached == n_cached
+            assert list(found.tokens) == alone(path, prompt)
+            prompt = [*prompt, *found.tokens, *IDS[: 79 - 62]]
+
+
+def test_where_two_prompts_part_a_third_goes_on(path: Path) -> None:
+    prompts = [[*IDS[:70], last, *IDS[100:140]] for last in (1, 2, 3)]
+    with pumice.load(path, **OPTIONS) as model:
+        found = [model.generate(prompt, max_tokens=12, temperature=0) for prompt in prompts]
+    assert [each.timings.prompt_cached for each in found] == [0, 0, 64]
+    assert [list(each.tokens) for each in found] == [alone(path, prompt) for prompt in prompts]
+
+
+def test_several_completions_of_a_prompt(path: Path) -> None:
+    with pumice.load(path, n_parallel=3, **OPTIONS) as model:
+        found = model.generate(IDS[:100], n=3, max_tokens=12, temperature=0.8, seed=1)
+        assert [each.timings.prompt_cached for each in found] == [0, 96, 96]
+    with pumice.load(path, **OPTIONS) as model:
+        assert found[2].tokens == model.generate(IDS[:100], max_tokens=12, temperature=0.8, seed=3).tokens
+
+
+def test_a_salt_keeps_states_apart(path: Path) -> None:
+    with pumice.load(path, **OPTIONS) as model:
+        found = [
+            model.generate(IDS[:100], max_tokens=2, temperature=0, cache_salt=salt).timings.prompt_cached
+            for salt in ("a", "b", "a")
+        ]
+    assert found == [0, 0, 96]
+
+
+def test_who_gives_way_is_read_from_the_state_it_had(path: Path) -> None:
+    """Five sequences in blocks for three and slots for two: all come to what they get alone."""
+    prompts = [IDS[i : i + 40] for i in range(5)]
+    with pumice.load(path, n_parallel=2, **{**OPTIONS, "n_ctx": 96}) as model:
+        found = model.generate_many(prompts, max_tokens=40, temperature=0)
+    assert [list(each.tokens) for each in found] == [alone(path, prompt, 40) for prompt in prompts]
+
+
+def test_the_state_not_used_for_longest_gives_way() -> None:
+    kept = Checkpoints([7, 8])
+    assert kept.keep(b"a", []) == 7
+    assert kept.keep(b"a", [1, 2]) == 8
+    assert kept.keep(b"a", []) is None
+    assert kept.keep(b"b", []) == 8
+    assert (kept.tails(b"a"), kept.tails(b"b"), kept.find(b"a", [])) == ([()], [()], 7)
+    taken = [kept.take(), kept.take()]
+    assert (sorted(taken), kept.available, kept.keep(b"c", [])) == ([7, 8], 0, None)
+    kept.give_back(taken)
+    assert kept.available == 2
