@@ -185,6 +185,46 @@ class OperationTests:
         check(lambda g, a: g.top_k(a["x"], k), {"x": x})
         check(lambda g, a: g.gather(a["x"], g.top_k(a["x"], k)), {"x": x})
 
+    @pytest.mark.parametrize("gate", ["softmax", "sigmoid", "softmax_of_chosen"])
+    @pytest.mark.parametrize(
+        ("n_expert", "n_used", "n_group", "n_group_used", "biased", "normalize", "scale"),
+        [
+            (8, 2, 1, 1, False, True, 1.0),
+            (128, 8, 1, 1, False, False, 1.0),
+            (130, 20, 1, 1, True, True, 2.5),
+            (1, 1, 1, 1, True, False, 1.0),
+            (64, 6, 8, 3, True, True, 2.5),
+            (6, 4, 3, 2, False, False, 0.5),
+        ],
+    )
+    def test_routing(
+        self,
+        check: Check,
+        n_expert: int,
+        n_used: int,
+        n_group: int,
+        n_group_used: int,
+        biased: bool,
+        gate: str,
+        normalize: bool,
+        scale: float,
+    ) -> None:
+        def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+            bias = g.weight("bias") if biased else None
+            groups = {"n_group": n_group, "n_group_used": n_group_used}
+            ids = g.expert_ids(a["x"], bias, n_used=n_used, gate=gate, **groups)
+            weights = g.expert_weights(a["x"], ids, gate=gate, normalize=normalize, scale=scale)
+            others = g.expert_weights(a["other"], ids, gate=gate)
+            return g.concat(g.gather(a["x"], ids), g.concat(weights, others))
+
+        logits = {"x": f32(7, n_expert) * 3, "other": f32(7, n_expert)}
+        check(build, logits, {"bias": f32(n_expert)}, self.function_tolerance)
+
+    @pytest.mark.parametrize(("n_used", "width"), [(2, 40), (8, 16), (1, 5)])
+    def test_sums_of_experts(self, check: Check, n_used: int, width: int) -> None:
+        y, weights = f32(5, n_used, width), f32(5, n_used)
+        check(lambda g, a: g.expert_sum(a["y"], a["w"]), {"y": y, "w": weights})
+
     @pytest.mark.parametrize("axis", [-1, -2, -3])
     @pytest.mark.parametrize("keepdims", [True, False])
     def test_sums(self, check: Check, axis: int, keepdims: bool) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward, linear, mixture_of_experts, temperature, width
+from pumice.plugin.nn.blocks import gated_feed_forward, linear, temperature, width
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import GATING, read_experts
+from pumice.plugin.nn.experts import mixture_of_experts, read_experts, read_gate
 from pumice.plugin.nn.rope import Rope, read_rope
 
 
@@ -22,10 +22,7 @@ class DeepSeek2(Decoder):
         self.is_absorbed = hparams.get_int("attention.key_length_mla", 0) > 0
         self.n_dense = hparams.get_int("leading_dense_block_count", 0)
         self.n_shared = hparams.get_int("expert_shared_count")
-        gating = hparams.get_int("expert_gating_func", 0) or 1
-        if gating not in GATING:
-            raise hparams.wrong("expert_gating_func", f"is {gating}, known are {sorted(GATING)}")
-        self.gating = GATING[gating]
+        self.gate = read_gate(hparams, "softmax")
         # the file holds a tenth of the paper's mscale_all_dim
         self.mscale_all_dim = hparams.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
 
@@ -34,8 +31,7 @@ class DeepSeek2(Decoder):
         h = self.norm(g, x, blk + "ffn_norm")
         if i < self.n_dense:
             return x + gated_feed_forward(g, h, blk, self.n_ff(i), g.silu)
-        normalize = self.hparams.get_bool("expert_weights_norm", False)
-        experts = read_experts(self.hparams, i, gating=self.gating, normalize=normalize)
+        experts = read_experts(self.hparams, i, gate=self.gate, normalize=None)
         shared = gated_feed_forward(g, h, blk, experts.n_ff * self.n_shared, g.silu, suffix="_shexp")
         return x + (mixture_of_experts(g, h, blk, experts) + shared)
 

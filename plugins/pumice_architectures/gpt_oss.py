@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import mixture_of_experts
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import is_sliding, read_experts, sliding_window
+from pumice.plugin.nn.experts import mixture_of_experts, read_experts
+from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
 
@@ -22,7 +22,7 @@ class GptOss(Decoder):
         return super().attention(g, x, blk, i, sinks=sinks, **options)
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        experts = read_experts(self.hparams, i, gating="softmax_of_chosen", normalize=False)
+        experts = read_experts(self.hparams, i, gate="softmax_of_chosen", normalize=False)
         return mixture_of_experts(g, x, blk, experts, lambda gate, up: clamped_swiglu(g, gate, up))
 
     def window(self, i: int) -> int:

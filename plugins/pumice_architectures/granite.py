@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward, mixture_of_experts
+from pumice.plugin.nn.blocks import gated_feed_forward
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import n_expert, read_experts
+from pumice.plugin.nn.experts import mixture_of_experts, n_expert, read_experts
 from pumice.plugin.nn.rope import Rope
 
 

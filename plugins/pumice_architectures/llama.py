@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import mixture_of_experts, temperature
+from pumice.plugin.nn.blocks import temperature
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import n_expert, read_experts
+from pumice.plugin.nn.experts import mixture_of_experts, n_expert, read_experts
 from pumice.plugin.nn.rope import Rope, original_context, read_rope
 
 

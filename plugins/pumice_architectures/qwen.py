@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import mixture_of_experts
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.hyper import read_experts
+from pumice.plugin.nn.experts import mixture_of_experts, read_experts
 
 
 class Qwen2(Decoder):

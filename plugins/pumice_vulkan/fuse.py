@@ -62,7 +62,7 @@ def _groups(segment: Segment) -> list[Group]:
     uses = _Uses(segment)
     taken: set[Node] = set()
     groups = []
-    for match in (_gated, _normed, _residual, _attend):
+    for match in (_gated, _normed, _residual, _attend, _route):
         for node in segment.nodes:
             found = match(node, uses)
             if found is not None and not taken & set(found.nodes):
@@ -119,6 +119,16 @@ def _attend(node: Node, uses: _Uses) -> Group | None:
     if "v" not in node.inputs or uses.only(q.output) is not node:
         return None
     return Group("attend", [q, k, node])
+
+
+def _route(node: Node, uses: _Uses) -> Group | None:
+    """Which experts a token is sent to, and what they count."""
+    if node.op != "expert_ids":
+        return None
+    for user in uses.of(node.output) or []:
+        if user.op == "expert_weights" and user.inputs["logits"] is node.inputs["logits"]:
+            return Group("route", [node, user])
+    return None
 
 
 def _is_whole_norm(node: Node) -> bool:

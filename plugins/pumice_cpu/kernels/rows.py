@@ -57,19 +57,23 @@ def sum_rows(thread, n_threads, count, x, y, n_rows, n_added, width):
             store_up_to(y + 4 * (row * width + i), total, left)
 
 
-def top_k(thread, n_threads, count, x, y, n_rows, width, k):
+@inline
+def find_largest(x, ids, width, k):
     """Each next one is the largest that comes after the last chosen: smaller, or equal and further right."""
+    last, last_at = np.float32(np.inf), np.int64(-1)
+    for i in range(k):
+        best, best_at = np.float32(-np.inf), np.int64(0)
+        found = False
+        for j in range(width):
+            value = get_f32(x + 4 * j)
+            after = value < last or (value == last and j > last_at)
+            if after and (value > best or not found):
+                best, best_at, found = value, np.int64(j), True
+        put_i32(ids + 4 * i, np.int32(best_at))
+        last, last_at = best, best_at
+
+
+def top_k(thread, n_threads, count, x, y, n_rows, width, k):
     rows = get_i64(count) * n_rows
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
-        source = x + 4 * width * row
-        last, last_at = np.float32(np.inf), np.int64(-1)
-        for i in range(k):
-            best, best_at = np.float32(-np.inf), np.int64(0)
-            found = False
-            for j in range(width):
-                value = get_f32(source + 4 * j)
-                after = value < last or (value == last and j > last_at)
-                if after and (value > best or not found):
-                    best, best_at, found = value, np.int64(j), True
-            put_i32(y + 4 * (row * k + i), np.int32(best_at))
-            last, last_at = best, best_at
+        find_largest(x + 4 * width * row, y + 4 * k * row, width, k)

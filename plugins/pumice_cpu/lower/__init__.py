@@ -12,6 +12,7 @@ from pumice_cpu.lower.linear import RULES as LINEAR
 from pumice_cpu.lower.norms import RULES as NORMS
 from pumice_cpu.lower.recurrent import RULES as RECURRENT
 from pumice_cpu.lower.rope import RULES as ROPE
+from pumice_cpu.lower.route import RULES as ROUTE
 from pumice_cpu.lower.rows import RULES as ROWS
 from pumice_cpu.lower.rule import Rule
 
@@ -24,5 +25,6 @@ RULES: dict[str, Rule] = {
     **NORMS,
     **RECURRENT,
     **ROPE,
+    **ROUTE,
     **ROWS,
 }

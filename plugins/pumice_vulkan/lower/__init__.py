@@ -8,6 +8,7 @@ from pumice_vulkan.lower.linear import RULES as LINEAR
 from pumice_vulkan.lower.norms import RULES as NORMS
 from pumice_vulkan.lower.recurrent import RULES as RECURRENT
 from pumice_vulkan.lower.rope import RULES as ROPE
+from pumice_vulkan.lower.route import RULES as ROUTE
 from pumice_vulkan.lower.rows import RULES as ROWS
 from pumice_vulkan.lower.rule import Rule
 
@@ -20,5 +21,6 @@ RULES: dict[str, Rule] = {
     **NORMS,
     **RECURRENT,
     **ROPE,
+    **ROUTE,
     **ROWS,
 }

@@ -18,6 +18,7 @@ from pumice_vulkan.lower.products import (
     use_int8,
     vector_product,
 )
+from pumice_vulkan.lower.route import route
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 
@@ -86,6 +87,11 @@ def _attend(at: Lowering, nodes: list[Node]) -> bool:
     return attend_alone(at, attention, rope_q.inputs["x"], rope_k.inputs["x"], rope_q)
 
 
+def _route(at: Lowering, nodes: list[Node]) -> bool:
+    route(at, *nodes)
+    return True
+
+
 def _matrix(at: Lowering, linear: Node) -> Matrix:
     return matrix(at, linear.weight("weight"))
 
@@ -107,6 +113,7 @@ KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "gated": _gated,
     "residual": _residual,
     "attend": _attend,
+    "route": _route,
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.graph.operation import Operation
-from pumice.graph.ops import arrange, attend, elementwise, norms, recurrent, rows
+from pumice.graph.ops import arrange, attend, elementwise, norms, recurrent, route, rows
 
 
 class Ops:
@@ -43,6 +43,10 @@ class Ops:
     softplus = elementwise.softplus
     silu_mul = elementwise.silu_mul
     gelu_mul = elementwise.gelu_mul
+
+    expert_ids = route.expert_ids
+    expert_weights = route.expert_weights
+    expert_sum = route.expert_sum
 
     top_k = arrange.top_k
     gather = arrange.gather

@@ -5,17 +5,17 @@ A family that is built like others writes one ``layer``; one that is not takes t
 
 from pumice.plugin.nn import blocks
 from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
-from pumice.plugin.nn.hyper import (
-    GATING,
+from pumice.plugin.nn.experts import (
     Experts,
-    Heads,
-    alibi_slopes,
-    is_sliding,
+    choose_experts,
+    expert_linear,
+    mixture_of_experts,
     n_expert,
     read_experts,
-    read_heads,
-    sliding_window,
+    read_gate,
+    shared_expert,
 )
+from pumice.plugin.nn.hyper import Heads, alibi_slopes, is_sliding, read_heads, sliding_window
 from pumice.plugin.nn.rope import (
     Rope,
     frequency_base,
@@ -27,7 +27,6 @@ from pumice.plugin.nn.rope import (
 )
 
 __all__ = [
-    "GATING",
     "Decoder",
     "Experts",
     "Heads",
@@ -35,15 +34,20 @@ __all__ = [
     "Rope",
     "alibi_slopes",
     "blocks",
+    "choose_experts",
+    "expert_linear",
     "frequency_base",
     "is_sliding",
+    "mixture_of_experts",
     "n_expert",
     "original_context",
     "read_experts",
+    "read_gate",
     "read_heads",
     "read_rope",
     "rope_sections",
     "scaling_factor",
+    "shared_expert",
     "sliding_window",
     "yarn_mscale",
 ]

@@ -9,15 +9,11 @@ from collections.abc import Callable
 from typing import Any
 
 from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight
-from pumice.plugin.nn.hyper import Experts, Heads
+from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.rope import Rope
 
 Activation = Callable[[Tensor], Tensor]
 Norm = Callable[[GraphBuilder, Tensor, str], Tensor]
-
-SMALLEST_WEIGHT_SUM = 2.0**-14  # the least normal float16; keeps normalized expert weights finite
-
-HUGE = 1e30
 
 
 def width(x: Tensor) -> int:
@@ -197,81 +193,6 @@ def gated_feed_forward(
     gate = linear_then_scale(g, x, f"{blk}ffn_gate{suffix}", n_ff, scaled)
     up = linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff, scaled)
     return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down{suffix}", width(x), scaled)
-
-
-def mixture_of_experts(
-    g: GraphBuilder,
-    x: Tensor,
-    blk: str,
-    experts: Experts,
-    activation: Callable[[Tensor, Tensor], Tensor] | None = None,
-    *,
-    scaled: bool = False,
-) -> Tensor:
-    """A MoE layer: the experts that each token chooses, each a gated feed-forward block, added by weight.
-
-    ``activation`` joins the results of gate and up, by default ``silu(gate) * up``.
-    """
-    ids, weights = choose_experts(g, x, blk, experts)
-    gate, up = _gate_and_up(g, x, blk, ids, experts, scaled)
-    y = activation(gate, up) if activation else g.silu(gate) * up
-    y = _expert_linear(g, y, f"{blk}ffn_down_exps", ids, experts.n_expert, width(x), scaled)
-    return g.sum(y * weights.reshape(x.shape[0], experts.n_expert_used, 1), axis=-2)
-
-
-def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tuple[Tensor, Tensor]:
-    """int32 ids and float32 weights ``[t, n_expert_used]`` of the experts each token is sent to.
-
-    ``exp_probs_b`` changes which experts are chosen, not their weights (DeepSeek-V3, arXiv:2412.19437, section 2.1.2).
-    """
-    logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
-    gate = {"softmax": g.softmax, "sigmoid": g.sigmoid}.get(experts.gating)
-    probabilities = gate(logits) if gate else logits
-    bias = g.find_weight(f"{blk}exp_probs_b.bias", (experts.n_expert,))
-    preference = probabilities if bias is None else probabilities + bias
-    if experts.n_group > 1:
-        preference = _keep_best_groups(g, preference, experts)
-    ids = g.top_k(preference, experts.n_expert_used)
-    weights = g.gather(probabilities, ids)
-    if experts.gating == "softmax_of_chosen":
-        weights = g.softmax(weights)
-    if experts.normalize:
-        weights = weights / g.clamp(g.sum(weights, axis=-1, keepdims=True), SMALLEST_WEIGHT_SUM, float("inf"))
-    return ids, weights * experts.scale
-
-
-def _keep_best_groups(g: GraphBuilder, preference: Tensor, experts: Experts) -> Tensor:
-    """Puts experts out of reach whose group is not among the best by the sum of its two best experts."""
-    tokens, n_group = preference.shape[0], experts.n_group
-    grouped = preference.reshape(tokens, n_group, experts.n_expert // n_group)
-    scores = g.sum(g.gather(grouped, g.top_k(grouped, 2)), axis=-1)
-    best = g.gather(scores, g.top_k(scores, experts.n_group_used))
-    worst_kept = g.slice(best, experts.n_group_used - 1, experts.n_group_used)
-    penalty = g.clamp((scores + worst_kept * -1.0) * HUGE, -HUGE, 0.0)  # 0 where the group is kept
-    return (grouped + penalty.reshape(tokens, n_group, 1)).reshape(tokens, experts.n_expert)
-
-
-def _gate_and_up(
-    g: GraphBuilder, x: Tensor, blk: str, ids: Tensor, experts: Experts, scaled: bool
-) -> tuple[Tensor, Tensor]:
-    n_ff = experts.n_ff
-    if g.find_weight(f"{blk}ffn_gate_up_exps.weight"):
-        both = _expert_linear(g, x, f"{blk}ffn_gate_up_exps", ids, experts.n_expert, 2 * n_ff, scaled)
-        return g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
-    gate = _expert_linear(g, x, f"{blk}ffn_gate_exps", ids, experts.n_expert, n_ff, scaled)
-    return gate, _expert_linear(g, x, f"{blk}ffn_up_exps", ids, experts.n_expert, n_ff, scaled)
-
-
-def _expert_linear(
-    g: GraphBuilder, x: Tensor, name: str, ids: Tensor, n_expert: int, n_out: int, scaled: bool
-) -> Tensor:
-    """``x`` times the matrix of each chosen expert, times its scale, plus its bias: ``[t, n_expert_used, n_out]``."""
-    y = g.mul_mat_id(x, g.weight(f"{name}.weight", (n_expert, n_out, width(x))), ids)
-    scale = g.find_weight(f"{name}.scale", (n_expert,)) if scaled else None
-    if scale is not None:
-        y = y * g.embedding(scale, ids).reshape(*ids.shape, 1)
-    bias = g.find_weight(f"{name}.bias", (n_expert, n_out))
-    return y if bias is None else y + g.embedding(bias, ids)
 
 
 # --- the two ends

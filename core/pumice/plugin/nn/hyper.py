@@ -1,12 +1,10 @@
-"""Hyperparameters that take more than one look: per-layer values, head sizes, sliding windows, experts."""
+"""Hyperparameters that take more than one look: per-layer values, head sizes, sliding windows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from pumice.plugin import HParams
-
-GATING = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}  # GGUF's expert_gating_func
 
 
 @dataclass(frozen=True)
@@ -62,39 +60,3 @@ def sliding_window(hparams: HParams, default: int = 0) -> int:
     if not 0 <= window < 2**31:
         raise hparams.wrong("attention.sliding_window", f"is {window}, it must be at least 0 and below 2^31")
     return window
-
-
-@dataclass(frozen=True)
-class Experts:
-    """How many experts of which size, how a token chooses among them and how it mixes their results."""
-
-    n_expert: int
-    n_expert_used: int
-    n_ff: int
-    gating: str = "softmax"
-    normalize: bool = True
-    scale: float = 1.0
-    n_group: int = 1  # experts are chosen from the best n_group_used of these
-    n_group_used: int = 1
-
-
-def n_expert(hparams: HParams) -> int:
-    """Experts in a layer; 0 for a dense model."""
-    return hparams.get_int("expert_count", 0)
-
-
-def read_experts(hparams: HParams, layer: int, *, gating: str = "softmax", normalize: bool = True) -> Experts:
-    total = n_expert(hparams)
-    used = hparams.count("expert_used_count", layer)
-    if used > total:
-        raise hparams.wrong("expert_used_count", f"is {used}, more than the {total} experts there are")
-    n_group = hparams.get_int("expert_group_count", 0) or 1
-    n_group_used = hparams.get_int("expert_group_used_count", 0) or 1
-    if n_group < 1 or total % n_group:
-        raise hparams.wrong("expert_group_count", f"is {n_group}, which does not divide {total} experts")
-    if not 1 <= n_group_used <= n_group:
-        raise hparams.wrong("expert_group_used_count", f"is {n_group_used} of {n_group} groups")
-    n_ff = hparams.count("expert_feed_forward_length", layer, default=0, low=0)
-    n_ff = n_ff or hparams.count("feed_forward_length", layer)
-    scale = hparams.number("expert_weights_scale", 0.0) or 1.0  # 0: unset
-    return Experts(total, used, n_ff, gating, normalize, scale, n_group, n_group_used)

@@ -1,0 +1,139 @@
+"""Mixtures of experts: what a file says of them, how a token chooses among them, and how their results are mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import gated_feed_forward, linear, width
+
+Join = Callable[[Tensor, Tensor], Tensor]
+"""What makes one of the results of gate and up."""
+
+GATES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}  # GGUF's expert_gating_func
+MOST_EXPERTS = 1024  # of a layer; the field's largest models have half as many
+
+
+@dataclass(frozen=True)
+class Experts:
+    """How many experts of which size, how a token chooses among them and how it mixes their results."""
+
+    n_expert: int
+    n_expert_used: int
+    n_ff: int
+    gate: str = "softmax"
+    normalize: bool = True
+    scale: float = 1.0
+    n_group: int = 1  # experts are chosen from the best n_group_used of these
+    n_group_used: int = 1
+    weighs_inputs: bool = False  # weights multiply what experts take, not what they give
+
+
+def n_expert(hparams: HParams) -> int:
+    """Experts in a layer; 0 for a dense model."""
+    return hparams.get_int("expert_count", 0)
+
+
+def read_gate(hparams: HParams, default: str = "") -> str:
+    """What the file says of how logits become weights; without a default it must say it."""
+    key = "expert_gating_func"
+    code = hparams.get_int(key, 0) if default else hparams.get_int(key)
+    if code == 0 and default:
+        return default
+    if code not in GATES:
+        raise hparams.wrong(key, f"is {code}, known are {', '.join(map(str, GATES))}")
+    return GATES[code]
+
+
+def read_experts(hparams: HParams, layer: int, *, gate: str = "softmax", normalize: bool | None = True) -> Experts:
+    """``normalize`` None: as the file's ``expert_weights_norm`` says."""
+    total = n_expert(hparams)
+    if not 1 <= total <= MOST_EXPERTS:
+        raise hparams.wrong("expert_count", f"is {total}, it must be at least 1 and at most {MOST_EXPERTS}")
+    used = hparams.count("expert_used_count", layer)
+    if used > total:
+        raise hparams.wrong("expert_used_count", f"is {used}, more than the {total} experts there are")
+    n_group = hparams.get_int("expert_group_count", 0) or 1
+    n_group_used = hparams.get_int("expert_group_used_count", 0) or 1
+    if n_group < 1 or total % n_group:
+        raise hparams.wrong("expert_group_count", f"is {n_group}, which does not divide {total} experts")
+    if not 1 <= n_group_used <= n_group:
+        raise hparams.wrong("expert_group_used_count", f"is {n_group_used} of {n_group} groups")
+    n_ff = hparams.count("expert_feed_forward_length", layer, default=0, low=0)
+    n_ff = n_ff or hparams.count("feed_forward_length", layer)
+    scale = hparams.number("expert_weights_scale", 0.0) or 1.0  # 0: unset
+    if normalize is None:
+        normalize = hparams.get_bool("expert_weights_norm", False)
+    return Experts(total, used, n_ff, gate, normalize, scale, n_group, n_group_used)
+
+
+def mixture_of_experts(
+    g: GraphBuilder,
+    x: Tensor,
+    blk: str,
+    experts: Experts,
+    join: Join | None = None,
+    *,
+    router_input: Tensor | None = None,
+    scaled: bool = False,
+) -> Tensor:
+    """A MoE layer: the experts that each token chooses, each a gated feed-forward block, added by weight.
+
+    ``join`` makes one of the results of gate and up, by default ``silu(gate) * up``. The router reads ``router_input``
+    where it is not ``x``.
+    """
+    ids, weights = choose_experts(g, x if router_input is None else router_input, blk, experts)
+    gate, up = _gate_and_up(g, x, blk, ids, experts, scaled)
+    if experts.weighs_inputs:  # the matrices are linear: their results may be weighed as well
+        factors = weights.reshape(*weights.shape, 1)
+        gate, up = gate * factors, up * factors
+    y = join(gate, up) if join else g.silu(gate) * up
+    y = expert_linear(g, y, f"{blk}ffn_down_exps", ids, experts.n_expert, width(x), scaled)
+    return g.sum(y, axis=-2) if experts.weighs_inputs else g.expert_sum(y, weights)
+
+
+def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tuple[Tensor, Tensor]:
+    """int32 ids and float32 weights ``[t, n_expert_used]`` of the experts each token is sent to."""
+    logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
+    shape = (experts.n_expert,)
+    bias = g.find_weight(f"{blk}exp_probs_b.bias", shape) or g.find_weight(f"{blk}exp_probs_b", shape)
+    ids = g.expert_ids(
+        logits,
+        bias,
+        n_used=experts.n_expert_used,
+        gate=experts.gate,
+        n_group=experts.n_group,
+        n_group_used=experts.n_group_used,
+    )
+    return ids, g.expert_weights(logits, ids, gate=experts.gate, normalize=experts.normalize, scale=experts.scale)
+
+
+def shared_expert(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, *, scaled: bool = False) -> Tensor:
+    """The expert that every token uses, by the sigmoid of ``ffn_gate_inp_shexp [n_embd]`` if the file has that."""
+    y = gated_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp", scaled=scaled)
+    gate = g.find_weight(f"{blk}ffn_gate_inp_shexp.weight")
+    return y if gate is None else y * g.sigmoid(g.sum(x * gate, axis=-1, keepdims=True))
+
+
+def expert_linear(
+    g: GraphBuilder, x: Tensor, name: str, ids: Tensor, n_expert: int, n_out: int, scaled: bool = False
+) -> Tensor:
+    """``x`` times the matrix of each chosen expert, times its scale, plus its bias: ``[t, n_expert_used, n_out]``."""
+    y = g.mul_mat_id(x, g.weight(f"{name}.weight", (n_expert, n_out, width(x))), ids)
+    scale = g.find_weight(f"{name}.scale", (n_expert,)) if scaled else None
+    if scale is not None:
+        y = y * g.embedding(scale, ids).reshape(*ids.shape, 1)
+    bias = g.find_weight(f"{name}.bias", (n_expert, n_out))
+    return y if bias is None else y + g.embedding(bias, ids)
+
+
+def _gate_and_up(
+    g: GraphBuilder, x: Tensor, blk: str, ids: Tensor, experts: Experts, scaled: bool
+) -> tuple[Tensor, Tensor]:
+    n_ff = experts.n_ff
+    if g.find_weight(f"{blk}ffn_gate_up_exps.weight"):
+        both = expert_linear(g, x, f"{blk}ffn_gate_up_exps", ids, experts.n_expert, 2 * n_ff, scaled)
+        return g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
+    gate = expert_linear(g, x, f"{blk}ffn_gate_exps", ids, experts.n_expert, n_ff, scaled)
+    return gate, expert_linear(g, x, f"{blk}ffn_up_exps", ids, experts.n_expert, n_ff, scaled)

@@ -1,0 +1,66 @@
+"""Rules for routing: which experts a token is sent to, what they count, and the sum of their results."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumice.plugin import Node
+from pumice_cpu.lower.rule import Lowering, Rule
+from pumice_cpu.runtime import float_bits
+
+
+def _expert_ids(at: Lowering, node: Node) -> None:
+    logits, bias = node.inputs["logits"], node.inputs.get("bias")
+    n_expert, n_used, n_group = int(logits.shape[-1]), int(node.output.shape[-1]), node.attrs["n_group"]
+    places = {"count": at.count_address(logits)}
+    if bias is None and n_group == 1:  # gates keep the order
+        places |= {"x": at.address(logits), "y": at.address(node.output)}
+        at.add("rows.top_k", **places, n_rows=1, width=n_expert, k=n_used)
+        return
+    at.add(
+        f"route.choose:{node.attrs['gate']}",
+        **places,
+        logits=at.address(logits),
+        bias=at.hold(np.zeros(n_expert, np.float32)) if bias is None else at.address(bias),
+        ids=at.address(node.output),
+        scratch=at.scratch_memory("preferences", 8 * n_expert * at.pool.n_threads),
+        n_expert=n_expert,
+        n_used=n_used,
+        n_group=n_group,
+        n_group_used=node.attrs["n_group_used"],
+    )
+
+
+def _expert_weights(at: Lowering, node: Node) -> None:
+    logits, ids = node.operands()
+    at.add(
+        f"route.weigh:{node.attrs['gate']}",
+        count=at.count_address(logits),
+        logits=at.address(logits),
+        ids=at.address(ids),
+        y=at.address(node.output),
+        n_expert=int(logits.shape[-1]),
+        n_used=int(ids.shape[-1]),
+        normalize=int(node.attrs["normalize"]),
+        scale=float_bits(node.attrs["scale"]),
+    )
+
+
+def _expert_sum(at: Lowering, node: Node) -> None:
+    y, weights = node.operands()
+    at.add(
+        "route.add_up",
+        count=at.count_address(y),
+        x=at.address(y),
+        weights=at.address(weights),
+        y=at.address(node.output),
+        n_used=int(weights.shape[-1]),
+        width=int(y.shape[-1]),
+    )
+
+
+RULES = {
+    "expert_ids": Rule(_expert_ids),
+    "expert_weights": Rule(_expert_weights),
+    "expert_sum": Rule(_expert_sum),
+}
