@@ -1,4 +1,4 @@
-// z = OP(x, y), element by element; y broadcasts.
+// z = FORMULA of a value a of x and b of y, element by element; y broadcasts.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -11,7 +11,7 @@ layout(std430, set = 0, binding = 3) buffer Z { float z[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, y_at, z_at;
     uint row_width;                // a row of x is [n_a, n_b, width]
-    uint n_b, width;
+    uint n_a, n_b, width;
     uint y_row, y_a, y_b, y_value; // how far y goes
 };
 
@@ -21,5 +21,6 @@ void main() {
     uint row = i / row_width, rest = i % row_width;
     uint ab = rest / width;
     uint j = row * y_row + ab / n_b * y_a + ab % n_b * y_b + rest % width * y_value;
-    z[z_at + i] = OP(x[x_at + i], y[y_at + j]);
+    float a = x[x_at + i], b = y[y_at + j];
+    z[z_at + i] = FORMULA;
 }

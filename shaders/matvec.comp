@@ -220,7 +220,6 @@ void add_products(uint u, uint b) {
 }
 #endif
 
-#include "functions.glsl"
 
 // The result of a row of the tile, from the sums of all its lanes.
 float result(uint m, uint n, uint first_row, uint local_row) {
@@ -240,7 +239,7 @@ float result(uint m, uint n, uint first_row, uint local_row) {
         values[0] += m == 0 ? bias0[bias_at[0] + row] : m == 1 ? bias1[bias_at[1] + row] : bias2[bias_at[2] + row];
         if ((FLAGS & PAIRED) != 0) values[1] += bias1[bias_at[1] + row];
     }
-    if ((FLAGS & PAIRED) != 0) values[0] = binary_silu_mul(values[0], values[1]);
+    if ((FLAGS & PAIRED) != 0) values[0] = GATE;
     if ((FLAGS & RESIDUAL) != 0) values[0] += residual[residual_at + (EXPERTS ? pair : n) * n_rows[m] + row];
     return values[0];
 }

@@ -1,4 +1,4 @@
-// y = OP(x, p, q), element by element; p and q are the operation's constants.
+// y = FORMULA of a value a of x, element by element; p and q are the operation's constants.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -12,5 +12,6 @@ layout(push_constant) uniform Push { uint rows, x_at, y_at; uint width; float p,
 void main() {
     uint i = group_index() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (i >= row_count(rows) * width) return;
-    y[y_at + i] = OP(x[x_at + i], p, q);
+    float a = x[x_at + i];
+    y[y_at + i] = FORMULA;
 }

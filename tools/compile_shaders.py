@@ -20,7 +20,7 @@ from pathlib import Path
 
 import yaml
 
-from pumice.plugin import KV_TYPES
+from pumice.plugin import ELEMENTWISE, KV_TYPES
 from pumice_vulkan.flags import product_defines
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.interface import push_constants
@@ -59,10 +59,10 @@ class Variant:
 def variants(directory: Path) -> list[Variant]:
     """The table of a directory. An entry with ``each`` is a variant for each name of that set, ``ENTRY.NAME``."""
     table = yaml.safe_load((directory / "variants.yaml").read_text())
-    sets = _sets(directory)
+    sets = _sets()
     found = []
     for entry, fields in table.items():
-        defines = {**(product_defines() if fields.pop("product", False) else {}), **fields.pop("defines", {})}
+        defines = {**(_product() if fields.pop("product", False) else {}), **fields.pop("defines", {})}
         if "each" in fields:
             names = sets[fields.pop("each")]
             found += [Variant(f"{entry}.{name}", entry, defines={**defines, **names[name]}, **fields) for name in names]
@@ -71,7 +71,7 @@ def variants(directory: Path) -> list[Variant]:
     return found
 
 
-def _sets(directory: Path) -> dict[str, dict[str, Macros]]:
+def _sets() -> dict[str, dict[str, Macros]]:
     """What ``each`` may name, and the macros of each name of a set."""
     formats = {each.name: each.defines() for each in FORMATS.values()}
     caches = {name: cache_defines(name) for name in KV_TYPES}
@@ -81,16 +81,45 @@ def _sets(directory: Path) -> dict[str, dict[str, Macros]]:
         "half format": {name: macros for name, macros in formats.items() if name != "f32"},
         "cache": caches,
         "half cache": {name: macros for name, macros in caches.items() if name != "f32"},
-        "unary function": _functions(directory, "unary"),
-        "binary function": _functions(directory, "binary"),
+        "unary function": _functions(1),
+        "binary function": _functions(2),
     }
 
 
-def _functions(directory: Path, prefix: str) -> dict[str, Macros]:
-    """The functions ``PREFIX_NAME`` of functions.glsl, each as the macro OP."""
-    path = directory / "functions.glsl"
-    source = path.read_text() if path.exists() else ""
-    return {name: {"OP": f"{prefix}_{name}"} for name in re.findall(rf"^float {prefix}_(\w+)\(", source, re.MULTILINE)}
+#: How a formula is written in GLSL.
+GLSL = {
+    "add": "({} + {})".format,
+    "sub": "({} - {})".format,
+    "mul": "({} * {})".format,
+    "div": "({} / {})".format,
+    "maximum": "max({}, {})".format,
+    "minimum": "min({}, {})".format,
+    "exp": "exp({})".format,
+    "sqrt": "sqrt({})".format,
+    "tanh": "stable_tanh({})".format,
+    "softplus": "softplus({})".format,
+}
+
+
+def _formula(name: str, *operands: str) -> str:
+    """An operation as an expression; its attributes are p and q."""
+    operation = ELEMENTWISE[name]
+    assert operation.formula is not None
+    attributes = zip(operation.attributes, ("p", "q"), strict=False)
+    return operation.formula.fold(
+        {**dict(zip(operation.operands, operands, strict=True)), **dict(attributes)}, repr, GLSL
+    )
+
+
+def _functions(n_operands: int) -> dict[str, Macros]:
+    """The operations element by element on so many operands, each as the macro FORMULA."""
+    named = [name for name, each in ELEMENTWISE.items() if len(each.operands) == n_operands]
+    return {name: {"FORMULA": _formula(name, *("a", "b")[:n_operands])} for name in named}
+
+
+def _product() -> Macros:
+    """The macros of products."""
+    return {**product_defines(), "GATE": _formula("silu_mul", "values[0]", "values[1]")}
 
 
 def manifest(directory: Path) -> dict[str, dict[str, str]]:

@@ -1,7 +1,7 @@
 """Compiled kernels on disk. A process that finds its kernels there never imports Numba.
 
-A file's name is a digest of everything its code depends on: this package's sources, the versions of
-Numba and llvmlite, the instruction set and the kernel's name. So an upgrade, or another machine on a
+A file's name is a digest of everything its code depends on: this package's sources, the formulas of operations, the
+versions of Numba and llvmlite, the instruction set and the kernel's name. So an upgrade, or another machine on a
 shared home, uses other files. Files are written whole or not at all, and checked when read.
 """
 
@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from pumice.plugin import ELEMENTWISE
 from pumice_cpu.isa import current
 
 _DIGEST_BYTES = 16
@@ -97,6 +98,7 @@ def _versions() -> str:
     sources = hashlib.blake2b(digest_size=_DIGEST_BYTES)
     for path in sorted(Path(__file__).parent.rglob("*.py")):
         sources.update(path.read_bytes())
+    sources.update(repr({name: each.formula for name, each in ELEMENTWISE.items()}).encode())
     packages = [importlib.metadata.version(package) for package in ("numba", "llvmlite")]
     return " ".join([sources.hexdigest(), *packages, sys.platform])
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from pumice.plugin import ELEMENTWISE, Formula
 
 F32Array = NDArray[np.float32]
 I32Array = NDArray[np.int32]
@@ -85,48 +87,30 @@ def position_scale(positions: I32Array, length: int, beta: float, offset: int) -
 # --- element by element
 
 
-def add(x: F32Array, y: F32Array) -> F32Array:
-    return x + y
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "maximum": np.maximum,
+    "minimum": np.minimum,
+    "exp": np.exp,
+    "sqrt": np.sqrt,
+    "tanh": np.tanh,
+    "softplus": lambda x: np.logaddexp(x, np.float32(0)),
+}
 
 
-def mul(x: F32Array, y: F32Array) -> F32Array:
-    return x * y
+def elementwise(formula: Formula) -> Callable[..., F32Array]:
+    """What computes a formula, given its operands and attributes by name."""
 
+    def compute(**values: Any) -> F32Array:
+        with np.errstate(over="ignore"):  # e^x is infinite, and what divides by it zero
+            names: dict[str, Any] = {name: np.asarray(value, np.float32) for name, value in values.items()}
+            found: F32Array = formula.fold(names, lambda value: np.asarray(value, np.float32), FUNCTIONS)
+            return found
 
-def div(x: F32Array, y: F32Array) -> F32Array:
-    return x / y
-
-
-def scale(x: F32Array, factor: float, bias: float) -> F32Array:
-    return x * np.float32(factor) + np.float32(bias)
-
-
-def clamp(x: F32Array, low: float, high: float) -> F32Array:
-    return np.clip(x, np.float32(low), np.float32(high))
-
-
-def sigmoid(x: F32Array) -> F32Array:
-    return 0.5 * (1 + np.tanh(0.5 * x))  # the same function, without overflow
-
-
-def silu(x: F32Array) -> F32Array:
-    return x * sigmoid(x)
-
-
-def gelu(x: F32Array) -> F32Array:
-    return 0.5 * x * (1 + np.tanh(np.float32(math.sqrt(2 / math.pi)) * (x + np.float32(0.044715) * x * x * x)))
-
-
-def relu(x: F32Array) -> F32Array:
-    return np.maximum(x, 0)
-
-
-def tanh(x: F32Array) -> F32Array:
-    return np.tanh(x)
-
-
-def softplus(x: F32Array) -> F32Array:
-    return np.logaddexp(x, np.float32(0))
+    return compute
 
 
 def softmax(x: F32Array) -> F32Array:
@@ -170,17 +154,6 @@ OPS: dict[str, Any] = {
         layer_norm,
         rope,
         position_scale,
-        add,
-        mul,
-        div,
-        scale,
-        clamp,
-        sigmoid,
-        silu,
-        gelu,
-        relu,
-        tanh,
-        softplus,
         softmax,
         top_k,
         gather,
@@ -189,4 +162,5 @@ OPS: dict[str, Any] = {
         concat,
     )
 }
+OPS.update((name, elementwise(each.formula)) for name, each in ELEMENTWISE.items() if each.formula and not each.expand)
 OPS["reshape"] = np.reshape  # claimed here; programs reshape in place

@@ -1,6 +1,8 @@
 """The computation graph: tensors, operations, tracing, and the passes that prepare it for backends."""
 
+from pumice.graph.broadcast import Walk, broadcast_walk
 from pumice.graph.builder import GraphBuilder
+from pumice.graph.formula import Formula
 from pumice.graph.memory import MemoryPlan, plan_memory
 from pumice.graph.operation import Operation, Result, composite, operation
 from pumice.graph.ops import ELEMENTWISE, OPERATIONS
@@ -17,6 +19,7 @@ __all__ = [
     "N_TOKENS",
     "OPERATIONS",
     "ArraySource",
+    "Formula",
     "Graph",
     "GraphBuilder",
     "Input",
@@ -32,7 +35,9 @@ __all__ = [
     "Target",
     "Tensor",
     "TensorSource",
+    "Walk",
     "Weight",
+    "broadcast_walk",
     "composite",
     "concrete",
     "fixed",

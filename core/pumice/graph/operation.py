@@ -9,6 +9,8 @@ method, the names under which a node holds operands and attributes, and the list
         \"\"\"``x * sigmoid(x)``.\"\"\"
         return Result(x.shape)
 
+An operation that works element by element has a formula (formula.py), from which backends derive their kernels.
+
 A composite operation also has an expansion, the same computed by other operations. A backend that knows its name
 gets one node, every other the expansion.
 """
@@ -22,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, Protocol, overload
 
 from pumice.errors import ModelError
+from pumice.graph.formula import Formula, named
 from pumice.graph.shape import Shape
 from pumice.graph.tensor import State, Tensor
 
@@ -47,7 +50,13 @@ class Tracer(Protocol):
 class Operation(Generic[P]):
     """One operation. As an attribute of a builder's class it is the method that adds a node."""
 
-    def __init__(self, name: str, rule: Callable[P, Result], expand: Callable[..., Tensor] | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        rule: Callable[P, Result],
+        expand: Callable[..., Tensor] | None = None,
+        formula: Callable[..., Formula] | None = None,
+    ) -> None:
         self.name = name
         self.rule = rule
         self.expand = expand
@@ -56,6 +65,7 @@ class Operation(Generic[P]):
         hints = typing.get_type_hints(rule)
         self.operands = tuple(name for name in self._signature.parameters if _is_tensor(hints[name]))
         self.attributes = tuple(name for name in self._signature.parameters if name not in self.operands)
+        self.formula = formula(*map(named, self._signature.parameters)) if formula else None
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -99,12 +109,23 @@ def operation(rule: Callable[P, Result]) -> Operation[P]:
     return Operation(rule.__name__.rstrip("_"), rule)
 
 
-def composite(name: str, expand: Callable[..., Tensor]) -> Callable[[Callable[P, Result]], Operation[P]]:
+def elementwise(formula: Callable[..., Formula]) -> Callable[[Callable[P, Result]], Operation[P]]:
+    """A decorator as ``operation``, for one that ``formula`` computes element by element.
+
+    ``formula`` takes what the rule takes, one or two operands and up to two attributes, as formulas.
+    """
+    return lambda rule: Operation(rule.__name__, rule, formula=formula)
+
+
+def composite(
+    name: str, expand: Callable[..., Tensor], formula: Callable[..., Formula] | None = None
+) -> Callable[[Callable[P, Result]], Operation[P]]:
     """A decorator as ``operation``: the operation ``name``, which ``expand`` composes of others.
 
-    ``expand`` takes a builder, then what the rule takes. A plugin's name has a dot in it, ``vendor.name``.
+    ``expand`` takes a builder, then what the rule takes. ``formula`` is as for ``elementwise``, if it is such a one. A
+    plugin's name has a dot in it, ``vendor.name``.
     """
-    return lambda rule: Operation(name, rule, expand)
+    return lambda rule: Operation(name, rule, expand, formula)
 
 
 def _is_tensor(hint: Any) -> bool:

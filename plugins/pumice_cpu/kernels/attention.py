@@ -104,7 +104,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
         for i in range(begin, end, 16):
             x = load_f32(weights + 4 * i)
             if is_capped:
-                x = cap * tanh(x, 0, 0)
+                x = cap * tanh(x)
             if is_biased:
                 x = x + load_f32(bias + 4 * i)
             if masked:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from pumice.plugin import ELEMENTWISE
 from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to
 from pumice_cpu.simd import (
     absolute,
@@ -17,6 +19,7 @@ from pumice_cpu.simd import (
     maximum,
     minimum,
     splat_f32,
+    square_root,
     where_negative,
 )
 
@@ -28,46 +31,8 @@ def number(value):
     return splat_f32(np.float32(value))
 
 
-UNARY: dict[str, Any] = {}
-BINARY: dict[str, Any] = {}
-
-
-def of_one(function: Any) -> Any:
-    """An operation on one value and two constants, which some have, under the function's name."""
-    UNARY[function.__name__] = inline(function)
-    return UNARY[function.__name__]
-
-
-def of_two(function: Any) -> Any:
-    """An operation on two values."""
-    BINARY[function.__name__] = inline(function)
-    return BINARY[function.__name__]
-
-
-@of_one
-def sigmoid(x, p, q):
-    return number(1) / (number(1) + exp(number(0) - x))
-
-
-@of_one
-def silu(x, p, q):
-    return x / (number(1) + exp(number(0) - x))
-
-
-@of_one
-def gelu(x, p, q):
-    """``(1 + tanh(u)) / 2`` is the sigmoid of ``2 u``; u = sqrt(2/pi) (x + 0.044715 x^3)."""
-    cubic = fma(number(0.044715) * x * x, x, x)
-    return x / (number(1) + exp(number(-1.5957691216057308) * cubic))
-
-
-@of_one
-def relu(x, p, q):
-    return maximum(x, number(0))
-
-
-@of_one
-def tanh(x, p, q):
+@inline
+def tanh(x):
     """Near zero, where the formula with e^x would lose digits, the Pade approximant of degrees 5 and 4."""
     z = x * x
     near = x * fma(z, z + number(105), number(945)) / fma(z, fma(z, number(15), number(420)), number(945))
@@ -75,8 +40,8 @@ def tanh(x, p, q):
     return where_negative(absolute(x) - number(0.5), near, far)
 
 
-@of_one
-def softplus(x, p, q):
+@inline
+def softplus(x):
     """``max(x, 0) + ln(1 + e)`` for e = exp(-|x|); ln(1 + e) = 2 artanh(s), s = e / (2 + e) at most 1/3."""
     e = exp(number(0) - absolute(x))
     s = e / (e + number(2))
@@ -87,44 +52,41 @@ def softplus(x, p, q):
     return fma(series, s, maximum(x, number(0)))
 
 
-@of_one
-def scale(x, p, q):
-    return x * splat_f32(p) + splat_f32(q)
+#: What the functions of formulas are to vectors.
+FUNCTIONS = {
+    "maximum": maximum,
+    "minimum": minimum,
+    "exp": exp,
+    "sqrt": square_root,
+    "tanh": tanh,
+    "softplus": softplus,
+}
+OPERATORS = {"add": "({} + {})", "sub": "({} - {})", "mul": "({} * {})", "div": "({} / {})"}
+PYTHON: dict[str, Callable[..., str]] = {
+    **{name: pattern.format for name, pattern in OPERATORS.items()},
+    **{name: lambda *arguments, name=name: f"{name}({', '.join(arguments)})" for name in FUNCTIONS},
+}
 
 
-@of_one
-def clamp(x, p, q):
-    return minimum(maximum(x, splat_f32(p)), splat_f32(q))
-
-
-@of_two
-def add(x, y):
-    return x + y
-
-
-@of_two
-def mul(x, y):
-    return x * y
-
-
-@of_two
-def div(x, y):
-    return x / y
-
-
-@of_two
-def silu_mul(x, y):
-    return silu(x, 0, 0) * y
-
-
-@of_two
-def gelu_mul(x, y):
-    return gelu(x, 0, 0) * y
+def of_formula(name: str) -> Any:
+    """An operation on one vector and the constants p and q, or on two vectors, as a function."""
+    operation = ELEMENTWISE[name]
+    assert operation.formula is not None
+    operands, parameters = ("x", "y")[: len(operation.operands)], ("p", "q")
+    names = {
+        **dict(zip(operation.operands, operands, strict=True)),
+        **{each: f"splat_f32({p})" for each, p in zip(operation.attributes, parameters, strict=False)},
+    }
+    text = operation.formula.fold(names, "number({!r})".format, PYTHON)
+    arguments = operands if len(operands) == 2 else (*operands, *parameters)
+    defined: dict[str, Any] = {**FUNCTIONS, "number": number, "splat_f32": splat_f32}
+    exec(f"def function({', '.join(arguments)}): return {text}", defined)
+    return inline(defined["function"])
 
 
 def unary(name: str) -> Any:
     """A kernel for ``y = f(x, p, q)`` over rows of ``width`` values; ``count`` is the address of the number of rows."""
-    function = UNARY[name]
+    function = of_formula(name)
 
     def kernel(thread, n_threads, count, x, y, width, p, q):
         total = get_i64(count) * width
@@ -139,7 +101,7 @@ def unary(name: str) -> Any:
 
 def binary(name: str) -> Any:
     """A kernel for ``z = f(x, y)``, both with rows of ``width`` values."""
-    function = BINARY[name]
+    function = of_formula(name)
 
     def kernel(thread, n_threads, count, x, y, z, width):
         total = get_i64(count) * width
@@ -154,17 +116,17 @@ def binary(name: str) -> Any:
 def broadcast(name: str) -> Any:
     """A kernel for ``z = f(x, y)`` with x ``[count, n_a, n_b, width]``.
 
-    ``y_token``, ``y_a``, ``y_b`` and ``y_value`` are how far y goes, in values, where x goes one further in each
+    ``y_row``, ``y_a``, ``y_b`` and ``y_value`` are how far y goes, in values, where x goes one further in each
     dimension; ``y_value`` is 0 or 1.
     """
-    function = BINARY[name]
+    function = of_formula(name)
 
-    def kernel(thread, n_threads, count, x, y, z, n_a, n_b, width, y_token, y_a, y_b, y_value):
+    def kernel(thread, n_threads, count, x, y, z, n_a, n_b, width, y_row, y_a, y_b, y_value):
         chunks = (width + CHUNK - 1) // CHUNK
         parts = get_i64(count) * n_a * n_b * chunks
         for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
             row, first = part // chunks, CHUNK * (part % chunks)
-            source = y + 4 * (row // (n_a * n_b) * y_token + row // n_b % n_a * y_a + row % n_b * y_b)
+            source = y + 4 * (row // (n_a * n_b) * y_row + row // n_b % n_a * y_a + row % n_b * y_b)
             end = first + CHUNK if first + CHUNK < width else width
             for i in range(first, end, 16):
                 at = 4 * (row * width + i)

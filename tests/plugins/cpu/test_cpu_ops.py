@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from operation_tests import Check, OperationTests, compare, f32, rng
-from pumice.graph import ELEMENTWISE, GraphBuilder, Tensor
+from pumice.graph import GraphBuilder, Tensor
 
 
 class TestOperations(OperationTests):
@@ -39,12 +39,3 @@ def test_float_matrices_by_head(tmp_path: Path, backends: Any, type: str, n_toke
     weights = {"w": f32(3, 21, 48).astype(FLOATS[type])}
     x = f32(n_tokens, 3, 48)
     compare(tmp_path, backends, lambda g, a: g.batched_linear(a["x"], g.weight("w")), {"x": x}, weights)
-
-
-def test_there_is_a_kernel_for_every_operation_element_by_element() -> None:
-    from pumice_cpu.kernels.elementwise import BINARY, UNARY
-
-    assert {name: len(each.operands) for name, each in ELEMENTWISE.items()} == {
-        **dict.fromkeys(UNARY, 1),
-        **dict.fromkeys(BINARY, 2),
-    }

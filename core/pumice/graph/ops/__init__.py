@@ -62,5 +62,5 @@ class Ops:
 OPERATIONS: dict[str, Operation[Any]] = {each.name: each for each in vars(Ops).values() if isinstance(each, Operation)}
 """Every operation by name."""
 
-ELEMENTWISE = {name: each for name, each in OPERATIONS.items() if each.rule.__module__ == elementwise.__name__}
+ELEMENTWISE = {name: each for name, each in OPERATIONS.items() if each.formula is not None}
 """Those that work element by element: on one operand, with up to two attributes, or on two."""

@@ -1,8 +1,13 @@
-"""Element by element. A result has the shape of ``x``; a second operand broadcasts to it."""
+"""Element by element. A result has the shape of ``x``; a second operand broadcasts to it.
+
+Each has a formula, of its operands and attributes in their order, from which backends derive what they run.
+"""
 
 from __future__ import annotations
 
-from pumice.graph.operation import Result, check_broadcast, composite, need, operation
+from pumice.graph import formula
+from pumice.graph.formula import Formula, exp, maximum, minimum
+from pumice.graph.operation import Result, check_broadcast, composite, elementwise, need
 from pumice.graph.tensor import Tensor
 
 
@@ -15,79 +20,88 @@ def _broadcast(x: Tensor, y: Tensor) -> Result:
     return Result(x.shape)
 
 
-@operation
+@elementwise(lambda x, y: x + y)
 def add(x: Tensor, y: Tensor) -> Result:
     """``x + y``; ``y`` broadcasts over leading axes and over axes where it has 1."""
     return _broadcast(x, y)
 
 
-@operation
+@elementwise(lambda x, y: x * y)
 def mul(x: Tensor, y: Tensor) -> Result:
     """``x * y``; ``y`` broadcasts as in ``add``."""
     return _broadcast(x, y)
 
 
-@operation
+@elementwise(lambda x, y: x / y)
 def div(x: Tensor, y: Tensor) -> Result:
     """``x / y``; ``y`` broadcasts as in ``add``."""
     return _broadcast(x, y)
 
 
-@operation
+@elementwise(lambda x, factor, bias: x * factor + bias)
 def scale(x: Tensor, factor: float, bias: float = 0.0) -> Result:
     """``x * factor + bias`` with constants."""
     return _like(x)
 
 
-@operation
+@elementwise(lambda x, low, high: minimum(maximum(x, low), high))
 def clamp(x: Tensor, low: float, high: float) -> Result:
     """``min(max(x, low), high)`` with constants."""
     return _like(x)
 
 
-@operation
+def _silu(x: Formula) -> Formula:
+    return x / (1 + exp(-x))
+
+
+def _gelu(x: Formula) -> Formula:
+    """``(1 + tanh(u)) / 2`` is the sigmoid of ``2 u``; u = sqrt(2/pi) (x + 0.044715 x^3)."""
+    return x / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+
+
+@elementwise(_silu)
 def silu(x: Tensor) -> Result:
     """``x * sigmoid(x)`` (Elfwing et al. 2017, arXiv:1702.03118)."""
     return _like(x)
 
 
-@operation
+@elementwise(_gelu)
 def gelu(x: Tensor) -> Result:
     """``x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`` (Hendrycks and Gimpel 2016, arXiv:1606.08415)."""
     return _like(x)
 
 
-@operation
+@elementwise(lambda x: maximum(x, 0))
 def relu(x: Tensor) -> Result:
     """``max(x, 0)``."""
     return _like(x)
 
 
-@operation
+@elementwise(lambda x: 1 / (1 + exp(-x)))
 def sigmoid(x: Tensor) -> Result:
     """``1 / (1 + e^-x)``."""
     return _like(x)
 
 
-@operation
+@elementwise(formula.tanh)
 def tanh(x: Tensor) -> Result:
     """The hyperbolic tangent."""
     return _like(x)
 
 
-@operation
+@elementwise(formula.softplus)
 def softplus(x: Tensor) -> Result:
     """``ln(1 + e^x)``."""
     return _like(x)
 
 
-@composite("silu_mul", lambda g, x, y: g.silu(x) * y)
+@composite("silu_mul", lambda g, x, y: g.silu(x) * y, lambda x, y: _silu(x) * y)
 def silu_mul(x: Tensor, y: Tensor) -> Result:
     """``silu(x) * y``: SwiGLU's gate (Shazeer 2020, arXiv:2002.05202)."""
     return _gate(x, y)
 
 
-@composite("gelu_mul", lambda g, x, y: g.gelu(x) * y)
+@composite("gelu_mul", lambda g, x, y: g.gelu(x) * y, lambda x, y: _gelu(x) * y)
 def gelu_mul(x: Tensor, y: Tensor) -> Result:
     """``gelu(x) * y``: GEGLU's gate (Shazeer 2020, arXiv:2002.05202)."""
     return _gate(x, y)
