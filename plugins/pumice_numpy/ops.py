@@ -105,7 +105,7 @@ def elementwise(formula: Formula) -> Callable[..., F32Array]:
     """What computes a formula, given its operands and attributes by name."""
 
     def compute(**values: Any) -> F32Array:
-        with np.errstate(over="ignore"):  # e^x is infinite, and what divides by it zero
+        with np.errstate(all="ignore"):  # infinite, or not a number, as formulas have it
             names: dict[str, Any] = {name: np.asarray(value, np.float32) for name, value in values.items()}
             found: F32Array = formula.fold(names, lambda value: np.asarray(value, np.float32), FUNCTIONS)
             return found

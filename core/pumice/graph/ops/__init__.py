@@ -41,6 +41,9 @@ class Ops:
     sigmoid = elementwise.sigmoid
     tanh = elementwise.tanh
     softplus = elementwise.softplus
+    relu_squared = elementwise.relu_squared
+    exp = elementwise.exp
+    sqrt = elementwise.sqrt
     silu_mul = elementwise.silu_mul
     gelu_mul = elementwise.gelu_mul
 

@@ -6,7 +6,7 @@ Each has a formula, of its operands and attributes in their order, from which ba
 from __future__ import annotations
 
 from pumice.graph import formula
-from pumice.graph.formula import Formula, exp, maximum, minimum
+from pumice.graph.formula import Formula, maximum, minimum
 from pumice.graph.operation import Result, check_broadcast, composite, elementwise, need
 from pumice.graph.tensor import Tensor
 
@@ -51,12 +51,12 @@ def clamp(x: Tensor, low: float, high: float) -> Result:
 
 
 def _silu(x: Formula) -> Formula:
-    return x / (1 + exp(-x))
+    return x / (1 + formula.exp(-x))
 
 
 def _gelu(x: Formula) -> Formula:
     """``(1 + tanh(u)) / 2`` is the sigmoid of ``2 u``; u = sqrt(2/pi) (x + 0.044715 x^3)."""
-    return x / (1 + exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
+    return x / (1 + formula.exp(-1.5957691216057308 * (x + 0.044715 * x * x * x)))
 
 
 @elementwise(_silu)
@@ -77,7 +77,7 @@ def relu(x: Tensor) -> Result:
     return _like(x)
 
 
-@elementwise(lambda x: 1 / (1 + exp(-x)))
+@elementwise(lambda x: 1 / (1 + formula.exp(-x)))
 def sigmoid(x: Tensor) -> Result:
     """``1 / (1 + e^-x)``."""
     return _like(x)
@@ -92,6 +92,24 @@ def tanh(x: Tensor) -> Result:
 @elementwise(formula.softplus)
 def softplus(x: Tensor) -> Result:
     """``ln(1 + e^x)``."""
+    return _like(x)
+
+
+@elementwise(lambda x: maximum(x, 0) * maximum(x, 0))
+def relu_squared(x: Tensor) -> Result:
+    """``max(x, 0)^2`` (So et al. 2021, arXiv:2109.08668)."""
+    return _like(x)
+
+
+@elementwise(formula.exp)
+def exp(x: Tensor) -> Result:
+    """``e^x``."""
+    return _like(x)
+
+
+@elementwise(formula.sqrt)
+def sqrt(x: Tensor) -> Result:
+    """The square root."""
     return _like(x)
 
 
