@@ -169,6 +169,15 @@ class OperationTests:
         check(lambda g, a: g.position_scale(g.positions, 4, 0.1), {"x": f32(19, 1)})
         check(lambda g, a: g.position_scale(g.positions, 4, 0.1, offset=3), {"x": f32(19, 1)})
 
+    def test_position_scale_after_others(self, check: Check) -> None:
+        """Its place may be that of a value before it."""
+
+        def late(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+            x = g.silu(g.gelu(g.silu(a["x"]) * 3.0))
+            return x * g.position_scale(g.positions, 4, 0.5).reshape("n_tokens", 1)
+
+        check(late, {"x": f32(19, 8)})
+
     def test_rows(self, check: Check) -> None:
         ids = np.array([3, 0, 8, 3, 8], np.int32)
         table, values, x = f32(9, 20), f32(9), f32(5, 3, 7)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import ModelError
 
 if TYPE_CHECKING:
     from pumice.graph import GraphBuilder, Tensor
+
+MAIN = "main"  # the graph that every model has
 
 _REQUIRED: Any = object()
 
@@ -111,3 +113,10 @@ class Architecture(ABC):
 
         A graph with other outputs names them with ``g.output``, and gives None if it has no logits.
         """
+
+    def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
+        """What traces each graph of the model, by name and in order; they share weights and caches.
+
+        Most models have one: ``main``, which ``build`` traces. That of an encoder comes before.
+        """
+        return {MAIN: self.build}

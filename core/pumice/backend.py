@@ -271,7 +271,7 @@ class Backend(ABC):
         """Bytes that a weight, or a state, takes on a device: for placing layers, so it may be a little too much."""
         from pumice.graph import State
 
-        return limits.state_bytes(held) if isinstance(held, State) else int(held.data.nbytes)
+        return limits.state_bytes(held) if isinstance(held, State) else held.nbytes
 
     def rewrite(self, segment: Segment) -> Segment:
         """The segment as it will be compiled, for example with fused nodes; its inputs and outputs stay.

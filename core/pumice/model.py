@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pumice.architecture import Architecture, HParams
+from pumice.architecture import MAIN, Architecture, HParams
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
@@ -110,17 +110,17 @@ def prepare(
         make = registry.architectures.find(file.architecture)
         where = registry.architectures.describe(file.architecture)
         architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
-        guard(architecture, where, ["build"])
+        guard(architecture, where, ["build", "graphs"])
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
-    graph = trace(file, architecture, sizes.n_ctx)
+    graphs = trace(file, architecture, sizes.n_ctx)
     if observer:
-        graph = observer.watch(graph)
+        graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     backends = backend_line(registry, config)
     for _, backend in backends:
         stack.callback(backend.close)
-    runner = Runner(graph, backends, make_limits(graph, sizes), config.n_gpu_layers, progress, observer)
+    runner = Runner(graphs, backends, make_limits(graphs, sizes), config.n_gpu_layers, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
 

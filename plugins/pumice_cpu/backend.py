@@ -100,6 +100,7 @@ class CpuProgram(Program):
         self._arena = Arena(plan.size, "cpu activations")
         self._step = np.zeros(step_size(limits), np.int64)
         shared = Memory(pool, limits, plan, self._arena, self._step, memory, packed, states)
+        known = set(states)
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
             at = Lowering(shared, one_token, one_output)
@@ -111,8 +112,8 @@ class CpuProgram(Program):
         for weight in shared.to_pack:
             pack(pool, weight, packed[weight.name])
         memory.written()
-        self._packed_bytes = sum(packed[w.name].nbytes for w in segment.weights if w.name in packed)
-        self._state_bytes = sum(states[state].nbytes for state in segment.states)
+        self._packed_bytes = sum(packed[weight.name].nbytes for weight in shared.to_pack)
+        self._state_bytes = sum(states[state].nbytes for state in set(states) - known)
         self._recurrent = [states[state] for state in segment.states if isinstance(state, RecurrentState)]
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:

@@ -26,6 +26,7 @@ from pumice.plugin import (
     Segment,
     State,
     Tensor,
+    TensorSource,
     Weight,
     concrete,
     host_memory_bytes,
@@ -55,6 +56,7 @@ class NumpyBackend(Backend):
         super().__init__(options)
         self.weights = WeightCache(self.options.cache_mib * 2**20)
         self.states: dict[State, Any] = {}
+        self.sources: set[TensorSource] = set()  # of the weights of all programs
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
@@ -67,16 +69,32 @@ class NumpyBackend(Backend):
         return node.op in OPS or node.op in STATEFUL_OPS
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
-        for state in segment.states:
-            if state not in self.states:
-                self.states[state] = _make_state(state, limits)
-        return NumpyProgram(self.weights, self.states, segment, plan)
+        new = [state for state in segment.states if state not in self.states]
+        self.states |= {state: _make_state(state, limits) for state in new}
+        sources = {weight.source for weight in segment.weights} - self.sources
+        self.sources |= sources
+        added = {
+            "weights": sum(source.nbytes for source in sources),
+            "kv_cache": sum(self.states[state].nbytes for state in new),
+        }
+        return NumpyProgram(self.weights, self.states, segment, plan, added)
 
 
 class NumpyProgram(Program):
-    """Computes node after node; every result is written to its planned place in one arena."""
+    """Computes node after node; every result is written to its planned place in one arena.
 
-    def __init__(self, weights: WeightCache, states: Mapping[State, Any], segment: Segment, plan: MemoryPlan) -> None:
+    ``added``: the bytes of weights and states that no program before it has.
+    """
+
+    def __init__(
+        self,
+        weights: WeightCache,
+        states: Mapping[State, Any],
+        segment: Segment,
+        plan: MemoryPlan,
+        added: Mapping[str, int],
+    ) -> None:
+        self._added = added
         self._weights = weights
         self._segment = segment
         self._plan = plan
@@ -106,11 +124,7 @@ class NumpyProgram(Program):
 
     @property
     def memory(self) -> dict[str, int]:
-        return {
-            "weights": sum(weight.source.nbytes for weight in self._segment.weights),
-            "kv_cache": sum(state.nbytes for state in self._states.values()),
-            "activations": self._plan.size,
-        }
+        return {**self._added, "activations": self._plan.size}
 
     def _place(self, tensor: Tensor, batch: Batch) -> NDArray[Any]:
         shape = concrete(tensor.shape, batch.sizes)

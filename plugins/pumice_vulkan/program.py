@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -61,6 +61,7 @@ class Shared:
     int8: bool = False
     cooperative: bool = False
     states: dict[State, Any] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)  # names of the weights that are there
 
 
 class DeviceProgram(Program):
@@ -100,7 +101,9 @@ class DeviceProgram(Program):
             states=shared.states,
             rules=RULES,
         )
-        shared.weights.expect(_weight_bytes(segment))
+        new = self._new_weights()
+        shared.weights.expect(_weight_bytes(new))
+        self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         self._buckets = _buckets(limits)
         cache_bytes = shared.cache.nbytes
         self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets)}
@@ -192,9 +195,8 @@ class DeviceProgram(Program):
 
     @property
     def memory(self) -> dict[str, int]:
-        weights = sum(weight.source.nbytes for weight in self._segment.weights)
         return {
-            "weights": weights,
+            "weights": self._weights_nbytes,
             "kv_cache": self._cache_bytes,
             "activations": self._arena.nbytes + self._scratch.nbytes,
         }
@@ -209,6 +211,14 @@ class DeviceProgram(Program):
             buffer.close()
         if self._picker:
             self._picker.close()
+
+    def _new_weights(self) -> list[Weight]:
+        """Those that no program before this one has uploaded."""
+        operands = [tensor for node in parts(self._segment) for tensor in node.operands()]
+        used = {weight.name: weight for weight in operands if isinstance(weight, Weight)}
+        new = [weight for name, weight in used.items() if name not in self._shared.used]
+        self._shared.used |= set(used)
+        return new
 
     def _lower(self, bucket: Bucket) -> list[Dispatch]:
         at = Lowering(self._memory, *bucket)
@@ -302,10 +312,9 @@ def _buckets(limits: Limits) -> list[Bucket]:
     return sorted({(n, m) for n in sizes for m in (1, min(n, limits.n_outputs))})
 
 
-def _weight_bytes(segment: Segment) -> int:
-    """About what the weights take."""
-    used = {weight.name: weight for node in parts(segment) for weight in node.operands() if isinstance(weight, Weight)}
-    return sum(weight.data.nbytes * 33 // 32 + 4096 for weight in used.values())
+def _weight_bytes(weights: Iterable[Weight]) -> int:
+    """About what weights take."""
+    return sum(weight.nbytes * 33 // 32 + 4096 for weight in weights)
 
 
 def _bytes(tensor: Tensor, sizes: Sizes) -> int:

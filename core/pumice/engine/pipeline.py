@@ -82,7 +82,7 @@ class Pipeline(Program):
             self._at = [None] * len(self._programs)
             raise
 
-    def _finish(self) -> None:
+    def finish(self) -> None:
         """Compute what was let go to its end."""
         with self._losing():
             while any(step is not None for step in self._at):
@@ -122,7 +122,7 @@ class Pipeline(Program):
 
     def steps_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Iterator[Ahead]:
         """The last program picks each token, and the first goes on with it before anybody looks at it."""
-        self._finish()
+        self.finish()
         values, pending = self._begin(batch)
         for n_left, drawn in zip(range(len(numbers))[::-1], numbers[:, None], strict=True):
             values |= pending()
@@ -140,7 +140,7 @@ class Pipeline(Program):
         return values, self._programs[0].submit(values, batch) if len(self._programs) > 1 else dict
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
-        self._finish()
+        self.finish()
         for program in self._programs:
             if program.copies_slots:
                 program.copy_slots(pairs)
@@ -154,7 +154,7 @@ class Pipeline(Program):
         return total
 
     def profile(self) -> list[KernelTime]:
-        self._finish()
+        self.finish()
         return [kernel for program in self._programs for kernel in program.profile()]
 
     def close(self) -> None:

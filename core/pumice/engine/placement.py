@@ -16,16 +16,18 @@ Backends = Sequence[tuple[str, Backend]]
 Memory = Sequence[int | None]  # free bytes of each device of a backend; None: no matter how many
 
 
-def place_layers(graph: Graph, backends: Backends, limits: Limits, n_gpu_layers: int) -> list[Segment]:
-    """The graph's segments. Each node goes to the first of ``backends`` that claims it.
+def place_layers(graphs: Sequence[Graph], backends: Backends, limits: Limits, n_gpu_layers: int) -> list[list[Segment]]:
+    """The segments of each graph of a model. Each node goes to the first of ``backends`` that claims it.
+
+    A layer of one number has the same line of backends and devices in all graphs.
 
     GPUs (``Backend.offload``) get only the last ``n_gpu_layers`` layers, counting what follows the last layer as one
     more, as llama.cpp does; -1 means all; it is logged where they have no memory for so many. Raises BackendError for
     a node that nobody can run.
     """
-    n_layers = graph.n_layer + 1
+    n_layers = max(graph.n_layer for graph in graphs) + 1
     wanted = n_layers if n_gpu_layers < 0 else min(n_gpu_layers, n_layers)
-    offered = [_Offer(name, backend, graph, limits) for name, backend in backends if wanted or not backend.offload]
+    offered = [_Offer(name, backend, graphs, limits) for name, backend in backends if wanted or not backend.offload]
     for offer in offered:
         n_fit = offer.layers_that_fit() if offer.backend.offload else wanted
         if n_fit < wanted:
@@ -39,24 +41,25 @@ def place_layers(graph: Graph, backends: Backends, limits: Limits, n_gpu_layers:
     def line(layer: int) -> list[Target]:
         return [of_layer[layer] for of_layer in targets if layer in of_layer]
 
+    homes: dict[State, Target] = {}
     try:
-        return place(graph, line)
+        return [place(graph, line, homes) for graph in graphs]
     except BackendError as error:
-        raise _cache_error(graph, limits) or error from None
+        raise _cache_error(graphs, limits) or error from None
 
 
 class _Offer:
     """A backend in line, and what the layers that it claims take on its devices."""
 
-    def __init__(self, name: str, backend: Backend, graph: Graph, limits: Limits) -> None:
+    def __init__(self, name: str, backend: Backend, graphs: Sequence[Graph], limits: Limits) -> None:
         self.name = name
         self.backend = backend
-        self._n_layers = graph.n_layer + 1
+        self._n_layers = max(graph.n_layer for graph in graphs) + 1
         self._claims = functools.partial(_supports, backend, limits)
         self._free = backend.free_memory()
         self._sizes = dict.fromkeys(range(self._n_layers), 0)
         if len(self._free) > 1 or (backend.offload and None not in self._free):
-            nodes = [part for node in graph.nodes for part in self._claimed(node)]
+            nodes = [part for graph in graphs for node in graph.nodes for part in self._claimed(node)]
             self._sizes |= layer_bytes(nodes, lambda held: backend.footprint(held, limits), len(self._free) > 1)
 
     def layers_that_fit(self) -> int:
@@ -132,9 +135,9 @@ def _fill(sizes: Mapping[int, int], free: Memory) -> dict[int, int | None]:
     return device_of
 
 
-def _cache_error(graph: Graph, limits: Limits) -> BackendError | None:
+def _cache_error(graphs: Sequence[Graph], limits: Limits) -> BackendError | None:
     """What to say where the keys or values of a layer are no whole blocks of the cache's type, which most decline."""
-    for state in (state for state in graph.states if isinstance(state, KVState)):
+    for state in (state for graph in graphs for state in graph.states if isinstance(state, KVState)):
         if not limits.can_hold(state):
             rows = f"{state.name} has {state.n_head_kv} heads of {state.k_dim} and {state.v_dim} values"
             return BackendError(f"kv_type {limits.kv_type} needs rows of whole blocks, {rows}: use f16")

@@ -1,33 +1,22 @@
-"""A model ready to compute: its graph traced, placed and compiled."""
+"""A model ready to compute: its graphs traced, placed and compiled."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import Architecture
+from pumice.architecture import MAIN, Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
-from pumice.engine.pipeline import Pipeline
+from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
-from pumice.errors import ModelError, RequestError
+from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
-from pumice.graph import (
-    N_OUTPUTS,
-    Graph,
-    GraphBuilder,
-    KVState,
-    RecurrentState,
-    concrete,
-    format_graph,
-    plan_memory,
-)
+from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, KVState, RecurrentState, State
 
 BLOCK_SIZE = 32  # positions in one block of the KV cache
 
@@ -56,15 +45,20 @@ CHECKPOINT_BYTES = 512 * 2**20
 """That copies of recurrent states may take, if there are two of them at least."""
 
 
-def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> Graph:
-    """Build the model's graph. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
+def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> dict[str, Graph]:
+    """Build the model's graphs. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
+    graphs: dict[str, Graph] = {}
+    builder: GraphBuilder | None = None
     try:
-        builder = GraphBuilder(file.tensors, architecture.n_layer, n_ctx)
-        graph = builder.finish(architecture.build(builder))
-        _check_logits(graph, file)
+        for name, build in architecture.graphs().items():
+            builder = GraphBuilder(file.tensors, architecture.n_layer, n_ctx, shared=builder)
+            graphs[name] = builder.finish(build(builder))
+            _check_logits(graphs[name], file)
+        if MAIN not in graphs:
+            raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but none named {MAIN}")
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
-    return graph
+    return graphs
 
 
 def _check_logits(graph: Graph, file: GGUFFile) -> None:
@@ -82,11 +76,11 @@ def _check_logits(graph: Graph, file: GGUFFile) -> None:
         raise ModelError(f"the architecture gives {logits.shape[1]} logits, the vocabulary has {n_tokens} tokens")
 
 
-def make_limits(graph: Graph, sizes: Sizes) -> Limits:
+def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
     """Size the cache: every layer can hold ``n_ctx`` positions; one with a window only what its window can reach."""
     whole = -(-sizes.n_ctx // BLOCK_SIZE)
     n_blocks = {}
-    for window in attention_windows(graph):
+    for window in attention_windows(states_of_all(graphs)):
         reach = -(-(window + sizes.n_batch) // BLOCK_SIZE) + 1
         n_blocks[window] = min(whole, reach * sizes.n_parallel) if window else whole
     return Limits(
@@ -97,53 +91,40 @@ def make_limits(graph: Graph, sizes: Sizes) -> Limits:
         block_size=BLOCK_SIZE,
         n_blocks=n_blocks,
         kv_type=sizes.kv_type,
-        more_sizes=graph.sizes,
-        n_checkpoints=_n_checkpoints(graph, sizes.n_parallel),
+        more_sizes={name: most for graph in graphs.values() for name, most in graph.sizes.items()},
+        n_checkpoints=_n_checkpoints(states_of_all(graphs), sizes.n_parallel),
     )
 
 
-def _n_checkpoints(graph: Graph, n_seqs: int) -> int:
+def _n_checkpoints(states: Sequence[State], n_seqs: int) -> int:
     """Copies of recurrent states: one for each sequence that runs ahead, and as many or more prefixes."""
-    states = [state for state in graph.states if isinstance(state, RecurrentState)]
-    if not states:
+    n_bytes = sum(4 * math.prod(state.shape) for state in states if isinstance(state, RecurrentState))
+    if not n_bytes:
         return 0
-    n_bytes = sum(4 * math.prod(state.shape) for state in states)
     return max(2, min(2 * n_seqs + 14, CHECKPOINT_BYTES // n_bytes))
 
 
-def attention_windows(graph: Graph) -> list[int]:
-    """The distinct attention windows of the graph's layers; layers of one window share block tables."""
-    return sorted({state.window for state in graph.states if isinstance(state, KVState)})
+def states_of_all(graphs: Mapping[str, Graph]) -> list[State]:
+    """Every distinct state of a model."""
+    return list(dict.fromkeys(state for graph in graphs.values() for state in graph.states))
 
 
-def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
-    """What each input of a graph is in a step; fills in ``batch.more_sizes``."""
-    brought = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
-    sizes = dict(batch.sizes)
-    values = {}
-    for name, tensor in graph.inputs.items():
-        if name not in brought and tensor.fill is None:
-            raise RequestError(f"the input {tensor} is missing")
-        values[name] = brought[name] if tensor.fill is None or name in brought else tensor.fill(batch)
-        first, shape = tensor.shape[0], values[name].shape
-        if isinstance(first, str) and shape:
-            sizes.setdefault(first, shape[0])
-        if shape != concrete(tensor.shape, sizes):
-            raise RequestError(f"the input {tensor} is given with shape {list(shape)}")
-    batch.more_sizes = {name: sizes[name] for name in graph.sizes if name in sizes}
-    return values
+def attention_windows(states: Sequence[State]) -> list[int]:
+    """The distinct attention windows of layers; layers of one window share block tables."""
+    return sorted({state.window for state in states if isinstance(state, KVState)})
 
 
 class Runner:
     """Runs one model's batches.
 
-    ``backends`` are in line: each node goes to the first that claims it. ``observe`` is called with the outputs of each
-    step.
+    ``backends`` are in line: each node goes to the first that claims it. Steps in which every sequence begins run the
+    prompts' expansion of a graph, where it has one. ``observe`` is called with the outputs of each step of the main
+    graph, which then is the same for all steps.
     """
 
     def __init__(
         self,
-        graph: Graph,
+        graphs: Mapping[str, Graph],
         backends: Sequence[tuple[str, Backend]],
         limits: Limits,
         n_gpu_layers: int = -1,
@@ -151,96 +132,129 @@ class Runner:
         observe: Callable[[Mapping[str, NDArray[Any]]], None] | None = None,
     ) -> None:
         self.limits = limits
-        self.recurrent = any(isinstance(state, RecurrentState) for state in graph.states)
-        self.n_vocab = int(graph.outputs["logits"].shape[-1])
-        self._graph = graph
+        self.recurrent = any(isinstance(state, RecurrentState) for state in states_of_all(graphs))
         self._backends = backends
-        placed = place_layers(graph, backends, limits, n_gpu_layers)
-        self._segments = [dict(backends)[segment.backend].rewrite(segment) for segment in placed]
-        self._plans = [plan_memory(segment, limits.sizes) for segment in self._segments]
-        self.keeps_states = False  # whether it has recurrent states, which can be copied; known once it is compiled
-        self._program: Program | None = None
         self._progress = progress
         self._observe = observe
+        prompts = {} if observe else {name: prompt for name, graph in graphs.items() if (prompt := graph.for_prompts())}
+        traced = [*graphs.values(), *prompts.values()]
+        placed = place_layers(traced, backends, limits, n_gpu_layers)
+        made = [PlacedGraph(*each, dict(backends), limits) for each in zip(traced, placed, strict=True)]
+        self._graphs = dict(zip(graphs, made, strict=False))
+        self._prompts = dict(zip(prompts, made[len(graphs) :], strict=True))
+        self._last = self._main
 
     def compile(self) -> None:
         """Hand every segment to its backend. Raises BackendError, for example when memory runs out."""
-        by_name = dict(self._backends)
-        with ExitStack() as stack:
-            programs = []
-            for segment, plan in zip(self._segments, self._plans, strict=True):
-                programs.append(by_name[segment.backend].compile(segment, plan, self.limits))
-                stack.callback(programs[-1].close)
-                if self._progress:
-                    self._progress(len(programs), len(self._segments))
-            stack.pop_all()
-        stateful = [
-            program
-            for segment, program in zip(self._segments, programs, strict=True)
-            if any(isinstance(state, RecurrentState) for state in segment.states)
-        ]
-        self.keeps_states = bool(stateful) and all(program.copies_slots for program in stateful)
-        alone = len(programs) == 1 and programs[0].max_steps != 1
-        self._program = programs[0] if alone else Pipeline(self._segments, programs, partial(step_inputs, self._graph))
+        n_done, n_all = 0, sum(len(placed.segments) for placed in self._all)
+
+        def compiled() -> None:
+            nonlocal n_done
+            n_done += 1
+            if self._progress:
+                self._progress(n_done, n_all)
+
+        try:
+            for placed in self._all:
+                placed.compile(compiled)
+        except BaseException:
+            self.close()
+            raise
 
     def run(self, batch: Batch) -> NDArray[np.float32]:
         """Logits ``[n_outputs, n_vocab]``, valid until the next run."""
         return self.outputs(batch)["logits"]
 
-    def outputs(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        """The graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
-        assert self._program is not None, "compile comes first"
-        inputs = step_inputs(self._graph, batch)
-        values = {**inputs, **self._program.run(inputs, batch)}
-        outputs = {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
-        if self._observe:
+    def outputs(self, batch: Batch, graph: str = MAIN) -> dict[str, NDArray[Any]]:
+        """A graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
+        placed = self._graphs[graph]
+        if graph in self._prompts and not batch.positions[batch.seq_starts[:-1]].any():
+            placed = self._prompts[graph]
+        if placed is not self._main:
+            self._main.finish()
+        self._last = placed
+        outputs = placed.run(batch)
+        if placed is not self._main:
+            placed.finish()  # the main graph's programs may run next
+        elif self._observe:
             self._observe(outputs)
         return outputs
 
     @property
     def lost(self) -> bool:
         """Whether the last ``run`` failed and took parts of earlier ones with it: see ``Pipeline``."""
-        return isinstance(self._program, Pipeline) and self._program.lost
+        return self._last.lost
 
     @property
     def ahead(self) -> Program | None:
         """The program, if it can generate by itself, and there is nothing that cannot be taken back."""
+        program = self._main.program
         takes_back = self.keeps_states or not self.recurrent
-        return self._program if self._program and self._program.max_steps and takes_back else None
+        return program if program and program.max_steps and takes_back else None
+
+    @property
+    def keeps_states(self) -> bool:
+        """Whether it has recurrent states, which can be copied; known once it is compiled."""
+        return self._main.keeps_states
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy the recurrent states of slots: for each pair from and to."""
-        assert self._program is not None, "compile comes first"
-        self._program.copy_slots(pairs)
+        assert self._main.program is not None, "compile comes first"
+        self._main.program.copy_slots(pairs)
+
+    @property
+    def n_vocab(self) -> int:
+        """Entries of a row of logits."""
+        return int(self._main.graph.outputs["logits"].shape[-1])
+
+    @property
+    def segments(self) -> list[Any]:
+        """Those of the main graph."""
+        return self._main.segments
 
     @property
     def backends_used(self) -> list[str]:
         """Names of the backends that have a segment, the one with most nodes first."""
         nodes: dict[str, int] = {}
-        for segment in self._segments:
+        for segment in self.segments:
             nodes[segment.backend] = nodes.get(segment.backend, 0) + len(segment.nodes)
         return sorted(nodes, key=lambda name: -nodes[name])
 
     @property
     def memory(self) -> dict[str, int]:
         """Bytes held, by purpose, over all backends."""
-        return dict(self._program.memory) if self._program else {}
+        total: dict[str, int] = {}
+        for program in (placed.program for placed in self._all if placed.program):
+            for purpose, n_bytes in program.memory.items():
+                total[purpose] = total.get(purpose, 0) + n_bytes
+        return total
 
     def profile(self) -> list[KernelTime]:
         """Times of the kernels of the last step, by name, the longest first."""
         times: dict[str, list[float]] = {}
-        for kernel in self._program.profile() if self._program else []:
+        for kernel in self._last.program.profile() if self._last.program else []:
             count, total = times.get(kernel.name, (0, 0.0))
             times[kernel.name] = [count + kernel.count, total + kernel.microseconds]
         kernels = [KernelTime(name, int(count), total) for name, (count, total) in times.items()]
         return sorted(kernels, key=lambda kernel: -kernel.microseconds)
 
     def describe(self) -> str:
-        """The placed graph as text."""
-        return format_graph(self._segments, self._plans, self._graph.n_layer)
+        """The placed graphs as text."""
+        if len(self._all) == 1:
+            return self._main.describe()
+        named = [(f"graph {name}", placed) for name, placed in self._graphs.items()]
+        named += [(f"graph {name}, of prompts", placed) for name, placed in self._prompts.items()]
+        return "\n".join(f"{title}\n{placed.describe()}" for title, placed in named)
 
     def close(self) -> None:
         """Close the programs. The backends belong to who made them."""
-        if self._program is not None:
-            self._program.close()
-        self._program = None
+        for placed in self._all:
+            placed.close()
+
+    @property
+    def _main(self) -> PlacedGraph:
+        return self._graphs[MAIN]
+
+    @property
+    def _all(self) -> list[PlacedGraph]:
+        return [*self._graphs.values(), *self._prompts.values()]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -12,8 +11,8 @@ from pumice.graph.fuse import join_gates
 from pumice.graph.operation import Operation, P
 from pumice.graph.ops import OPERATIONS, Ops
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
-from pumice.graph.source import ArraySource, TensorSource
-from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight
+from pumice.graph.source import ArraySource, DerivedSource, TensorSource
+from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the names that every step has a number for
 
@@ -40,6 +39,7 @@ class GraphBuilder(Ops):
         self._nodes: list[Node] = []
         self._n_values = 0
         self._layer = -1
+        self._again: list[State] = []  # those that a second expansion of a node keeps too
 
     # --- inputs and outputs
 
@@ -109,6 +109,16 @@ class GraphBuilder(Ops):
         self._weights[name] = Weight(name, source.shape, builder=self, source=source)
         return self._weights[name]
 
+    def derived(self, name: str, shape: Sequence[int], make: Callable[..., Any], *of: Weight) -> Weight:
+        """A weight ``[*shape]`` that ``make`` computes of whole weights, given as float32 arrays, when it is wanted.
+
+        It is float32 if they are, else float16. ``name`` belongs to it alone.
+        """
+        if name not in self._weights:
+            source = DerivedSource(tuple(shape), make, [weight.source for weight in of])
+            self._weights[name] = Weight(name, source.shape, builder=self, source=source)
+        return self._weights[name]
+
     def cache(self, layer: int) -> KVState:
         """The cache of an attention layer traced before, for a layer that reads it too."""
         if layer not in self._caches:
@@ -142,8 +152,14 @@ class GraphBuilder(Ops):
         output = Tensor(f"%{self._n_values}", result.shape, result.dtype, builder=self)
         self._n_values += 1
         state = self._named(result.state) if result.state else None
-        expansion = self._expand(operation, output, args, kwargs) if operation.expand else ()
-        self._nodes.append(Node(operation.name, inputs, output, attrs, self._layer, state, expansion))
+        node = Node(operation.name, inputs, output, attrs, self._layer, state)
+        if operation.expand:
+            node.expansion = self._expand(operation.expand, node, args, kwargs)
+        if operation.expand_prompt:
+            self._again = states_of(node.expansion)
+            node.prompt_expansion = self._expand(operation.expand_prompt, node, args, kwargs)
+            self._again = []
+        self._nodes.append(node)
         return output
 
     def finish(self, logits: Tensor | None = None) -> Graph:
@@ -163,23 +179,25 @@ class GraphBuilder(Ops):
             join_gates(kept[::-1], self._outputs), inputs, dict(self._outputs), self.n_layer, dict(self._sizes)
         )
 
-    def _expand(self, operation: Operation[Any], output: Tensor, args: Any, kwargs: Any) -> tuple[Node, ...]:
-        """The nodes of a composite operation; the last of them gives ``output``."""
-        assert operation.expand is not None
+    def _expand(self, expand: Callable[..., Tensor], node: Node, args: Any, kwargs: Any) -> tuple[Node, ...]:
+        """The nodes of a composite operation; the last of them gives its result."""
         outside, self._nodes = self._nodes, []
         try:
-            result = operation.expand(self, *args, **kwargs)
+            result = expand(self, *args, **kwargs)
             *first, last = self._nodes
         finally:
             self._nodes = outside
-        if last.output is not result or result.shape != output.shape:
-            raise ModelError(f"the expansion of {operation.name} must end with its result {format_shape(output.shape)}")
-        return (*first, dataclasses.replace(last, output=output))
+        shape = node.output.shape
+        if last.output is not result or result.shape != shape:
+            raise ModelError(f"the expansion of {node.op} must end with its result {format_shape(shape)}")
+        return (*first, last.giving(node.output))
 
     def _named(self, state: State) -> State:
         """A state as it is in this model: a new one gets a name that tells its layer."""
         if state in self._states.values():
             return state
+        if self._again:
+            return self._again.pop(0)
         if not (isinstance(state, KVState) and state.is_memory):
             state.name = f"{state.name}.{self._layer}"
         while state.name in self._states:

@@ -12,7 +12,8 @@ method, the names under which a node holds operands and attributes, and the list
 An operation that works element by element has a formula (formula.py), from which backends derive their kernels.
 
 A composite operation also has an expansion, the same computed by other operations. A backend that knows its name
-gets one node, every other the expansion.
+gets one node, every other the expansion. It may have another expansion for prompts: steps in which every sequence
+begins.
 """
 
 from __future__ import annotations
@@ -56,10 +57,12 @@ class Operation(Generic[P]):
         rule: Callable[P, Result],
         expand: Callable[..., Tensor] | None = None,
         formula: Callable[..., Formula] | None = None,
+        expand_prompt: Callable[..., Tensor] | None = None,
     ) -> None:
         self.name = name
         self.rule = rule
         self.expand = expand
+        self.expand_prompt = expand_prompt
         self.__doc__ = rule.__doc__
         self._signature = inspect.signature(rule)
         hints = typing.get_type_hints(rule)
@@ -118,14 +121,18 @@ def elementwise(formula: Callable[..., Formula]) -> Callable[[Callable[P, Result
 
 
 def composite(
-    name: str, expand: Callable[..., Tensor], formula: Callable[..., Formula] | None = None
+    name: str,
+    expand: Callable[..., Tensor],
+    formula: Callable[..., Formula] | None = None,
+    prompt: Callable[..., Tensor] | None = None,
 ) -> Callable[[Callable[P, Result]], Operation[P]]:
     """A decorator as ``operation``: the operation ``name``, which ``expand`` composes of others.
 
-    ``expand`` takes a builder, then what the rule takes. ``formula`` is as for ``elementwise``, if it is such a one. A
-    plugin's name has a dot in it, ``vendor.name``.
+    ``expand`` takes a builder, then what the rule takes; so does ``prompt``, which composes the same for steps in which
+    every sequence begins, with the same states in the same order. ``formula`` is as for ``elementwise``, if it is such
+    a one. A plugin's name has a dot in it, ``vendor.name``.
     """
-    return lambda rule: Operation(name, rule, expand, formula)
+    return lambda rule: Operation(name, rule, expand, formula, prompt)
 
 
 def _is_tensor(hint: Any) -> bool:

@@ -49,16 +49,20 @@ class Target:
     device: int = 0
 
 
-def place(graph: Graph, line: Callable[[int], Sequence[Target]]) -> list[Segment]:
+def place(
+    graph: Graph, line: Callable[[int], Sequence[Target]], homes: dict[State, Target] | None = None
+) -> list[Segment]:
     """Give each node to the first target in its layer's ``line`` that claims it, and cut the graph into segments.
 
+    A node with a state goes where that is: ``homes``, of graphs placed before, to which those of this one are added.
     The input embedding is looked up where the first layer runs; what follows the last layer is layer ``n_layer``.
     Nodes of one segment keep their order, so the result runs front to back.
     """
     lines = [line(layer) for layer in range(graph.n_layer + 1)]
     segments: list[Segment] = []
+    homes = {} if homes is None else homes
     for node in graph.nodes:
-        for part, target in _assign(node, lines[max(node.layer, 0)]):
+        for part, target in _assign(node, lines[max(node.layer, 0)], homes):
             if not segments or (segments[-1].backend, segments[-1].device) != (target.backend, target.device):
                 segments.append(Segment(target.backend, [], device=target.device))
             segments[-1].nodes.append(part)
@@ -72,13 +76,16 @@ def _gives_logits_alone(graph: Graph) -> bool:
     return list(shapes) == ["logits"] and len(shapes["logits"]) == 2 and shapes["logits"][0] == N_OUTPUTS
 
 
-def _assign(node: Node, line: Sequence[Target]) -> list[tuple[Node, Target]]:
+def _assign(node: Node, line: Sequence[Target], homes: dict[State, Target]) -> list[tuple[Node, Target]]:
     """A node with its target; of a composite one whose first taker wants a part only, each part with its own."""
+    if node.state in homes:
+        line = [homes[node.state]]
     for target in line:
         if target.claims(node):
+            homes.update((state, target) for state in states_of([node]))
             return [(node, target)]
-        if any(target.claims(part) for part in node.expansion):
-            return [assigned for part in node.expansion for assigned in _assign(part, line)]
+        if any(target.claims(part) for part in node.parts()):
+            return [assigned for part in node.expansion for assigned in _assign(part, line, homes)]
     tried = ", ".join(target.backend for target in line) or "none"
     raise BackendError(
         f"no backend can run operation {node.op} of {node.output} (tried: {tried}); add numpy to `backends`"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -54,3 +56,38 @@ class ArraySource:
 
     def release(self, start: int = 0, end: int | None = None) -> None:
         """Keeps the array: there is no file to read it from again."""
+
+
+class DerivedSource:
+    """What ``make`` computes of other weights, float32 arrays: float32 if all of them are stored so, else float16.
+
+    It is kept from the first use until it is released.
+    """
+
+    def __init__(self, shape: tuple[int, ...], make: Callable[..., Any], of: Sequence[TensorSource]) -> None:
+        whole = all(source.type == GGMLType.F32 for source in of)
+        self.type = GGMLType.F32 if whole else GGMLType.F16
+        self.shape = shape
+        self.nbytes = math.prod(shape) * (4 if whole else 2)
+        self._make, self._of = make, of
+        self._kept: NDArray[Any] | None = None
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        return self._array.view(np.uint8)
+
+    def dequantize(self) -> NDArray[np.float32]:
+        return self._array.astype(np.float32, copy=False)
+
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        """Drops the array once its last byte has been copied; another use computes it again."""
+        if end is None or end >= self.nbytes:
+            self._kept = None
+
+    @property
+    def _array(self) -> NDArray[Any]:
+        if self._kept is None:
+            made = self._make(*(source.dequantize() for source in self._of))
+            self._kept = np.ascontiguousarray(made, np.float32 if self.type == GGMLType.F32 else np.float16)
+            assert self._kept.shape == self.shape, f"a derived weight of shape {self._kept.shape}, not {self.shape}"
+        return self._kept

@@ -6,13 +6,14 @@ first dimension may be a name (``shape.py``), whose number each step brings.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from pumice.gguf import GGMLType, dequantize
-from pumice.graph.shape import Dim, Shape, format_shape
-from pumice.graph.source import TensorSource
+from pumice.gguf import GGMLType, dequantize, row_bytes
+from pumice.graph.shape import Dim, Shape, fixed, format_shape
+from pumice.graph.source import DerivedSource, TensorSource
 
 
 class Recorder(Protocol):
@@ -85,6 +86,17 @@ class Weight(Tensor):
             return self.source.data  # one row; never sliced (see rows)
         return self.source.data[self.first_row : self.first_row + int(self.shape[0])]
 
+    @property
+    def is_derived(self) -> bool:
+        """Whether it is computed of other weights, and is no tensor of a file."""
+        return isinstance(self.source, DerivedSource)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the stored blocks; touches no memory."""
+        *rows, width = fixed(self.shape)
+        return math.prod(rows) * row_bytes(self.type, width)
+
     def dequantize(self) -> Any:
         """The values as float32 of ``shape``."""
         if len(self.shape) == 1:
@@ -143,7 +155,8 @@ SomeState = TypeVar("SomeState", bound=State)
 class Node:
     """One operation: its operands by name (an absent optional one is not there), its result, and its memory, if any.
 
-    ``expansion``: the nodes that compute the same; only a composite operation has one.
+    ``expansion``: the nodes that compute the same; only a composite operation has one. ``prompt_expansion``: those for
+    steps in which every sequence begins, where they are others.
     """
 
     op: str
@@ -153,6 +166,21 @@ class Node:
     layer: int  # -1: before the first layer; n_layer: after the last
     state: State | None = None
     expansion: tuple[Node, ...] = ()
+    prompt_expansion: tuple[Node, ...] = ()
+
+    def for_prompts(self) -> Node:
+        """The node for steps in which every sequence begins."""
+        parts = tuple(part.for_prompts() for part in self.prompt_expansion or self.expansion)
+        return self if parts == self.expansion else replace(self, expansion=parts, prompt_expansion=())
+
+    def giving(self, output: Tensor) -> Node:
+        """The node with another tensor as its result."""
+        expansions = (
+            (*parts[:-1], parts[-1].giving(output)) if parts else ()
+            for parts in (self.expansion, self.prompt_expansion)
+        )
+        expansion, prompt_expansion = expansions
+        return replace(self, output=output, expansion=expansion, prompt_expansion=prompt_expansion)
 
     def parts(self) -> Iterator[Node]:
         """The node itself, and all that a composite one is made of, also inside parts that are composite."""
@@ -195,8 +223,13 @@ class Graph:
         """Every distinct state, in order of first use."""
         return states_of(self.nodes)
 
+    def for_prompts(self) -> Graph | None:
+        """The graph for steps in which every sequence begins; None if they are computed as any others."""
+        nodes = [node.for_prompts() for node in self.nodes]
+        return None if nodes == self.nodes else replace(self, nodes=nodes)
 
-def states_of(nodes: list[Node]) -> list[State]:
+
+def states_of(nodes: Iterable[Node]) -> list[State]:
     """Every distinct state of nodes, those inside composite ones included, in order of first use."""
     flat = [part for node in nodes for part in node.parts()]
     return list(dict.fromkeys(part.state for part in flat if part.state is not None))

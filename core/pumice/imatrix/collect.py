@@ -46,6 +46,10 @@ class Collector:
         for node in nodes:
             if product := self._product(node):
                 found.setdefault((product.weight, product.x), product)
+        for part in (part for node in graph.nodes for part in node.parts() if part.op == "latent_attention"):
+            weight, latent = part.weight("kv_b"), part.inputs["latent"]
+            if not weight.is_derived:
+                found[weight.name, latent] = Product(weight.name, 1, latent, None)
         self._products = list(found.values())
         outputs = dict(graph.outputs)
         for product in self._products:
@@ -81,6 +85,8 @@ class Collector:
         if node.op not in PRODUCTS or "weight" not in node.inputs:
             return None
         weight = node.weight("weight")
+        if weight.is_derived:
+            return None
         name = weight.name.partition("[")[0]  # of which it may be some rows
         if not name.startswith(LAYERS) and not (self._process_output and name == OUTPUT):
             return None

@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from pumice.plugin import Input, Limits, Node, Tensor, Weight, dequantize, fixed, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
@@ -48,12 +43,7 @@ def _look_up_in_kernel(at: Lowering, weight: Weight, ids: Tensor, output: Tensor
 def _look_up_before(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
     """Few rows of a large table, decoded as they are needed."""
     data, type, name = weight.data, weight.type, ids.name
-
-    def look_up(inputs: Mapping[str, NDArray[Any]]) -> None:
-        rows = inputs[name]
-        np.copyto(at.view(output, len(rows)), dequantize(data[rows], type))
-
-    at.before.append(look_up)
+    at.add_computed(output, lambda inputs: dequantize(data[inputs[name]], type))
 
 
 RULES = {"embedding": Rule(_embedding, _claims)}

@@ -76,12 +76,7 @@ def _position_scale(at: Lowering, node: Node) -> None:
     (positions,) = node.operands()
     length, beta, offset = node.attrs["length"], node.attrs["beta"], node.attrs["offset"]
     name = positions.name
-
-    def compute(inputs: Mapping[str, NDArray[Any]]) -> None:
-        values = inputs[name]
-        np.copyto(at.view(node.output, len(values)), 1 + beta * np.log1p((values + offset) // length))
-
-    at.before.append(compute)
+    at.add_computed(node.output, lambda inputs: 1 + beta * np.log1p((inputs[name] + offset) // length))
 
 
 RULES = {

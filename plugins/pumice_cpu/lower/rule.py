@@ -24,7 +24,7 @@ from pumice.plugin import (
     Tensor,
     Weight,
     concrete,
-    fixed,
+    row_size,
 )
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed
@@ -96,6 +96,24 @@ class Lowering:
         self.table.add(name, arguments)
         self.products = None
 
+    def add_computed(self, into: Tensor, compute: Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]) -> None:
+        """Append a value that Python computes of the segment's inputs before the table runs.
+
+        It is copied when its turn comes: until then its place may be that of another value.
+        """
+        width = row_size(into.shape)
+        n_bytes = 4 * self.limits.sizes[str(into.shape[0])] * width
+        address = self.scratch_memory(f"rows of {into.name}", n_bytes)
+        rows = self.memory.scratch[f"rows of {into.name}"][:n_bytes].view(np.float32).reshape(-1, width)
+
+        def step(inputs: Mapping[str, NDArray[Any]]) -> None:
+            values = compute(inputs)
+            rows[: len(values)] = values.reshape(len(values), width)
+
+        self.before.append(step)
+        sizes = {"n_rows": 1, "repeat": 1, "width": width, "x_stride": width, "y_stride": width}
+        self.add("rows.copy", count=self.count_address(into), x=address, y=self.address(into), **sizes)
+
     def add_product(self, name: str, of: Tensor, into: Tensor, **arguments: int) -> None:
         """Append a product; threads need not wait between several of the same values, such as q, k and v."""
         place = self._extent(into)
@@ -115,11 +133,6 @@ class Lowering:
         if isinstance(tensor, Weight):
             return self.hold(np.ascontiguousarray(tensor.dequantize(), np.float32))
         return int(self.memory.arena.view(0, (1,), np.uint8).ctypes.data) + self.memory.plan.offsets[tensor]
-
-    def view(self, tensor: Tensor, n_rows: int) -> NDArray[Any]:
-        """The first rows of a value of the plan, as float32."""
-        shape = (n_rows, *fixed(tensor.shape[1:]))
-        return self.memory.arena.view(self.memory.plan.offsets[tensor], shape, np.float32)
 
     def is_single(self, tensor: Tensor) -> bool:
         """Whether a value has at most one row in the steps that this table is for."""

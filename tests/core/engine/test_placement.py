@@ -34,7 +34,7 @@ def gpu(*free: int | None) -> Backend:
 def placed(graph: Graph, *backends: Backend, n_gpu_layers: int = -1) -> list[tuple[str, int, list[int]]]:
     """Backend, device and layers of each segment."""
     line = [("gpu" if backend.offload else "cpu", backend) for backend in backends]
-    segments = place_layers(graph, line, limits(), n_gpu_layers)
+    (segments,) = place_layers([graph], line, limits(), n_gpu_layers)
     return [(s.backend, s.device, sorted({max(node.layer, 0) for node in s.nodes})) for s in segments]
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from graphs import builder, limits
 from pumice.backend import Batch
-from pumice.engine.runner import step_inputs
+from pumice.engine.placed import step_inputs
 from pumice.errors import BackendError, ModelError, RequestError
 from pumice.graph import (
     N_OUTPUTS,
@@ -142,6 +142,48 @@ def test_a_state_inside_composites_of_composites_is_found(g):
         graph = g.finish(nested(g, values(g)))
     assert [node.op for node in graph.nodes] == ["embedding", "test.nested"]
     assert [state.name for state in graph.states] == ["conv.0"]
+
+
+@composite("test.two_ways", lambda g, x: kept(g, x), prompt=lambda g, x: g.scale(g.conv1d(x, g.weight("w"), None), 1.0))
+def two_ways(x: Tensor) -> Result:
+    return Result(x.shape)
+
+
+def test_a_composite_may_be_composed_otherwise_for_prompts_with_the_same_states(g):
+    with g.layer(0):
+        graph = g.finish(g.silu(two_ways(g, values(g))))
+    prompts = graph.for_prompts()
+    assert prompts.for_prompts() is None
+    assert prompts.outputs == graph.outputs
+    assert graph.states == prompts.states
+    claims = Target("it", lambda node: not node.op.startswith("test"))
+    ops = [[node.op for node in place(each, lambda layer: [claims])[0].nodes] for each in (graph, prompts)]
+    assert ops == [["embedding", "conv1d", "silu"], ["embedding", "conv1d", "scale", "silu"]]
+
+
+def test_graphs_that_share_a_state_run_where_it_is(g):
+    with g.layer(0):
+        graph = g.finish(two_ways(g, values(g)))
+    first = Target("first", lambda node: node.op == "conv1d")
+    second = Target("second", lambda node: not node.op.startswith("test"))
+    homes = {}
+    place(graph, lambda layer: [second], homes)
+    segments = place(graph.for_prompts(), lambda layer: [first, second], homes)
+    assert [segment.backend for segment in segments] == ["second"]
+
+
+def test_a_derived_weight_is_computed_when_it_is_wanted(g):
+    calls = []
+    half = GraphBuilder({"h": ArraySource(np.ones((2, 3)))}, 1, 8)
+    turned = half.derived("turned", (3, 2), lambda a: calls.append(1) or a.T * 2, half.weight("h"))
+    assert (turned.type.name, turned.nbytes, turned.shape, calls) == ("F32", 24, (3, 2), [])
+    assert turned.dequantize().tolist() == [[2, 2]] * 3
+    assert turned.data.shape == (3, 8)
+    assert calls == [1]
+    turned.source.release()
+    assert turned.rows(0, 1).dequantize().tolist() == [[2, 2]]
+    assert calls == [1, 1]
+    assert half.derived("turned", (3, 2), lambda a: a, half.weight("h")) is turned
 
 
 def test_inputs_and_outputs_have_names(g):

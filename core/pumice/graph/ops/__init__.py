@@ -29,6 +29,7 @@ class Ops:
 
     attention = attend.attention
     kv_store = attend.kv_store
+    latent_attention = attend.latent_attention
 
     add = elementwise.add
     mul = elementwise.mul

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from pumice.graph.operation import Result, need, operation
-from pumice.graph.shape import N_TOKENS
+from typing import Any
+
+from pumice.graph.operation import Result, composite, need, operation
+from pumice.graph.shape import N_TOKENS, fixed, format_shape
 from pumice.graph.tensor import KVState, Tensor, Weight
 
 
@@ -61,11 +63,86 @@ def attention(
 
 
 @operation
-def kv_store(k: Tensor, v: Tensor | None, name: str) -> Result:
-    """Append ``k [t, g, d]`` and ``v [t, g, e]`` to the cache ``name``, for attention in another graph; gives nothing.
+def kv_store(k: Tensor, v: Tensor | None, name: str = "") -> Result:
+    """Append ``k [t, g, d]`` and ``v [t, g, e]`` to a cache; gives nothing.
 
-    That attention (``cache=g.memory(name)``) sees all positions of the sequence whose memory this is.
+    It is the cache ``name``, for attention in another graph (``cache=g.memory(name)``), which sees all positions of the
+    sequence whose memory this is; or, without a name, the layer's own.
     """
     v_dim = 0 if v is None else int(v.shape[-1])
-    state = KVState(name, int(k.shape[-2]), int(k.shape[-1]), v_dim, is_memory=True)
+    state = KVState(name or "kv", int(k.shape[-2]), int(k.shape[-1]), v_dim, is_memory=bool(name))
     return Result((N_TOKENS, 0), state=state)
+
+
+def _attend_to_latents(
+    g: Any,
+    q_nope: Tensor,
+    q_rope: Tensor,
+    latent: Tensor,
+    k_rope: Tensor,
+    k_b: Weight,
+    v_b: Weight,
+    kv_b: Weight,
+    scale: float,
+) -> Tensor:
+    """Absorbed: what would decompress every key multiplies the query instead, and values after attention."""
+    queries = g.concat(g.batched_linear(q_nope, k_b), q_rope)
+    y = g.attention(queries, _latent_keys(g, latent, k_rope), None, scale=scale, v_dim=int(latent.shape[-1]))
+    return g.batched_linear(y, v_b)
+
+
+def _attend_to_heads(
+    g: Any,
+    q_nope: Tensor,
+    q_rope: Tensor,
+    latent: Tensor,
+    k_rope: Tensor,
+    k_b: Weight,
+    v_b: Weight,
+    kv_b: Weight,
+    scale: float,
+) -> Tensor:
+    """Expanded: the step's keys and values are decompressed, and are all that is attended to; latents are cached."""
+    tokens, n_head, nope = q_nope.shape
+    g.kv_store(_latent_keys(g, latent, k_rope), None)
+    width = int(nope) + int(v_b.shape[1])
+    unpacked = g.linear(latent, kv_b).reshape(tokens, n_head, width)
+    keys = g.concat(g.slice(unpacked, 0, nope), k_rope)
+    values = g.slice(unpacked, nope, width)
+    return g.attention(g.concat(q_nope, q_rope), keys, values, scale=scale, cache=False)
+
+
+def _latent_keys(g: Any, latent: Tensor, k_rope: Tensor) -> Tensor:
+    """What is cached of a token ``[t, 1, r + n]``."""
+    return g.concat(latent.reshape(latent.shape[0], 1, int(latent.shape[-1])), k_rope)
+
+
+@composite("latent_attention", _attend_to_latents, prompt=_attend_to_heads)
+def latent_attention(
+    q_nope: Tensor,
+    q_rope: Tensor,
+    latent: Tensor,
+    k_rope: Tensor,
+    k_b: Weight,
+    v_b: Weight,
+    kv_b: Weight,
+    scale: float,
+) -> Result:
+    """Multi-head latent attention (DeepSeek-AI 2024, arXiv:2405.04434, section 2.1): ``[t, h, e]``.
+
+    Queries ``q_nope [t, h, d]`` without and ``q_rope [t, h, n]`` with position; of a token ``latent [t, r]``, of which
+    keys and values are linear, and ``k_rope [t, 1, n]`` are cached. ``kv_b [h (d + e), r]`` makes keys and values of
+    latents, head by head a key and a value. ``k_b [h, r, d]`` is its keys' part transposed and ``v_b [h, e, r]`` its
+    values' part: a step with a past attends to latents with them, and one without makes keys and values.
+    """
+    n_head, nope = fixed(q_nope.shape[1:])
+    rank, v_dim = int(latent.shape[-1]), int(v_b.shape[1])
+    need(q_rope.shape[:2] == q_nope.shape[:2], f"latent_attention: {q_rope} must have the heads of {q_nope}")
+    need(k_rope.shape == (latent.shape[0], 1, q_rope.shape[2]), f"latent_attention: keys {k_rope} do not fit {q_rope}")
+    for weight, shape in (
+        (k_b, (n_head, rank, nope)),
+        (v_b, (n_head, v_dim, rank)),
+        (kv_b, (n_head * (nope + v_dim), rank)),
+    ):
+        need(weight.shape == shape, f"latent_attention: {weight} must be {format_shape(shape)}")
+    return Result((q_nope.shape[0], n_head, v_dim))

@@ -16,6 +16,7 @@ from pumice.plugin.nn.experts import (
     shared_expert,
 )
 from pumice.plugin.nn.hyper import Heads, alibi_slopes, is_sliding, read_heads, sliding_window
+from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import (
     Rope,
     frequency_base,
@@ -38,6 +39,7 @@ __all__ = [
     "expert_linear",
     "frequency_base",
     "is_sliding",
+    "latent_attention",
     "mixture_of_experts",
     "n_expert",
     "original_context",

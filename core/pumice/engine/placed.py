@@ -1,0 +1,91 @@
+"""A graph on its devices: placed in segments, and, once compiled, a program that runs steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from pumice.backend import Backend, Batch, Limits, Program
+from pumice.engine.pipeline import Pipeline
+from pumice.errors import RequestError
+from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
+
+
+class PlacedGraph:
+    """One graph of a model. ``placed``: its segments before their backends rewrite them."""
+
+    def __init__(
+        self, graph: Graph, placed: Sequence[Segment], backends: Mapping[str, Backend], limits: Limits
+    ) -> None:
+        self.graph = graph
+        self.segments = [backends[segment.backend].rewrite(segment) for segment in placed]
+        self.program: Program | None = None
+        self.keeps_states = False  # whether it has recurrent states, all of which can be copied
+        self._backends = backends
+        self._limits = limits
+        self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
+
+    def compile(self, compiled: Callable[[], None]) -> None:
+        """Hand every segment to its backend; ``compiled`` is called after each. Raises BackendError."""
+        with ExitStack() as stack:
+            programs = []
+            for segment, plan in zip(self.segments, self._plans, strict=True):
+                programs.append(self._backends[segment.backend].compile(segment, plan, self._limits))
+                stack.callback(programs[-1].close)
+                compiled()
+            stack.pop_all()
+        stateful = [
+            program
+            for segment, program in zip(self.segments, programs, strict=True)
+            if any(isinstance(state, RecurrentState) for state in segment.states)
+        ]
+        self.keeps_states = bool(stateful) and all(program.copies_slots for program in stateful)
+        alone = len(programs) == 1 and programs[0].max_steps != 1
+        self.program = programs[0] if alone else Pipeline(self.segments, programs, partial(step_inputs, self.graph))
+
+    def run(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        """The graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
+        assert self.program is not None, "compile comes first"
+        inputs = step_inputs(self.graph, batch)
+        values = {**inputs, **self.program.run(inputs, batch)}
+        return {name: values[tensor.name] for name, tensor in self.graph.outputs.items()}
+
+    def finish(self) -> None:
+        """Wait for the steps that were let go: see ``Pipeline``."""
+        if isinstance(self.program, Pipeline):
+            self.program.finish()
+
+    @property
+    def lost(self) -> bool:
+        """Whether the last ``run`` failed and took parts of earlier ones with it: see ``Pipeline``."""
+        return isinstance(self.program, Pipeline) and self.program.lost
+
+    def describe(self) -> str:
+        return format_graph(self.segments, self._plans, self.graph.n_layer)
+
+    def close(self) -> None:
+        if self.program is not None:
+            self.program.close()
+        self.program = None
+
+
+def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:
+    """What each input of a graph is in a step; fills in ``batch.more_sizes``."""
+    brought = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
+    sizes = dict(batch.sizes)
+    values = {}
+    for name, tensor in graph.inputs.items():
+        if name not in brought and tensor.fill is None:
+            raise RequestError(f"the input {tensor} is missing")
+        values[name] = brought[name] if tensor.fill is None or name in brought else tensor.fill(batch)
+        first, shape = tensor.shape[0], values[name].shape
+        if isinstance(first, str) and shape:
+            sizes.setdefault(first, shape[0])
+        if shape != concrete(tensor.shape, sizes):
+            raise RequestError(f"the input {tensor} is given with shape {list(shape)}")
+    batch.more_sizes = {name: sizes[name] for name in graph.sizes if name in sizes}
+    return values

@@ -1,0 +1,79 @@
+"""Multi-head latent attention (MLA): keys and values are made of one small vector a token, which alone is cached."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight
+from pumice.plugin.nn.blocks import Norm, linear, width
+from pumice.plugin.nn.rope import Rope
+
+
+def latent_attention(
+    g: GraphBuilder,
+    x: Tensor,
+    q: Tensor,
+    blk: str,
+    rank: int,
+    v_dim: int,
+    rope: Rope | None,
+    *,
+    norm: Norm,
+    scale: float,
+    n_rot: int = 0,
+) -> Tensor:
+    """Attention of queries ``q [t, n_head, k_dim]`` over latents of ``rank`` values: ``[t, n_head, v_dim]``.
+
+    ``attn_kv_a_mqa`` makes of ``x`` the latent, which ``norm`` normalizes by ``attn_kv_a_norm``, and a key with
+    position; that key and the last ``n_rot`` values of a query are turned by ``rope`` (0: as many as it turns; None: no
+    rotation). Files have either ``attn_k_b`` and ``attn_v_b`` or, older ones, ``attn_kv_b``.
+    """
+    k_dim, n_rot = width(q), n_rot or (rope.n_rot if rope else 0)
+    if not 0 < n_rot < k_dim:
+        raise ModelError(f"{blk}attn_kv_a_mqa: {n_rot} of {k_dim} values of a key have a position, some must not")
+    q_nope, q_rope = g.slice(q, 0, k_dim - n_rot), g.slice(q, k_dim - n_rot, k_dim)
+    compressed = linear(g, x, blk + "attn_kv_a_mqa", rank + n_rot)
+    latent = norm(g, g.slice(compressed, 0, rank), blk + "attn_kv_a_norm")
+    k_rope = g.slice(compressed, rank, rank + n_rot).reshape(x.shape[0], 1, n_rot)
+    if rope:
+        q_rope, k_rope = rope(g, q_rope), rope(g, k_rope)
+    weights = latent_weights(g, blk, int(q.shape[1]), rank, k_dim - n_rot, v_dim)
+    return g.latent_attention(q_nope, q_rope, latent, k_rope, *weights, scale=scale)
+
+
+def latent_weights(
+    g: GraphBuilder, blk: str, n_head: int, rank: int, nope: int, v_dim: int
+) -> tuple[Weight, Weight, Weight]:
+    """``k_b [n_head, rank, nope]``, ``v_b [n_head, v_dim, rank]`` and ``kv_b [n_head (nope + v_dim), rank]``.
+
+    The file has either the first two or the last; the others are made of them.
+    """
+    both = n_head * (nope + v_dim), rank
+    name = f"{blk}attn_kv_b.weight"
+    kv_b = g.find_weight(name, both)
+    if kv_b is not None:
+        k_b = g.derived(
+            f"{name}, keys", (n_head, rank, nope), lambda a: _heads(a, n_head)[:, :nope].swapaxes(1, 2), kv_b
+        )
+        v_b = g.derived(f"{name}, values", (n_head, v_dim, rank), lambda a: _heads(a, n_head)[:, nope:], kv_b)
+        return k_b, v_b, kv_b
+    k_b = _of_heads(g, f"{blk}attn_k_b.weight", (n_head, rank, nope))
+    v_b = _of_heads(g, f"{blk}attn_v_b.weight", (n_head, v_dim, rank))
+
+    def joined(keys: Any, values: Any) -> Any:
+        return np.concatenate([keys.swapaxes(1, 2), values], axis=1).reshape(both)
+
+    return k_b, v_b, g.derived(name, both, joined, k_b, v_b)
+
+
+def _heads(a: Any, n_head: int) -> Any:
+    return a.reshape(n_head, -1, a.shape[-1])
+
+
+def _of_heads(g: GraphBuilder, name: str, shape: tuple[int, int, int]) -> Weight:
+    """A matrix for each head; many writers leave out a last dimension of 1, that of a single head."""
+    if shape[0] == 1 and len(g.weight(name).shape) == 2:
+        return g.derived(f"{name}, of heads", shape, lambda a: a.reshape(shape), g.weight(name, shape[1:]))
+    return g.weight(name, shape)
