@@ -260,10 +260,11 @@ class OperationTests:
             y = g.conv1d(g.conv1d(a["x"], g.weight("conv"), g.weight("bias")), g.weight("conv"), None)
             return g.ssm_scan(y, a["dt"], g.weight("a"), a["b"], a["c"], g.weight("d"))
 
-        case = Case(build, activations, weights)
-        expected, first, *others = (
-            Graphed(tmp_path, backend, case, limits()) for backend in (NumpyBackend(), *backends)
-        )
+        self.check_in_parts(tmp_path, backends, Case(build, activations, weights), parts)
+
+    def check_in_parts(self, folder: Path, backends: Sequence[Backend], case: Case, parts: Sequence[int]) -> None:
+        activations = case.activations
+        expected, first, *others = (Graphed(folder, backend, case, limits()) for backend in (NumpyBackend(), *backends))
         for _ in range(2):
             n_past = 0
             for n in parts:
@@ -276,6 +277,47 @@ class OperationTests:
                 for other in others:
                     np.testing.assert_array_equal(other(both, step), result)
                 n_past += n
+
+    @pytest.mark.parametrize("parts", [[10], [1] * 10, [2, 1, 7]])
+    @pytest.mark.parametrize(
+        ("kind", "n_heads", "n_key_heads", "k_dim", "v_dim", "options"),
+        [
+            ("constant", 2, 2, 8, 16, {}),
+            ("scalar", 4, 2, 16, 40, {}),
+            ("scalar", 6, 2, 5, 33, {"tiled": True}),
+            ("channel", 2, 2, 12, 7, {"before": True}),
+            ("delta", 4, 2, 16, 24, {}),
+            pytest.param("channel delta", 3, 3, 9, 64, {}, marks=each_set),
+            ("rank one", 2, 2, 10, 10, {}),
+        ],
+    )
+    def test_linear_attention(
+        self,
+        tmp_path: Path,
+        backends: Sequence[Backend],
+        parts: list[int],
+        kind: str,
+        n_heads: int,
+        n_key_heads: int,
+        k_dim: int,
+        v_dim: int,
+        options: dict[str, bool],
+    ) -> None:
+        q, k, v = f32(10, n_key_heads, k_dim), f32(10, n_key_heads, k_dim), f32(10, n_heads, v_dim)
+        by_channel = "channel" in kind or kind == "rank one"
+        decay = 1 / (1 + np.exp(f32(*(10, n_heads, k_dim)[: 3 if by_channel else 2])))
+        activations = {"q": q, "k": k / np.linalg.norm(k, axis=-1, keepdims=True), "v": v, "decay": decay}
+        if "delta" in kind:
+            activations["beta"] = np.abs(f32(10, n_heads)) % 1
+        if kind == "rank one":
+            activations |= {"a": f32(10, n_heads, k_dim) / k_dim, "b": f32(10, n_heads, k_dim) / k_dim}
+        weights = {"decay": activations.pop("decay")[0]} if kind == "constant" else {}
+
+        def build(g: GraphBuilder, tensors: Mapping[str, Tensor]) -> Tensor:
+            decay = {"decay": g.weight("decay")} if kind == "constant" else {}
+            return g.linear_attention(**tensors, **decay, **options)
+
+        self.check_in_parts(tmp_path, backends, Case(build, activations, weights), parts)
 
     def test_recurrent_states_are_copied(self, tmp_path: Path, backends: Sequence[Backend]) -> None:
         """A sequence goes on from a copy of its state, in another slot, as it went on itself."""

@@ -43,6 +43,43 @@ def ssm_scan(
     return y + d * x
 
 
+def linear_attention(
+    q: F32Array,
+    k: F32Array,
+    v: F32Array,
+    decay: F32Array,
+    beta: F32Array | None,
+    a: F32Array | None,
+    b: F32Array | None,
+    state: F32Array,
+    batch: Batch,
+    before: bool,
+    tiled: bool,
+) -> F32Array:
+    y = np.empty_like(v)
+    n_heads, n_key_heads = v.shape[1], k.shape[1]
+    heads = np.arange(n_heads)
+    heads = heads % n_key_heads if tiled else heads // (n_heads // n_key_heads)
+    q, k = q[:, heads], k[:, heads]
+    decay = np.broadcast_to(decay, v.shape[:2]) if decay.ndim == 1 else decay
+    decay = decay[:, :, None, None] if decay.ndim == 2 else decay[..., None]
+    for rows, slot in _sequences(batch, state):
+        s = state[slot]  # [h, k_dim, v_dim]
+        for t in range(rows.start, rows.stop):
+            old, s = s, s * decay[t]
+            added = v[t] if beta is None else beta[t, :, None] * (v[t] - _read(s, k[t]))
+            more = 0 if a is None or b is None else b[t, :, :, None] * _read(s, a[t])[:, None]
+            s = s + k[t, :, :, None] * added[:, None] + more
+            y[t] = _read(old if before else s, q[t])
+        state[slot] = s
+    return y
+
+
+def _read(s: F32Array, q: F32Array) -> F32Array:
+    """What a row of each head ``[h, k_dim]`` finds in the states: ``[h, v_dim]``."""
+    return np.matmul(q[:, None], s)[:, 0]
+
+
 def _sequences(batch: Batch, state: F32Array) -> Iterator[tuple[slice, int]]:
     """Rows and state slot of each sequence of the batch; zeroes the state of one that begins."""
     for s, slot in enumerate(batch.slots):
@@ -52,4 +89,4 @@ def _sequences(batch: Batch, state: F32Array) -> Iterator[tuple[slice, int]]:
         yield rows, int(slot)
 
 
-RECURRENT_OPS = {"conv1d": conv1d, "ssm_scan": ssm_scan}
+RECURRENT_OPS = {"conv1d": conv1d, "ssm_scan": ssm_scan, "linear_attention": linear_attention}

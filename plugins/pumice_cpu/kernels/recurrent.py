@@ -6,6 +6,8 @@ starts from zeros.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to
@@ -68,3 +70,82 @@ def ssm_scan(
                 store_up_to(place, new, left)
                 total = fma(new, splat_f32(get_f32(c + 4 * (n_state * t + i))), total)
             store_up_to(y + 4 * width * t + at, total, left)
+
+
+def linear_attention(kind: str) -> Any:
+    """A kernel whose states are ``[slots, heads, n_keys, width]``. ``kind`` has a letter for each thing that it does.
+
+    c: a decay of each channel of the keys; d: the delta rule; r: the update of rank one by a and b; b: read before.
+    A head's decay lies ``decay_head`` bytes behind that of the head before, and ``decay_token`` behind the token's.
+    """
+    by_channel, delta, rank_one, before = (letter in kind for letter in "cdrb")
+
+    @inline
+    def read(h, row, decay, i, width, left):
+        """Sixteen columns of row i of the state, decayed, times value i of a row."""
+        kept = load_up_to(h + 4 * width * i, left)
+        if by_channel:
+            kept = kept * splat_f32(get_f32(decay + 4 * i))
+        return splat_f32(get_f32(row + 4 * i)) * kept
+
+    @inline
+    def removed(h, row, decay, n_keys, width, left):
+        """A row times the state as it has decayed; two sums, so that one need not wait for the other."""
+        first, second = splat_f32(np.float32(0)), splat_f32(np.float32(0))
+        for i in range(0, n_keys - 1, 2):
+            first = first + read(h, row, decay, i, width, left)
+            second = second + read(h, row, decay, i + 1, width, left)
+        if n_keys % 2:
+            first = first + read(h, row, decay, n_keys - 1, width, left)
+        total = first + second
+        return total if by_channel else total * splat_f32(get_f32(decay))
+
+    @inline
+    def update(place, left, decay, i, key, value, b, more, query):
+        """Write sixteen columns of row i of the state; what the query finds in them."""
+        old = load_up_to(place, left)
+        factor = get_f32(decay + 4 * i) if by_channel else get_f32(decay)
+        new = fma(splat_f32(get_f32(key)), value, old * splat_f32(factor))
+        if rank_one:
+            new = fma(splat_f32(get_f32(b + 4 * i)), more, new)
+        store_up_to(place, new, left)
+        return splat_f32(get_f32(query)) * (old if before else new)
+
+    def kernel(
+        thread, n_threads, n_seqs, seq_starts, slots, positions, q, k, v, decay, beta, a, b, state, y,
+        n_heads, n_key_heads, tiled, n_keys, width, decay_token, decay_head
+    ):  # fmt: skip
+        starts, places = get_i64(seq_starts), get_i64(slots)
+        blocks = (width + 15) // 16
+        parts = get_i64(n_seqs) * n_heads * blocks
+        for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
+            seq, head, block = part // blocks // n_heads, part // blocks % n_heads, part % blocks
+            at, left = 64 * block, width - 16 * block
+            key_head = head % n_key_heads if tiled else head // (n_heads // n_key_heads)
+            first, end = get_i32(starts + 4 * seq), get_i32(starts + 4 * seq + 4)
+            h = state + 4 * width * n_keys * (n_heads * get_i32(places + 4 * seq) + head) + at
+            begin(get_i64(positions), first, h, n_keys, width, left)
+            for t in range(first, end):
+                row, own = 4 * n_keys * (t * n_key_heads + key_head), t * n_heads + head
+                factor = decay + decay_token * t + decay_head * head
+                value = load_up_to(v + 4 * width * own + at, left)
+                more = value
+                if delta:
+                    found = removed(h, k + row, factor, n_keys, width, left)
+                    value = splat_f32(get_f32(beta + 4 * own)) * (value - found)
+                if rank_one:
+                    more = removed(h, a + 4 * n_keys * own, factor, n_keys, width, left)
+                total, other = splat_f32(np.float32(0)), splat_f32(np.float32(0))
+                ranks = b + 4 * n_keys * own
+                for i in range(0, n_keys - 1, 2):
+                    place, of = h + 4 * width * i, row + 4 * i
+                    total = total + update(place, left, factor, i, k + of, value, ranks, more, q + of)
+                    place, of = place + 4 * width, of + 4
+                    other = other + update(place, left, factor, i + 1, k + of, value, ranks, more, q + of)
+                if n_keys % 2:
+                    i = n_keys - 1
+                    place, of = h + 4 * width * i, row + 4 * i
+                    total = total + update(place, left, factor, i, k + of, value, ranks, more, q + of)
+                store_up_to(y + 4 * width * own + at, total + other, left)
+
+    return kernel

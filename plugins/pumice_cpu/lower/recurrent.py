@@ -46,6 +46,27 @@ def _ssm_scan(at: Lowering, node: Node) -> None:
     )
 
 
+def _linear_attention(at: Lowering, node: Node) -> None:
+    k, v, decay = (node.inputs[name] for name in ("k", "v", "decay"))
+    (n_key_heads, k_dim), (n_heads, v_dim) = fixed(k.shape[1:]), fixed(v.shape[1:])
+    each = k_dim if len(decay.shape) == 3 else 1  # values of a head's decay
+    does = {"c": each > 1, "d": "beta" in node.inputs, "r": "a" in node.inputs, "b": node.attrs["before"]}
+    at.add(
+        "recurrent.linear_attention:" + ("".join(letter for letter, wanted in does.items() if wanted) or "-"),
+        **_sequences(at),
+        **{name: at.address(node.inputs.get(name, v)) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
+        state=_state(at, node, (n_heads, k_dim, v_dim)),
+        y=at.address(node.output),
+        n_heads=n_heads,
+        n_key_heads=n_key_heads,
+        tiled=int(node.attrs["tiled"]),
+        n_keys=k_dim,
+        width=v_dim,
+        decay_token=4 * n_heads * each if len(decay.shape) > 1 else 0,
+        decay_head=4 * each,
+    )
+
+
 def _sequences(at: Lowering) -> dict[str, int]:
     return {
         "n_seqs": at.size(N_SEQS),
@@ -55,7 +76,7 @@ def _sequences(at: Lowering) -> dict[str, int]:
     }
 
 
-def _state(at: Lowering, node: Node, shape: tuple[int, int]) -> int:
+def _state(at: Lowering, node: Node, shape: tuple[int, ...]) -> int:
     """Address of a state with its channels last; all tables share it."""
     state = node.state_of(RecurrentState)
     if state not in at.states:
@@ -63,4 +84,4 @@ def _state(at: Lowering, node: Node, shape: tuple[int, int]) -> int:
     return int(at.states[state].ctypes.data)
 
 
-RULES = {"conv1d": Rule(_conv1d), "ssm_scan": Rule(_ssm_scan)}
+RULES = {"conv1d": Rule(_conv1d), "ssm_scan": Rule(_ssm_scan), "linear_attention": Rule(_linear_attention)}

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Node, RecurrentState
+from pumice.plugin import Node, RecurrentState, fixed
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
 
 LOCAL = 64
+COLUMNS = 32  # of a workgroup, as in linear_attention.comp
+MOST_KEYS = 512  # rows of a state, 64 of them in an invocation's registers
 
 
 def _state(at: Lowering, node: Node) -> Place:
@@ -47,6 +49,29 @@ def _ssm_scan(at: Lowering, node: Node) -> None:
     )
 
 
+def _linear_attention(at: Lowering, node: Node) -> None:
+    k, v, decay = (node.inputs[name] for name in ("k", "v", "decay"))
+    (n_key_heads, k_dim), (n_heads, v_dim) = fixed(k.shape[1:]), fixed(v.shape[1:])
+    each = k_dim if len(decay.shape) == 3 else 1  # values of a head's decay
+    push = {
+        "n_heads": n_heads,
+        "n_key_heads": n_key_heads,
+        "tiled": int(node.attrs["tiled"]),
+        "width": v_dim,
+        "decay_token": n_heads * each if len(decay.shape) > 1 else 0,
+        "decay_head": each,
+    }
+    at.dispatch(
+        "linear_attention",
+        count=v,
+        reads={name: at.place(node.inputs.get(name, v)) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
+        writes={"state": _state(at, node), "y": at.place(node.output)},
+        push={**_steps(at), **push},
+        constants=[k_dim, each > 1, "beta" in node.inputs, "a" in node.inputs, node.attrs["before"]],
+        grid=(n_heads * -(-v_dim // COLUMNS), min(at.n_tokens, at.limits.n_seqs), 1),
+    )
+
+
 def _steps(at: Lowering) -> dict[str, int]:
     """Where the step block says which tokens are whose."""
     layout = at.memory.layout
@@ -57,4 +82,8 @@ def _grid(at: Lowering, n_channels: int) -> tuple[int, int, int]:
     return -(-n_channels // LOCAL), min(at.n_tokens, at.limits.n_seqs), 1
 
 
-RULES = {"conv1d": Rule(_conv1d), "ssm_scan": Rule(_ssm_scan)}
+RULES = {
+    "conv1d": Rule(_conv1d),
+    "ssm_scan": Rule(_ssm_scan),
+    "linear_attention": Rule(_linear_attention, lambda node, limits: int(node.inputs["k"].shape[-1]) <= MOST_KEYS),
+}

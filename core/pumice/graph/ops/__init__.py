@@ -61,6 +61,7 @@ class Ops:
 
     conv1d = recurrent.conv1d
     ssm_scan = recurrent.ssm_scan
+    linear_attention = recurrent.linear_attention
 
 
 OPERATIONS: dict[str, Operation[Any]] = {each.name: each for each in vars(Ops).values() if isinstance(each, Operation)}
