@@ -12,7 +12,9 @@ from starlette.applications import Starlette
 
 import pumice
 from pumice_server.application import make_application
-from pumice_server.service import Service
+from pumice_server.entry import Spec
+from pumice_server.models import Models
+from pumice_server.serving import lifespan, load_process
 from pumice_server.settings import Settings
 
 
@@ -23,13 +25,32 @@ class Running(NamedTuple):
     application: Starlette
 
 
+class Serving(NamedTuple):
+    url: str
+    models: Models
+    client: httpx2.Client
+
+
 @contextmanager
 def running(model: pumice.Model, **settings: Any) -> Iterator[Running]:
-    """A server of its own for ``model``."""
-    chosen = Settings(**settings)
-    service = Service(model, ["demo", "other-name"], chosen.timeout, chosen.max_sequences)
-    application = make_application(service, chosen)
-    config = uvicorn.Config(application, http="h11", lifespan="off", log_config=None, ws="none")
+    """A server of its own for ``model``, which is in this process."""
+    application = make_application(Models.of(model, ["demo", "other-name"], Settings(**settings)))
+    with _listening(application) as (url, client):
+        yield Running(url, model, client, application)
+
+
+@contextmanager
+def serving(*specs: Spec, **settings: Any) -> Iterator[Serving]:
+    """A server of models that have processes of their own."""
+    models = Models(specs, load_process, Settings(**settings))
+    application = make_application(models, lambda _: lifespan(models, "", print))
+    with _listening(application) as (url, client):
+        yield Serving(url, models, client)
+
+
+@contextmanager
+def _listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
+    config = uvicorn.Config(application, http="h11", log_config=None, ws="none")
     server = uvicorn.Server(config)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         url = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -37,7 +58,7 @@ def running(model: pumice.Model, **settings: Any) -> Iterator[Running]:
         thread.start()
         try:
             with httpx2.Client(base_url=url, timeout=60) as client:
-                yield Running(url, model, client, application)
+                yield url, client
         finally:
             server.should_exit = True
             thread.join()

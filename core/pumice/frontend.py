@@ -74,6 +74,11 @@ class Frontend(ABC):
     def closed(self) -> bool: ...
 
     @property
+    def error(self) -> Exception | None:
+        """Why the engine ended by itself; None while it runs, or was closed."""
+        return None
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """Raises TokenizerError if the file describes none that is known."""
         return self._load_tokenizer()

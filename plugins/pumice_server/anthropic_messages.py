@@ -16,6 +16,7 @@ from pumice_server.answers import Streaming, Wire, event, json_response, unless_
 from pumice_server.anthropic_request import chat_options, prompt_options, read_messages
 from pumice_server.body import Body
 from pumice_server.figures import finish_reason
+from pumice_server.models import service_of
 from pumice_server.service import Service
 
 _WIRE = Wire(
@@ -27,8 +28,8 @@ _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool
 
 
 async def messages(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
     stream = body.get("stream", bool, False)
     options = {**chat_options(body, service), "cache_salt": request.state.cache_salt}
     streams = await service.chat(read_messages(body), 1, options)
@@ -46,8 +47,8 @@ async def messages(request: Request) -> Response:
 
 
 async def count_tokens(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
     options = prompt_options(body)
     prompt = await asyncio.to_thread(service.model.apply_template, read_messages(body), **options)
     return json_response({"input_tokens": len(await service.tokenize(prompt))})

@@ -8,21 +8,23 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Mount, Route
+from starlette.types import Lifespan
 
 import pumice
 from pumice_server import anthropic_messages, facts, native, ollama, ollama_facts, static, texts
 from pumice_server.errors import answer_error
 from pumice_server.gate import Gate
+from pumice_server.models import Models
 from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
-from pumice_server.service import Service
-from pumice_server.settings import Settings
 
 GET = {
     static.index: ["/"],
     facts.health: ["/health", "/v1/health"],
-    facts.models: ["/v1/models", "/models"],
-    facts.model: ["/v1/models/{name:path}"],
+    facts.live: ["/livez"],
+    facts.ready: ["/readyz"],
+    facts.list_models: ["/v1/models", "/models"],
+    facts.show_model: ["/v1/models/{name:path}"],
     ollama_facts.tags: ["/api/tags"],
     ollama_facts.running: ["/api/ps"],
     ollama_facts.version: ["/api/version"],
@@ -39,6 +41,9 @@ POST = {
     ollama.generate: ["/api/generate"],
     ollama_facts.show: ["/api/show"],
     native.completion: ["/completion", "/completions"],
+    facts.load_model: ["/models/load"],
+    facts.unload_model: ["/models/unload"],
+    facts.change_props: ["/props"],
     texts.tokenize: ["/tokenize"],
     texts.detokenize: ["/detokenize"],
     texts.apply_template: ["/apply-template"],
@@ -47,14 +52,16 @@ POST = {
 """Endpoints, and the paths of each."""
 
 
-def make_application(service: Service, settings: Settings) -> Starlette:
+def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
+    """``lifespan``: what is there from the server's beginning to its end."""
+    settings = models.settings
     routes = [
         Route(path, endpoint, methods=[method])
         for method, endpoints in (("GET", GET), ("POST", POST))
         for endpoint, paths in endpoints.items()
         for path in paths
     ]
-    middleware = [Middleware(Gate, settings=settings, count=service.metrics.request)]
+    middleware = [Middleware(Gate, settings=settings, count=models.metrics.request)]
     if settings.origins:
         every = ["*"]
         cors = Middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=every, allow_headers=every)
@@ -65,6 +72,7 @@ def make_application(service: Service, settings: Settings) -> Starlette:
         middleware=middleware,
         exception_handlers=dict.fromkeys(errors, answer_error),
         max_body_size=settings.max_body,
+        lifespan=lifespan,
     )
-    application.state.service = service
+    application.state.models = models
     return application

@@ -2,23 +2,37 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.options import load_model, parse_settings, sampling_options, take_sampling
+from pumice.cli.options import locate_model, parse_settings, sampling_options, take_sampling
 from pumice_server.arguments import ServeCommand
+from pumice_server.choice import choose_models, make_specs
 from pumice_server.settings import Settings, read_keys
 
 _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 
 
 @click.command("serve", cls=ServeCommand)
-@click.argument("name", metavar="[MODEL]", required=False)
-@click.option("-m", "--model", metavar="MODEL", help="The model, as an option.")
-@click.option("-hf", "--hf-repo", metavar="REPO", help="The model, as OWNER/REPOSITORY[:QUANT] of the Hub.")
+@click.argument("names", metavar="[MODEL]...", nargs=-1)
+@click.option("-m", "--model", multiple=True, metavar="MODEL", help="A model, as an option.")
+@click.option(
+    "-hf", "--hf-repo", multiple=True, metavar="REPO", help="A model, as OWNER/REPOSITORY[:QUANT] of the Hub."
+)
+@click.option("--models-dir", type=click.Path(path_type=Path), metavar="DIR", help="A folder of models.")
+@click.option("--models-catalogue", is_flag=True, help="The models that the configuration names.")
 @click.option("-a", "--alias", metavar="NAMES", help="Names that the model is served under, separated by commas.")
+@click.option(
+    "--models-max", default=4, show_default=True, type=click.IntRange(0), help="Most models loaded at once; 0: any."
+)
+@click.option(
+    "--models-memory", type=click.FloatRange(0), metavar="GIB", help="Memory for all; 0: any.  [default: 90 %]"
+)
+@click.option("--sleep-idle-seconds", type=float, metavar="SECONDS", help="Unload models that nobody used for so long.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
 @click.option("--api-key", multiple=True, metavar="KEYS", envvar="LLAMA_API_KEY", help="Keys that clients must give.")
@@ -48,12 +62,12 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 )
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @sampling_options
-def command(name: str | None, **options: Any) -> None:
-    """Serve a model over HTTP, to clients of OpenAI, Anthropic, Ollama and llama-server.
+def command(names: tuple[str, ...], **options: Any) -> None:
+    """Serve models over HTTP, to clients of OpenAI, Anthropic, Ollama and llama-server.
 
-    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M; without it the demo model is served. Options
-    are named as those of llama-server; of its others some are ignored with a warning, some refused with a reason.
-    Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
+    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M; without it the demo model is served. One is
+    loaded at once, several are when they are first asked for. Options are named as those of llama-server; of its others
+    some are ignored with a warning, some refused with a reason. Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
     """
     settings = Settings(
         host=options.pop("host"),
@@ -64,32 +78,37 @@ def command(name: str | None, **options: Any) -> None:
         timeout=options.pop("timeout"),
         tls_key=options.pop("ssl_key_file"),
         tls_certificate=options.pop("ssl_cert_file"),
+        keep_alive=_seconds(options.pop("sleep_idle_seconds")),
+        max_models=options.pop("models_max"),
+        max_memory=_memory(options.pop("models_memory")),
     )
     settings.check(options.pop("insecure"))
     try:
         from pumice_server.serving import listen, serve
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
-    path, names = _choose_model(name, options)
-    with listen(settings) as socket, load_model(path, _load_options(path, options)) as model:
-        serve(model, names, settings, socket)
+    paths = choose_models(names, options)
+    aliases = [each.strip() for each in (options.pop("alias") or "").split(",") if each.strip()]
+    if aliases and len(paths) > 1:
+        raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
+    with listen(settings) as socket:
+        if len(paths) == 1:
+            locate_model(paths[0])
+        serve(make_specs(paths, aliases, _load_options(paths, options)), settings, socket)
 
 
-def _choose_model(name: str | None, options: dict[str, Any]) -> tuple[str, list[str]]:
-    """What to load, and the names to serve it under."""
-    import pumice
-
-    repository = options.pop("hf_repo")
-    given = [each for each in (name, options.pop("model"), repository and f"hf.co/{repository}") if each]
-    if len(given) > 1:
-        raise click.UsageError(f"one model is served: give either {given[0]} or {given[1]}")
-    alias = options.pop("alias") or ""
-    path = given[0] if given else str(pumice.demo_model_path())
-    names = [each.strip() for each in alias.split(",") if each.strip()]
-    return path, names or [Path(path).stem if path.endswith(".gguf") else path]
+def _seconds(idle: float | None) -> float:
+    return math.inf if idle is None or idle < 0 else idle
 
 
-def _load_options(path: str, options: dict[str, Any]) -> dict[str, Any]:
+def _memory(gibibytes: float | None) -> int:
+    """Bytes; if not given nine tenths of this machine's."""
+    from pumice.plugin import host_memory_bytes
+
+    return int(0.9 * host_memory_bytes()) if gibibytes is None else int(gibibytes * 2**30)
+
+
+def _load_options(paths: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
     import pumice
 
@@ -101,7 +120,7 @@ def _load_options(path: str, options: dict[str, Any]) -> dict[str, Any]:
     if threads is not None and threads > 0:
         config["cpu"] = {**config.get("cpu", {}), "threads": threads}
     template = _template(options.pop("chat_template"), options.pop("chat_template_file"))
-    if template is None and Path(path) == pumice.demo_model_path():
+    if template is None and paths == [str(pumice.demo_model_path())]:
         template = "plain"  # it tells stories, and was never taught to chat
     n_parallel, max_queue = options["n_parallel"], options.pop("max_queue")
     if n_parallel is not None and n_parallel < 1:

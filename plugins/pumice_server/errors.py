@@ -53,7 +53,7 @@ class Problem:
             return cls(400, str(error), "exceed_context_size_error", counts)
         if isinstance(error, pumice.QueueFullError):
             return cls(429, str(error), _type(429))
-        if isinstance(error, pumice.ModelClosedError):
+        if isinstance(error, (pumice.ModelClosedError, pumice.EngineDiedError)):
             return cls(503, str(error), _type(503))
         if isinstance(error, pumice.RequestError):
             return cls(400, str(error), _type(400))
@@ -93,7 +93,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=_CLIENT_GONE)
     problem = Problem.of(error)
-    if problem.status >= 500:
+    if problem.status >= 500 and problem.status != 501:
         logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
     return problem.response(request.url.path, request.state.request_id)
 

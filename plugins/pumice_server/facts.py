@@ -10,53 +10,101 @@ from starlette.responses import Response
 
 import pumice
 from pumice_server.answers import json_response
+from pumice_server.body import Body
+from pumice_server.entry import Entry
+from pumice_server.models import Models, service_of
 from pumice_server.service import Service
 
+_BEAT_SECONDS = 10.0  # in which an engine ends a step
 
-async def health(request: Request) -> Response:
-    """200 where the engine answers, else 503."""
-    service: Service = request.app.state.service
-    await _snapshot(service)
+
+async def live(request: Request) -> Response:
+    """200 as long as this process answers."""
     return json_response({"status": "ok"})
 
 
-async def models(request: Request) -> Response:
-    service: Service = request.app.state.service
-    return json_response({"object": "list", "data": [_described(service, service.name)]})
+async def health(request: Request) -> Response:
+    """200 where the engine answers, else 503; while the only model is loaded with how far that is."""
+    models: Models = request.app.state.models
+    entry = models.single
+    if entry and entry.loading:
+        done, total = entry.progress
+        raise HTTPException(503, f"Loading model: {100 * done // max(1, total)} %")
+    if entry and entry.service is None:
+        raise HTTPException(503, f"{entry.name} is {entry.state}")
+    for other in models.entries:
+        if other.service:
+            await snapshot_of(other.service)
+    return json_response({"status": "ok"})
 
 
-async def model(request: Request) -> Response:
-    service: Service = request.app.state.service
+async def ready(request: Request) -> Response:
+    """As health, and 503 where no further request is taken: the server is stopping, or the queue is full."""
+    models: Models = request.app.state.models
+    if models.draining:
+        raise HTTPException(503, "the server is stopping")
+    entry = models.single
+    if entry and entry.service:
+        queue = entry.service.model.config.max_queue
+        if 0 <= queue <= (await snapshot_of(entry.service)).n_waiting:
+            raise HTTPException(503, "the queue is full")
+    return await health(request)
+
+
+async def list_models(request: Request) -> Response:
+    models: Models = request.app.state.models
+    return json_response({"object": "list", "data": [_described(entry, entry.name) for entry in models.entries]})
+
+
+async def show_model(request: Request) -> Response:
+    models: Models = request.app.state.models
     name = request.path_params["name"]
-    if name not in service.names:
-        raise HTTPException(404, f"there is no model {name!r:.100}; served: {', '.join(service.names)}")
-    return json_response(_described(service, name))
+    entry = models.known(name)
+    if entry is None:
+        served = ", ".join(other for each in models.entries for other in each.spec.names)
+        raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
+    return json_response(_described(entry, name))
 
 
-def _described(service: Service, name: str) -> dict[str, Any]:
-    model = service.model
-    return {
+def _described(entry: Entry, name: str) -> dict[str, Any]:
+    told: dict[str, Any] = {
         "id": name,
         "object": "model",
-        "created": service.created,
+        "created": entry.created,
         "owned_by": "pumice",
-        "aliases": [other for other in service.names if other != name],
-        "meta": {
+        "aliases": [other for other in entry.spec.names if other != name],
+        "status": {"value": entry.state},
+    }
+    if entry.service:
+        model = entry.service.model
+        told["meta"] = {
             "architecture": model.metadata["general.architecture"],
             "n_vocab": model.n_vocab,
             "n_ctx": model.n_ctx,
-            "n_ctx_train": model.architecture.n_ctx_train,
+            "n_ctx_train": model.facts.n_ctx_train,
             "size": model.memory.get("weights", 0),
-        },
-    }
+        }
+    return told
 
 
 async def props(request: Request) -> Response:
-    """llama-server's properties; paths of this machine are not told."""
-    service: Service = request.app.state.service
+    """llama-server's properties of a model, or of a server with several; paths of this machine are not told."""
+    models: Models = request.app.state.models
+    name = request.query_params.get("model")
+    if name is None and not models.single:
+        told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
+        return json_response({**told, "build_info": build_info()})
+    return json_response(_properties(await service_of(request, name)))
+
+
+def build_info() -> str:
+    return f"pumice-{pumice.__version__}"
+
+
+def _properties(service: Service) -> dict[str, Any]:
     model = service.model
     bos, eos = model.tokenizer.bos, model.tokenizer.eos
-    told = {
+    return {
         "default_generation_settings": {"params": dict(model.config.sampling), "n_ctx": model.n_ctx},
         "total_slots": model.config.n_parallel,
         "model_alias": service.name,
@@ -68,16 +116,20 @@ async def props(request: Request) -> Response:
         "chat_template": model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
         "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
         "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
-        "build_info": f"pumice-{pumice.__version__}",
+        "build_info": build_info(),
         "is_sleeping": False,
     }
-    return json_response(told)
+
+
+async def change_props(request: Request) -> Response:
+    """Nothing of a model can be changed while it is served, nor does llama-server have what could be."""
+    raise HTTPException(501, "properties cannot be changed")
 
 
 async def slots(request: Request) -> Response:
     """llama-server's slots: as many as sequences are computed at once; they show no text."""
-    service: Service = request.app.state.service
-    snapshot = await _snapshot(service)
+    service = await service_of(request, request.query_params.get("model"))
+    snapshot = await snapshot_of(service)
     busy = snapshot.n_slots - snapshot.n_slots_free
     if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
         raise HTTPException(503, "no slot is free")
@@ -86,14 +138,42 @@ async def slots(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format."""
-    service: Service = request.app.state.service
-    text = service.metrics.text(await _snapshot(service), service.model.memory)
+    """Prometheus' text format, with ``names=llamacpp`` under llama-server's names."""
+    models: Models = request.app.state.models
+    for entry in models.entries:
+        if entry.service:
+            models.metrics.engine(entry.name, await snapshot_of(entry.service), entry.service.model.memory)
+        else:
+            models.metrics.no_engine(entry.name)
+    text = models.metrics.llamacpp() if request.query_params.get("names") == "llamacpp" else models.metrics.text()
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
-async def _snapshot(service: Service) -> Any:
+async def snapshot_of(service: Service) -> Any:
     try:
-        return await service.snapshot()
+        return await service.snapshot(_BEAT_SECONDS)
     except TimeoutError:
-        raise HTTPException(503, "the engine has not ended a step for 10 seconds") from None
+        raise HTTPException(503, f"the engine has not ended a step for {_BEAT_SECONDS:.0f} seconds") from None
+
+
+async def load_model(request: Request) -> Response:
+    """Begin to load a model, as llama-server does; its state is told by the list of models."""
+    models: Models = request.app.state.models
+    models.begin(_named(models, await Body.read(request)))
+    return json_response({"success": True})
+
+
+async def unload_model(request: Request) -> Response:
+    models: Models = request.app.state.models
+    entry = _named(models, await Body.read(request))
+    if entry.service is None:
+        raise HTTPException(400, "model is not loaded")
+    await models.unload(entry)
+    return json_response({"success": True})
+
+
+def _named(models: Models, body: Body) -> Entry:
+    name = body.get("model", str, "")
+    if not name:
+        raise HTTPException(400, "model name is missing from the request")
+    return models.find(name)

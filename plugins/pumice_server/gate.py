@@ -7,6 +7,7 @@ import hmac
 import re
 import secrets
 from collections.abc import Callable
+from contextlib import AsyncExitStack
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,7 +19,7 @@ from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PUBLIC = ("/", "/health", "/v1/health")  # paths that need no key, and those of the page
+_PUBLIC = ("/", "/health", "/v1/health", "/livez", "/readyz")  # paths that need no key, and those of the page
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -61,7 +62,8 @@ class Gate:
         except HTTPException as error:
             await Problem.of(error).response(scope["path"], request_id)(scope, receive, send_with_id)
             return
-        await self._app(scope, receive, send_with_id)
+        async with AsyncExitStack() as state["stack"]:  # what is in use until the answer has ended
+            await self._app(scope, receive, send_with_id)
 
     def _admit(self, path: str, headers: Headers) -> str:
         """What separates this client's part of the prompt cache. Raises HTTPException for who may not ask."""

@@ -15,6 +15,7 @@ from pumice_server.answers import Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, timings
+from pumice_server.models import service_of
 from pumice_server.openai_completions import read_prompts
 from pumice_server.options import MAX_N, generation_options
 from pumice_server.service import Prompt, Service, merge
@@ -25,8 +26,8 @@ _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "
 
 
 async def completion(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
     prompts = await _prompts(body, service)
     options = _options(body, service)
     n = body.integer("n_cmpl", body.integer("n", 1, 1, MAX_N), 1, MAX_N)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
 from functools import partial
@@ -13,27 +14,32 @@ from starlette.responses import Response
 import pumice
 from pumice_server.answers import Streaming, Wire, json_response, to_json, unless_gone
 from pumice_server.body import Body
+from pumice_server.entry import FOREVER
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason
+from pumice_server.models import Models, service_of
 from pumice_server.options import generation_options
 from pumice_server.service import Service
 
 MAX_TOP_LOGPROBS = 20
 NDJSON = Wire("application/x-ndjson", lambda problem: to_json(problem.ollama_body()) + b"\n", None)
 
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
+_DURATIONS = re.compile(rf"-?(?:{_DURATION.pattern}){{1,4}}")
 _REFUSED = ("suffix", "template", "images", "context")
 
 
 async def chat(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await _loaded(request, body)
     messages = [_message(each) for each in body.get("messages", list, [])]
     return await _answer(request, service, body, messages, as_chat=True)
 
 
 async def generate(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await _loaded(request, body)
     for name in _REFUSED:
         if body.fields.get(name):
             raise bad_request(f"{name} is not supported")
@@ -44,6 +50,31 @@ async def generate(request: Request) -> Response:
     return await _answer(
         request, service, body, [*messages, {"role": "user", "content": prompt}] if prompt else [], as_chat=False
     )
+
+
+async def _loaded(request: Request, body: Body) -> Service:
+    """The model, which stays loaded for as long as the request says."""
+    models: Models = request.app.state.models
+    name = body.first("model")
+    entry = models.find(name if isinstance(name, str) else None)
+    seconds = keep_alive(body.first("keep_alive"))
+    service = await service_of(request, name)
+    if seconds is not None:
+        entry.keep_alive = seconds
+    return service
+
+
+def keep_alive(given: Any) -> float | None:
+    """Seconds; given as a number, or as in ``5m``, ``1h30m``. Less than 0: forever; None: not given."""
+    if given is None:
+        return None
+    parts = _DURATION.findall(given) if isinstance(given, str) and _DURATIONS.fullmatch(given) else None
+    number = given if isinstance(given, (int, float)) and not isinstance(given, bool) else None
+    if parts:
+        number = sum(float(value) * _UNITS[unit] for value, unit in parts) * (-1 if given.startswith("-") else 1)
+    if number is None:
+        raise bad_request('keep_alive must be a number of seconds, or a duration such as "5m"')
+    return FOREVER if number < 0 else float(number)
 
 
 def _message(given: Any) -> dict[str, Any]:
@@ -59,7 +90,8 @@ async def _answer(request: Request, service: Service, body: Body, messages: list
     """``messages`` empty: the client only wants the model to be loaded, which it is."""
     told = _Told(service, as_chat)
     if not messages:
-        return json_response(told.part({}) | {"done": True, "done_reason": "load"})
+        reason = "unload" if keep_alive(body.first("keep_alive")) == 0 else "load"
+        return json_response(told.part({}) | {"done": True, "done_reason": reason})
     stream = body.get("stream", bool, True)
     options = {**_chat_options(body, service), "cache_salt": request.state.cache_salt}
     streams = await service.chat(messages, 1, options)

@@ -17,6 +17,7 @@ from pumice_server.answers import DONE, Streaming, event, json_response, unless_
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, timings, usage
+from pumice_server.models import service_of
 from pumice_server.options import MAX_N, generation_options
 from pumice_server.service import Service, merge
 
@@ -29,8 +30,8 @@ _CHAT_FIELDS = (*_PROMPT_FIELDS, "response_format")
 
 
 async def chat_completions(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
     stream, with_usage = body.get("stream", bool, False), body.wants_usage
     options = chat_options(body, service, request.state.cache_salt)
     streams = await service.chat(read_messages(body), body.integer("n", 1, 1, MAX_N), options)

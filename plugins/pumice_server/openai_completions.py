@@ -16,6 +16,7 @@ from pumice_server.answers import DONE, Streaming, event, json_response, unless_
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, finish_reason, timings, usage
+from pumice_server.models import service_of
 from pumice_server.options import MAX_N, generation_options
 from pumice_server.service import Prompt, Service, merge
 
@@ -26,8 +27,8 @@ _MAX_TOKENS = 16  # OpenAI's default for completions
 
 
 async def completions(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
     stream, with_usage = body.get("stream", bool, False), body.wants_usage
     prompts = read_prompts(body)
     options = _options(body, service, request.state.cache_salt)

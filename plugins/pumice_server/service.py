@@ -6,6 +6,7 @@ The model may be in this process, as here, or in another one: nothing else of it
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,11 +15,15 @@ from typing import Any, Protocol, TypeVar
 import pumice
 from pumice_server.errors import bad_request
 from pumice_server.metrics import Metrics
+from pumice_server.settings import Settings
 
 S = TypeVar("S")
 T = TypeVar("T", covariant=True)
 
 Prompt = str | list[int]
+AnyModel = pumice.Model | pumice.ProcessModel
+
+logger = logging.getLogger("pumice")
 
 
 class Closable(Protocol):
@@ -41,15 +46,17 @@ class Whole(Closable, Protocol[T]):
 
 
 class Service:
-    """One model and the names it is served under; the first is the one that answers carry."""
+    """One model that is loaded, and the names it is served under; the first is the one that answers carry."""
 
-    def __init__(self, model: pumice.Model, names: Sequence[str], timeout: float, max_sequences: int) -> None:
+    def __init__(self, model: AnyModel, names: Sequence[str], settings: Settings, metrics: Metrics) -> None:
         self.model = model
         self.names = names
         self.created = int(time.time())
-        self.timeout = timeout
-        self.max_sequences = max_sequences
-        self.metrics = Metrics()
+        self.timeout = settings.timeout
+        self.max_sequences = settings.max_sequences
+        self.heard = time.monotonic()  # when the engine last answered
+        self._metrics = metrics
+        self._asked: asyncio.Task[None] | None = None
 
     @property
     def name(self) -> str:
@@ -79,6 +86,8 @@ class Service:
                 self._check_length(prompt)
                 for each in self._seeded(options, n):
                     streams.append(self.model.astream(prompt, timeout=self.timeout, **each))
+            for stream in streams:
+                await stream.accepted()
         return streams
 
     async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
@@ -90,6 +99,8 @@ class Service:
         with _closing_on_error(streams):
             for each in self._seeded(options, n):
                 streams.append(self.model.achat_stream(turn, timeout=self.timeout, **each))
+            for stream in streams:
+                await stream.accepted()
         return streams
 
     async def gather(self, streams: Sequence[Whole[S]]) -> list[S]:
@@ -103,11 +114,28 @@ class Service:
         """Cancel what is not generated yet, and count what was."""
         for stream in streams:
             stream.close()
-            self.metrics.count(stream.timings)
+            self._metrics.count(self.name, stream.timings)
 
     async def snapshot(self, timeout: float = 10.0) -> Any:
         """What the engine has in hand. Raises TimeoutError if no step ended for so many seconds."""
-        return await asyncio.to_thread(self.model.client.snapshot, timeout)
+        snapshot = await asyncio.wait_for(asyncio.wrap_future(self.model.client.ask()), timeout)
+        self.heard = time.monotonic()
+        return snapshot
+
+    def ask(self, timeout: float) -> None:
+        """Ask for a sign of life, unless that is done already. An engine that gives none in time is killed."""
+        if self._asked is None or self._asked.done():
+            self._asked = asyncio.create_task(self._expect(timeout))
+
+    async def _expect(self, timeout: float) -> None:
+        try:
+            await self.snapshot(timeout)
+        except TimeoutError:
+            logger.error("%s: its engine has not ended a step for %.0f seconds", self.name, timeout)
+            if isinstance(self.model, pumice.ProcessModel):
+                await asyncio.to_thread(self.model.process.kill)
+        except pumice.PumiceError:
+            pass  # it is dead already, which is noticed elsewhere
 
     def _seeded(self, options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
         """Options of ``n`` completions: each has a seed higher by one, where a seed is given or configured."""

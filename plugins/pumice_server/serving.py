@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+import os
 import signal
 import socket
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from types import FrameType
 
 import click
 import uvicorn
 
 import pumice
+from pumice.cli.options import show_progress
 from pumice_server.application import make_application
-from pumice_server.service import Service
+from pumice_server.entry import Entry, Spec
+from pumice_server.models import Models
 from pumice_server.settings import Settings
 
 _BACKLOG = 512  # connections that wait to be taken
 _MAX_CONNECTIONS = 1000  # connections and requests at once; beyond, the answer is 503
+_LAST_SECONDS = 1.0  # of the time to drain, for streams to say that they end early
+
+Failing = Callable[[Exception], None]
+Progress = Callable[[int, int], None]
 
 
 def listen(settings: Settings) -> socket.socket:
@@ -29,14 +39,17 @@ def listen(settings: Settings) -> socket.socket:
         raise click.ClickException(f"cannot listen on {where}: {error.strerror}; --port names another port") from None
 
 
-def serve(model: pumice.Model, names: Sequence[str], settings: Settings, listening: socket.socket) -> None:
-    """Serve until SIGINT or SIGTERM; then no request is taken, and those that run may end."""
-    service = Service(model, names, settings.timeout, settings.max_sequences)
+def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket) -> None:
+    """Serve until SIGINT or SIGTERM; then no request is taken, and those that run may end.
+
+    Raises what loading raises, where the only model cannot be loaded.
+    """
+    models = Models(specs, load_process, settings)
     config = uvicorn.Config(
-        make_application(service, settings),
+        make_application(models, lambda application: lifespan(models, address(settings, listening), failed)),
         http="h11",  # it bounds headers
         ws="none",
-        lifespan="off",
+        lifespan="on",
         access_log=False,
         log_config=None,
         server_header=False,
@@ -45,6 +58,13 @@ def serve(model: pumice.Model, names: Sequence[str], settings: Settings, listeni
         ssl_keyfile=settings.tls_key,
         ssl_certfile=settings.tls_certificate,
     )
+    server = _Server(config, models)
+    errors: list[Exception] = []
+
+    def failed(error: Exception) -> None:
+        errors.append(error)
+        server.should_exit = True
+
     try:
         config.load()
     except OSError as error:  # of ssl, which says neither the file nor what is wrong with it
@@ -54,15 +74,81 @@ def serve(model: pumice.Model, names: Sequence[str], settings: Settings, listeni
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # uvicorn has its own, and raises the signal again at its end
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
-    click.echo(_summary(model, service, settings, listening), err=True)
-    uvicorn.Server(config).run(sockets=[listening])
+    server.run(sockets=[listening])
+    if errors:
+        raise errors[0]
 
 
-def _summary(model: pumice.Model, service: Service, settings: Settings, listening: socket.socket) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    scheme = "https" if settings.tls_key else "http"
+@contextlib.asynccontextmanager
+async def lifespan(models: Models, address: str, failed: Failing) -> AsyncIterator[None]:
+    """What runs beside the requests: the only model is loaded, engines are watched, and all end with the server."""
+    first = _begin(models, address, failed)
+    tasks = [asyncio.create_task(models.watch()), asyncio.create_task(first)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await models.close()
+
+
+async def _begin(models: Models, address: str, failed: Failing) -> None:
+    entry = models.single
+    if entry:
+        try:
+            async with models.using(entry):
+                click.echo(_summary(entry, models.settings), err=True)
+        except Exception as error:
+            failed(error)
+            return
+    else:
+        click.echo(f"serving {', '.join(each.name for each in models.entries)}", err=True)
+    click.echo(f"listening on {address}", err=True)
+    notify("READY=1")
+
+
+def _summary(entry: Entry, settings: Settings) -> str:
+    assert entry.service is not None
+    model = entry.service.model
     keys = f"{len(settings.keys)} API keys" if settings.keys else "no API key"
-    return (
-        f"serving {', '.join(service.names)} on {', '.join(model.backends)}, n_ctx {model.n_ctx}, {keys}\n"
-        f"listening on {scheme}://{host}:{listening.getsockname()[1]}"
-    )
+    size = sum(model.memory.values()) / 2**20
+    where = f"on {', '.join(model.backends)}, n_ctx {model.n_ctx}, {size:.0f} MiB"
+    return f"serving {', '.join(entry.spec.names)} {where}, {keys}"
+
+
+def address(settings: Settings, listening: socket.socket) -> str:
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_key else 'http'}://{host}:{listening.getsockname()[1]}"
+
+
+def load_process(
+    spec: Spec, progress: Callable[[int, int], None], deliver: Callable[..., object]
+) -> pumice.ProcessModel:
+    with show_progress(f"loading {spec.names[0]}", unit="step") as shown:
+
+        def tell(done: int, total: int) -> None:
+            progress(done, total)
+            shown(done, total)
+
+        return pumice.load_process(spec.path, deliver=deliver, command="serve", progress=tell, **spec.options)
+
+
+def notify(state: str) -> None:
+    """Tell systemd, where it started this process and wants to know."""
+    where = os.environ.get("NOTIFY_SOCKET", "")
+    if where[:1] in ("/", "@"):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, contextlib.suppress(OSError):
+            told.sendto(state.encode(), where.replace("@", "\0", 1))
+
+
+class _Server(uvicorn.Server):
+    """Begins to stop by saying so: nothing new is taken, and what runs at the end of the time is told."""
+
+    def __init__(self, config: uvicorn.Config, models: Models) -> None:
+        super().__init__(config)
+        self._models = models
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        notify("STOPPING=1")
+        self._models.drain(max(0.0, self._models.settings.drain - _LAST_SECONDS))
+        super().handle_exit(sig, frame)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +23,8 @@ class Settings:
         tls_key, tls_certificate: PEM files, both or none.
         timeout: seconds for a request, and for its body to arrive; drain: seconds that requests have to end when
             the server is stopped.
+        keep_alive: seconds that a model stays loaded when nobody uses it.
+        max_models: most that are loaded at once; max_memory: bytes that they may have together; 0: any number.
     """
 
     host: str = "127.0.0.1"
@@ -33,6 +36,9 @@ class Settings:
     max_sequences: int = 64
     timeout: float = 600.0
     drain: float = 30.0
+    keep_alive: float = math.inf
+    max_models: int = 4
+    max_memory: int = 0
     tls_key: Path | None = None
     tls_certificate: Path | None = None
 

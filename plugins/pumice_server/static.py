@@ -9,7 +9,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from pumice_server.service import Service
+from pumice_server.models import Models
 
 FOLDER = Path(__file__).parent / "page"
 PREFIX = "/page"
@@ -25,13 +25,14 @@ _HEADERS = {
 
 async def index(request: Request) -> Response:
     """The page to browsers, a few lines of text to others."""
-    service: Service = request.app.state.service
     page = FOLDER / "index.html"
     if "text/html" in request.headers.get("accept", "") and page.is_file():
         return FileResponse(page, headers=_HEADERS)
     base = str(request.base_url).rstrip("/")
+    models: Models = request.app.state.models
+    names = [name for entry in models.entries for name in entry.spec.names]
     return PlainTextResponse(
-        f"Pumice serves {', '.join(service.names)}.\n\nOpenAI's clients: base_url={base}/v1\nModels: {base}/v1/models\n"
+        f"Pumice serves {', '.join(names)}.\n\nOpenAI's clients: base_url={base}/v1\nModels: {base}/v1/models\n"
     )
 
 

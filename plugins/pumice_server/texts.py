@@ -10,15 +10,15 @@ from starlette.responses import Response
 from pumice_server.answers import json_response
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
+from pumice_server.models import service_of
 from pumice_server.openai_chat import prompt_of
-from pumice_server.service import Service
 
 MAX_TOKENS = 1 << 20  # of one call of detokenize
 
 
 async def tokenize(request: Request) -> Response:
-    service: Service = request.app.state.service
     body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
     special = body.get("add_special", bool, False), body.get("parse_special", bool, True)
     tokens = await service.tokenize(body.get("content", str, ""), *special)
     if body.get("with_pieces", bool, False):
@@ -27,8 +27,9 @@ async def tokenize(request: Request) -> Response:
 
 
 async def detokenize(request: Request) -> Response:
-    service: Service = request.app.state.service
-    tokens = (await Body.read(request)).get("tokens", list, [])
+    body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
+    tokens = body.get("tokens", list, [])
     if len(tokens) > MAX_TOKENS:
         raise bad_request(f"tokens: at most {MAX_TOKENS}")
     for token in tokens:
@@ -38,14 +39,16 @@ async def detokenize(request: Request) -> Response:
 
 
 async def apply_template(request: Request) -> Response:
-    service: Service = request.app.state.service
-    return json_response({"prompt": await prompt_of(await Body.read(request), service)})
+    body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
+    return json_response({"prompt": await prompt_of(body, service)})
 
 
 async def input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a chat has."""
-    service: Service = request.app.state.service
-    tokens = await service.tokenize(await prompt_of(await Body.read(request), service))
+    body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
+    tokens = await service.tokenize(await prompt_of(body, service))
     return json_response({"object": "response.input_tokens", "input_tokens": len(tokens)})
 
 

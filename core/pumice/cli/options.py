@@ -123,6 +123,13 @@ def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
     return settings
 
 
+def configured_models() -> list[str]:
+    """Names of models that the configuration adds to the catalogue."""
+    from pumice.config import load_config
+
+    return list(load_config().models)
+
+
 def locate_model(model: str) -> Path:
     """The file of a model; what is fetched shows a progress bar where standard error is a terminal."""
     from pumice.hub import locate

@@ -56,16 +56,22 @@ class EngineClient:
 
     def snapshot(self, timeout: float | None = None) -> Snapshot:
         """What the engine has in hand. Raises TimeoutError where no answer comes within ``timeout`` seconds."""
+        return self.ask().result(timeout)
+
+    def ask(self) -> Future[Snapshot]:
+        """As ``snapshot``, for who waits in another way."""
         future: Future[Snapshot] = Future()
 
         def listen(event: Event) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             if isinstance(event, Answer):
                 future.set_result(event.snapshot)
             elif isinstance(event, Failed):
                 future.set_exception(event.error)
 
         self._submit(lambda ids: Ask(ids[0]), [listen])
-        return future.result(timeout)
+        return future
 
     def receive(self, events: Iterable[Event]) -> None:
         """Hand events on to who asked."""

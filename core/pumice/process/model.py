@@ -61,7 +61,6 @@ class ProcessModel(Frontend):
 
     @property
     def error(self) -> Exception | None:
-        """Why the engine's process ended; None while it runs."""
         return self.process.error
 
     def close(self) -> None:

@@ -13,9 +13,10 @@ import threading
 import traceback
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import IO, Any
 
-from pumice.engine.messages import Accepted, Add, Event, Failed
+from pumice.engine.messages import Accepted, Add, Ask, Cancel, Event, Failed
 from pumice.errors import EngineError, PumiceError
 from pumice.model import Model
 from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, read_frames
@@ -30,43 +31,46 @@ def main() -> int:
     coming = read_frames(commands)
     load: Load = next(coming)
     _log_to(write, load.level)
+    loaded: Future[Model] = Future()
+    threading.Thread(target=_obey, args=(loaded, coming, write), name="pumice-commands", daemon=True).start()
     try:
         model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
     except Exception as error:
         write(NotLoaded(portable(error)))
         return 1
     model.engine.emit = lambda events: write([_portable_event(event) for event in events])
-    write(Loaded(model.facts))
-    reader = threading.Thread(target=_obey, args=(model, coming, write), name="pumice-commands", daemon=True)
     with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
-        reader.start()
+        write(Loaded(model.facts))
+        loaded.set_result(model)
         model.engine.join()
     return 0 if model.closed else 1
 
 
-def _obey(model: Model, coming: Iterator[Any], write: FrameWriter) -> None:
+def _obey(loaded: Future[Model], coming: Iterator[Any], write: FrameWriter) -> None:
     """Give the engine commands until there are no more. Without this thread the process is of no use."""
     try:
-        _give(model, coming, write)
+        for command in coming:
+            _give(loaded.result(), command, write)
+        if not loaded.done():
+            os._exit(1)
         timer = threading.Timer(_CLOSE_SECONDS, os._exit, [1])  # a step that never ends
         timer.daemon = True
         timer.start()
-        model.close()
+        loaded.result().close()
     except BaseException:
         traceback.print_exc()
         os._exit(1)
 
 
-def _give(model: Model, coming: Iterator[Any], write: FrameWriter) -> None:
-    """Give the engine each command. One that is refused is answered, since it cannot raise over there."""
-    for command in coming:
-        try:
-            model.engine.send(command)
-            if isinstance(command, Add):
-                write([Accepted(id) for id in command.ids])
-        except Exception as error:
-            ids = command.ids if isinstance(command, Add) else [command.id]
-            write([Failed(id, portable(error)) for id in ids])
+def _give(model: Model, command: Add | Cancel | Ask, write: FrameWriter) -> None:
+    """Give the engine a command. One that is refused is answered, since it cannot raise over there."""
+    try:
+        model.engine.send(command)
+        if isinstance(command, Add):
+            write([Accepted(id) for id in command.ids])
+    except Exception as error:
+        ids = command.ids if isinstance(command, Add) else [command.id]
+        write([Failed(id, portable(error)) for id in ids])
 
 
 def portable(error: Exception) -> Exception:

@@ -53,7 +53,9 @@ def ask(url: str, number: int) -> str:
             connection.sendall(head.encode() + data[: chosen.choice([5, len(data)])])
         return ""
     response = httpx2.post(url + path, content=data, timeout=60)
-    failed = response.status_code not in (200, 400, 429) or (response.status_code == 200 and '"error"' in response.text)
+    failed = response.status_code not in (200, 400, 429, 501) or (
+        response.status_code == 200 and '"error"' in response.text
+    )
     return f"{path} {response.status_code} {response.text[-200:]} {body}" if failed else ""
 
 

@@ -104,7 +104,7 @@ def test_metrics(server):
     events(server, **GREEDY)
     assert value("pumice_generated_tokens_total") == before + 24
     assert value("pumice_time_to_first_token_seconds_count") > 0
-    assert value('pumice_engine{what="slots"}') == 4
+    assert value("pumice_engine_slots{") == 4
     assert value('pumice_requests_total{endpoint="completion",status="200"}') >= 2
 
 

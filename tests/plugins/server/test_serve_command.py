@@ -73,7 +73,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
     [
         (["--host", "0.0.0.0"], "lets others on the network in"),
         (["--mmproj", "x"], "models see no images yet"),
-        (["a.gguf", "-m", "b.gguf"], "one model is served: give either a.gguf or b.gguf"),
+        (["a.gguf", "-m", "b.gguf", "-a", "one"], "-a names one model"),
+        (["--models-dir", "/nowhere"], "/nowhere is not a folder"),
         (["--api-key", ""], "--api-key is empty"),
         (["-ctk", "f16", "-ctv", "q8_0"], "keys and values have one type"),
         (["-ngl", "many"], "-ngl: expected a number"),
@@ -83,6 +84,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--api-key-file", "/nowhere"], "cannot read the keys"),
         (["--host", "192.0.2.1", "--insecure"], "cannot listen on 192.0.2.1:8080"),
         (["absent.gguf", "--port", "0"], "absent.gguf"),
+        (["--backend", "absent", "--port", "0"], "absent"),
     ],
 )
 def test_wrong_options(arguments, message):

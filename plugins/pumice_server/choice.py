@@ -1,0 +1,70 @@
+"""Which models are served, and the names of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from pumice.cli.options import configured_models
+
+
+def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
+    """Models as ``pumice.load`` takes them: those given, of a folder, of the configuration; else the demo's."""
+    import pumice
+
+    repositories = [f"hf.co/{repository}" for repository in options.pop("hf_repo")]
+    folder, catalogue = options.pop("models_dir"), options.pop("models_catalogue")
+    paths = [*given, *options.pop("model"), *repositories]
+    if folder is not None:
+        paths += _models_in(folder)
+    if catalogue:
+        paths += _catalogue()
+    return list(dict.fromkeys(paths)) or [str(pumice.demo_model_path())]
+
+
+def make_specs(paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any]) -> list[Any]:
+    """``aliases`` are names of the only model. Raises UsageError where two have the same name."""
+    from pumice_server.entry import Spec
+
+    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path)) for path in paths]
+    names = [spec.names[0] for spec in specs]
+    for name in names:
+        if names.count(name) > 1:
+            raise click.UsageError(f"two models are called {name}: rename a file")
+    return specs
+
+
+def name_of(path: str) -> str:
+    """What a model is called: a file by its name alone, anything else as it is."""
+    return Path(path).stem if path.endswith(".gguf") and Path(path).exists() else path
+
+
+def size_of(path: str) -> int:
+    """Bytes of a file; 0 where there is none of that name yet."""
+    return Path(path).stat().st_size if Path(path).is_file() else 0
+
+
+def _models_in(folder: Path) -> list[str]:
+    """The GGUF files in a folder; of a split model the first part."""
+    if not folder.is_dir():
+        raise click.ClickException(f"--models-dir: {folder} is not a folder")
+    files = [file for file in sorted(folder.glob("*.gguf")) if not _is_later_part(file) and "mmproj" not in file.name]
+    if not files:
+        raise click.ClickException(f"--models-dir: {folder} has no GGUF files")
+    return [str(file) for file in files]
+
+
+def _is_later_part(file: Path) -> bool:
+    """Whether it is called ``name-00002-of-00003.gguf``, or any but the first of these."""
+    parts = file.stem.split("-")
+    return len(parts) > 3 and parts[-2] == "of" and parts[-3].isdigit() and int(parts[-3]) > 1
+
+
+def _catalogue() -> list[str]:
+    names = configured_models()
+    if not names:
+        raise click.ClickException("--models-catalogue: the configuration names none under `models`")
+    return names

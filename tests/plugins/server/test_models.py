@@ -1,0 +1,188 @@
+"""Several models, a process each: loaded when asked for, unloaded for others, started again when killed."""
+
+import asyncio
+import json
+import os
+import signal
+import threading
+import time
+
+import httpx2
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice_server.entry import FOREVER, Entry, Spec
+from pumice_server.ollama import keep_alive
+from server_thread import Serving, serving
+
+OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
+ENDLESS = {"prompt": "a", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def specs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models")
+    return [Spec([name], str(tiny_llama(folder / f"{name}.gguf")), OPTIONS) for name in ("one", "two", "three")]
+
+
+@pytest.fixture(scope="module")
+def two(specs):
+    """A server of three models with room for one."""
+    with serving(*specs, max_models=1) as server:
+        yield server
+
+
+def complete(server: Serving, model: str, **body) -> httpx2.Response:
+    return server.client.post("/v1/completions", json={"model": model, "prompt": "a", "max_tokens": 3, **body})
+
+
+def states(server: Serving) -> dict[str, str]:
+    return {each["id"]: each["status"]["value"] for each in server.client.get("/v1/models").json()["data"]}
+
+
+def pid_of(server: Serving, name: str) -> int:
+    return server.models.known(name).service.model.process.pid
+
+
+def gone(pid: int) -> bool:
+    return not os.path.exists(f"/proc/{pid}")
+
+
+def test_a_model_is_loaded_when_asked_for_and_makes_room_for_another(two, wait_until):
+    assert complete(two, "one").json()["model"] == "one"
+    assert states(two) == {"one": "loaded", "two": "unloaded", "three": "unloaded"}
+    first = pid_of(two, "one")
+    assert complete(two, "two:latest").json()["model"] == "two"
+    assert states(two) == {"one": "unloaded", "two": "loaded", "three": "unloaded"}
+    wait_until(lambda: gone(first))
+    assert complete(two, "four").status_code == 404
+    assert "there is no model 'four'; served: one, two, three" in complete(two, "four").text
+
+
+def test_a_busy_model_is_not_unloaded(two):
+    """Another waits until nobody uses it, and a request that leaves is no user."""
+    complete(two, "one")
+    answers = []
+    with two.client.stream("POST", "/v1/completions", json={"model": "one", **ENDLESS}) as busy:
+        lines = busy.iter_lines()
+        next(lines)
+        waiting = threading.Thread(target=lambda: answers.append(complete(two, "two").status_code))
+        waiting.start()
+        time.sleep(0.5)
+        assert answers == []
+        assert states(two)["one"] == "loaded"
+        assert two.client.post("/models/unload", json={"model": "one"}).status_code == 409
+    waiting.join(30)
+    assert answers == [200]
+
+
+def test_room_that_does_not_come(specs):
+    with serving(*specs, max_models=1, timeout=1.0) as server:
+        held = threading.Event()
+
+        async def hold():
+            async with server.models.using(server.models.find("one")):
+                held.set()
+                await asyncio.sleep(4)
+
+        assert complete(server, "one").status_code == 200
+        loop = server.models._loop
+        future = asyncio.run_coroutine_threadsafe(hold(), loop)
+        assert held.wait(10)
+        answer = complete(server, "two")
+        assert answer.status_code == 503
+        assert "there is no room for two" in answer.text
+        future.result(20)
+
+
+def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(two, wait_until):
+    complete(two, "one")
+    pid = pid_of(two, "one")
+    with two.client.stream("POST", "/v1/completions", json={"model": "one", **ENDLESS}) as response:
+        lines = response.iter_lines()
+        next(lines)
+        os.kill(pid, signal.SIGKILL)
+        last = [line for line in lines if line][-1]
+    error = json.loads(last.removeprefix("data: "))["error"]
+    assert "the engine's process was ended by SIGKILL" in error["message"]
+    assert error["code"] == 503
+    wait_until(lambda: gone(pid))
+    assert complete(two, "one").status_code == 200
+    assert 'pumice_engine_crashes_total{model="one"} 1.0' in two.client.get("/metrics").text
+
+
+def test_a_request_without_a_stream_is_told_too(two):
+    complete(two, "one")
+    pid, answers = pid_of(two, "one"), []
+    body = {**ENDLESS, "stream": False}
+    asking = threading.Thread(target=lambda: answers.append(complete(two, "one", **body)))
+    asking.start()
+    deadline = time.monotonic() + 20
+    while not any(slot["is_processing"] for slot in two.client.get("/slots?model=one").json()):
+        assert time.monotonic() < deadline
+    os.kill(pid, signal.SIGKILL)
+    asking.join(30)
+    assert answers[0].status_code == 503
+    assert "Retry-After" in answers[0].headers
+
+
+def test_load_and_unload(two, wait_until):
+    post = two.client.post
+    assert post("/models/load", json={"model": "three"}).json() == {"success": True}
+    wait_until(lambda: states(two)["three"] == "loaded")
+    assert post("/models/unload", json={"model": "three"}).json() == {"success": True}
+    assert states(two)["three"] == "unloaded"
+    assert post("/models/unload", json={"model": "three"}).status_code == 400
+    assert post("/models/load", json={"model": "four"}).status_code == 404
+    assert two.client.get("/props").json()["role"] == "router"
+    assert two.client.get("/props?model=one").json()["model_alias"] == "one"
+
+
+def test_ollamas_keep_alive(two, wait_until):
+    body = {"model": "one", "prompt": "a", "stream": False, "raw": True, "options": {"num_predict": 2}}
+    assert two.client.post("/api/generate", json={**body, "keep_alive": "5m"}).status_code == 200
+    (held,) = two.client.get("/api/ps").json()["models"]
+    assert held["name"] == "one"
+    assert held["expires_at"] > "2020"
+    assert two.client.post("/api/generate", json={"model": "one", "keep_alive": 0}).json()["done_reason"] == "unload"
+    wait_until(lambda: two.client.get("/api/ps").json() == {"models": []})
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"), [(None, None), (3, 3.0), ("5m", 300.0), ("1h30m", 5400.0), (-1, FOREVER), ("-1m", FOREVER)]
+)
+def test_durations(given, seconds):
+    assert keep_alive(given) == seconds
+
+
+@pytest.mark.parametrize("given", ["5", "m", "5 m", True, [], "1e9h", "1" * 20 + "s"])
+def test_what_is_no_duration(given):
+    with pytest.raises(Exception, match="keep_alive"):
+        keep_alive(given)
+
+
+def test_a_model_that_cannot_be_loaded(specs, tmp_path):
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    with serving(specs[0], Spec(["bad"], str(tmp_path / "bad.gguf"), OPTIONS)) as server:
+        assert complete(server, "bad").status_code == 500
+        assert states(server)["bad"] == "failed"
+        assert complete(server, "bad").status_code == 500
+        again = complete(server, "bad")
+        assert again.status_code == 503
+        assert "tried again in 1 seconds" in again.text
+        assert complete(server, "one").status_code == 200
+
+
+def test_waits_between_crashes_become_longer():
+    entry, waits = Entry(Spec(["x"], "x"), FOREVER), []
+    for _ in range(9):
+        entry.failed(pumice.EngineDiedError("x"))
+        waits.append(round(entry.wait_seconds))
+    assert waits == [0, 1, 2, 4, 8, 16, 32, 60, 60]
+
+
+def test_memory_is_a_limit_too(specs):
+    with serving(*specs, max_memory=1) as server:
+        assert [complete(server, name).status_code for name in ("one", "two")] == [200, 200]
+        assert list(states(server).values()).count("loaded") == 1
