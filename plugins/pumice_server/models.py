@@ -106,7 +106,7 @@ class Models:
         """Take nothing new; what still runs after so many seconds ends with an error. Signal handlers may call this."""
         if not self.draining:
             self.draining = True
-            self._loop.call_soon_threadsafe(self._loop.call_later, seconds, self._end_all)
+            self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._end_all)
 
     def _end_all(self) -> None:
         for entry in self.entries:
@@ -123,7 +123,7 @@ class Models:
 
     async def watch(self) -> None:
         """Until cancelled: unload what nobody used for long, notice engines that died, kill those that hang."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         asked = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)

@@ -52,7 +52,7 @@ class Service:
         self.model = model
         self.names = names
         self.created = int(time.time())
-        self.timeout = settings.timeout
+        self._always = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
         self.heard = time.monotonic()  # when the engine last answered
         self._metrics = metrics
@@ -85,7 +85,7 @@ class Service:
             for prompt in ids:
                 self._check_length(prompt)
                 for each in self._seeded(options, n):
-                    streams.append(self.model.astream(prompt, timeout=self.timeout, **each))
+                    streams.append(self.model.astream(prompt, **self._always, **each))
             for stream in streams:
                 await stream.accepted()
         return streams
@@ -98,7 +98,7 @@ class Service:
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
             for each in self._seeded(options, n):
-                streams.append(self.model.achat_stream(turn, timeout=self.timeout, **each))
+                streams.append(self.model.achat_stream(turn, **self._always, **each))
             for stream in streams:
                 await stream.accepted()
         return streams

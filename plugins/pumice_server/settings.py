@@ -25,6 +25,7 @@ class Settings:
             the server is stopped.
         keep_alive: seconds that a model stays loaded when nobody uses it.
         max_models: most that are loaded at once; max_memory: bytes that they may have together; 0: any number.
+        context_shift: a full context forgets its older half, and the answer goes on; else it ends there.
     """
 
     host: str = "127.0.0.1"
@@ -38,6 +39,7 @@ class Settings:
     drain: float = 30.0
     keep_alive: float = math.inf
     max_models: int = 4
+    context_shift: bool = False
     max_memory: int = 0
     tls_key: Path | None = None
     tls_certificate: Path | None = None

@@ -6,6 +6,8 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import httpx2
 import pytest
@@ -29,7 +31,7 @@ def specs(tmp_path_factory):
 @pytest.fixture(scope="module")
 def two(specs):
     """A server of three models with room for one."""
-    with serving(*specs, max_models=1) as server:
+    with serving(*specs, max_models=1, context_shift=True) as server:
         yield server
 
 
@@ -60,14 +62,30 @@ def test_a_model_is_loaded_when_asked_for_and_makes_room_for_another(two, wait_u
     assert "there is no model 'four'; served: one, two, three" in complete(two, "four").text
 
 
+@contextmanager
+def used(server: Serving, name: str) -> Iterator[None]:
+    """A model is in use, as by a request."""
+    begun, ended = threading.Event(), threading.Event()
+
+    async def use() -> None:
+        async with server.models.using(server.models.find(name)):
+            begun.set()
+            await asyncio.to_thread(ended.wait, 30)
+
+    future = asyncio.run_coroutine_threadsafe(use(), server.models.loop)
+    try:
+        assert begun.wait(30)
+        yield
+    finally:
+        ended.set()
+        future.result(30)
+
+
 def test_a_busy_model_is_not_unloaded(two):
-    """Another waits until nobody uses it, and a request that leaves is no user."""
-    complete(two, "one")
+    """Another waits until nobody uses it."""
     answers = []
-    with two.client.stream("POST", "/v1/completions", json={"model": "one", **ENDLESS}) as busy:
-        lines = busy.iter_lines()
-        next(lines)
-        waiting = threading.Thread(target=lambda: answers.append(complete(two, "two").status_code))
+    waiting = threading.Thread(target=lambda: answers.append(complete(two, "two").status_code))
+    with used(two, "one"):
         waiting.start()
         time.sleep(0.5)
         assert answers == []
@@ -78,22 +96,10 @@ def test_a_busy_model_is_not_unloaded(two):
 
 
 def test_room_that_does_not_come(specs):
-    with serving(*specs, max_models=1, timeout=1.0) as server:
-        held = threading.Event()
-
-        async def hold():
-            async with server.models.using(server.models.find("one")):
-                held.set()
-                await asyncio.sleep(4)
-
-        assert complete(server, "one").status_code == 200
-        loop = server.models._loop
-        future = asyncio.run_coroutine_threadsafe(hold(), loop)
-        assert held.wait(10)
+    with serving(*specs, max_models=1, timeout=1.0) as server, used(server, "one"):
         answer = complete(server, "two")
-        assert answer.status_code == 503
-        assert "there is no room for two" in answer.text
-        future.result(20)
+    assert answer.status_code == 503
+    assert "there is no room for two" in answer.text
 
 
 def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(two, wait_until):
