@@ -52,7 +52,7 @@ class Service:
         self.model = model
         self.names = names
         self.created = int(time.time())
-        self._always = {"timeout": settings.timeout, "context_shift": settings.context_shift}
+        self._always: dict[str, Any] = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
         self.heard = time.monotonic()  # when the engine last answered
         self._metrics = metrics
