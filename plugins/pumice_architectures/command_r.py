@@ -1,9 +1,11 @@
-"""Command R and R+ (Cohere 2024)."""
+"""Command R and R+ (Cohere 2024), Command R7B, Command A (2025, arXiv:2504.00698)."""
 
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.decoder import LayerNormDecoder
+from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.rope import Rope
 
 
 class CommandR(LayerNormDecoder):
@@ -13,9 +15,20 @@ class CommandR(LayerNormDecoder):
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")
-        qk_norm = self.norm if g.find_weight(f"{blk}attn_q_norm.weight") else None
-        attended = self.attention(g, h, blk, i, norm=qk_norm)
-        return x + (attended + self.feed_forward(g, h, blk, i))
+        options = {"norm": self.norm} if g.find_weight(f"{blk}attn_q_norm.weight") else {}
+        return x + (self.attention(g, h, blk, i, **options) + self.feed_forward(g, h, blk, i))
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return super().head(g, x) * (self.hparams.number("logit_scale", 0.0) or 1.0)
+
+
+class Cohere2(CommandR):
+    """Sliding layers have positions, every fourth sees the whole context and has none."""
+
+    ffn_scales = True
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=4) else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        return super().rope(g, i) if is_sliding(self.hparams, i, period=4) else None

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.blocks import fused_feed_forward, gated_feed_forward
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import mixture_of_experts, n_expert, read_experts
+from pumice.plugin.nn.hyper import sliding_window
 from pumice.plugin.nn.rope import Rope
 
 
@@ -37,11 +40,39 @@ class Granite(Decoder):
             return super().feed_forward(g, x, blk, i)
         y = mixture_of_experts(g, x, blk, read_experts(self.hparams, i))
         n_ff = self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0)
-        return y + gated_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp") if n_ff else y
+        return y + self.shared_expert(g, x, blk, n_ff) if n_ff else y
+
+    def shared_expert(self, g: GraphBuilder, x: Tensor, blk: str, n_ff: int) -> Tensor:
+        return gated_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp")
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return super().head(g, x) * (1 / self.logit_scale)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        has_positions = self.hparams.get_bool("rope.scaling.finetuned", True)  # how GGUF says it for this family
-        return super().rope(g, i) if has_positions else None
+        return super().rope(g, i) if self.has_positions(i) else None
+
+    def has_positions(self, i: int) -> bool:
+        return self.hparams.get_bool("rope.scaling.finetuned", True)  # how GGUF says it for this family
+
+
+class GraniteMoE(Granite):
+    def has_positions(self, i: int) -> bool:
+        return True
+
+
+class GraniteSWA(Granite):
+    """Sliding windows and attention sinks; the file says which layers have positions."""
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
+        return super().attention(g, x, blk, i, sinks=sinks, **options)
+
+    def shared_expert(self, g: GraphBuilder, x: Tensor, blk: str, n_ff: int) -> Tensor:
+        return fused_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp")
+
+    def window(self, i: int) -> int:
+        sliding = self.hparams.per_layer("attention.sliding_window_pattern", i + 1)[i]
+        return sliding_window(self.hparams) if sliding else 0
+
+    def has_positions(self, i: int) -> bool:
+        return bool(self.hparams.per_layer("attention.rope_pattern", i + 1, 1)[i])

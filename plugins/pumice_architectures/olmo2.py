@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
@@ -16,14 +15,8 @@ class Olmo2(Decoder):
 
     norms_before = ("", "")
     norms_after = ("post_attention_norm", "post_ffw_norm")
-
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        return super().attention(g, x, blk, i, norm=self.norm_all_heads, **options)
-
-    def norm_all_heads(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """One norm over the heads of a token together."""
-        tokens, heads, values = x.shape
-        return self.norm(g, x.reshape(tokens, int(heads) * int(values)), name).reshape(tokens, heads, values)
+    qk_norm = "before rope"
+    qk_norm_is_wide = True
 
     def window(self, i: int) -> int:
         return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=4) else 0

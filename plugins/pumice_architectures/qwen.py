@@ -1,10 +1,17 @@
-"""Qwen 2, 2.5 (Yang et al. 2024, arXiv:2407.10671) and Qwen 3, dense and with experts (2025, arXiv:2505.09388)."""
+"""Qwen 1 (2023, arXiv:2309.16609), 2 and 2.5 (Yang et al. 2024, arXiv:2407.10671) and 3 (2025, arXiv:2505.09388)."""
 
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import mixture_of_experts, read_experts
+
+
+class Qwen(Decoder):
+    """``feed_forward_length`` counts gate and up together."""
+
+    def n_ff(self, i: int) -> int:
+        return self.hparams.count("feed_forward_length", i, low=2) // 2
 
 
 class Qwen2(Decoder):

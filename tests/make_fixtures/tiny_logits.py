@@ -11,6 +11,8 @@ would round to float16.
 import ctypes
 import sys
 import tempfile
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import llama_cpp
@@ -34,7 +36,12 @@ def main(wanted: list[str]) -> None:
         known = dict(np.load(path)) if path.exists() else {}
         names = [name for name in models if ({name, cluster} & set(wanted) if wanted else name not in known)]
         if names or set(known) - set(models):
-            known |= {name: logits(name, models[name]) for name in names}
+            for name in names:
+                try:
+                    with ProcessPoolExecutor(1, get_context("fork")) as child:  # llama.cpp may abort
+                        known[name] = child.submit(logits, models[name]).result()
+                except RuntimeError as error:
+                    print(f"{name}: {error}", file=sys.stderr)
             np.savez_compressed(path, **{name: known[name] for name in models if name in known})
 
 
@@ -44,13 +51,13 @@ def quiet(level: int, text: bytes, user_data: object) -> None:
         print(text.decode(errors="replace"), end="", file=sys.stderr)
 
 
-def logits(name: str, tiny: TinyModel) -> np.ndarray:
-    """float32 ``[len(IDS), n_vocab]``."""
+def logits(tiny: TinyModel) -> np.ndarray:
+    """float32 ``[len(IDS), n_vocab]``, of a large vocabulary the last four rows."""
     with tempfile.TemporaryDirectory() as folder:
-        path = str(tiny.write(Path(folder) / f"{name}.gguf")).encode()
+        path = str(tiny.write(Path(folder) / "model.gguf")).encode()
         model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
     if not model:
-        raise SystemExit(f"llama.cpp cannot load {name}")
+        raise RuntimeError("llama.cpp cannot load it")
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
@@ -61,12 +68,13 @@ def logits(name: str, tiny: TinyModel) -> np.ndarray:
     for i, token in enumerate(IDS):
         batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
     if llama_cpp.llama_decode(context, batch):
-        raise SystemExit(f"llama.cpp cannot run {name}")
+        raise RuntimeError("llama.cpp cannot run it")
     values = np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (len(IDS), tiny.metadata["vocab_size"])).copy()
+    values[:, values[0] < -1e30] = values[0].min()  # llama.cpp masks chameleon's images in the first row alone
     llama_cpp.llama_batch_free(batch)
     llama_cpp.llama_free(context)
     llama_cpp.llama_model_free(model)
-    return values
+    return values if values.shape[1] < 256 else values[-4:]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,37 @@ SCALES = {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.5, "at
 
 granite = partial(tiny, ends=TIED, **SCALES)
 
+SINKS = "attn_norm attn_q attn_k attn_v attn_output+ attn_sinks"
+PATTERN = {"attention__sliding_window_pattern": [True, False, True], "attention__sliding_window": 8}
+
 MODELS = {
+    "granite_swa": granite(
+        "granite_swa",
+        f"{SINKS} ffn_norm ffn_gate+ ffn_up+ ffn_down+",
+        n_layer=3,
+        attention__rope_pattern=[1, 0, 0],
+        **PATTERN,
+    ),
+    "granite_swa-moe": granite(
+        "granite_swa",
+        f"{SINKS} ffn_norm ffn_gate_inp ffn_gate_up_exps ffn_down_exps ffn_up_shexp=2*s,n ffn_down_shexp=n,s",
+        n_layer=3,
+        dims={"s": 48},
+        expert_count=4,
+        expert_used_count=2,
+        expert_shared_feed_forward_length=48,
+        **PATTERN,
+    ),
+    "minicpm": granite("minicpm", LLAMA),
+    "minicpm-old": tiny("minicpm", LLAMA, f"{TIED} output"),
+    "minicpm-long": tiny(
+        "minicpm",
+        LLAMA,
+        f"{TIED} rope_factors_long rope_factors_short",
+        rope__scaling__type="longrope",
+        rope__scaling__original_context_length=64,
+        rope__scaling__attn_factor=1.19,
+    ),
     "granite": granite("granite", LLAMA),
     "granite-no-rope": granite("granite", LLAMA, rope__scaling__finetuned=False),
     "granitemoe": granite(

@@ -61,6 +61,12 @@ def layer_norm(g: GraphBuilder, x: Tensor, name: str, eps: float) -> Tensor:
     return g.layer_norm(x, g.weight(f"{name}.weight"), g.find_weight(f"{name}.bias"), eps)
 
 
+def norm_all_heads(g: GraphBuilder, x: Tensor, name: str, norm: Norm) -> Tensor:
+    """One norm over the heads ``[t, heads, values]`` of a token together."""
+    tokens, heads, values = x.shape
+    return norm(g, x.reshape(tokens, int(heads) * int(values)), name).reshape(tokens, heads, values)
+
+
 # --- attention
 
 
@@ -168,15 +174,17 @@ def relu_squared(g: GraphBuilder, x: Tensor) -> Tensor:
     return y * y
 
 
-def fused_feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Activation) -> Tensor:
+def fused_feed_forward(
+    g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Activation, *, suffix: str = ""
+) -> Tensor:
     """As ``gated_feed_forward``, with one matrix ``ffn_up`` that has the gate's rows, then those of up."""
-    name = f"{blk}ffn_up"
+    name = f"{blk}ffn_up{suffix}"
     weight, bias = g.weight(f"{name}.weight", (2 * n_ff, width(x))), g.find_weight(f"{name}.bias", (2 * n_ff,))
     gate, up = (
         g.linear(x, weight.rows(start, start + n_ff), bias.rows(start, start + n_ff) if bias else None)
         for start in (0, n_ff)
     )
-    return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down", width(x), scaled=False)
+    return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down{suffix}", width(x), scaled=False)
 
 
 def gated_feed_forward(
@@ -198,9 +206,9 @@ def gated_feed_forward(
 # --- the two ends
 
 
-def embedding(g: GraphBuilder, n_embd: int) -> Tensor:
+def embedding(g: GraphBuilder, n_embd: int, name: str = "token_embd") -> Tensor:
     """The embeddings of the tokens ``[t, n_embd]``."""
-    return g.embedding(g.weight("token_embd.weight", (_n_vocab(g), n_embd)), g.tokens)
+    return g.embedding(g.weight(f"{name}.weight", (_n_vocab(g), n_embd)), g.tokens)
 
 
 def learned_positions(g: GraphBuilder, n_positions: int, n_embd: int) -> Tensor:
@@ -224,4 +232,5 @@ def output_head(g: GraphBuilder, x: Tensor) -> Tensor:
 
 
 def _n_vocab(g: GraphBuilder) -> int:
-    return int(g.weight("token_embd.weight").shape[0])
+    found = g.find_weight("token_embd.weight") or g.find_weight("output.weight")
+    return int((found or g.weight("token_embd.weight")).shape[0])

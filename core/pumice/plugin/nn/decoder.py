@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, ClassVar, Literal
 
 from pumice.plugin import Architecture, GraphBuilder, HParams, ModelError, Tensor
@@ -25,6 +26,8 @@ class Decoder(Architecture):
     norms_after: tuple[str, str] = ("", "")
     #: Whether the queries and keys of each head are normalized: before RoPE turns them, or after.
     qk_norm: Literal["", "before rope", "after rope"] = ""
+    #: Whether that norm is one over all heads of a token together.
+    qk_norm_is_wide: ClassVar[bool] = False
     #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
     ffn_scales: ClassVar[bool] = False
 
@@ -70,7 +73,8 @@ class Decoder(Architecture):
         """Self-attention of a normalized ``x``; options as in ``blocks.self_attention``."""
         options = {"window": self.window(i)} | options
         if self.qk_norm:
-            options = {"norm" if self.qk_norm == "before rope" else "late_norm": self.norm} | options
+            norm = partial(blocks.norm_all_heads, norm=self.norm) if self.qk_norm_is_wide else self.norm
+            options = {"norm" if self.qk_norm == "before rope" else "late_norm": norm} | options
         return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **options)
 
     def window(self, i: int) -> int:

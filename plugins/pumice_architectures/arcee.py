@@ -1,0 +1,16 @@
+"""AFM (Arcee AI 2025)."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import feed_forward, relu_squared
+from pumice.plugin.nn.decoder import Decoder
+
+
+class Arcee(Decoder):
+    """Llama without gates in its feed-forward blocks, and with the square of ReLU."""
+
+    neox = False
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return feed_forward(g, x, blk, self.n_ff(i), lambda y: relu_squared(g, y))

@@ -1,0 +1,14 @@
+"""CodeShell (Xie et al. 2024, arXiv:2403.15747)."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import embedding
+from pumice_architectures.starcoder2 import StarCoder2
+
+
+class CodeShell(StarCoder2):
+    """The output's matrix may stand for the embeddings."""
+
+    def embed(self, g: GraphBuilder) -> Tensor:
+        return embedding(g, self.n_embd, "token_embd" if g.find_weight("token_embd.weight") else "output")

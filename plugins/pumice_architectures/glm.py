@@ -1,0 +1,30 @@
+"""ChatGLM 2 and 3, GLM-4 (Zeng et al. 2024, arXiv:2406.12793), GLM-4-0414, GLM-Z1 and the text part of GLM-4.1V."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import fused_feed_forward
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.rope import Rope, rope_sections
+
+
+class ChatGLM(Decoder):
+    """Llama with fused matrices; RoPE turns half of each head."""
+
+    neox = False
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)
+
+
+class GLM4(ChatGLM):
+    """Norms on both sides of each block."""
+
+    norms_after = ("post_attention_norm", "post_ffw_norm")
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope, sections = super().rope(g, i), rope_sections(self.hparams, default=())
+        has_sections = rope and min(sections[:2], default=0) > 0  # a model that takes images, with the other pairs
+        return replace(rope, sections=sections, neox=True) if rope and has_sections else rope

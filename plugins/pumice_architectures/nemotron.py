@@ -1,0 +1,14 @@
+"""Nemotron 4, Minitron (NVIDIA 2024, arXiv:2402.16819) and Jais 2 (Inception 2025)."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import feed_forward, relu_squared
+from pumice.plugin.nn.decoder import LayerNormDecoder
+
+
+class Nemotron(LayerNormDecoder):
+    """LayerNorm, and the square of ReLU without a gate. GGUF files hold norms' weights with 1 added."""
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return feed_forward(g, x, blk, self.n_ff(i), lambda y: relu_squared(g, y))

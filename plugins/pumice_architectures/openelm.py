@@ -1,0 +1,11 @@
+"""OpenELM (Mehta et al. 2024, arXiv:2404.14619)."""
+
+from __future__ import annotations
+
+from pumice.plugin.nn.decoder import Decoder
+
+
+class OpenELM(Decoder):
+    """Heads and widths that grow from layer to layer; queries and keys are normalized."""
+
+    qk_norm = "before rope"

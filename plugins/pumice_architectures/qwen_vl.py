@@ -1,0 +1,48 @@
+"""The text parts of Qwen 2 VL (Wang et al. 2024, arXiv:2409.12191), Qwen 3 VL, Qwen 3 TTS and PaddleOCR-VL.
+
+Images are not taken; what text makes of their positions is ``Rope.sections``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from pumice.plugin import GraphBuilder, ModelError, Tensor
+from pumice.plugin.nn.blocks import linear
+from pumice.plugin.nn.rope import Rope, rope_sections
+from pumice_architectures.qwen import Qwen2, Qwen3
+
+N_CODES = 3072  # of Qwen 3 TTS: sounds are the last ids of its vocabulary
+
+
+class Qwen2VL(Qwen2):
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        return rope and replace(rope, sections=rope_sections(self.hparams))
+
+
+class PaddleOCR(Qwen2):
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        return rope and replace(rope, sections=rope_sections(self.hparams, default=()))
+
+
+class Qwen3VL(Qwen3):
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)
+
+
+class Qwen3TTS(Qwen3VL):
+    """The talker: its head gives logits of sounds alone."""
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
+        codes = linear(g, x, "output", N_CODES)
+        n_text = int(g.weight("token_embd.weight").shape[0]) - N_CODES
+        if n_text < 1:
+            raise ModelError(f"tensor token_embd.weight has fewer than the {N_CODES} tokens that are sounds")
+        never = g.constant("text.weight", np.zeros((n_text, 1))), g.constant("text.bias", np.full(n_text, -np.inf))
+        return g.concat(g.linear(g.slice(codes, 0, 1), *never), codes)
