@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import feed_forward, relu_squared
+from pumice.plugin.nn.blocks import feed_forward
 from pumice.plugin.nn.decoder import Decoder
 
 
@@ -13,4 +13,4 @@ class Arcee(Decoder):
     neox = False
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return feed_forward(g, x, blk, self.n_ff(i), lambda y: relu_squared(g, y))
+        return feed_forward(g, x, blk, self.n_ff(i), g.relu_squared)

@@ -168,12 +168,6 @@ def feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Ac
     return linear_then_scale(g, y, f"{blk}ffn_down", width(x), scaled=False)
 
 
-def relu_squared(g: GraphBuilder, x: Tensor) -> Tensor:
-    """``max(x, 0)^2`` (So et al. 2021, arXiv:2109.08668)."""
-    y = g.relu(x)
-    return y * y
-
-
 def fused_feed_forward(
     g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Activation, *, suffix: str = ""
 ) -> Tensor:
