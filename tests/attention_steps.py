@@ -2,9 +2,10 @@
 
 import numpy as np
 
-from graphs import Case, Graphed, builder, compile_graph
+from graphs import Case, Graphed, builder
 from pumice.backend import Batch, Limits, Memory
 from pumice.graph import GraphBuilder, Tensor
+from pumice.testing import compile_graph
 
 
 def batches(steps, n_ctx, block_size, window):

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from gguf_files import write_gguf
-from pumice.backend import Backend, Batch, Limits, Program
+from pumice.backend import Backend, Batch, Limits
 from pumice.gguf import GGUFFile
-from pumice.graph import Graph, GraphBuilder, Target, Tensor, place, plan_memory
+from pumice.graph import GraphBuilder, Tensor
+from pumice.testing import compile_graph, trace
 
 BLOCK_SIZE = 8
 
@@ -59,24 +60,12 @@ def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[in
     )
 
 
-def compile_graph(backend: Backend, graph: Graph, limits: Limits) -> Program:
-    """The program of a graph that the backend can run as a whole."""
-    (placed,) = place(graph, lambda layer: [Target("backend", lambda node: backend.supports(node, limits))])
-    segment = backend.rewrite(placed)
-    return backend.compile(segment, plan_memory(segment, limits.sizes), limits)
-
-
 class Graphed:
     """A case compiled for one backend; call it with activations and a batch."""
 
     def __init__(self, folder: Path, backend: Backend, case: Case, limits: Limits) -> None:
         g = builder(folder, case.weights)
-        activations = {
-            name: Tensor(name, ("n_tokens", *array.shape[1:]), "i32" if array.dtype == np.int32 else "f32", builder=g)
-            for name, array in case.activations.items()
-        }
-        with g.layer(0):
-            output = case.build(g, activations)
+        output = trace(g, case.build, case.activations)
         self.program = compile_graph(backend, g.finish(output), limits)
         self._output = output.name
 

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -52,7 +54,7 @@ class Limits:
     @property
     def sizes(self) -> Sizes:
         """The largest number that each name of a shape can have."""
-        return {"n_tokens": self.n_batch, "n_outputs": self.n_outputs, "n_seqs": self.n_seqs, **self.more_sizes}
+        return {N_TOKENS: self.n_batch, N_OUTPUTS: self.n_outputs, N_SEQS: self.n_seqs, **self.more_sizes}
 
     def can_hold(self, state: KVState) -> bool:
         """Whether the cache's type can keep these keys and values: rows of all heads must be whole blocks."""
@@ -96,7 +98,7 @@ class Batch:
     def sizes(self) -> Sizes:
         """The number that each name of a shape has in this step."""
         n_outputs, n_seqs = len(self.output_ids), len(self.slots)
-        return {"n_tokens": len(self.positions), "n_outputs": n_outputs, "n_seqs": n_seqs, **self.more_sizes}
+        return {N_TOKENS: len(self.positions), N_OUTPUTS: n_outputs, N_SEQS: n_seqs, **self.more_sizes}
 
 
 @dataclass

@@ -19,10 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.api import load
-from pumice.backend import Backend, Batch, Limits
+from pumice.backend import Backend, Batch, Limits, Program
 from pumice.config import load_config
-from pumice.graph import ArraySource, GraphBuilder, Input, Tensor, place, plan_memory
-from pumice.graph.place import Target
+from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext
 
@@ -103,24 +102,34 @@ def check_sampler(sampler: Sampler, n_vocab: int = 64, *, n_tokens: int = 50, se
         sampler.accept(int(random.integers(n_vocab)))
 
 
-def _run(
-    backend: Backend, build: Build, activations: Mapping[str, Array], weights: Mapping[str, Array], kv_type: str
-) -> Array:
-    g = GraphBuilder({name: ArraySource(array) for name, array in weights.items()}, 1, N_CTX)
-    names = {
-        name: Input(name, ("n_tokens", *array.shape[1:]), "i32" if array.dtype == np.int32 else "f32", builder=g)
+def trace(g: GraphBuilder, build: Build, activations: Mapping[str, Array]) -> Tensor:
+    """What ``build`` makes in layer 0 of inputs like the activations, float32 or int32 ``[n_tokens, ...]``."""
+    inputs = {
+        name: Input(name, (N_TOKENS, *array.shape[1:]), "i32" if array.dtype == np.int32 else "f32", builder=g)
         for name, array in activations.items()
     }
     with g.layer(0):
-        result = build(g, names)
-    graph, n_tokens = g.finish(result), len(next(iter(activations.values())))
-    windows = {getattr(state, "window", 0) for state in graph.states} | {0}
-    limits = Limits(N_CTX, N_CTX, N_CTX, 1, 32, dict.fromkeys(windows, N_CTX // 32), kv_type, graph.sizes)
+        return build(g, inputs)
+
+
+def compile_graph(backend: Backend, graph: Graph, limits: Limits) -> Program:
+    """The program of a graph. Raises AssertionError where the backend does not run it as a whole."""
     target = Target("backend", lambda node: backend.supports(node, limits))
     segments = place(graph, lambda layer: [target])
     assert len(segments) == 1, "the backend does not run the whole graph"
     segment = backend.rewrite(segments[0])
-    program = backend.compile(segment, plan_memory(segment, limits.sizes), limits)
+    return backend.compile(segment, plan_memory(segment, limits.sizes), limits)
+
+
+def _run(
+    backend: Backend, build: Build, activations: Mapping[str, Array], weights: Mapping[str, Array], kv_type: str
+) -> Array:
+    g = GraphBuilder({name: ArraySource(array) for name, array in weights.items()}, 1, N_CTX)
+    result = trace(g, build, activations)
+    graph, n_tokens = g.finish(result), len(next(iter(activations.values())))
+    windows = {getattr(state, "window", 0) for state in graph.states} | {0}
+    limits = Limits(N_CTX, N_CTX, N_CTX, 1, 32, dict.fromkeys(windows, N_CTX // 32), kv_type, graph.sizes)
+    program = compile_graph(backend, graph, limits)
     rows = np.arange(n_tokens, dtype=np.int32)
     tables = {window: np.arange(N_CTX // 32, dtype=np.int32)[None] for window in windows}
     batch = Batch(rows, rows, rows, np.array([0, n_tokens], np.int32), np.zeros(1, np.int32), tables)

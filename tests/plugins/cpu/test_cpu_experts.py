@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphs import batch, compile_graph, limits
+from graphs import batch, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
+from pumice.testing import compile_graph
 from pumice_cpu import CpuBackend
 from random_weights import RARE, random_rows
 

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphs import batch, compile_graph, limits
+from graphs import batch, limits
 from pumice.gguf import CODINGS, GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder, Tensor
+from pumice.testing import compile_graph
 from pumice_cpu import CpuBackend
 from pumice_cpu.isa import current
 from random_weights import FLOATS, INTEGERS, RARE, random_rows

@@ -9,10 +9,11 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from graphs import batch, compile_graph, limits
+from graphs import batch, limits
 from pumice.backend import Backend, Program
 from pumice.gguf import GGMLType, GGUFTensor
 from pumice.graph import GraphBuilder, Tensor
+from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS

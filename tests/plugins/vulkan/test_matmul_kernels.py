@@ -10,9 +10,10 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from graphs import batch, compile_graph, limits
+from graphs import batch, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
+from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device.native import list_devices
 from pumice_vulkan.formats import FORMATS

@@ -9,12 +9,13 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from graphs import builder, compile_graph
+from graphs import builder
 from pumice.backend import Ahead, Batch, Limits, Pick, Program
 from pumice.config import load_config
 from pumice.engine import lookahead
 from pumice.measure import generation_seconds, kernel_times
 from pumice.model import Model
+from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 from tiny_zoo import ZOO

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from gguf_files import write_gguf
-from graphs import batch, compile_graph, limits
+from graphs import batch, limits
 from operation_tests import OperationTests, f32
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import GraphBuilder, Tensor
+from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.memory import Weights
