@@ -11,7 +11,7 @@ from starlette.routing import Mount, Route
 from starlette.types import Lifespan
 
 import pumice
-from pumice_server import anthropic_messages, facts, native, ollama, ollama_facts, static, texts
+from pumice_server import anthropic_messages, conversations, facts, native, ollama, ollama_facts, static, texts
 from pumice_server.errors import answer_error
 from pumice_server.gate import Gate
 from pumice_server.models import Models
@@ -61,6 +61,8 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
         for endpoint, paths in endpoints.items()
         for path in paths
     ]
+    if settings.conversations:
+        routes += conversations.routes(settings.conversations)
     middleware = [Middleware(Gate, settings=settings, count=models.metrics.request)]
     if settings.origins:
         every = ["*"]

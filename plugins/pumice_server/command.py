@@ -41,6 +41,9 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option(
     "--ssl-cert-file", type=click.Path(path_type=Path), metavar="FILE", help="The certificates of TLS, as PEM."
 )
+@click.option(
+    "--conversations", type=click.Path(path_type=Path), metavar="FILE", help="Keep the page's conversations in FILE."
+)
 @click.option("--insecure", is_flag=True, help="Listen without a key where others on the network can ask.")
 @click.option("--allowed-host", multiple=True, metavar="NAME", help="A name that clients may call this server by.")
 @click.option("--cors-origin", multiple=True, metavar="URL", help="A web page's origin that may ask; *: all.")
@@ -83,6 +86,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         context_shift=options.pop("context_shift"),
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory")),
+        conversations=options.pop("conversations"),
     )
     settings.check(options.pop("insecure"))
     try:

@@ -91,10 +91,11 @@ async def props(request: Request) -> Response:
     """llama-server's properties of a model, or of a server with several; paths of this machine are not told."""
     models: Models = request.app.state.models
     name = request.query_params.get("model")
+    page = {"conversations": "server" if models.settings.conversations else "browser"}
     if name is None and not models.single:
         told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
-        return json_response({**told, "build_info": build_info()})
-    return json_response(_properties(await service_of(request, name)))
+        return json_response({**told, "ui_settings": page, "build_info": build_info()})
+    return json_response({**_properties(await service_of(request, name)), "ui_settings": page})
 
 
 def build_info() -> str:

@@ -25,7 +25,7 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Gate:
-    """Lets requests through to ``app``, with ``request_id`` and ``cache_salt`` in the request's state.
+    """Lets requests through to ``app``, with ``request_id``, ``client`` and ``cache_salt`` in the request's state.
 
     On loopback addresses the Host header must name this machine, so that no web page reaches the server under a
     name of its own (DNS rebinding).
@@ -58,7 +58,8 @@ class Gate:
             await send(message)
 
         try:
-            state["cache_salt"] = self._admit(scope["path"], headers)
+            state["client"] = self._admit(scope["path"], headers)
+            state["cache_salt"] = state["client"] if len(self._keys) > 1 else ""
         except HTTPException as error:
             await Problem.of(error).response(scope["path"], request_id)(scope, receive, send_with_id)
             return
@@ -66,7 +67,7 @@ class Gate:
             await self._app(scope, receive, send_with_id)
 
     def _admit(self, path: str, headers: Headers) -> str:
-        """What separates this client's part of the prompt cache. Raises HTTPException for who may not ask."""
+        """Who asks: a digest of the key, or nothing. Raises HTTPException for who may not ask."""
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             raise HTTPException(403, "the Host header names another machine; --allowed-host adds names")
@@ -81,7 +82,7 @@ class Gate:
         known = [hmac.compare_digest(_digest(key), each) for each in self._keys]  # all of them, so that time tells none
         if not any(known):
             raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
-        return _digest(key).hex() if len(self._keys) > 1 else ""
+        return _digest(key).hex()
 
     def _trusts(self, origin: str, host: str) -> bool:
         return "*" in self._origins or origin in self._origins or urlsplit(origin).netloc.lower() == host.lower()

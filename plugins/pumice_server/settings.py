@@ -21,6 +21,7 @@ class Settings:
         origins: web pages that may ask; ``*``: all.
         max_body: bytes of a request's body; max_sequences: completions of one request.
         tls_key, tls_certificate: PEM files, both or none.
+        conversations: the file in which those of the page are kept; none: in browsers.
         timeout: seconds for a request, and for its body to arrive; drain: seconds that requests have to end when
             the server is stopped.
         keep_alive: seconds that a model stays loaded when nobody uses it.
@@ -43,6 +44,7 @@ class Settings:
     max_memory: int = 0
     tls_key: Path | None = None
     tls_certificate: Path | None = None
+    conversations: Path | None = None
 
     @property
     def is_loopback(self) -> bool:

@@ -1,0 +1,207 @@
+/** Answers: asked for, shown as they come, kept, stopped. */
+
+import { signal } from "@preact/signals";
+
+import { ApiError, chat, type Delta } from "./api";
+import * as state from "./state";
+import { branch } from "./tree";
+import type { Conversation, Message, Options, ToolCall } from "./types";
+
+const KEEP_EVERY = 1000; // milliseconds between two times that an unfinished answer is kept
+
+/** Answers that this tab writes, by conversation, and how each is stopped. */
+export const running = signal<ReadonlyMap<string, AbortController>>(new Map());
+
+/** Say something, and get an answer. */
+export async function send(text: string): Promise<void> {
+  await state.attempt(async () => {
+    const conversation = await state.ensureConversation(titleOf(text));
+    await add(conversation, { parent: conversation.leaf, role: "user", content: text });
+    await answer(conversation.id);
+  });
+}
+
+/** Say something else instead of what `message` says: a new branch. */
+export async function edit(message: Message, text: string): Promise<void> {
+  await state.attempt(async () => {
+    await add(state.current.value!, { parent: message.parent, role: "user", content: text });
+    await answer(message.conversation);
+  });
+}
+
+/** Another answer to the same: a new branch. */
+export async function retry(message: Message): Promise<void> {
+  await state.attempt(() => answer(message.conversation, message.parent));
+}
+
+/** Go on with an answer that was cut short. */
+export async function goOn(message: Message): Promise<void> {
+  await state.attempt(() => answer(message.conversation, message.parent, message));
+}
+
+/** What the tools answered, in the order of the calls. */
+export async function giveResults(message: Message, results: readonly string[]): Promise<void> {
+  await state.attempt(async () => {
+    let parent = message.id;
+    for (const [index, call] of message.toolCalls!.entries()) {
+      const result = { parent, role: "tool" as const, content: results[index] ?? "", toolCallId: call.id };
+      parent = await add(state.current.value!, result);
+    }
+    await answer(message.conversation);
+  });
+}
+
+export function stop(conversation: string): void {
+  running.value.get(conversation)?.abort();
+}
+
+async function add(conversation: Conversation, message: Omit<Message, "id" | "conversation" | "created">): Promise<string> {
+  const made = { id: state.newId(), conversation: conversation.id, created: Date.now(), ...message };
+  await state.keepMessage(made);
+  await state.moveTo(conversation.id, made.id);
+  return made.id;
+}
+
+/** Ask for an answer to the message `parent`, or to the end of the open conversation, and write it down. */
+async function answer(id: string, parent?: string | null, begun?: Message): Promise<void> {
+  if (running.value.has(id)) return;
+  const conversation = state.current.value!;
+  const asked = parent === undefined ? conversation.leaf : parent;
+  const before = branch(state.messages.value, asked);
+  const message: Message = begun
+    ? { ...begun, finish: undefined, error: undefined }
+    : { id: state.newId(), conversation: id, parent: asked, created: Date.now(), role: "assistant", content: "" };
+  const controller = new AbortController();
+  running.value = new Map(running.value).set(id, controller);
+  const writer = new Writer(message);
+  try {
+    state.announcement.value = "Writing an answer";
+    await writer.keep();
+    await state.moveTo(id, message.id);
+    const body = bodyOf(conversation.options, begun ? [...before, begun] : before, begun !== undefined);
+    for await (const delta of chat(body, controller.signal)) await writer.take(delta);
+  } catch (error) {
+    writer.fail(error);
+  } finally {
+    running.value = new Map([...running.value].filter(([key]) => key !== id));
+    await writer.end();
+    state.announcement.value = writer.message.error ? "The answer failed" : "The answer is complete";
+  }
+}
+
+/** One answer as it grows. It is shown at most once a frame. */
+class Writer {
+  private started = performance.now();
+  private firstMs = 0;
+  private frame = 0;
+  private kept = 0;
+
+  constructor(public message: Message) {}
+
+  async take(delta: Delta): Promise<void> {
+    const message = { ...this.message };
+    if (!this.firstMs && (delta.content || delta.reasoning || delta.toolCalls)) this.firstMs = this.elapsed();
+    if (delta.reasoning) message.reasoning = (message.reasoning ?? "") + delta.reasoning;
+    if (delta.content) message.content += delta.content;
+    if (delta.toolCalls) message.toolCalls = withCalls(message.toolCalls ?? [], delta.toolCalls);
+    if (message.reasoning && !message.reasoningMs && (delta.content || delta.toolCalls)) message.reasoningMs = this.elapsed();
+    if (delta.finish) message.finish = delta.finish;
+    if (delta.usage) {
+      message.figures = {
+        model: delta.model ?? "",
+        tokens: delta.usage.completion_tokens,
+        perSecond: delta.timings?.predicted_per_second ?? 0,
+        promptTokens: delta.usage.prompt_tokens,
+        cachedTokens: delta.usage.prompt_tokens_details?.cached_tokens ?? 0,
+        firstMs: this.firstMs,
+      };
+    }
+    this.message = message;
+    state.beingWritten.set(message.id, message);
+    this.frame ||= requestAnimationFrame(() => {
+      this.frame = 0;
+      state.show(this.message);
+    });
+    if (performance.now() - this.kept > KEEP_EVERY) await this.keep();
+  }
+
+  fail(error: unknown): void {
+    if ((error as Error).name === "AbortError") this.message = { ...this.message, finish: "stopped" };
+    else this.message = { ...this.message, finish: "error", error: (error as Error).message };
+    if (error instanceof ApiError && error.status === 401) state.needsKey.value = true;
+  }
+
+  async keep(): Promise<void> {
+    this.kept = performance.now();
+    this.message = { ...this.message, written: Date.now() };
+    await state.keepMessage(this.message);
+  }
+
+  async end(): Promise<void> {
+    cancelAnimationFrame(this.frame);
+    state.beingWritten.delete(this.message.id);
+    await this.keep();
+  }
+
+  private elapsed(): number {
+    return Math.round(performance.now() - this.started);
+  }
+}
+
+function withCalls(calls: readonly ToolCall[], deltas: NonNullable<Delta["toolCalls"]>): ToolCall[] {
+  const found = [...calls];
+  for (const { index, id, name, arguments: part } of deltas) {
+    const call = found[index] ?? { id: "", name: "", arguments: "" };
+    found[index] = { id: id ?? call.id, name: call.name + (name ?? ""), arguments: call.arguments + (part ?? "") };
+  }
+  return found;
+}
+
+/** The request for what comes after these messages. Throws for options that are no JSON. */
+export function bodyOf(options: Options, before: readonly Message[], goesOn: boolean): object {
+  const { system, tools, schema, reasoning, ...sampling } = options;
+  const lastUser = before.findLastIndex((each) => each.role === "user");
+  const messages = before.map((message, index) => requestMessage(message, index > lastUser));
+  return {
+    ...sampling,
+    model: options.model ?? state.models.value[0]?.id ?? "default",
+    messages: system ? [{ role: "system", content: system }, ...messages] : messages,
+    ...(goesOn && { continue_final_message: true }),
+    ...(reasoning && { enable_thinking: reasoning === "on" }),
+    ...(tools && { tools: parsed(tools, "The tools") }),
+    ...(schema && {
+      response_format: { type: "json_schema", json_schema: { name: "answer", schema: parsed(schema, "The schema") } },
+    }),
+  };
+}
+
+/** Reasoning goes back only within the turn that it belongs to, where tools were called. */
+function requestMessage(message: Message, withReasoning: boolean): object {
+  const { role, content, reasoning, toolCalls, toolCallId } = message;
+  if (role === "tool") return { role, content, tool_call_id: toolCallId };
+  return {
+    role,
+    content,
+    ...(withReasoning && reasoning && { reasoning_content: reasoning }),
+    ...(toolCalls && {
+      tool_calls: toolCalls.map(({ id, name, arguments: text }) => ({
+        id,
+        type: "function",
+        function: { name, arguments: text },
+      })),
+    }),
+  };
+}
+
+function parsed(text: string, what: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw new Error(`${what} in the parameters are not JSON: ${(error as Error).message}`);
+  }
+}
+
+function titleOf(text: string): string {
+  const line = text.trim().split("\n")[0]!;
+  return line.length > 60 ? `${line.slice(0, 57).trimEnd()}…` : line;
+}

@@ -1,0 +1,117 @@
+/** The server's endpoints: OpenAI's chat completions and models, and what the page asks about itself. */
+
+import type { Model } from "./types";
+
+const KEY = "pumice.key";
+
+export class ApiError extends Error {
+  constructor(
+    message: string,
+    readonly status: number,
+  ) {
+    super(message);
+  }
+}
+
+export interface Delta {
+  content?: string;
+  reasoning?: string;
+  toolCalls?: { index: number; id?: string; name?: string; arguments?: string }[];
+  finish?: string;
+  model?: string;
+  usage?: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details?: { cached_tokens?: number } };
+  timings?: { predicted_per_second?: number };
+}
+
+export const apiKey = {
+  get: (): string => localStorage.getItem(KEY) ?? "",
+  set: (key: string): void => (key ? localStorage.setItem(KEY, key) : localStorage.removeItem(KEY)),
+};
+
+/** A request to this server. Throws ApiError for an answer that is none, and where nobody answers. */
+export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  if (apiKey.get()) headers.set("Authorization", `Bearer ${apiKey.get()}`);
+  if (init.body) headers.set("Content-Type", "application/json");
+  let response: Response;
+  try {
+    response = await fetch(path, { ...init, headers });
+  } catch (error) {
+    if ((error as Error).name === "AbortError") throw error;
+    throw new ApiError("The server does not answer. Is it still running?", 0);
+  }
+  if (!response.ok) throw new ApiError(await problemOf(response), response.status);
+  return response;
+}
+
+export async function models(): Promise<Model[]> {
+  const { data } = (await (await ask("v1/models")).json()) as { data: { id: string; meta?: { n_ctx?: number } }[] };
+  return data.map(({ id, meta }) => ({ id, n_ctx: meta?.n_ctx }));
+}
+
+/** What the page must know of the server. */
+export interface Properties {
+  sampling: Record<string, unknown>; // parameters of a request without any
+  keepsConversations: boolean;
+}
+
+export async function properties(): Promise<Properties> {
+  const props = await (await ask("props")).json();
+  return {
+    sampling: props.default_generation_settings?.params ?? {},
+    keepsConversations: props.ui_settings?.conversations === "server",
+  };
+}
+
+/** An answer to a chat as it is written. Throws ApiError, also for one that ends with an error. */
+export async function* chat(body: object, signal: AbortSignal): AsyncGenerator<Delta> {
+  const request = { ...body, stream: true, stream_options: { include_usage: true } };
+  const response = await ask("v1/chat/completions", { method: "POST", body: JSON.stringify(request), signal });
+  for await (const data of events(response)) {
+    if (data === "[DONE]") return;
+    const part = JSON.parse(data);
+    if (part.error) throw new ApiError(part.error.message ?? "The answer ended with an error.", part.error.code ?? 500);
+    yield deltaOf(part);
+  }
+  throw new ApiError("The connection ended before the answer did.", 0);
+}
+
+function deltaOf(part: any): Delta {
+  const choice = part.choices?.[0] ?? {};
+  const { content, reasoning_content, tool_calls } = choice.delta ?? {};
+  return {
+    content: content ?? undefined,
+    reasoning: reasoning_content ?? undefined,
+    toolCalls: tool_calls?.map((call: any) => ({ index: call.index, id: call.id, ...call.function })),
+    finish: choice.finish_reason ?? undefined,
+    model: part.model,
+    usage: part.usage ?? undefined,
+    timings: part.timings,
+  };
+}
+
+/** The data of server-sent events. */
+async function* events(response: Response): AsyncGenerator<string> {
+  const reader = response.body!.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      const lines = (rest + value).split(/\r?\n/);
+      rest = lines.pop()!;
+      for (const line of lines) if (line.startsWith("data:")) yield line.slice(5).trimStart();
+    }
+  } finally {
+    reader.cancel().catch(() => undefined); // of a request that was stopped
+  }
+}
+
+async function problemOf(response: Response): Promise<string> {
+  try {
+    const { error } = await response.json();
+    return error.message ?? error;
+  } catch {
+    return `The server answered ${response.status} ${response.statusText}.`;
+  }
+}

@@ -1,0 +1,73 @@
+/** Blocks of code, coloured where the language is known. */
+
+import { createLowlight } from "lowlight";
+import type { ComponentChildren } from "preact";
+import bash from "highlight.js/lib/languages/bash";
+import c from "highlight.js/lib/languages/c";
+import cpp from "highlight.js/lib/languages/cpp";
+import csharp from "highlight.js/lib/languages/csharp";
+import css from "highlight.js/lib/languages/css";
+import diff from "highlight.js/lib/languages/diff";
+import dockerfile from "highlight.js/lib/languages/dockerfile";
+import go from "highlight.js/lib/languages/go";
+import ini from "highlight.js/lib/languages/ini";
+import java from "highlight.js/lib/languages/java";
+import javascript from "highlight.js/lib/languages/javascript";
+import json from "highlight.js/lib/languages/json";
+import kotlin from "highlight.js/lib/languages/kotlin";
+import lua from "highlight.js/lib/languages/lua";
+import makefile from "highlight.js/lib/languages/makefile";
+import markdown from "highlight.js/lib/languages/markdown";
+import php from "highlight.js/lib/languages/php";
+import python from "highlight.js/lib/languages/python";
+import r from "highlight.js/lib/languages/r";
+import ruby from "highlight.js/lib/languages/ruby";
+import rust from "highlight.js/lib/languages/rust";
+import shell from "highlight.js/lib/languages/shell";
+import sql from "highlight.js/lib/languages/sql";
+import swift from "highlight.js/lib/languages/swift";
+import typescript from "highlight.js/lib/languages/typescript";
+import xml from "highlight.js/lib/languages/xml";
+import yaml from "highlight.js/lib/languages/yaml";
+
+import { CopyButton } from "./buttons";
+import { memo } from "./memo";
+
+const MAX_COLOURED = 50_000; // characters of a block; longer ones are plain
+
+const lowlight = createLowlight({
+  bash, c, cpp, csharp, css, diff, dockerfile, go, ini, java, javascript, json, kotlin, lua, makefile, markdown, php,
+  python, r, ruby, rust, shell, sql, swift, typescript, xml, yaml,
+});
+
+export const CodeBlock = memo(function CodeBlock({ code, language }: { code: string; language?: string }) {
+  return (
+    <figure class="code">
+      <figcaption>
+        <span>{language || "text"}</span>
+        <CopyButton text={code} label="Copy code" />
+      </figcaption>
+      <pre tabIndex={0} role="region" aria-label={`Code${language ? `, ${language}` : ""}`}>
+        <code>{coloured(code, language)}</code>
+      </pre>
+    </figure>
+  );
+});
+
+function coloured(code: string, language = ""): ComponentChildren {
+  const name = language.toLowerCase();
+  if (!lowlight.registered(name) || code.length > MAX_COLOURED) return code;
+  return lowlight.highlight(name, code).children.map(element);
+}
+
+type Node = ReturnType<typeof lowlight.highlight>["children"][number];
+
+function element(node: Node, key: number): ComponentChildren {
+  if (node.type === "text") return node.value;
+  if (node.type !== "element") return null;
+  return (
+    <span key={key} class={(node.properties.className as string[]).join(" ")}>
+      {node.children.map((child, index) => element(child as Node, index))}
+    </span>
+  );
+}

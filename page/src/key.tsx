@@ -1,0 +1,32 @@
+/** Asks for the API key of a server that needs one. */
+
+import { useState } from "preact/hooks";
+
+import { apiKey } from "./api";
+import { needsKey, start } from "./state";
+
+export function KeyQuestion() {
+  const [key, setKey] = useState("");
+  const wasWrong = !!apiKey.get();
+  if (!needsKey.value) return null;
+  const submit = (event: Event) => {
+    event.preventDefault();
+    apiKey.set(key.trim());
+    needsKey.value = false;
+    void start();
+  };
+  return (
+    <dialog class="key" ref={show} aria-label="API key" onCancel={(event) => event.preventDefault()}>
+      <form onSubmit={submit}>
+        <h2>This server needs a key</h2>
+        <p>{wasWrong ? "The one that you gave is not known there." : "It stays in this browser, and goes to this server alone."}</p>
+        <input type="password" autocomplete="current-password" aria-label="API key" value={key} onInput={(event) => setKey(event.currentTarget.value)} />
+        <div class="row end"><button class="primary" disabled={!key.trim()}>Go on</button></div>
+      </form>
+    </dialog>
+  );
+}
+
+function show(dialog: HTMLDialogElement | null): void {
+  if (dialog && !dialog.open) dialog.showModal();
+}

@@ -1,0 +1,202 @@
+/** One message of a conversation, and what can be done with it. */
+
+import type { ComponentChildren } from "preact";
+import { useState } from "preact/hooks";
+
+import { edit, giveResults, goOn, retry, running } from "./answer";
+import { CopyButton, IconButton } from "./buttons";
+import { CodeBlock } from "./code";
+import { Icon } from "./icons";
+import { Markdown } from "./markdown";
+import { memo } from "./memo";
+import { messages, moveTo } from "./state";
+import { newestLeaf, versions } from "./tree";
+import { sized } from "./sized";
+import type { Figures, Message, ToolCall } from "./types";
+
+const STILL_WRITTEN = 4000; // milliseconds since an unfinished answer of another tab was kept
+
+interface Properties {
+  message: Message;
+  isLast: boolean;
+  busy: boolean; // an answer is being written in this conversation
+}
+
+export const MessageView = memo(function MessageView(properties: Properties) {
+  const { role } = properties.message;
+  if (role === "user") return <UserMessage {...properties} />;
+  return role === "tool" ? <ToolResult {...properties} /> : <Answer {...properties} />;
+});
+
+function UserMessage({ message, busy }: Properties) {
+  const [editing, setEditing] = useState(false);
+  if (editing) return <Editor message={message} onDone={() => setEditing(false)} />;
+  return (
+    <article class="message user" aria-label="You">
+      <h2 class="unseen">You</h2>
+      <div class="bubble">{message.content}</div>
+      <Actions message={message} busy={busy}>
+        <CopyButton text={message.content} label="Copy message" />
+        <IconButton icon="edit" label="Edit message" disabled={busy} onClick={() => setEditing(true)} />
+      </Actions>
+    </article>
+  );
+}
+
+function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
+  const [text, setText] = useState(message.content);
+  const submit = () => {
+    if (!text.trim()) return;
+    onDone();
+    void edit(message, text);
+  };
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key === "Escape") onDone();
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+      event.preventDefault();
+      submit();
+    }
+  };
+  return (
+    <article class="message user editing" aria-label="You">
+      <textarea
+        ref={(area) => sized(area, true)}
+        value={text}
+        aria-label="Edit message"
+        onInput={(event) => {
+          setText(event.currentTarget.value);
+          sized(event.currentTarget);
+        }}
+        onKeyDown={onKeyDown}
+      />
+      <div class="row end">
+        <button type="button" onClick={onDone}>Cancel</button>
+        <button type="button" class="primary" disabled={!text.trim()} onClick={submit}>Send</button>
+      </div>
+    </article>
+  );
+}
+
+function Answer({ message, isLast, busy }: Properties) {
+  const isWriting = busy && isLast;
+  const isInterrupted = !message.finish && !isWriting;
+  const canGoOn = isLast && !busy && !!message.content && (isInterrupted || ["length", "stopped", "error"].includes(message.finish!));
+  return (
+    <article class="message answer" aria-label="Answer" aria-busy={isWriting}>
+      <h2 class="unseen">Answer</h2>
+      {message.reasoning && <Reasoning message={message} isWriting={isWriting} />}
+      {message.content && <Markdown text={message.content} />}
+      {message.toolCalls && <ToolCalls message={message} canAnswer={isLast && !busy} />}
+      {isWriting && !message.content && !message.reasoning && <p class="waiting" aria-hidden="true"><i /><i /><i /></p>}
+      {message.error && <p class="problem" role="alert">{message.error}</p>}
+      {isInterrupted && <p class="note">{interruption(message)}</p>}
+      {message.finish === "stopped" && <p class="note">Stopped</p>}
+      {message.finish === "length" && <p class="note">Cut off: no tokens were left</p>}
+      {!isWriting && (
+        <Actions message={message} busy={busy}>
+          <CopyButton text={message.content} label="Copy answer" />
+          <IconButton icon="retry" label="Try again" disabled={busy} onClick={() => void retry(message)} />
+          {canGoOn && <IconButton icon="forward" label="Go on" onClick={() => void goOn(message)} />}
+          {message.figures && <FiguresView figures={message.figures} />}
+        </Actions>
+      )}
+    </article>
+  );
+}
+
+function interruption(message: Message): string {
+  const isElsewhere = Date.now() - (message.written ?? 0) < STILL_WRITTEN;
+  return isElsewhere ? "Being written in another window" : "Interrupted";
+}
+
+function Reasoning({ message, isWriting }: { message: Message; isWriting: boolean }) {
+  const isThinking = isWriting && !message.content && !message.toolCalls;
+  const seconds = message.reasoningMs && Math.max(1, Math.round(message.reasoningMs / 1000));
+  const summary = isThinking ? "Thinking" : seconds ? `Thought for ${seconds} s` : "Thoughts";
+  return (
+    <details class={isThinking ? "reasoning thinking" : "reasoning"}>
+      <summary>{summary}</summary>
+      <Markdown text={message.reasoning!} />
+    </details>
+  );
+}
+
+function ToolCalls({ message, canAnswer }: { message: Message; canAnswer: boolean }) {
+  const calls = message.toolCalls!;
+  const [results, setResults] = useState<string[]>(calls.map(() => ""));
+  const set = (index: number, text: string) => setResults(calls.map((_, each) => (each === index ? text : (results[each] ?? ""))));
+  return (
+    <div class="tool-calls">
+      {calls.map((call, index) => (
+        <section key={index} class="tool" aria-label={`Call of ${call.name}`}>
+          <p class="tool-name"><Icon name="tool" /><b>{call.name}</b></p>
+          <CodeBlock code={pretty(call)} language="json" />
+          {canAnswer && (
+            <textarea
+              rows={2}
+              placeholder="What the tool answers"
+              aria-label={`Result of ${call.name}`}
+              value={results[index] ?? ""}
+              onInput={(event) => set(index, event.currentTarget.value)}
+            />
+          )}
+        </section>
+      ))}
+      {canAnswer && (
+        <div class="row end">
+          <button type="button" class="primary" onClick={() => void giveResults(message, results)}>
+            {calls.length > 1 ? "Send results" : "Send result"}
+          </button>
+        </div>
+      )}
+    </div>
+  );
+}
+
+function pretty(call: ToolCall): string {
+  try {
+    return JSON.stringify(JSON.parse(call.arguments), null, 2);
+  } catch {
+    return call.arguments; // not written to its end yet
+  }
+}
+
+function ToolResult({ message }: Properties) {
+  return (
+    <article class="message tool-result" aria-label="Result of a tool">
+      <h2 class="unseen">Result of a tool</h2>
+      <CodeBlock code={message.content} language="result" />
+    </article>
+  );
+}
+
+function Actions({ message, busy, children }: { message: Message; busy: boolean; children: ComponentChildren }) {
+  const all = versions(messages.value, message);
+  const index = all.findIndex((each) => each.id === message.id);
+  const go = (to: number) => void moveTo(message.conversation, newestLeaf(messages.value, all[to]!.id));
+  const isRunning = busy || running.value.has(message.conversation);
+  return (
+    <div class="actions">
+      {all.length > 1 && (
+        <span class="versions" role="group" aria-label="Versions">
+          <IconButton icon="left" label="Version before" disabled={isRunning || index === 0} onClick={() => go(index - 1)} />
+          <span>{index + 1}/{all.length}</span>
+          <IconButton icon="right" label="Version after" disabled={isRunning || index === all.length - 1} onClick={() => go(index + 1)} />
+        </span>
+      )}
+      {children}
+    </div>
+  );
+}
+
+function FiguresView({ figures }: { figures: Figures }) {
+  const { tokens, perSecond, promptTokens, cachedTokens, firstMs, model } = figures;
+  const cached = cachedTokens ? `, ${cachedTokens} of them cached` : "";
+  const details = `${model}: prompt of ${promptTokens} tokens${cached}; first text after ${(firstMs / 1000).toFixed(2)} s`;
+  return (
+    <span class="figures" title={details}>
+      {tokens === 1 ? "1 token" : `${tokens} tokens`}
+      {perSecond > 0 && <> · {perSecond.toFixed(1)} tokens/s</>}
+    </span>
+  );
+}

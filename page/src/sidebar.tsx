@@ -1,0 +1,98 @@
+/** The list of conversations. */
+
+import { useState } from "preact/hooks";
+
+import { running } from "./answer";
+import { IconButton } from "./buttons";
+import { Icon, Mark } from "./icons";
+import { conversations, current, keptBy, open, remove, rename, startNew } from "./state";
+import { ThemeChoice } from "./theme-choice";
+import type { Conversation } from "./types";
+
+const DAY = 86_400_000; // milliseconds
+
+export function Sidebar({ onChosen }: { onChosen: () => void }) {
+  const go = (work: () => void) => {
+    work();
+    onChosen();
+  };
+  return (
+    <>
+      <div class="brand"><Mark /><span>Pumice</span></div>
+      <button type="button" class="new" onClick={() => go(startNew)} title="New conversation (Ctrl+Shift+O)">
+        <Icon name="plus" /> New conversation
+      </button>
+      <nav aria-label="Conversations">
+        {grouped(conversations.value).map(([name, group]) => (
+          <section key={name}>
+            <h2>{name}</h2>
+            <ul>
+              {group.map((each) => (
+                <Item key={each.id} conversation={each} onOpen={() => go(() => void open(each))} />
+              ))}
+            </ul>
+          </section>
+        ))}
+      </nav>
+      <footer>
+        <ThemeChoice />
+        <p>Kept {keptBy.value === "server" ? "by the server" : "in this browser"}</p>
+      </footer>
+    </>
+  );
+}
+
+function Item({ conversation, onOpen }: { conversation: Conversation; onOpen: () => void }) {
+  const [state, setState] = useState<"" | "renaming" | "removing">("");
+  const isOpen = current.value?.id === conversation.id;
+  if (state === "renaming") return <li><TitleEditor conversation={conversation} onDone={() => setState("")} /></li>;
+  if (state === "removing") {
+    return (
+      <li class="asking" role="group" aria-label={`Delete ${conversation.title}?`}>
+        <span>Delete it?</span>
+        <button type="button" ref={(button) => button?.focus()} onClick={() => setState("")}>Keep</button>
+        <button type="button" class="danger" onClick={() => void remove(conversation)}>Delete</button>
+      </li>
+    );
+  }
+  return (
+    <li class={isOpen ? "open" : undefined}>
+      <button type="button" class="title" aria-current={isOpen ? "page" : undefined} onClick={onOpen} onDblClick={() => setState("renaming")}>
+        {running.value.has(conversation.id) && <i class="dot" title="An answer is being written" />}
+        {conversation.title}
+      </button>
+      <span class="item-actions">
+        <IconButton icon="edit" label={`Rename ${conversation.title}`} onClick={() => setState("renaming")} />
+        <IconButton icon="trash" label={`Delete ${conversation.title}`} onClick={() => setState("removing")} />
+      </span>
+    </li>
+  );
+}
+
+function TitleEditor({ conversation, onDone }: { conversation: Conversation; onDone: () => void }) {
+  const finish = (title: string) => {
+    onDone();
+    if (title.trim() && title !== conversation.title) void rename(conversation, title.trim());
+  };
+  return (
+    <input
+      aria-label="Title"
+      defaultValue={conversation.title}
+      maxLength={120}
+      ref={(input) => input?.focus()}
+      onBlur={(event) => finish(event.currentTarget.value)}
+      onKeyDown={(event) => {
+        if (event.key === "Enter") event.currentTarget.blur();
+        if (event.key === "Escape") onDone();
+      }}
+    />
+  );
+}
+
+function grouped(all: readonly Conversation[]): [string, Conversation[]][] {
+  const today = new Date().setHours(0, 0, 0, 0);
+  const limits: [string, number][] = [["Today", today], ["Yesterday", today - DAY], ["This week", today - 6 * DAY], ["Earlier", 0]];
+  const groups = limits.map(([name]): [string, Conversation[]] => [name, []]);
+  for (const each of all) groups[limits.findIndex(([, least]) => each.updated >= least)]![1].push(each);
+  return groups.filter(([, group]) => group.length > 0);
+}

@@ -1,0 +1,188 @@
+/** What the page knows: the conversations, the one that is open, and what happens to them. */
+
+import { computed, effect, signal } from "@preact/signals";
+
+import * as api from "./api";
+import { BrowserStore, ServerStore, type Store } from "./store";
+import { branch, newestLeaf } from "./tree";
+import type { Conversation, Message, Model, Options } from "./types";
+
+export const conversations = signal<readonly Conversation[]>([]);
+export const current = signal<Conversation | null>(null); // null: a new one, not kept yet
+export const messages = signal<ReadonlyMap<string, Message>>(new Map()); // of the current conversation
+export const models = signal<readonly Model[]>([]);
+export const defaults = signal<Record<string, unknown>>({}); // sampling parameters of the model
+export const keptBy = signal<"browser" | "server">("browser");
+export const isReady = signal(false); // whether it is known where conversations are kept, and which there are
+export const needsKey = signal(false);
+export const notice = signal(""); // one line about what went wrong outside of an answer
+export const announcement = signal(""); // for screen readers
+export const draft = signal("");
+export const newOptions = signal<Options>(remembered()); // of the next new conversation
+
+export const thread = computed(() => branch(messages.value, current.value?.leaf ?? null));
+export const options = computed(() => current.value?.options ?? newOptions.value);
+
+/** Answers that this tab writes, which are further here than where they are kept. */
+export const beingWritten = new Map<string, Message>();
+
+let store: Store = new BrowserStore();
+let opening = 0; // counts what was opened, so that only the last one is shown
+
+/** Tabs tell each other which conversation changed. */
+const tabs = new BroadcastChannel("pumice");
+tabs.onmessage = ({ data }) => void reload(data as string);
+
+export const newId = (): string =>
+  [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** Ask the server what it is, then show what the address names. */
+export async function start(): Promise<void> {
+  try {
+    models.value = await api.models();
+    const { sampling, keepsConversations } = await api.properties();
+    defaults.value = sampling;
+    keptBy.value = keepsConversations ? "server" : "browser";
+    if (keepsConversations) store = new ServerStore();
+    notice.value = "";
+    needsKey.value = false;
+  } catch (error) {
+    report(error);
+    if (needsKey.value) return;
+  }
+  await attempt(refresh);
+  await openAddressed();
+  isReady.value = true;
+  addEventListener("hashchange", () => void openAddressed());
+  addEventListener("focus", () => void attempt(refresh));
+}
+
+/** Do something whose failure is a line on the page. */
+export async function attempt(work: () => Promise<void>): Promise<void> {
+  try {
+    await work();
+  } catch (error) {
+    report(error);
+  }
+}
+
+export function report(error: unknown): void {
+  if (error instanceof api.ApiError && error.status === 401) needsKey.value = true;
+  else notice.value = error instanceof Error ? error.message : String(error);
+}
+
+async function refresh(): Promise<void> {
+  const found = await store.conversations();
+  conversations.value = found.sort((a, b) => b.updated - a.updated);
+}
+
+/** Another tab, or an answer in the background, changed this conversation. */
+async function reload(id: string): Promise<void> {
+  await attempt(async () => {
+    await refresh();
+    const open = current.value;
+    if (open?.id !== id) return;
+    const kept = conversations.value.find((each) => each.id === id);
+    if (!kept) return startNew();
+    const found = await store.messages(id);
+    if (current.value?.id !== id) return;
+    messages.value = new Map(found.map((each) => [each.id, beingWritten.get(each.id) ?? each]));
+    const leaf = open.leaf && messages.value.has(open.leaf) ? newestLeaf(messages.value, open.leaf) : kept.leaf;
+    current.value = { ...kept, leaf };
+  });
+}
+
+async function openAddressed(): Promise<void> {
+  const id = location.hash.slice(1);
+  const found = conversations.value.find((each) => each.id === id);
+  if (found) await open(found);
+  else startNew();
+}
+
+export async function open(conversation: Conversation): Promise<void> {
+  if (current.value?.id === conversation.id) return;
+  const turn = ++opening;
+  await attempt(async () => {
+    const found = await store.messages(conversation.id);
+    if (turn !== opening) return;
+    messages.value = new Map(found.map((each) => [each.id, beingWritten.get(each.id) ?? each]));
+    current.value = conversation;
+    setAddress(conversation.id);
+  });
+}
+
+export function startNew(): void {
+  opening++;
+  current.value = null;
+  messages.value = new Map();
+  setAddress("");
+}
+
+function setAddress(id: string): void {
+  if (location.hash.slice(1) !== id) history.pushState(null, "", id ? `#${id}` : location.pathname);
+}
+
+/** The open conversation; a new one is kept from now on. */
+export async function ensureConversation(title: string): Promise<Conversation> {
+  if (current.value) return current.value;
+  const now = Date.now();
+  const made = { id: newId(), title, created: now, updated: now, leaf: null, options: newOptions.value };
+  current.value = made;
+  setAddress(made.id);
+  await keepConversation(made);
+  return made;
+}
+
+export async function keepConversation(conversation: Conversation): Promise<void> {
+  if (current.value?.id === conversation.id) current.value = conversation;
+  const others = conversations.value.filter((each) => each.id !== conversation.id);
+  conversations.value = [conversation, ...others].sort((a, b) => b.updated - a.updated);
+  await store.putConversation(conversation);
+  tabs.postMessage(conversation.id);
+}
+
+/** Show a message as it is now, without keeping it. */
+export function show(message: Message): void {
+  if (current.value?.id === message.conversation) messages.value = new Map(messages.value).set(message.id, message);
+}
+
+export async function keepMessage(message: Message): Promise<void> {
+  show(message);
+  await store.putMessage(message);
+  tabs.postMessage(message.conversation);
+}
+
+/** Make `leaf` the end of what is shown of a conversation. */
+export async function moveTo(id: string, leaf: string): Promise<void> {
+  const found = current.value?.id === id ? current.value : conversations.value.find((each) => each.id === id);
+  if (found) await keepConversation({ ...found, leaf, updated: Date.now() });
+}
+
+export async function rename(conversation: Conversation, title: string): Promise<void> {
+  await attempt(() => keepConversation({ ...conversation, title }));
+}
+
+export async function remove(conversation: Conversation): Promise<void> {
+  await attempt(async () => {
+    await store.remove(conversation.id);
+    conversations.value = conversations.value.filter((each) => each.id !== conversation.id);
+    if (current.value?.id === conversation.id) startNew();
+    tabs.postMessage(conversation.id);
+  });
+}
+
+/** Parameters of the open conversation, and of the next new one. */
+export async function setOptions(chosen: Options): Promise<void> {
+  newOptions.value = chosen;
+  if (current.value) await attempt(() => keepConversation({ ...current.value!, options: chosen }));
+}
+
+function remembered(): Options {
+  try {
+    return JSON.parse(localStorage.getItem("pumice.options") ?? "{}");
+  } catch {
+    return {};
+  }
+}
+
+effect(() => localStorage.setItem("pumice.options", JSON.stringify(newOptions.value)));

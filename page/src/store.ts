@@ -1,0 +1,94 @@
+/** Where conversations are kept: in this browser, or by the server. */
+
+import { ask } from "./api";
+import type { Conversation, Message } from "./types";
+
+export interface Store {
+  conversations(): Promise<Conversation[]>;
+  messages(conversation: string): Promise<Message[]>;
+  putConversation(conversation: Conversation): Promise<void>;
+  putMessage(message: Message): Promise<void>;
+  remove(conversation: string): Promise<void>;
+}
+
+/** IndexedDB. */
+export class BrowserStore implements Store {
+  private database: Promise<IDBDatabase> | null = null;
+
+  conversations(): Promise<Conversation[]> {
+    return this.run("conversations", "readonly", (store) => store.getAll());
+  }
+
+  messages(conversation: string): Promise<Message[]> {
+    return this.run("messages", "readonly", (store) => store.index("conversation").getAll(conversation));
+  }
+
+  putConversation(conversation: Conversation): Promise<void> {
+    return this.run("conversations", "readwrite", (store) => void store.put(conversation));
+  }
+
+  putMessage(message: Message): Promise<void> {
+    return this.run("messages", "readwrite", (store) => void store.put(message));
+  }
+
+  async remove(conversation: string): Promise<void> {
+    const keys = await this.run<IDBValidKey[]>("messages", "readonly", (store) =>
+      store.index("conversation").getAllKeys(conversation),
+    );
+    await this.run<void>("messages", "readwrite", (store) => keys.forEach((key) => store.delete(key)));
+    await this.run<void>("conversations", "readwrite", (store) => void store.delete(conversation));
+  }
+
+  private async run<T>(
+    name: string,
+    mode: IDBTransactionMode,
+    work: (store: IDBObjectStore) => IDBRequest<T> | void,
+  ): Promise<T> {
+    this.database ??= open();
+    const transaction = (await this.database).transaction(name, mode);
+    const request = work(transaction.objectStore(name));
+    return new Promise((resolve, reject) => {
+      transaction.oncomplete = () => resolve(request?.result as T);
+      transaction.onabort = () => reject(transaction.error);
+    });
+  }
+}
+
+function open(): Promise<IDBDatabase> {
+  return new Promise((resolve, reject) => {
+    const request = indexedDB.open("pumice", 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("conversations", { keyPath: "id" });
+      request.result.createObjectStore("messages", { keyPath: "id" }).createIndex("conversation", "conversation");
+    };
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+}
+
+/** `pumice serve --conversations FILE`. */
+export class ServerStore implements Store {
+  async conversations(): Promise<Conversation[]> {
+    return (await ask("conversations")).json();
+  }
+
+  async messages(conversation: string): Promise<Message[]> {
+    return (await ask(`conversations/${conversation}/messages`)).json();
+  }
+
+  async putConversation(conversation: Conversation): Promise<void> {
+    await ask(`conversations/${conversation.id}`, put(conversation));
+  }
+
+  async putMessage(message: Message): Promise<void> {
+    await ask(`conversations/${message.conversation}/messages/${message.id}`, put(message));
+  }
+
+  async remove(conversation: string): Promise<void> {
+    await ask(`conversations/${conversation}`, { method: "DELETE" });
+  }
+}
+
+function put(value: object): RequestInit {
+  return { method: "PUT", body: JSON.stringify(value) };
+}

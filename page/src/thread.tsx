@@ -1,0 +1,65 @@
+/** The open conversation. It stays at its end while an answer comes, unless somebody scrolled away. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+
+import { running } from "./answer";
+import { IconButton } from "./buttons";
+import { Mark } from "./icons";
+import { MessageView } from "./message";
+import { current, models, options, thread } from "./state";
+
+const NEAR = 80; // pixels from the end that count as being there
+
+export function Thread() {
+  const view = useRef<HTMLDivElement>(null);
+  const follows = useSignal(true);
+  const shown = thread.value;
+  const id = current.value?.id;
+  const busy = !!id && running.value.has(id);
+
+  const toEnd = () => view.current?.scrollTo({ top: view.current.scrollHeight });
+  useEffect(() => {
+    follows.value = true;
+    toEnd();
+  }, [id, busy]);
+  useLayoutEffect(() => {
+    if (follows.peek()) toEnd();
+  }, [shown]);
+
+  const onScroll = () => {
+    const { scrollHeight, scrollTop, clientHeight } = view.current!;
+    follows.value = scrollHeight - scrollTop - clientHeight < NEAR;
+  };
+  return (
+    <div class="thread-frame">
+      <div class="thread" ref={view} onScroll={onScroll} tabIndex={0} role="region" aria-label="Conversation">
+        {shown.length === 0 ? (
+          <Welcome />
+        ) : (
+          <div class="column">
+            {shown.map((message, index) => (
+              <MessageView key={message.id} message={message} isLast={index === shown.length - 1} busy={busy} />
+            ))}
+          </div>
+        )}
+      </div>
+      {!follows.value && shown.length > 0 && (
+        <div class="to-end">
+          <IconButton icon="down" label="To the end" onClick={toEnd} />
+        </div>
+      )}
+    </div>
+  );
+}
+
+function Welcome() {
+  const model = options.value.model ?? models.value[0]?.id;
+  return (
+    <div class="welcome">
+      <Mark />
+      <h2>What is on your mind?</h2>
+      {model && <p>{model} runs on this server. What you write goes nowhere else.</p>}
+    </div>
+  );
+}

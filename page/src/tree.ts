@@ -1,0 +1,32 @@
+/** Branches of a conversation. */
+
+import type { Message } from "./types";
+
+export type Messages = ReadonlyMap<string, Message>;
+
+/** The messages from the first one to `leaf`. */
+export function branch(messages: Messages, leaf: string | null): Message[] {
+  const found: Message[] = [];
+  for (let at = leaf; at !== null; ) {
+    const message = messages.get(at);
+    if (!message || found.includes(message)) break;
+    found.push(message);
+    at = message.parent;
+  }
+  return found.reverse();
+}
+
+/** The versions of a message, itself among them, the oldest first. */
+export function versions(messages: Messages, message: Message): Message[] {
+  return children(messages, message.parent);
+}
+
+/** The end of the newest branch that goes through `id`. */
+export function newestLeaf(messages: Messages, id: string): string {
+  const last = children(messages, id).at(-1);
+  return last ? newestLeaf(messages, last.id) : id;
+}
+
+function children(messages: Messages, parent: string | null): Message[] {
+  return [...messages.values()].filter((each) => each.parent === parent).sort((a, b) => a.created - b.created);
+}

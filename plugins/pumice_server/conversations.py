@@ -1,0 +1,127 @@
+"""Conversations of the page, kept by the server: ``pumice serve --conversations FILE``, an SQLite database.
+
+Each client, told from others by its key, has its own. What a conversation or a message holds is the page's affair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import sqlite3
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+import pumice
+from pumice_server.answers import json_response
+from pumice_server.body import Body
+from pumice_server.errors import bad_request
+
+_VERSION = 1  # of the schema, SQLite's user_version
+_SCHEMA = """
+CREATE TABLE conversation (owner TEXT, id TEXT, body TEXT NOT NULL, PRIMARY KEY (owner, id));
+CREATE TABLE message (
+    owner TEXT, conversation TEXT, id TEXT, body TEXT NOT NULL, PRIMARY KEY (owner, conversation, id),
+    FOREIGN KEY (owner, conversation) REFERENCES conversation (owner, id) ON DELETE CASCADE
+);
+"""
+_ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_LOCK_SECONDS = 10.0  # to wait for another process that writes to the file
+
+
+class Conversations:
+    """The file. Bodies are JSON objects, as text."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises PumiceError where the file cannot be used."""
+        self._lock = threading.Lock()
+        try:
+            self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
+            self._database.execute("PRAGMA journal_mode = WAL")
+            self._database.execute("PRAGMA foreign_keys = ON")
+            version = self._database.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                self._database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+        except sqlite3.Error as error:
+            raise pumice.PumiceError(f"conversations cannot be kept in {path}: {error}") from None
+        if version not in (0, _VERSION):
+            raise pumice.PumiceError(f"{path} holds conversations of another version of Pumice: {version}")
+
+    def list(self, owner: str) -> list[str]:
+        return self._bodies("SELECT body FROM conversation WHERE owner = ?", owner)
+
+    def messages(self, owner: str, conversation: str) -> Sequence[str]:
+        return self._bodies("SELECT body FROM message WHERE owner = ? AND conversation = ?", owner, conversation)
+
+    def put(self, owner: str, conversation: str, body: str) -> None:
+        self._run(
+            "INSERT INTO conversation VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
+            owner,
+            conversation,
+            body,
+        )
+
+    def put_message(self, owner: str, conversation: str, message: str, body: str) -> None:
+        """Raises IntegrityError where there is no such conversation."""
+        self._run(
+            "INSERT INTO message VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET body = excluded.body",
+            owner,
+            conversation,
+            message,
+            body,
+        )
+
+    def remove(self, owner: str, conversation: str) -> None:
+        self._run("DELETE FROM conversation WHERE owner = ? AND id = ?", owner, conversation)
+
+    def _bodies(self, statement: str, *values: str) -> Any:
+        return [body for (body,) in self._run(statement, *values)]
+
+    def _run(self, statement: str, *values: str) -> Sequence[Any]:
+        with self._lock:
+            return self._database.execute(statement, values).fetchall()
+
+
+def routes(path: Path) -> list[Route]:
+    """Endpoints under ``/conversations``. Raises PumiceError where the file cannot be used."""
+    kept = Conversations(path)
+
+    async def run(request: Request, work: Any, *values: str) -> Any:
+        ids = list(request.path_params.values())
+        if not all(map(_ID.fullmatch, ids)):
+            raise bad_request("an id is 1 to 64 letters, digits and hyphens")
+        try:
+            return await asyncio.to_thread(work, request.state.client, *ids, *values)
+        except sqlite3.IntegrityError:
+            raise HTTPException(404, f"there is no conversation {ids[0]}") from None
+        except sqlite3.Error as error:
+            raise HTTPException(500, f"conversations cannot be kept: {error}") from None
+
+    async def get(request: Request) -> Response:
+        bodies = await run(request, kept.messages if request.path_params else kept.list)
+        return Response(f"[{','.join(bodies)}]", media_type="application/json")
+
+    async def put(request: Request) -> Response:
+        await Body.read(request)  # it is a JSON object, within bounds
+        work = kept.put_message if "message" in request.path_params else kept.put
+        await run(request, work, (await request.body()).decode())
+        return json_response({})
+
+    async def remove(request: Request) -> Response:
+        await run(request, kept.remove)
+        return json_response({})
+
+    one = "/conversations/{conversation}"
+    return [
+        Route("/conversations", get, methods=["GET"]),
+        Route(one, put, methods=["PUT"]),
+        Route(one, remove, methods=["DELETE"]),
+        Route(f"{one}/messages", get, methods=["GET"]),
+        Route(f"{one}/messages/{{message}}", put, methods=["PUT"]),
+    ]

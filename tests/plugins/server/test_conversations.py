@@ -1,0 +1,74 @@
+"""Conversations of the page that the server keeps: who has which, bad requests, bad files."""
+
+import sqlite3
+
+import httpx2
+import pytest
+
+import pumice
+from pumice_server.conversations import Conversations
+from scripted_server import scripted
+
+
+def client(url: str, key: str = "") -> httpx2.Client:
+    return httpx2.Client(base_url=url, headers={"X-Api-Key": key})
+
+
+def test_they_are_kept_and_outlive_the_server(tmp_path):
+    file = tmp_path / "chats.db"
+    kept, said = {"id": "a", "title": "Höhe", "leaf": None}, {"id": "m", "parent": None, "content": "Hi"}
+    with scripted(file) as server, client(server.url) as ask:
+        assert ask.get("/conversations").json() == []
+        for title in ("first", kept["title"]):
+            assert ask.put("/conversations/a", json={**kept, "title": title}).status_code == 200
+            assert ask.put("/conversations/a/messages/m", json=said).status_code == 200
+    with scripted(file) as server, client(server.url) as ask:
+        assert ask.get("/conversations").json() == [kept]
+        assert ask.get("/conversations/a/messages").json() == [said]
+        assert ask.delete("/conversations/a").status_code == 200
+        assert ask.get("/conversations").json() == ask.get("/conversations/a/messages").json() == []
+
+
+def test_each_key_has_its_own(tmp_path):
+    with (
+        scripted(tmp_path / "chats.db", keys=("one", "two")) as server,
+        client(server.url, "one") as one,
+        client(server.url, "two") as two,
+        client(server.url) as nobody,
+    ):
+        one.put("/conversations/a", json={"title": "mine"})
+        one.put("/conversations/a/messages/m", json={"content": "secret"})
+        assert two.get("/conversations").json() == two.get("/conversations/a/messages").json() == []
+        assert two.put("/conversations/a/messages/n", json={}).status_code == 404
+        two.delete("/conversations/a")
+        assert one.get("/conversations").json() == [{"title": "mine"}]
+        assert nobody.get("/conversations").status_code == 401
+
+
+@pytest.mark.parametrize("path", ["/conversations/a.b", "/conversations/%27--", f"/conversations/{'a' * 65}"])
+def test_bad_ids(tmp_path, path):
+    with scripted(tmp_path / "chats.db") as server, client(server.url) as ask:
+        assert ask.put(path, json={}).status_code == 400
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b"\xff", b'{"a":' + b"[" * 100 + b"]" * 100 + b"}"])
+def test_bad_bodies(tmp_path, body):
+    with scripted(tmp_path / "chats.db") as server, client(server.url) as ask:
+        assert ask.put("/conversations/a", content=body).status_code == 400
+        assert ask.get("/conversations").json() == []
+
+
+def test_nothing_is_kept_unless_asked_for():
+    with scripted() as server, client(server.url) as ask:
+        assert ask.get("/conversations").status_code == 404
+
+
+def test_files_that_cannot_be_used(tmp_path):
+    (tmp_path / "text").write_text("no database, and not empty either " * 100)
+    for path in (tmp_path, tmp_path / "none" / "chats.db", tmp_path / "text"):
+        with pytest.raises(pumice.PumiceError, match="conversations cannot be kept in"):
+            Conversations(path)
+    with sqlite3.connect(tmp_path / "newer.db") as database:
+        database.execute("PRAGMA user_version = 7")
+    with pytest.raises(pumice.PumiceError, match="another version of Pumice: 7"):
+        Conversations(tmp_path / "newer.db")

@@ -1,0 +1,303 @@
+"""The page in a browser: Debian's chromium, driven by playwright, before a server whose answers are scripted."""
+
+import filecmp
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripted_server import Scripted, scripted
+from server_thread import running
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+ROOT = Path(__file__).parents[3]
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+MODULES = ROOT / "page" / "node_modules"
+WIDE, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (.ci/page installs it)")
+expect = playwright.expect
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator["playwright.Browser"]:
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # for root
+        expect.set_options(timeout=15_000)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def chats() -> Iterator[Scripted]:
+    with scripted() as server:
+        yield server
+
+
+@pytest.fixture
+def context(browser) -> Iterator["playwright.BrowserContext"]:
+    context = browser.new_context(viewport=WIDE)
+    context.set_default_timeout(10_000)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(context, chats) -> Iterator["playwright.Page"]:
+    page = opened(context, chats.url)
+    yield page
+    assert page.problems == []
+
+
+def opened(context: "playwright.BrowserContext", url: str) -> "playwright.Page":
+    """A tab; what its console says of errors, those of the content security policy among them, is in ``problems``."""
+    page = context.new_page()
+    page.problems = []
+    page.on("console", lambda message: message.type == "error" and page.problems.append(message.text))
+    page.on("pageerror", lambda error: page.problems.append(str(error)))
+    page.goto(url)
+    page.get_by_label("Message", exact=True).wait_for()
+    return page
+
+
+def say(page: "playwright.Page", text: str, waits: bool = True) -> None:
+    answers = page.get_by_role("article", name="Answer")
+    before = answers.count()
+    page.get_by_label("Message", exact=True).fill(text)
+    expect(page.get_by_label("Send", exact=True)).to_be_enabled()
+    page.keyboard.press("Enter")
+    expect(answers).to_have_count(before + 1)
+    if waits:
+        expect(answers.last).to_have_attribute("aria-busy", "false")
+        expect(page.get_by_role("status")).to_have_text(re.compile("complete|failed"))
+
+
+def answer(page: "playwright.Page") -> "playwright.Locator":
+    return page.get_by_role("article", name="Answer").last
+
+
+def test_a_chat(page, chats):
+    say(page, "Explain *this*")
+    expect(answer(page)).to_contain_text("You said: Explain this")
+    expect(answer(page)).to_contain_text("tokens · 41.7 tokens/s")
+    expect(page.get_by_role("navigation")).to_contain_text("Explain *this*")
+    say(page, "And that?")
+    assert [each["role"] for each in chats.requests[-1]["messages"]] == ["user", "assistant", "user"]
+    assert chats.requests[-1]["model"] == "pumice-8b"
+
+
+def test_markdown_and_folded_reasoning(page):
+    say(page, "markdown")
+    expect(answer(page).locator("pre .hljs-keyword").first).to_have_text("def")
+    expect(answer(page).locator("table td").first).to_have_text("read()")
+    expect(answer(page).get_by_role("heading", name="Reading a file")).to_be_visible()
+    expect(answer(page).get_by_role("link")).to_have_attribute("rel", "noopener noreferrer nofollow")
+    thoughts = answer(page).get_by_text("A generator is best.")
+    expect(thoughts).to_be_hidden()
+    answer(page).get_by_text("Thought for").click()
+    expect(thoughts).to_be_visible()
+
+
+def test_what_a_model_writes_is_never_markup(page):
+    say(page, "attack")
+    assert page.evaluate("window.hacked") is None
+    forbidden = answer(page).locator("script, img, iframe, style, svg[onload], [onerror], [onmouseover]")
+    assert forbidden.count() == 0
+    expect(answer(page)).to_contain_text("<script>window.hacked = 1</script>")
+    links = answer(page).get_by_role("link").evaluate_all("links => links.map(link => link.protocol)")
+    assert links == ["https:"]  # the picture's, which is not fetched
+
+
+def test_stop_and_go_on(page, chats):
+    chats.left.clear()
+    say(page, "slow", waits=False)
+    expect(answer(page)).to_contain_text("word3")
+    page.keyboard.press("Escape")
+    expect(answer(page)).to_contain_text("Stopped")
+    assert chats.left.wait(5)
+    page.get_by_label("Go on").click()
+    expect(answer(page)).to_contain_text("and goes on.")
+    assert chats.requests[-1]["continue_final_message"] is True
+
+
+def test_errors(page):
+    say(page, "refuse this")
+    expect(answer(page).get_by_role("alert")).to_have_text("this prompt is too long")
+    say(page, "break after a few words")
+    expect(answer(page)).to_contain_text("You said:")
+    expect(answer(page).get_by_role("alert")).to_have_text("the engine ended")
+    page.route("**/v1/chat/completions", lambda route: route.abort())
+    say(page, "Anybody there?")
+    expect(answer(page).get_by_role("alert")).to_contain_text("does not answer")
+    assert [text for text in page.problems if "Failed to load resource" not in text] == []
+    page.problems.clear()
+
+
+def test_edit_and_retry_keep_what_was(page):
+    say(page, "first words")
+    page.get_by_role("article", name="You").hover()
+    page.get_by_label("Edit message").click()
+    page.get_by_label("Edit message").fill("second words")
+    page.keyboard.press("Enter")
+    expect(answer(page)).to_contain_text("You said: second words")
+    page.get_by_label("Version before").click()
+    expect(answer(page)).to_contain_text("You said: first words")
+    page.get_by_label("Try again").click()
+    expect(answer(page).get_by_text("2/2")).to_be_visible()
+
+
+def test_tools(page, chats):
+    page.get_by_role("button", name="Parameters").click()
+    page.get_by_label("Tools").fill('[{"type": "function", "function": {"name": "get_weather"}}]')
+    page.keyboard.press("Tab")
+    page.get_by_label("Close").click()
+    say(page, "weather")
+    assert chats.requests[-1]["tools"][0]["function"]["name"] == "get_weather"
+    expect(answer(page).get_by_label("Call of get_weather")).to_contain_text('"city": "Reykjavík"')
+    page.get_by_label("Result of get_weather").fill("rain")
+    page.get_by_text("Send result").click()
+    expect(answer(page)).to_contain_text("The tool says: rain")
+    call, result = chats.requests[-1]["messages"][-2:]
+    assert call["tool_calls"][0]["id"] == result["tool_call_id"] == "call_1"
+
+
+def test_parameters(page, chats):
+    page.get_by_role("button", name="Parameters").click()
+    expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.7")
+    page.get_by_label("System message").fill("Be brief.")
+    page.get_by_label("Temperature").fill("0.2")
+    page.get_by_label("Reasoning").select_option("off")
+    page.get_by_label("JSON schema").fill("{")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.get_by_label("Model", exact=True).select_option("pumice-1b")
+    say(page, "hello")
+    body = chats.requests[-1]
+    assert (body["temperature"], body["enable_thinking"], body["model"]) == (0.2, False, "pumice-1b")
+    assert body["messages"][0] == {"role": "system", "content": "Be brief."}
+    assert "response_format" not in body
+
+
+def test_conversations_outlive_a_reload(page):
+    say(page, "remember me")
+    page.reload()
+    expect(answer(page)).to_contain_text("You said: remember me")
+    page.keyboard.press("Control+Shift+O")
+    expect(page.get_by_text("What is on your mind?")).to_be_visible()
+    page.get_by_role("button", name="remember me", exact=True).click()
+    expect(answer(page)).to_contain_text("You said: remember me")
+    page.get_by_label("Delete remember me").click()
+    page.get_by_role("button", name="Delete", exact=True).click()
+    expect(page.get_by_role("navigation")).not_to_contain_text("remember me")
+    page.reload()
+    expect(page.get_by_role("navigation")).not_to_contain_text("remember me")
+
+
+def test_two_tabs_show_one_conversation(page, context):
+    say(page, "from the first tab")
+    other = opened(context, page.url)
+    expect(answer(other)).to_contain_text("from the first tab")
+    say(other, "from the second tab")
+    expect(answer(page)).to_contain_text("You said: from the second tab")
+    say(page, "slow", waits=False)
+    expect(other.get_by_text("Being written in another window")).to_be_visible()
+    page.get_by_label("Stop").click()
+    expect(answer(other)).to_contain_text("Stopped")
+
+
+def test_conversations_kept_by_the_server(browser, tmp_path):
+    with scripted(tmp_path / "chats.db") as server:
+        for turn in ("first", "second"):  # two browsers
+            context = browser.new_context()
+            page = opened(context, server.url)
+            expect(page.get_by_text("Kept by the server")).to_be_visible()
+            if turn == "first":
+                say(page, "remember me")
+            else:
+                page.get_by_role("button", name="remember me", exact=True).click()
+            expect(answer(page)).to_contain_text("You said: remember me")
+            assert page.problems == []
+            context.close()
+
+
+def test_a_server_with_keys_asks_for_one(context):
+    with scripted(keys=("secret",)) as server:
+        page = context.new_page()
+        page.goto(server.url)
+        page.get_by_label("API key").last.fill("wrong")
+        page.keyboard.press("Enter")
+        expect(page.get_by_text("is not known there")).to_be_visible()
+        page.get_by_label("API key").last.fill("secret")
+        page.keyboard.press("Enter")
+        say(page, "hello")
+        expect(answer(page)).to_contain_text("You said: hello")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [WIDE, PHONE], ids=["wide", "phone"])
+def test_accessibility(browser, chats, scheme, size):
+    axe = MODULES / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        pytest.skip("axe-core is not installed (.ci/page installs it)")
+    context = browser.new_context(viewport=size, color_scheme=scheme, reduced_motion="reduce")
+    page = opened(context, chats.url)
+    page.evaluate(axe.read_text())
+
+    def check(part: str) -> None:
+        found = page.evaluate("axe.run().then(({violations}) => violations)")
+        told = [(each["id"], [node["html"] for node in each["nodes"]]) for each in found]
+        assert told == [], part
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), part
+
+    check("welcome")
+    say(page, "markdown")
+    answer(page).get_by_text("Thought for").click()
+    say(page, "weather")
+    check("conversation")
+    page.get_by_role("button", name="Parameters").click()
+    check("parameters")
+    page.keyboard.press("Escape")
+    if size == PHONE:
+        expect(page.get_by_role("navigation")).not_to_be_in_viewport()
+        page.get_by_role("button", name="Conversations").click()
+        expect(page.get_by_role("navigation")).to_be_in_viewport()
+        check("list")
+    context.close()
+
+
+def test_colours_can_be_chosen(page):
+    def ground() -> str:
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = ground()
+    page.get_by_label("Colours: dark").click()
+    assert ground() != light
+    page.reload()
+    assert ground() != light
+    page.get_by_label("Colours: system").click()
+    assert ground() == light
+
+
+def test_the_demo_model_tells_a_story(context, model):
+    with running(model) as server:
+        page = opened(context, server.url)
+        page.get_by_role("button", name="Parameters").click()
+        page.get_by_label("Most tokens").fill("20")
+        page.get_by_label("Close").click()
+        say(page, "Once upon a time")
+        expect(answer(page)).to_contain_text("20 tokens")
+        assert len(answer(page).locator(".markdown").inner_text()) > 20
+        assert page.problems == []
+
+
+@pytest.mark.skipif(not (MODULES / "esbuild").exists(), reason="page/node_modules is not there (.ci/page makes it)")
+def test_what_is_served_is_what_the_sources_make(tmp_path):
+    subprocess.run(["node", ROOT / "page" / "build.mjs", tmp_path], check=True, cwd=ROOT / "page")
+    served = ROOT / "plugins" / "pumice_server" / "page"
+    names = sorted(path.name for path in served.iterdir())
+    assert names == sorted(path.name for path in tmp_path.iterdir())
+    assert filecmp.cmpfiles(served, tmp_path, names, shallow=False)[0] == names, "run: node page/build.mjs"

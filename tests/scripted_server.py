@@ -1,0 +1,168 @@
+"""The page with a server behind it whose answers are written here: what a model would say to certain words."""
+
+import asyncio
+import json
+import re
+import socket
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+
+from pumice_server import conversations, static
+from pumice_server.gate import Gate
+from pumice_server.settings import Settings
+
+MARKDOWN = """\
+## Reading a file line by line
+
+A generator keeps **one line** in memory, however long the file is:
+
+```python
+def lines(path: str) -> Iterator[str]:
+    \"\"\"Lines of a text file, without their ends.\"\"\"
+    with open(path, encoding="utf-8") as file:
+        for line in file:
+            yield line.rstrip("\\n")
+```
+
+| way | memory | when |
+| --- | --- | ---: |
+| `read()` | the whole file | small files |
+| a generator | one line | always |
+
+1. Open the file in a `with` block.
+2. Iterate; see [the documentation](https://docs.python.org/3/).
+"""
+
+XSS = """\
+<script>window.hacked = 1</script>
+<img src=x onerror="window.hacked = 2">
+
+[link](javascript:window.hacked=3) ![picture](https://evil.example/pixel.png)
+<a href="javascript:window.hacked=4">click</a>
+
+<iframe srcdoc="<script>parent.hacked=5</script>"></iframe>
+
+```html"><script>window.hacked=6</script>
+<script>window.hacked = 7</script>
+```
+
+| <b onmouseover=window.hacked=8>x</b> | &lt;script&gt; |
+| --- | --- |
+| <style>body{display:none}</style> | <svg onload=window.hacked=9> |
+"""
+
+CALL = {"index": 0, "id": "call_1", "type": "function"}
+WEATHER = {"name": "get_weather", "arguments": '{"city": "Reykjavík", "days": 2}'}
+
+
+class Scripted(NamedTuple):
+    url: str
+    requests: list[dict[str, Any]]  # bodies of the chats that were asked for
+    left: threading.Event  # set when a client left before the end of an answer
+
+
+def pieces(text: str, name: str = "content") -> list[dict[str, Any]]:
+    return [{name: word} for word in re.findall(r"\s*\S+\s*?", text)]
+
+
+def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The deltas of the answer."""
+    said = messages[-1]["content"]
+    if messages[-1]["role"] == "tool":
+        return pieces(f"The tool says: {said}")
+    if messages[-1]["role"] == "assistant":
+        return pieces(" and goes on.")
+    if "markdown" in said or "Python" in said:
+        return pieces("The request is about files.\nA generator is best.", "reasoning_content") + pieces(MARKDOWN)
+    if "attack" in said:
+        return pieces(XSS)
+    if "weather" in said:
+        return [{"tool_calls": [{**CALL, "function": WEATHER}]}]
+    if "slow" in said:
+        return [{"content": f"word{i} "} for i in range(400)]
+    return pieces(f"You said: {said}")
+
+
+async def chat(request: Request) -> Response:
+    body = await request.json()
+    request.app.state.requests.append(body)
+    said = body["messages"][-1]["content"]
+    if "refuse" in said:
+        return JSONResponse({"error": {"message": "this prompt is too long", "code": 400}}, 400)
+    deltas = answer_to(body["messages"])
+    delay = 0.05 if "slow" in said else 0.0
+    return StreamingResponse(events(request.app, deltas, delay, "break" in said), media_type="text/event-stream")
+
+
+async def events(app: Starlette, deltas: list[dict[str, Any]], delay: float, breaks: bool) -> AsyncIterator[str]:
+    def event(delta: dict[str, Any] | None, finish: str | None = None, **others: Any) -> str:
+        choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+        return f"data: {json.dumps({'model': 'pumice-8b', 'choices': choices, **others})}\n\n"
+
+    try:
+        yield event({"role": "assistant", "content": None})
+        for number, delta in enumerate(deltas):
+            if breaks and number == 2:
+                yield f"data: {json.dumps({'error': {'message': 'the engine ended', 'code': 500}})}\n\n"
+                return
+            yield event(delta)
+            await asyncio.sleep(delay)
+        yield event({}, "tool_calls" if "tool_calls" in deltas[0] else "stop")
+        usage = {"prompt_tokens": 24, "completion_tokens": len(deltas), "prompt_tokens_details": {"cached_tokens": 8}}
+        yield event(None, usage=usage, timings={"predicted_per_second": 41.7})
+        yield "data: [DONE]\n\n"
+    except asyncio.CancelledError:
+        app.state.left.set()
+        raise
+
+
+def models(_: Request) -> Response:
+    data = [{"id": name, "object": "model", "meta": {"n_ctx": 8192}} for name in ("pumice-8b", "pumice-1b")]
+    return JSONResponse({"object": "list", "data": data})
+
+
+def props(request: Request) -> Response:
+    kept = {"conversations": "server" if request.app.state.settings.conversations else "browser"}
+    return JSONResponse({"default_generation_settings": {"params": {"temperature": 0.7}}, "ui_settings": kept})
+
+
+def application(settings: Settings) -> Starlette:
+    routes = [
+        Route("/", static.index),
+        Route("/v1/models", models),
+        Route("/props", props),
+        Route("/v1/chat/completions", chat, methods=["POST"]),
+        Mount(static.PREFIX, static.PageFiles()),
+    ]
+    if settings.conversations:
+        routes += conversations.routes(settings.conversations)
+    made = Starlette(routes=routes, middleware=[Middleware(Gate, settings=settings, count=lambda *_: None)])
+    made.state.settings = settings
+    made.state.requests = []
+    made.state.left = threading.Event()
+    return made
+
+
+@contextmanager
+def scripted(conversations: Path | None = None, keys: tuple[str, ...] = ()) -> Iterator[Scripted]:
+    app = application(Settings(conversations=conversations, keys=keys))
+    server = uvicorn.Server(uvicorn.Config(app, http="h11", lifespan="off", log_config=None, ws="none"))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        try:
+            url = f"http://127.0.0.1:{listening.getsockname()[1]}"
+            yield Scripted(url, app.state.requests, app.state.left)
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
