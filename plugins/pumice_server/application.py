@@ -11,16 +11,28 @@ from starlette.routing import Mount, Route
 from starlette.types import Lifespan
 
 import pumice
-from pumice_server import anthropic_messages, conversations, facts, native, ollama, ollama_facts, static, texts
+from pumice_server import (
+    anthropic_messages,
+    conversations,
+    facts,
+    native,
+    ollama,
+    ollama_facts,
+    openai_responses,
+    static,
+    texts,
+)
 from pumice_server.errors import answer_error
 from pumice_server.gate import Gate
 from pumice_server.models import Models
 from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
+from pumice_server.response_store import ResponseStore
 
 GET = {
     static.index: ["/"],
     facts.health: ["/health", "/v1/health"],
+    openai_responses.get_response: ["/v1/responses/{id}"],
     facts.live: ["/livez"],
     facts.ready: ["/readyz"],
     facts.list_models: ["/v1/models", "/models"],
@@ -32,7 +44,12 @@ GET = {
     facts.slots: ["/slots"],
     facts.metrics: ["/metrics"],
 }
+DELETE = {
+    openai_responses.delete_response: ["/v1/responses/{id}"],
+}
 POST = {
+    openai_responses.responses: ["/v1/responses", "/responses"],
+    openai_responses.input_tokens: ["/v1/responses/input_tokens", "/responses/input_tokens"],
     chat_completions: ["/v1/chat/completions", "/chat/completions"],
     completions: ["/v1/completions"],
     anthropic_messages.messages: ["/v1/messages"],
@@ -57,7 +74,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     settings = models.settings
     routes = [
         Route(path, endpoint, methods=[method])
-        for method, endpoints in (("GET", GET), ("POST", POST))
+        for method, endpoints in (("GET", GET), ("POST", POST), ("DELETE", DELETE))
         for endpoint, paths in endpoints.items()
         for path in paths
     ]
@@ -77,4 +94,5 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
         lifespan=lifespan,
     )
     application.state.models = models
+    application.state.responses = ResponseStore()
     return application

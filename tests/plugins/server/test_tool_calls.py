@@ -36,6 +36,9 @@ class Told:
         for delta in DELTAS:
             yield delta
 
+    async def accepted(self) -> None:
+        pass
+
     async def completion(self) -> pumice.ChatCompletion:
         return pumice.ChatCompletion(pumice.Message("I will.", "Let me see.", CALLS), "tool_calls", USAGE, [])
 
@@ -82,6 +85,27 @@ def test_openai(scripted):
     assert [(call.index, call.function.arguments) for call in calls] == [(0, '{"a": 1}'), (1, '{"a": 2}')]
     assert "".join(getattr(chunk.delta, "reasoning_content", "") or "" for chunk in chunks) == "Let me see."
     assert chunks[-1].finish_reason == "tool_calls"
+
+
+def test_responses(scripted):
+    client = openai.OpenAI(base_url=f"{scripted.url}/v1", api_key="unused")
+    tools = [{"type": "function", "strict": True, **FUNCTION}]
+    options = {"model": "demo", "input": "Add", "tools": tools, "tool_choice": {"type": "function", "name": "add"}}
+    whole = client.responses.create(**options, reasoning={"effort": "low"})
+    asked = scripted.model.asked
+    assert (asked["tools"][0]["function"]["name"], asked["tool_choice"]["name"]) == ("add", "add")
+    assert asked["reasoning_effort"] == "low"
+    with client.responses.stream(**options) as stream:
+        streamed = stream.get_final_response()
+    for response in (whole, streamed):
+        assert [item.type for item in response.output] == ["reasoning", "message", "function_call", "function_call"]
+        assert response.output[0].content[0].text == "Let me see."
+        assert response.output_text == "I will."
+        assert [(item.call_id, item.arguments) for item in response.output[2:]] == [
+            ("call1", '{"a": 1}'),
+            ("call2", '{"a": 2}'),
+        ]
+        assert (response.status, response.usage.output_tokens_details.reasoning_tokens) == ("completed", 3)
 
 
 def test_anthropic(scripted):

@@ -1,0 +1,157 @@
+"""OpenAI's responses: answers of a chat as items, kept for the next one that names them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+import pumice
+from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
+from pumice_server.body import Body
+from pumice_server.models import service_of
+from pumice_server.response_items import Items, item_id, output_items
+from pumice_server.response_store import ResponseStore
+from pumice_server.responses_request import prompt_options, read_input, response_options, with_instructions
+from pumice_server.service import Service
+
+_ECHOED = (
+    "instructions",
+    "max_output_tokens",
+    "metadata",
+    "previous_response_id",
+    "temperature",
+    "top_p",
+    "text",
+    "user",
+)
+
+
+def _error(problem: Any) -> bytes:
+    told = {"type": "error", "code": problem.type, "message": problem.message, "param": None, "sequence_number": 0}
+    return event(told, "error")
+
+
+_WIRE = Wire("text/event-stream", _error, b":\n\n")
+
+
+async def responses(request: Request) -> Response:
+    body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
+    stream = body.get("stream", bool, False)
+    messages = _messages(request, body)
+    options = {**response_options(body, service), "cache_salt": request.state.cache_salt}
+    streams = await service.chat(with_instructions(body, messages), 1, options)
+    answer = _Answer(service, body, request, messages)
+    if stream:
+        return Streaming(answer.events(streams[0]), partial(service.end, streams), _WIRE)
+    done = (await unless_gone(request, service.gather(streams)))[0]
+    return json_response(answer.ended(done, output_items(done.message)))
+
+
+async def input_tokens(request: Request) -> Response:
+    """How many tokens the prompt of a response has."""
+    body = await Body.read(request)
+    service = await service_of(request, body.first("model"))
+    messages = with_instructions(body, _messages(request, body))
+    prompt = await asyncio.to_thread(service.model.apply_template, messages, **prompt_options(body))
+    return json_response({"object": "response.input_tokens", "input_tokens": len(await service.tokenize(prompt))})
+
+
+async def get_response(request: Request) -> Response:
+    store: ResponseStore = request.app.state.responses
+    return json_response(store.get(request.path_params["id"], request.state.client).response)
+
+
+async def delete_response(request: Request) -> Response:
+    store: ResponseStore = request.app.state.responses
+    id = request.path_params["id"]
+    store.delete(id, request.state.client)
+    return json_response({"id": id, "object": "response.deleted", "deleted": True})
+
+
+def _messages(request: Request, body: Body) -> list[dict[str, Any]]:
+    previous = body.get("previous_response_id", str, "")
+    store: ResponseStore = request.app.state.responses
+    return read_input(body, store.get(previous, request.state.client).messages if previous else ())
+
+
+class _Answer:
+    """What is told of one response."""
+
+    def __init__(self, service: Service, body: Body, request: Request, messages: Sequence[Mapping[str, Any]]) -> None:
+        self._messages = messages
+        self._owner = request.state.client
+        self._store: ResponseStore = request.app.state.responses
+        self._keep = body.get("store", bool, True)
+        self._head = {
+            "id": item_id("resp"),
+            "object": "response",
+            "created_at": int(time.time()),
+            "model": service.name,
+            "status": "in_progress",
+            "error": None,
+            "incomplete_details": None,
+            "output": [],
+            "parallel_tool_calls": True,
+            "tool_choice": body.fields.get("tool_choice", "auto"),
+            "tools": body.fields.get("tools", []),
+            "truncation": "disabled",
+            "store": self._keep,
+            "usage": None,
+            **{name: body.fields.get(name) for name in _ECHOED},
+        }
+
+    def ended(self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The whole response, which is kept if that is wanted."""
+        complete = done.finish_reason in ("stop", "tool_calls")
+        told = {
+            **self._head,
+            "status": "completed" if complete else "incomplete",
+            "completed_at": int(time.time()),
+            "incomplete_details": None if complete else {"reason": "max_output_tokens"},
+            "output": items,
+            "usage": _usage(done.usage),
+        }
+        if self._keep:
+            self._store.keep(self._owner, [*self._messages, done.message.to_dict()], told)
+        return told
+
+    async def events(self, stream: pumice.AsyncChatStream) -> AsyncIterator[bytes]:
+        numbered = _Numbered()
+        yield numbered("response.created", response=self._head)
+        yield numbered("response.in_progress", response=self._head)
+        items = Items()
+        async for delta in stream:
+            for kind, fields in items.take(delta):
+                yield numbered(kind, **fields)
+        for kind, fields in items.close():
+            yield numbered(kind, **fields)
+        told = self.ended(await stream.completion(), items.done)
+        yield numbered(f"response.{told['status']}", response=told)
+
+
+class _Numbered:
+    """Events of one stream, in their order."""
+
+    def __init__(self) -> None:
+        self._number = -1
+
+    def __call__(self, kind: str, **fields: Any) -> bytes:
+        self._number += 1
+        return event({"type": kind, "sequence_number": self._number, **fields}, kind)
+
+
+def _usage(usage: pumice.Usage) -> dict[str, Any]:
+    return {
+        "input_tokens": usage.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": 0},
+        "output_tokens": usage.completion_tokens,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning_tokens},
+        "total_tokens": usage.total_tokens,
+    }

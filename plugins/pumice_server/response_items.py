@@ -1,0 +1,101 @@
+"""The items of a response: reasoning, a message, calls of functions; whole, or as events while they come."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pumice
+
+Event = tuple[str, dict[str, Any]]
+"""The type of an event, and its fields."""
+
+
+def item_id(prefix: str) -> str:
+    return f"{prefix}_{secrets.token_hex(24)}"
+
+
+def output_items(message: pumice.Message) -> list[dict[str, Any]]:
+    """The items of an answer that is there as a whole."""
+    items = Items()
+    for _ in items.take(pumice.ChatDelta(message.content, message.reasoning, message.tool_calls)):
+        pass
+    for _ in items.close():
+        pass
+    return items.done
+
+
+class Items:
+    """Deltas become items, one after the other: each is begun, goes on and is done before the next."""
+
+    def __init__(self) -> None:
+        self.done: list[dict[str, Any]] = []
+        self._kind = ""
+        self._id = ""
+        self._text: list[str] = []
+
+    def take(self, delta: pumice.ChatDelta) -> Iterator[Event]:
+        if delta.reasoning:
+            yield from self._open("reasoning")
+            yield self._delta("response.reasoning_text.delta", delta.reasoning)
+        if delta.content:
+            yield from self._open("message")
+            yield self._delta("response.output_text.delta", delta.content, logprobs=[])
+        for call in delta.tool_calls:
+            yield from self._call(call)
+
+    def close(self) -> Iterator[Event]:
+        """End the item that is open, if one is."""
+        if not self._kind:
+            return
+        kind, self._kind = self._kind, ""
+        text, self._text = "".join(self._text), []
+        part = _part(kind, text)
+        where = {"item_id": self._id, "output_index": len(self.done), "content_index": 0}
+        if kind == "message":
+            yield "response.output_text.done", {**where, "text": text, "logprobs": []}
+        else:
+            yield "response.reasoning_text.done", {**where, "text": text}
+        yield "response.content_part.done", {**where, "part": part}
+        yield from self._end({**_item(kind, self._id), "status": "completed", "content": [part]})
+
+    def _open(self, kind: str) -> Iterator[Event]:
+        if self._kind == kind:
+            return
+        yield from self.close()
+        self._kind, self._id = kind, item_id("msg" if kind == "message" else "rs")
+        yield "response.output_item.added", {"output_index": len(self.done), "item": _item(kind, self._id)}
+        where = {"item_id": self._id, "output_index": len(self.done), "content_index": 0}
+        yield "response.content_part.added", {**where, "part": _part(kind, "")}
+
+    def _delta(self, kind: str, text: str, **others: Any) -> Event:
+        self._text.append(text)
+        where = {"item_id": self._id, "output_index": len(self.done), "content_index": 0}
+        return kind, {**where, "delta": text, **others}
+
+    def _call(self, call: pumice.ToolCall) -> Iterator[Event]:
+        yield from self.close()
+        index, arguments = len(self.done), call.to_dict()["function"]["arguments"]
+        item = {"type": "function_call", "id": item_id("fc"), "call_id": call.id, "name": call.name}
+        begun = {**item, "status": "in_progress", "arguments": ""}
+        yield "response.output_item.added", {"output_index": index, "item": begun}
+        where = {"item_id": item["id"], "output_index": index}
+        yield "response.function_call_arguments.delta", {**where, "delta": arguments}
+        yield "response.function_call_arguments.done", {**where, "name": call.name, "arguments": arguments}
+        yield from self._end({**item, "status": "completed", "arguments": arguments})
+
+    def _end(self, item: dict[str, Any]) -> Iterator[Event]:
+        yield "response.output_item.done", {"output_index": len(self.done), "item": item}
+        self.done.append(item)
+
+
+def _item(kind: str, id: str) -> dict[str, Any]:
+    item = {"id": id, "type": kind, "status": "in_progress", "content": []}
+    return {**item, "role": "assistant"} if kind == "message" else {**item, "summary": []}
+
+
+def _part(kind: str, text: str) -> Mapping[str, Any]:
+    if kind == "message":
+        return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+    return {"type": "reasoning_text", "text": text}

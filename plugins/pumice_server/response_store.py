@@ -1,0 +1,56 @@
+"""Responses that are kept for those that follow them: in memory, the oldest forgotten first."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.exceptions import HTTPException
+
+from pumice_server.answers import to_json
+
+MAX_BYTES = 64 << 20  # of what is kept, as JSON
+
+
+@dataclass(frozen=True)
+class Kept:
+    """``messages``: the chat up to this response, which is its last; ``response`` as it was told."""
+
+    owner: str
+    messages: Sequence[Mapping[str, Any]]
+    response: Mapping[str, Any]
+    size: int
+
+
+class ResponseStore:
+    """Each client finds its own alone. Ids are random, and long enough to be guessed by nobody."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._kept: OrderedDict[str, Kept] = OrderedDict()
+        self._max_bytes = max_bytes
+        self._size = 0
+
+    def keep(self, owner: str, messages: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> None:
+        size = len(to_json(messages)) + len(to_json(response))
+        self._kept[response["id"]] = Kept(owner, messages, response, size)
+        self._size += size
+        while self._size > self._max_bytes:
+            self._forget(next(iter(self._kept)))
+
+    def get(self, id: str, owner: str) -> Kept:
+        """Raises HTTPException where there is none of that id and owner."""
+        kept = self._kept.get(id)
+        if kept is None or kept.owner != owner:
+            raise HTTPException(404, f"there is no response {id!r:.100}: it is not kept, or no longer")
+        self._kept.move_to_end(id)
+        return kept
+
+    def delete(self, id: str, owner: str) -> None:
+        """Raises as ``get``."""
+        self.get(id, owner)
+        self._forget(id)
+
+    def _forget(self, id: str) -> None:
+        self._size -= self._kept.pop(id).size

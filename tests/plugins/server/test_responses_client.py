@@ -1,0 +1,134 @@
+"""OpenAI's responses, by OpenAI's own client: items, events, and chats that the server keeps."""
+
+import json
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from pumice_server.body import Body
+from pumice_server.response_store import ResponseStore
+from pumice_server.responses_request import read_input
+from server_thread import running
+
+PROMPT = "Once upon a time"
+CHAT = [{"role": "user", "content": PROMPT}]
+GREEDY = {"model": "demo", "temperature": 0, "max_output_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def client(server) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0) as client:
+        yield client
+
+
+def test_a_response_is_what_the_library_says(client, server):
+    expected = server.model.chat(CHAT, temperature=0, max_tokens=12)
+    response = client.responses.create(input=PROMPT, **GREEDY)
+    assert response.output_text == expected.message.content
+    assert (response.status, response.incomplete_details.reason) == ("incomplete", "max_output_tokens")
+    assert response.usage.input_tokens == expected.usage.prompt_tokens
+    assert response.usage.output_tokens == 12
+    counted = server.client.post("/v1/responses/input_tokens", json={"input": PROMPT}).json()
+    assert counted["input_tokens"] == expected.usage.prompt_tokens
+
+
+def test_a_stream_is_the_same_response(client):
+    whole = client.responses.create(input=PROMPT, **GREEDY)
+    with client.responses.stream(input=PROMPT, **GREEDY) as stream:
+        events = list(stream)
+    assert events[-1].response.output_text == whole.output_text
+    assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == whole.output_text
+    assert [each.sequence_number for each in events] == list(range(len(events)))
+    assert [events[0].type, events[-1].type] == ["response.created", "response.incomplete"]
+
+
+def test_a_response_follows_another(client, server):
+    """The chat before is the server's to keep; instructions are not of the chat."""
+    first = client.responses.create(input=PROMPT, instructions="Be brief.", **GREEDY)
+    second = client.responses.create(input="And then?", previous_response_id=first.id, **GREEDY)
+    turns = [*CHAT, {"role": "assistant", "content": first.output_text}, {"role": "user", "content": "And then?"}]
+    assert second.output_text == server.model.chat(turns, temperature=0, max_tokens=12).message.content
+    assert client.responses.retrieve(second.id).output_text == second.output_text
+    client.responses.delete(second.id)
+    with pytest.raises(openai.NotFoundError):
+        client.responses.retrieve(second.id)
+
+
+def test_what_is_not_to_be_kept(client):
+    response = client.responses.create(input=PROMPT, store=False, **GREEDY)
+    with pytest.raises(openai.NotFoundError, match="it is not kept"):
+        client.responses.create(input="x", previous_response_id=response.id, **GREEDY)
+
+
+def test_a_schema(client):
+    schema = {"type": "object", "properties": {"age": {"enum": [3, 4]}}, "required": ["age"]}
+    form = {"type": "json_schema", "name": "person", "schema": schema | {"additionalProperties": False}}
+    response = client.responses.create(input=PROMPT, text={"format": form}, model="demo", max_output_tokens=60)
+    assert json.loads(response.output_text)["age"] in (3, 4)
+    assert response.status == "completed"
+
+
+def test_clients_do_not_see_each_others(model):
+    with running(model, keys=["one", "two"]) as server:
+
+        def create(key: str, **body):
+            headers = {"Authorization": f"Bearer {key}"}
+            return server.client.post("/v1/responses", json={"input": "a", **GREEDY, **body}, headers=headers)
+
+        mine = create("one").json()["id"]
+        assert create("one", previous_response_id=mine).status_code == 200
+        assert create("two", previous_response_id=mine).status_code == 404
+        assert server.client.get(f"/v1/responses/{mine}", headers={"X-Api-Key": "two"}).status_code == 404
+
+
+def test_items_become_messages():
+    call = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+    items = [
+        {"role": "user", "content": [{"type": "input_text", "text": "Add"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        call,
+        {**call, "call_id": "c2"},
+        {"type": "function_call_output", "call_id": "c1", "output": "2"},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Two."}]},
+        {"type": "reasoning", "summary": [{"type": "summary_text", "text": "unfinished"}]},
+    ]
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    calls = [{"id": id, "type": "function", "function": function} for id in ("c1", "c2")]
+    assert read_input(Body({"input": items})) == [
+        {"role": "user", "content": "Add"},
+        {"role": "assistant", "content": "", "reasoning": "Hm.", "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "c1", "content": "2"},
+        {"role": "assistant", "content": "Two."},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ({}, "input must be text"),
+        ({"input": []}, "input must be text"),
+        ({"input": [5]}, r"input\[0\]: expected an object"),
+        ({"input": [{"role": 5}]}, r"input\[0\].role"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "only parts of text"),
+        ({"input": [{"type": "computer_call"}]}, "'computer_call' is not understood"),
+        ({"input": "x", "tools": [{"type": "web_search"}]}, "only functions are served"),
+        ({"input": "x", "background": True}, "background is not supported"),
+        ({"input": "x", "text": {"format": {"type": "json_schema", "schema": {"type": "hiccup"}}}}, "hiccup"),
+    ],
+)
+def test_wrong_requests(client, body, message):
+    with pytest.raises(openai.BadRequestError, match=message):
+        client.post("/responses", body=body, cast_to=object)
+
+
+def test_the_oldest_are_forgotten():
+    store = ResponseStore(max_bytes=1000)
+    for i in range(30):
+        store.keep("me", [{"role": "user", "content": "x" * 100}], {"id": str(i)})
+    assert store.get("29", "me").messages
+    with pytest.raises(Exception, match="or no longer"):
+        store.get("0", "me")
+    for i in list(store._kept):
+        store.delete(i, "me")
+    assert (store._size, len(store._kept)) == (0, 0)
