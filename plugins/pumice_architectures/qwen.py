@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.experts import mixture_of_experts, read_experts
 
 
 class Qwen(Decoder):
@@ -23,8 +21,3 @@ class Qwen3(Decoder):
 
     qk_norm = "before rope"
     ffn_scales = True
-
-
-class Qwen3MoE(Qwen3):
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return mixture_of_experts(g, x, blk, read_experts(self.hparams, i), scaled=True)

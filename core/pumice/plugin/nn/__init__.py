@@ -5,6 +5,7 @@ A family that is built like others writes one ``layer``; one that is not takes t
 
 from pumice.plugin.nn import blocks
 from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import (
     Experts,
     choose_experts,
@@ -29,6 +30,7 @@ from pumice.plugin.nn.rope import (
 
 __all__ = [
     "Decoder",
+    "ExpertDecoder",
     "Experts",
     "Heads",
     "LayerNormDecoder",

@@ -13,6 +13,8 @@ from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.rope import Rope
 
 Activation = Callable[[Tensor], Tensor]
+Join = Callable[[Tensor, Tensor], Tensor]
+"""What makes one of the results of gate and up."""
 Norm = Callable[[GraphBuilder, Tensor, str], Tensor]
 
 
@@ -152,11 +154,11 @@ def attend(
     return linear(g, finish(y) if finish else y, blk + "attn_output", n_out)
 
 
-def temperature(g: GraphBuilder, beta: float, length: int) -> Tensor | None:
+def temperature(g: GraphBuilder, beta: float, length: int, offset: int = 0) -> Tensor | None:
     """``[t, 1, 1]`` factors that sharpen attention far from the start, or None where every one would be 1."""
-    if beta == 0 or g.n_ctx <= length:
+    if beta == 0 or g.n_ctx + offset <= length:
         return None
-    return g.position_scale(g.positions, length, beta).reshape(g.positions.shape[0], 1, 1)
+    return g.position_scale(g.positions, length, beta, offset).reshape(g.positions.shape[0], 1, 1)
 
 
 # --- feed-forward
@@ -192,9 +194,16 @@ def gated_feed_forward(
     suffix: str = "",
 ) -> Tensor:
     """``down(activation(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202); suffix ``_shexp``: a shared expert."""
+    return joined_feed_forward(g, x, blk, n_ff, lambda gate, up: activation(gate) * up, scaled=scaled, suffix=suffix)
+
+
+def joined_feed_forward(
+    g: GraphBuilder, x: Tensor, blk: str, n_ff: int, join: Join, *, scaled: bool = False, suffix: str = ""
+) -> Tensor:
+    """``down(join(gate(x), up(x)))``."""
     gate = linear_then_scale(g, x, f"{blk}ffn_gate{suffix}", n_ff, scaled)
     up = linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff, scaled)
-    return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down{suffix}", width(x), scaled)
+    return linear_then_scale(g, join(gate, up), f"{blk}ffn_down{suffix}", width(x), scaled)
 
 
 # --- the two ends

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward, linear, width
+from pumice.plugin.nn.blocks import Join, joined_feed_forward, linear, width
 
-Join = Callable[[Tensor, Tensor], Tensor]
-"""What makes one of the results of gate and up."""
+Width = Literal["", "divided", "feed_forward_length"]
+"""What gives the width of an expert: ``expert_feed_forward_length``, and without it ``feed_forward_length``, which the
+experts of a token may divide; or always the latter."""
 
 GATES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}  # GGUF's expert_gating_func
+SMALLEST_LIMIT = 1e-6  # of a clamped activation; below it there is none
 MOST_EXPERTS = 1024  # of a layer; the field's largest models have half as many
 
 
@@ -46,7 +48,9 @@ def read_gate(hparams: HParams, default: str = "") -> str:
     return GATES[code]
 
 
-def read_experts(hparams: HParams, layer: int, *, gate: str = "softmax", normalize: bool | None = True) -> Experts:
+def read_experts(
+    hparams: HParams, layer: int, *, gate: str = "softmax", normalize: bool | None = True, width: Width = ""
+) -> Experts:
     """``normalize`` None: as the file's ``expert_weights_norm`` says."""
     total = n_expert(hparams)
     if not 1 <= total <= MOST_EXPERTS:
@@ -60,8 +64,9 @@ def read_experts(hparams: HParams, layer: int, *, gate: str = "softmax", normali
         raise hparams.wrong("expert_group_count", f"is {n_group}, which does not divide {total} experts")
     if not 1 <= n_group_used <= n_group:
         raise hparams.wrong("expert_group_used_count", f"is {n_group_used} of {n_group} groups")
-    n_ff = hparams.count("expert_feed_forward_length", layer, default=0, low=0)
-    n_ff = n_ff or hparams.count("feed_forward_length", layer)
+    n_ff = 0 if width == "feed_forward_length" else hparams.count("expert_feed_forward_length", layer, 0, low=0)
+    if n_ff == 0:
+        n_ff = hparams.count("feed_forward_length", layer) // (used if width == "divided" else 1)
     scale = hparams.number("expert_weights_scale", 0.0) or 1.0  # 0: unset
     if normalize is None:
         normalize = hparams.get_bool("expert_weights_norm", False)
@@ -80,7 +85,7 @@ def mixture_of_experts(
 ) -> Tensor:
     """A MoE layer: the experts that each token chooses, each a gated feed-forward block, added by weight.
 
-    ``join`` makes one of the results of gate and up, by default ``silu(gate) * up``. The router reads ``router_input``
+    ``join`` makes one of the results of gate and up, by default ``swiglu``. The router reads ``router_input``
     where it is not ``x``.
     """
     ids, weights = choose_experts(g, x if router_input is None else router_input, blk, experts)
@@ -88,9 +93,46 @@ def mixture_of_experts(
     if experts.weighs_inputs:  # the matrices are linear: their results may be weighed as well
         factors = weights.reshape(*weights.shape, 1)
         gate, up = gate * factors, up * factors
-    y = join(gate, up) if join else g.silu(gate) * up
+    y = (join or swiglu(g))(gate, up)
     y = expert_linear(g, y, f"{blk}ffn_down_exps", ids, experts.n_expert, width(x), scaled)
     return g.sum(y, axis=-2) if experts.weighs_inputs else g.expert_sum(y, weights)
+
+
+def swiglu(g: GraphBuilder) -> Join:
+    """``silu(gate) * up`` (Shazeer 2020, arXiv:2002.05202)."""
+    return lambda gate, up: g.silu(gate) * up
+
+
+def clamped_swiglu(g: GraphBuilder, limit: float) -> Join:
+    """``silu(min(gate, limit)) * clamp(up, -limit, limit)``; a limit of 0 is none."""
+    if limit < SMALLEST_LIMIT:
+        return swiglu(g)
+    return lambda gate, up: g.silu(g.clamp(gate, -float("inf"), limit)) * g.clamp(up, -limit, limit)
+
+
+def late_clamped_swiglu(g: GraphBuilder, limit: float) -> Join:
+    """``min(silu(gate), limit) * clamp(up, -limit, limit)``; a limit of 0 is none."""
+    if limit < SMALLEST_LIMIT:
+        return swiglu(g)
+    return lambda gate, up: g.clamp(g.silu(gate), -float("inf"), limit) * g.clamp(up, -limit, limit)
+
+
+def read_limit(hparams: HParams, key: str, layer: int, default: float | None = None) -> float:
+    """The limit of a clamped activation; one value for all layers or an array. ``default`` None: the file must say."""
+    value = hparams.per_layer(key, layer + 1, *([] if default is None else [default]))[layer]
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
+        raise hparams.wrong(key, f"is {value!r} for layer {layer}, it must be a number of at least 0")
+    return float(value)
+
+
+def gpt_oss_swiglu(g: GraphBuilder) -> Join:
+    """``gate * sigmoid(1.702 gate) * (up + 1)``, with ``gate`` at most 7 and ``up`` between -7 and 7."""
+
+    def join(gate: Tensor, up: Tensor) -> Tensor:
+        gate = g.clamp(gate, -float("inf"), 7.0)
+        return gate * g.sigmoid(gate * 1.702) * g.scale(g.clamp(up, -7.0, 7.0), 1.0, 1.0)
+
+    return join
 
 
 def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tuple[Tensor, Tensor]:
@@ -109,11 +151,22 @@ def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tu
     return ids, g.expert_weights(logits, ids, gate=experts.gate, normalize=experts.normalize, scale=experts.scale)
 
 
-def shared_expert(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, *, scaled: bool = False) -> Tensor:
-    """The expert that every token uses, by the sigmoid of ``ffn_gate_inp_shexp [n_embd]`` if the file has that."""
-    y = gated_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp", scaled=scaled)
-    gate = g.find_weight(f"{blk}ffn_gate_inp_shexp.weight")
-    return y if gate is None else y * g.sigmoid(g.sum(x * gate, axis=-1, keepdims=True))
+def shared_expert(
+    g: GraphBuilder,
+    x: Tensor,
+    blk: str,
+    n_ff: int,
+    join: Join | None = None,
+    *,
+    gated: bool = False,
+    scaled: bool = False,
+) -> Tensor:
+    """The expert that every token uses; ``gated``: by the sigmoid of ``x`` times ``ffn_gate_inp_shexp [n_embd]``."""
+    y = joined_feed_forward(g, x, blk, n_ff, join or swiglu(g), suffix="_shexp", scaled=scaled)
+    if not gated:
+        return y
+    gate = g.weight(f"{blk}ffn_gate_inp_shexp.weight", (width(x),))
+    return y * g.sigmoid(g.sum(x * gate, axis=-1, keepdims=True))
 
 
 def expert_linear(

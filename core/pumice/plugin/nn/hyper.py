@@ -54,9 +54,10 @@ def alibi_slopes(n_head: int, max_bias: float) -> tuple[float, ...]:
     return tuple(2.0 ** (-max_bias * exponent) for exponent in exponents)
 
 
-def sliding_window(hparams: HParams, default: int = 0) -> int:
-    """Positions a sliding layer attends to; 0 if the model has no such layers."""
-    window = hparams.get_int("attention.sliding_window", default)
+def sliding_window(hparams: HParams, default: int | None = 0) -> int:
+    """Positions a sliding layer attends to; 0 if the model has no such layers. ``default`` None: the file must say."""
+    key = "attention.sliding_window"
+    window = hparams.positive(key) if default is None else hparams.get_int(key, default)
     if not 0 <= window < 2**31:
         raise hparams.wrong("attention.sliding_window", f"is {window}, it must be at least 0 and below 2^31")
     return window

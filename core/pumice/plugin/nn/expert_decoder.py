@@ -1,0 +1,57 @@
+"""What decoders with experts have in common. A family says how a token's experts are chosen, and which are shared."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import Join, joined_feed_forward
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.experts import Experts, Width, mixture_of_experts, read_experts, read_gate, shared_expert, swiglu
+
+
+class ExpertDecoder(Decoder):
+    """A decoder whose feed-forward blocks are experts, after ``leading_dense_block_count`` dense ones.
+
+    Beside them may be shared experts, which every token uses (DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066).
+    """
+
+    #: How logits become weights, as the operation ``expert_weights`` names it. Where the file may say it, this is what
+    #: its absence means; empty where it must.
+    gate: ClassVar[str] = "softmax"
+    gate_of_file: ClassVar[bool] = False
+    #: Whether the weights of a token's experts add up to 1; None where the file says it.
+    normalize: ClassVar[bool | None] = True
+    expert_width: ClassVar[Width] = ""
+    #: What gives the width of shared experts: their number, or a key for it that may be absent ("" for none).
+    shared: ClassVar[Literal["", "expert_shared_count", "expert_shared_feed_forward_length"]] = ""
+
+    #: Whether the shared experts have a gate of their own.
+    shared_is_gated: ClassVar[bool] = False
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        if self.is_dense(i):
+            return joined_feed_forward(g, x, blk, self.n_ff(i), self.join(g, i, "ffn"), scaled=self.ffn_scales)
+        y = mixture_of_experts(g, x, blk, self.experts(i), self.join(g, i, "exps"), scaled=self.ffn_scales)
+        n_ff = self.shared_width(i)
+        if not n_ff:
+            return y
+        join = self.join(g, i, "shexp")
+        return y + shared_expert(g, x, blk, n_ff, join, gated=self.shared_is_gated, scaled=self.ffn_scales)
+
+    def join(self, g: GraphBuilder, i: int, block: str) -> Join:
+        """What makes one of the results of gate and up, in a ``block`` of layer ``i``: ffn, exps or shexp."""
+        return swiglu(g)
+
+    def is_dense(self, i: int) -> bool:
+        return i < self.hparams.get_int("leading_dense_block_count", 0)
+
+    def experts(self, i: int) -> Experts:
+        gate = read_gate(self.hparams, self.gate) if self.gate_of_file else self.gate
+        return read_experts(self.hparams, i, gate=gate, normalize=self.normalize, width=self.expert_width)
+
+    def shared_width(self, i: int) -> int:
+        """Values between the matrices of the shared experts together; 0 if there are none."""
+        if self.shared == "expert_shared_count":
+            return self.hparams.count(self.shared, i, low=0) * self.experts(i).n_ff
+        return self.hparams.count(self.shared, i, default=0, low=0) if self.shared else 0

@@ -1,0 +1,28 @@
+"""DeepSeekMoE (Dai et al. 2024, arXiv:2401.06066), and the decoder of DeepSeek-OCR (2025, arXiv:2510.18234)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.plugin import GraphBuilder
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice.plugin.nn.rope import Rope
+
+
+class DeepSeek(ExpertDecoder):
+    """Llama's attention; dense layers first, then many small experts beside shared ones."""
+
+    neox = False
+    normalize = False
+    shared = "expert_shared_count"
+
+
+class DeepSeekOCR(ExpertDecoder):
+    gate_of_file = True
+    normalize = None
+    shared = "expert_shared_count"
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        """Never scaled."""
+        rope = super().rope(g, i)
+        return rope and replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0, factors=None)

@@ -1,0 +1,18 @@
+"""ERNIE 4.5 with experts (Baidu 2025)."""
+
+from pumice.plugin import HParams
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
+
+
+class Ernie45MoE(ExpertDecoder):
+    """Llama's attention; after dense layers every so manieth has experts, chosen with a bias."""
+
+    neox = False
+    shared = "expert_shared_feed_forward_length"
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.step = hparams.positive("interleave_moe_layer_step")
+
+    def is_dense(self, i: int) -> bool:
+        return super().is_dense(i) or (i + 1) % self.step != 0

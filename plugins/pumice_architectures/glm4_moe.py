@@ -1,0 +1,27 @@
+"""GLM 4.5 to 4.7 (Zeng et al. 2025, arXiv:2508.06471)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice.plugin.nn.rope import Rope, rope_sections
+
+
+class GLM4MoE(ExpertDecoder):
+    """The larger models normalize queries and keys of each head; experts as DeepSeek-V3 chooses them."""
+
+    norms_before = ("attn_norm", "post_attention_norm")
+    gate, gate_of_file = "sigmoid", True
+    normalize = None
+    shared = "expert_shared_count"
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        norm = self.norm if g.find_weight(f"{blk}attn_q_norm.weight") else None
+        return super().attention(g, x, blk, i, norm=norm, **options)
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope, sections = super().rope(g, i), rope_sections(self.hparams, default=())
+        return replace(rope, sections=sections) if rope and min(sections[:2], default=0) > 0 else rope

@@ -1,0 +1,40 @@
+"""Hunyuan with experts: A13B (Tencent 2025) and Hunyuan 3."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import gated_feed_forward
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
+
+
+class HunyuanMoE(ExpertDecoder):
+    """Queries and keys of each head are normalized after RoPE."""
+
+    qk_norm = "after rope"
+    expert_width = "feed_forward_length"
+
+    def is_dense(self, i: int) -> bool:
+        return False
+
+    def shared_width(self, i: int) -> int:
+        return self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0) or self.n_ff(i)
+
+
+class HunyuanV3(ExpertDecoder):
+    """Experts as DeepSeek-V3 chooses them, in the layers that have a router."""
+
+    qk_norm = "before rope"
+    ffn_scales = True
+    gate, gate_of_file = "sigmoid", True
+    normalize = None
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        if not any(g.find_weight(f"{blk}{name}.weight") for name in ("ffn_gate_inp", "ffn_down_exps")):
+            return gated_feed_forward(g, x, blk, self.n_ff(i), g.silu, scaled=True)
+        return super().feed_forward(g, x, blk, i)
+
+    def is_dense(self, i: int) -> bool:
+        return False
+
+    def shared_width(self, i: int) -> int:
+        return self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0) or self.experts(i).n_ff

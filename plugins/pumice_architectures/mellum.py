@@ -1,0 +1,48 @@
+"""Mellum 2 (JetBrains 2026) and Maple: Qwen 3 with experts and sliding windows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.plugin import GraphBuilder
+from pumice.plugin.nn.blocks import Join
+from pumice.plugin.nn.experts import clamped_swiglu, read_limit
+from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base
+from pumice_architectures.qwen_moe import Qwen3MoE
+
+
+class Mellum(Qwen3MoE):
+    """Only layers that see the whole context scale their positions."""
+
+    expert_width = ""
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=4) else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        return replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0) if rope and self.window(i) else rope
+
+
+class Maple(Qwen3MoE):
+    """Only sliding layers have positions; the activation of experts is clamped, by a limit for each layer."""
+
+    ffn_scales = False
+    expert_width = ""
+
+    def window(self, i: int) -> int:
+        hparams = self.hparams
+        slides = hparams.per_layer("attention.sliding_window_pattern", self.n_layer)[i]
+        return sliding_window(hparams, None) if slides else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        if rope is None or not self.window(i):
+            return None
+        n_rot = self.hparams.get_int("rope.dimension_count_swa", rope.n_rot)
+        base = frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base)
+        return replace(rope, n_rot=n_rot, freq_base=base)
+
+    def join(self, g: GraphBuilder, i: int, block: str) -> Join:
+        return clamped_swiglu(g, read_limit(self.hparams, "swiglu_clamp_exp", i))

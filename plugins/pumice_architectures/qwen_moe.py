@@ -1,0 +1,36 @@
+"""Qwen with experts: 1.5-MoE and 2 (Yang et al. 2024, arXiv:2407.10671), 3 (2025, arXiv:2505.09388) and 3 VL's text."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar
+
+from pumice.plugin import GraphBuilder
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice.plugin.nn.experts import Width
+from pumice.plugin.nn.rope import Rope, rope_sections
+
+
+class Qwen2MoE(ExpertDecoder):
+    """Biases on queries, keys and values; a shared expert by a gate of its own."""
+
+    normalize = False
+    shared_is_gated = True
+    expert_width = "divided"
+
+    def shared_width(self, i: int) -> int:
+        return self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0) or self.n_ff(i)
+
+
+class Qwen3MoE(ExpertDecoder):
+    """Normalizes each head's queries and keys."""
+
+    qk_norm = "before rope"
+    ffn_scales = True
+    expert_width: ClassVar[Width] = "divided"
+
+
+class Qwen3VLMoE(Qwen3MoE):
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)
