@@ -8,7 +8,7 @@ from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.blocks import Join
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
-from pumice.plugin.nn.rope import Rope, frequency_base
+from pumice.plugin.nn.rope import Rope, frequency_base, rotated
 from pumice_architectures.qwen_moe import Qwen3MoE
 
 
@@ -40,7 +40,7 @@ class Maple(Qwen3MoE):
         rope = super().rope(g, i)
         if rope is None or not self.window(i):
             return None
-        n_rot = self.hparams.get_int("rope.dimension_count_swa", rope.n_rot)
+        n_rot = rotated(self.hparams, self.heads(i).k_dim, "rope.dimension_count_swa", rope.n_rot)
         base = frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base)
         return replace(rope, n_rot=n_rot, freq_base=base)
 

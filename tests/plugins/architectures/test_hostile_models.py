@@ -175,6 +175,21 @@ def test_missing_and_negative_hyperparameters_are_named(files: Any, key: str) ->
         ("deepseek2-v3", {"expert_group_used_count": 5}, "5 of 4 groups"),
         ("deepseek2-v3", {"expert_group_count": 12}, "cannot take 2 of"),
         ("deepseek2", {"expert_gating_func": 9}, "9, known are"),
+        ("qwen2moe", {"expert_count": 2**31}, "2147483648, it must be at least 1 and at most 1024"),
+        ("qwen2moe", {"expert_count": None}, "expert_count is 0, it must be"),
+        ("dots1", {"expert_gating_func": None}, "expert_gating_func is missing"),
+        ("dots1", {"expert_gating_func": 9}, "is 9, known are 1, 2, 3"),
+        ("bailingmoe2", {"expert_used_count": 7}, "cannot take 7 of the 6 experts of 2 groups"),
+        ("deepseek", {"expert_shared_count": None}, "expert_shared_count is missing"),
+        ("deepseek", {"expert_shared_count": -1}, "expert_shared_count is -1"),
+        ("deepseek", {"leading_dense_block_count": 2}, "ffn_gate.weight is missing"),
+        ("ernie4_5-moe", {"interleave_moe_layer_step": 0}, "step is 0"),
+        ("llama4", {"interleave_moe_layer_step": None}, "step is missing"),
+        ("dbrx", {"attention__clamp_kqv": None}, "clamp_kqv is missing"),
+        ("exaone-moe", {"attention__sliding_window": None}, "sliding_window is missing"),
+        ("maple", {"swiglu_clamp_exp": None}, "swiglu_clamp_exp is missing"),
+        ("maple", {"swiglu_clamp_exp": [1.0, "x", 1.0]}, "'x' for layer 1"),
+        ("maple", {"attention__sliding_window_pattern": [True]}, "at least 3 values"),
         ("gptneox", {"use_parallel_residual": None}, "use_parallel_residual is missing"),
         ("gpt2", {"context_length": 128}, "position_embd.weight has shape"),
         ("granite", {"logit_scale": 0.0}, "logit_scale is 0"),
@@ -204,7 +219,20 @@ def test_any_block_count_stops_at_the_first_missing_layer(files: Any, name: str)
 
 
 @pytest.mark.parametrize(
-    "name", ["llama-moe", "gemma3", "gpt-oss-yarn", "deepseek2-v3", "mamba", "granitemoe", "olmo3"]
+    "name",
+    [
+        "llama-moe",
+        "gemma3",
+        "gpt-oss-yarn",
+        "deepseek2-v3",
+        "mamba",
+        "granitemoe",
+        "olmo3",
+        "llama4",
+        "grok2",
+        "maple",
+        "bailingmoe2",
+    ],
 )
 def test_every_hostile_value_of_every_key(files: Any, name: str) -> None:
     """The model is traced or refused; nothing else happens, and it happens at once."""

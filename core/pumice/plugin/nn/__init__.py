@@ -24,6 +24,7 @@ from pumice.plugin.nn.rope import (
     original_context,
     read_rope,
     rope_sections,
+    rotated,
     scaling_factor,
     yarn_mscale,
 )
@@ -50,6 +51,7 @@ __all__ = [
     "read_heads",
     "read_rope",
     "rope_sections",
+    "rotated",
     "scaling_factor",
     "shared_expert",
     "sliding_window",

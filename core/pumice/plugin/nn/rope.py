@@ -99,9 +99,7 @@ def read_rope(
         raise hparams.wrong("rope.scaling.type", f"is {scaling!r}, known are {', '.join(SCALINGS)}")
     factor = 1.0 if scaling == "none" else scaling_factor(hparams)
     n_ctx_orig = original_context(hparams)
-    n_rot = hparams.get_int("rope.dimension_count", head_dim)
-    if n_rot % 2 or not 0 < n_rot <= head_dim:
-        raise hparams.wrong("rope.dimension_count", f"is {n_rot}, it must be even, above 0 and at most {head_dim}")
+    n_rot = rotated(hparams, head_dim)
     attn_factor = _yarn_attn_factor(factor, mscale, mscale_all_dim) if scaling == "yarn" else 1.0
     return Rope(
         n_rot=n_rot,
@@ -115,6 +113,14 @@ def read_rope(
         n_ctx_orig=n_ctx_orig,
         factors=_frequency_factors(g, n_rot, n_ctx_orig),
     )
+
+
+def rotated(hparams: HParams, head_dim: int, key: str = "rope.dimension_count", default: int = 0) -> int:
+    """Values of a head that turn: ``default`` where the file does not say it, or else all."""
+    n_rot = hparams.get_int(key, default or head_dim)
+    if n_rot % 2 or not 0 < n_rot <= head_dim:
+        raise hparams.wrong(key, f"is {n_rot}, it must be even, above 0 and at most {head_dim}")
+    return n_rot
 
 
 def rope_sections(hparams: HParams, default: tuple[int, ...] | None = None) -> tuple[int, ...]:
