@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pumice.graph import GraphBuilder, Tensor
 
 MAIN = "main"  # the graph that every model has
+HEAD = "head"  # that of what follows pooling: takes ``pooled [n_seqs, n_embd]``, gives ``embedding`` or ``scores``
 
 _REQUIRED: Any = object()
 
@@ -117,6 +118,7 @@ class Architecture(ABC):
     def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
         """What traces each graph of the model, by name and in order; they share weights and caches.
 
-        Most models have one: ``main``, which ``build`` traces. That of an encoder comes before.
+        Most models have one: ``main``, which ``build`` traces. One that others read a memory of comes before them. Of
+        one that gives no outputs there is none.
         """
         return {MAIN: self.build}

@@ -12,6 +12,7 @@ _NAMES = (
     "plugins",
     "devices",
     "tokenize",
+    "embed",
     "bench",
     "gguf",
     "quantize",

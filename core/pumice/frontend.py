@@ -5,17 +5,20 @@ Its engine is at the other end of an ``EngineClient``: in a thread, in another p
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, Self, TypeVar, overload
 
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat_stream import AsyncChatStream, ChatStream
 from pumice.config import Config
+from pumice.embedding import Embedder, Texts
 from pumice.engine import EngineClient, Request, Snapshot
-from pumice.engine.messages import Facts
+from pumice.engine.messages import Facts, Pooling
 from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
@@ -27,6 +30,7 @@ from pumice.tokenizers import Tokenizer, from_metadata
 Prompt = str | Sequence[int]
 Progress = Callable[[int, int], None] | None
 S = TypeVar("S", Stream, AsyncStream)
+T = TypeVar("T")
 
 
 class Frontend(ABC):
@@ -274,6 +278,8 @@ class Frontend(ABC):
         """
         if self.closed:
             raise ModelClosedError("the model is closed")
+        if not self.facts.generates:
+            raise RequestError("this model does not generate text: it is an encoder; use embed")
         if not isinstance(grammar, Grammar):
             source = grammar_source(grammar, json_schema, regex, choices)
             grammar = Grammar(source) if source else None
@@ -297,6 +303,68 @@ class Frontend(ABC):
         )
         check_arguments(request)
         return request
+
+    # --- embeddings
+
+    def embed(
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        pooling: Pooling | None = None,
+    ) -> Any:
+        """Texts, or lists of token ids, as vectors: float32 ``[n, n_embd]``, with one text too.
+
+        Args:
+            normalize: make each of length 1.
+            dimensions: only so many of the first values, for models trained for that; None: all.
+            pooling: "mean", "cls", "last": which hidden states count; None: as the model's file says, else the last of
+                a decoder's and the mean of an encoder's. "none": a list with float32 ``[n_tokens, n_embd]`` for each.
+
+        Raises RequestError for a model that gives no embeddings, a text that does not fit or a wrong argument.
+        """
+        with self._waiting(self._embedder.embed(texts, pooling, dimensions)) as values:
+            return self._embedder.finish(values, normalize, dimensions)
+
+    async def aembed(
+        self,
+        texts: Texts,
+        *,
+        normalize: bool = True,
+        dimensions: int | None = None,
+        pooling: Pooling | None = None,
+    ) -> Any:
+        """As ``embed``, for a coroutine."""
+        values = await asyncio.wrap_future(self._embedder.embed(texts, pooling, dimensions))
+        return self._embedder.finish(values, normalize, dimensions)
+
+    def rerank(self, query: str, documents: Sequence[str]) -> list[float]:
+        """How well each document answers a query: the model's score, higher is better, in the order of ``documents``.
+
+        Raises RequestError for a model without a classifier, or texts that do not fit.
+        """
+        with self._waiting(self._embedder.rank(query, documents)) as values:
+            return [float(scores[0]) for scores in values]
+
+    async def arerank(self, query: str, documents: Sequence[str]) -> list[float]:
+        """As ``rerank``, for a coroutine."""
+        values = await asyncio.wrap_future(self._embedder.rank(query, documents))
+        return [float(scores[0]) for scores in values]
+
+    @cached_property
+    def _embedder(self) -> Embedder:
+        if self.closed:
+            raise ModelClosedError("the model is closed")
+        return Embedder(self)
+
+    @contextlib.contextmanager
+    def _waiting(self, future: Future[T]) -> Iterator[T]:
+        """The result of a future, which is cancelled where nobody waits any more."""
+        try:
+            yield future.result()
+        finally:
+            future.cancel()
 
     def snapshot(self) -> Snapshot:
         """What the engine has in hand: sequences that wait and run, blocks of the cache in use."""

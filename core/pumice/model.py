@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pumice.architecture import MAIN, Architecture, HParams
+from pumice.architecture import HEAD, MAIN, Architecture, HParams
 from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
@@ -71,6 +71,8 @@ class Model(Frontend):
 
     def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
         """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence."""
+        if "logits" not in self.runner.results(MAIN):
+            raise RequestError("this model gives no logits: it is an encoder; use embed")
         tokens = token_ids(ids, "logits: ids must be a list of token ids")
         check_ids(tokens, self.n_vocab)
         if not tokens:
@@ -88,7 +90,18 @@ def _policy(config: Config, registry: Registry, runner: Runner) -> Policy:
 
 def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
     n_ctx = engine.limits.n_ctx
-    return Facts(n_ctx, architecture.n_ctx_train, runner.n_vocab, runner.backends_used, runner.memory)
+    head = runner.results(HEAD)
+    hidden = runner.results(runner.embedder)["hidden"] if runner.embedder else 0
+    return Facts(
+        n_ctx,
+        architecture.n_ctx_train,
+        runner.n_vocab,
+        runner.backends_used,
+        runner.memory,
+        generates=runner.generates,
+        n_embd=head.get("embedding", hidden),
+        n_labels=head.get("scores", 0),
+    )
 
 
 def _emit(listening: Callable[[], Callable[[list[Event]], None] | None], events: list[Event]) -> None:

@@ -25,7 +25,7 @@ LAYERS = [
     ["config"],
     ["registry", "hub"],
     ["engine"],
-    ["stream"],
+    ["stream", "embedding"],
     ["imatrix"],
     ["chat_stream"],
     ["quantize", "perplexity"],

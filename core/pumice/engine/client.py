@@ -5,13 +5,31 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Protocol
 
-from pumice.engine.messages import Add, Answer, Ask, Cancel, Command, Event, Failed, Finished, Request, Snapshot
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.engine.messages import (
+    Add,
+    Answer,
+    Ask,
+    Cancel,
+    Command,
+    Encode,
+    Encoded,
+    Event,
+    Failed,
+    Finished,
+    Pooling,
+    Request,
+    Snapshot,
+)
 from pumice.errors import EngineDiedError, ModelClosedError
 
 Listener = Callable[[Event], None]
+Encodings = Sequence[NDArray[np.float32]]
 
 
 class EngineLink(Protocol):
@@ -54,6 +72,21 @@ class EngineClient:
         if self._listeners.pop(id, None):
             self.cancel(id)
 
+    def encode(self, texts: Sequence[Sequence[int]], pooling: Pooling, scores: bool = False) -> Future[Encodings]:
+        """What texts, token ids, are in one vector each; as ``Encode``. Cancelling the future ends the work."""
+        future: Future[Encodings] = Future()
+
+        def listen(event: Event) -> None:
+            with contextlib.suppress(InvalidStateError):  # cancelled meanwhile
+                if isinstance(event, Encoded):
+                    future.set_result(event.values)
+                elif isinstance(event, Failed):
+                    future.set_exception(event.error)
+
+        (id,) = self._submit(lambda ids: Encode(ids[0], texts, pooling, scores), [listen])
+        future.add_done_callback(lambda done: self.drop(id) if done.cancelled() else None)
+        return future
+
     def snapshot(self, timeout: float | None = None) -> Snapshot:
         """What the engine has in hand. Raises TimeoutError where no answer comes within ``timeout`` seconds."""
         return self.ask().result(timeout)
@@ -76,7 +109,7 @@ class EngineClient:
     def receive(self, events: Iterable[Event]) -> None:
         """Hand events on to who asked."""
         for event in events:
-            last = isinstance(event, (Finished, Failed, Answer))
+            last = isinstance(event, (Finished, Failed, Answer, Encoded))
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 
 import numpy as np
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from pumice.backend import Ahead, Batch, KernelTime
 from pumice.engine import logprobs
 from pumice.engine.checkpoints import Checkpoints
+from pumice.engine.encodings import Encodings, Place
 from pumice.engine.generation import Generation, Running
-from pumice.engine.kv_cache import BlockTables, KVCache
+from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
-from pumice.engine.messages import Event, Failed, Snapshot
+from pumice.engine.messages import Encode, Event, Failed, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
 from pumice.engine.states import RecurrentStates
@@ -50,6 +51,7 @@ class Engine:
         self._refused: Generation | None = None  # there were no blocks for it, and none came back since
         self._events: list[Event] = []
         self._n_steps = 0
+        self.encodings = Encodings(runner, self)
 
     @property
     def n_queued(self) -> int:
@@ -57,9 +59,14 @@ class Engine:
         return len(self._waiting) - len(self._slots)
 
     @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether a sequence must be all in one step."""
+        return self._runner.needs_whole_sequences
+
+    @property
     def busy(self) -> bool:
         """Whether ``step`` has something to do."""
-        return bool(self._running or self._waiting)
+        return bool(self._running or self._waiting or self.encodings.busy)
 
     def add(self, generation: Generation) -> None:
         """Queue a generation."""
@@ -73,8 +80,14 @@ class Engine:
         self._waiting.append(generation)
         self._retire()
 
+    def encode(self, command: Encode) -> None:
+        """Queue texts to be encoded."""
+        self.encodings.add(command)
+
     def cancel(self, ids: Container[int] | None = None) -> None:
         """End sequences now, at whatever token they are: these, or all."""
+        if ids is not None:
+            self.encodings.cancel(ids)
         for generation in self._generations():
             if ids is None or generation.id in ids:
                 generation.finish_reason = generation.finish_reason or "cancelled"
@@ -82,13 +95,14 @@ class Engine:
 
     def fail(self, error: Exception) -> None:
         """End all sequences by an error."""
+        self.encodings.fail(error)
         self._events += [Failed(generation.id, error) for generation in self._generations()]
         self._waiting.clear()
         self._running.clear()
 
     def drain(self) -> list[Event]:
         """What happened since the last call."""
-        events, self._events = self._events, []
+        events, self._events = self._events + self.encodings.drain(), []
         return events
 
     def snapshot(self) -> Snapshot:
@@ -105,8 +119,11 @@ class Engine:
     def step(self) -> None:
         """Compute one batch; sequences with nothing left to compute get their next token.
 
-        Where that fails, the sequences of the batch fail, and the others go on.
+        Where that fails, the sequences of the batch fail, and the others go on. Texts to be encoded have a step of
+        their own.
         """
+        if self.encodings.busy:
+            self._encode()
         self._end_late()
         self._admit()
         members = self._schedule()
@@ -228,6 +245,10 @@ class Engine:
 
     # --- outside the schedule
 
+    def _encode(self) -> None:
+        with suppress(Exception), self._failing_lost():  # encodings tell of their errors
+            self.encodings.step()
+
     def profile(self) -> Generator[None, None, list[KernelTime]]:
         """Times of the kernels of the last step, by name, the longest first."""
         yield
@@ -237,33 +258,53 @@ class Engine:
     @contextmanager
     def lone(self) -> Iterator[Forward]:
         """A place for a sequence outside the schedule; only one at a time is sure to get its blocks."""
-        if not self._slots:
-            self._put_back(self._running[-1])
-        slot = self._slots.pop()
-        tables, _ = self._cache.begin([])
+        place = self.take_place(must=True)
+        assert place is not None
         try:
-            yield partial(self._forward, slot, tables)
+            yield partial(self._forward, place)
         finally:
-            self._cache.release(tables)
-            self._slots.append(slot)
-            self._refused = None
+            self.give_back(place)
 
-    def _forward(
-        self, slot: int, tables: BlockTables, tokens: Sequence[int], n_past: int, outputs: Sequence[int]
-    ) -> NDArray[np.float32]:
+    def _forward(self, place: Place, tokens: Sequence[int], n_past: int, outputs: Sequence[int]) -> NDArray[np.float32]:
         """One step of a lone sequence; others wait where it needs their blocks."""
-        while not self._cache.extend(tables, n_past, len(tokens)):
-            self._put_back(self._running[-1])
-        batch = Batch(
-            tokens=np.asarray(tokens, np.int32),
-            positions=np.arange(n_past, n_past + len(tokens), dtype=np.int32),
-            output_ids=np.asarray(outputs, np.int32),
-            seq_starts=np.array([0, len(tokens)], np.int32),
-            slots=np.array([slot], np.int32),
-            block_tables=self._cache.batch_tables([tables]),
-        )
+        self.hold(place, n_past, len(tokens), must=True)
+        batch = self.step_of([place], [tokens], [n_past])
+        batch.output_ids = np.asarray(outputs, np.int32)
         with self._failing_lost():
             return self._runner.run(batch)
+
+    def take_place(self, must: bool) -> Place | None:
+        """A place for a sequence outside the schedule; where there ``must`` be one, others wait."""
+        if not self._slots:
+            if not must or not self._running:
+                return None
+            self._put_back(self._running[-1])
+        return Place(self._slots.pop(), self._cache.begin([])[0])
+
+    def hold(self, place: Place, n_past: int, n_new: int, must: bool) -> bool:
+        """Hold blocks for such a sequence's next positions; where they ``must`` be found, others wait."""
+        while not self._cache.extend(place.tables, n_past, n_new):
+            if not must or not self._running:
+                return False
+            self._put_back(self._running[-1])
+        return True
+
+    def give_back(self, place: Place) -> None:
+        self._cache.release(place.tables)
+        self._slots.append(place.slot)
+        self._refused = None
+
+    def step_of(self, places: Sequence[Place], tokens: Sequence[Sequence[int]], n_past: Sequence[int]) -> Batch:
+        """The step of sequences outside the schedule; it has no output rows."""
+        positions = [np.arange(n, n + len(new), dtype=np.int32) for n, new in zip(n_past, tokens, strict=True)]
+        return Batch(
+            tokens=np.concatenate([np.asarray(new, np.int32) for new in tokens]),
+            positions=np.concatenate(positions),
+            output_ids=np.zeros(0, np.int32),
+            seq_starts=np.cumsum([0, *map(len, tokens)]).astype(np.int32),
+            slots=np.array([place.slot for place in places], np.int32),
+            block_tables=self._cache.batch_tables([place.tables for place in places]),
+        )
 
     # --- who computes what
 

@@ -23,7 +23,10 @@ def logits(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, NDArr
     with engine.lone() as forward:
         for first in range(0, len(tokens), chunk):
             part = tokens[first : first + chunk]
-            rows.append(forward(part, first, range(len(part))).copy())
+            if engine.needs_whole_sequences:  # all of it again, for some of its logits
+                rows.append(forward(tokens, 0, range(first, first + len(part))).copy())
+            else:
+                rows.append(forward(part, first, range(len(part))).copy())
             yield
     return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
 

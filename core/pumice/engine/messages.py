@@ -9,6 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pumice.grammar import Grammar
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
@@ -117,6 +120,9 @@ class Facts:
         n_vocab: entries of a row of logits.
         backends: names of those that compute it, the one with most operations first.
         memory: bytes held, by purpose: weights, kv_cache, activations.
+        generates: whether it can; an encoder cannot.
+        n_embd: values of an embedding; 0: it gives none.
+        n_labels: scores of a text; 0: it does not rank texts.
     """
 
     n_ctx: int
@@ -124,6 +130,9 @@ class Facts:
     n_vocab: int
     backends: list[str]
     memory: dict[str, int]
+    generates: bool = True
+    n_embd: int = 0
+    n_labels: int = 0
 
 
 # --- commands
@@ -138,6 +147,23 @@ class Add:
 
     ids: Sequence[int]
     request: Request
+
+
+Pooling = Literal["none", "mean", "cls", "last"]
+"""Which hidden states of a text become its embedding: all of them, their mean, the first, the last."""
+
+
+@dataclass(frozen=True)
+class Encode:
+    """Answer with ``Encoded``: each of ``texts``, token ids, as one vector or, without pooling, as one a token.
+
+    ``scores``: the scores of a text, not its embedding.
+    """
+
+    id: int
+    texts: Sequence[Sequence[int]]
+    pooling: Pooling
+    scores: bool = False
 
 
 @dataclass(frozen=True)
@@ -159,7 +185,7 @@ class Close:
     """Cancel everything and end."""
 
 
-Command = Add | Cancel | Ask | Close
+Command = Add | Encode | Cancel | Ask | Close
 
 # --- events
 
@@ -216,4 +242,12 @@ class Answer:
     snapshot: Snapshot
 
 
-Event = Accepted | Progress | Output | Finished | Failed | Answer
+@dataclass(frozen=True)
+class Encoded:
+    """To ``Encode``: of each text float32 ``[n]``, or ``[n_tokens, n]`` without pooling."""
+
+    id: int
+    values: Sequence[NDArray[np.float32]]
+
+
+Event = Accepted | Progress | Output | Finished | Failed | Answer | Encoded

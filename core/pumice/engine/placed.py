@@ -29,7 +29,7 @@ class PlacedGraph:
         self._limits = limits
         self._plans = [plan_memory(segment, limits.sizes) for segment in self.segments]
 
-    def compile(self, compiled: Callable[[], None]) -> None:
+    def compile(self, compiled: Callable[[], None] = lambda: None) -> None:
         """Hand every segment to its backend; ``compiled`` is called after each. Raises BackendError."""
         with ExitStack() as stack:
             programs = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,7 +16,9 @@ from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
-from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, KVState, RecurrentState, State
+from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, KVState, RecurrentState, State, row_size
+
+EMBED = "embed"  # the main graph as far as its hidden states, where it has logits too; compiled when first wanted
 
 BLOCK_SIZE = 32  # positions in one block of the KV cache
 
@@ -52,12 +54,17 @@ def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> dict[str, G
     try:
         for name, build in architecture.graphs().items():
             builder = GraphBuilder(file.tensors, architecture.n_layer, n_ctx, shared=builder)
-            graphs[name] = builder.finish(build(builder))
-            _check_logits(graphs[name], file)
+            logits = build(builder)
+            if name == MAIN or builder.outputs:
+                graphs[name] = builder.finish(logits)
+                _check_logits(graphs[name], file)
         if MAIN not in graphs:
             raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but none named {MAIN}")
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
+    main = graphs[MAIN]
+    if {"logits", "hidden"} <= set(main.outputs):
+        graphs |= {MAIN: main.only(set(main.outputs) - {"hidden"}), EMBED: main.only(["hidden"])}
     return graphs
 
 
@@ -76,8 +83,18 @@ def _check_logits(graph: Graph, file: GGUFFile) -> None:
         raise ModelError(f"the architecture gives {logits.shape[1]} logits, the vocabulary has {n_tokens} tokens")
 
 
+MOST_TEXTS = 64  # in one step of a model without a cache
+
+
 def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
-    """Size the cache: every layer can hold ``n_ctx`` positions; one with a window only what its window can reach."""
+    """Size the cache: every layer can hold ``n_ctx`` positions; one with a window only what its window can reach.
+
+    Where sequences have to be whole, a step has room for the longest.
+    """
+    if any(graph.needs_whole_sequences for graph in graphs.values()):
+        sizes = replace(sizes, n_batch=max(sizes.n_batch, sizes.n_ctx))
+    if not states_of_all(graphs):
+        sizes = replace(sizes, n_parallel=max(sizes.n_parallel, MOST_TEXTS))
     whole = -(-sizes.n_ctx // BLOCK_SIZE)
     n_blocks = {}
     for window in attention_windows(states_of_all(graphs)):
@@ -102,6 +119,11 @@ def _n_checkpoints(states: Sequence[State], n_seqs: int) -> int:
     if not n_bytes:
         return 0
     return max(2, min(2 * n_seqs + 14, CHECKPOINT_BYTES // n_bytes))
+
+
+def _limits_of(graph: Graph, limits: Limits) -> Limits:
+    """Rows of logits are few, those of hidden states as many as there are tokens."""
+    return limits if "logits" in graph.outputs else replace(limits, n_outputs=limits.n_batch)
 
 
 def states_of_all(graphs: Mapping[str, Graph]) -> list[State]:
@@ -139,14 +161,17 @@ class Runner:
         prompts = {} if observe else {name: prompt for name, graph in graphs.items() if (prompt := graph.for_prompts())}
         traced = [*graphs.values(), *prompts.values()]
         placed = place_layers(traced, backends, limits, n_gpu_layers)
-        made = [PlacedGraph(*each, dict(backends), limits) for each in zip(traced, placed, strict=True)]
+        made = [
+            PlacedGraph(*each, dict(backends), _limits_of(each[0], limits)) for each in zip(traced, placed, strict=True)
+        ]
         self._graphs = dict(zip(graphs, made, strict=False))
         self._prompts = dict(zip(prompts, made[len(graphs) :], strict=True))
         self._last = self._main
 
     def compile(self) -> None:
         """Hand every segment to its backend. Raises BackendError, for example when memory runs out."""
-        n_done, n_all = 0, sum(len(placed.segments) for placed in self._all)
+        first = [placed for name, placed in self._graphs.items() if name != EMBED] + list(self._prompts.values())
+        n_done, n_all = 0, sum(len(placed.segments) for placed in first)
 
         def compiled() -> None:
             nonlocal n_done
@@ -155,7 +180,7 @@ class Runner:
                 self._progress(n_done, n_all)
 
         try:
-            for placed in self._all:
+            for placed in first:
                 placed.compile(compiled)
         except BaseException:
             self.close()
@@ -168,6 +193,8 @@ class Runner:
     def outputs(self, batch: Batch, graph: str = MAIN) -> dict[str, NDArray[Any]]:
         """A graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
         placed = self._graphs[graph]
+        if placed.program is None:
+            placed.compile()
         if graph in self._prompts and not batch.positions[batch.seq_starts[:-1]].any():
             placed = self._prompts[graph]
         if placed is not self._main:
@@ -204,8 +231,32 @@ class Runner:
 
     @property
     def n_vocab(self) -> int:
-        """Entries of a row of logits."""
-        return int(self._main.graph.outputs["logits"].shape[-1])
+        """Entries of a row of logits; of a model without them, rows of the table of tokens."""
+        main = self._main.graph
+        if "logits" in main.outputs:
+            return int(main.outputs["logits"].shape[-1])
+        tables = [node for node in main.nodes if node.op == "embedding" and node.inputs["ids"].name == "tokens"]
+        return int(tables[0].weight("weight").shape[0]) if tables else 0
+
+    @property
+    def generates(self) -> bool:
+        """Whether it gives logits of sequences that grow."""
+        return "logits" in self._main.graph.outputs and not self.needs_whole_sequences
+
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether the main graph wants a sequence all in one step."""
+        return self._main.graph.needs_whole_sequences
+
+    @property
+    def embedder(self) -> str | None:
+        """The name of the graph that gives hidden states, ``hidden [n_outputs, n_embd]``; None: there is none."""
+        return next((name for name in (EMBED, MAIN) if name in self._graphs and "hidden" in self.results(name)), None)
+
+    def results(self, graph: str) -> dict[str, int]:
+        """The outputs of a graph by name, and the values in a row of each; none of a graph that is not there."""
+        placed = self._graphs.get(graph)
+        return {name: row_size(tensor.shape) for name, tensor in placed.graph.outputs.items()} if placed else {}
 
     @property
     def segments(self) -> list[Any]:
@@ -240,9 +291,9 @@ class Runner:
 
     def describe(self) -> str:
         """The placed graphs as text."""
-        if len(self._all) == 1:
+        named = [(f"graph {name}", placed) for name, placed in self._graphs.items() if name != EMBED]
+        if len(named) + len(self._prompts) == 1:
             return self._main.describe()
-        named = [(f"graph {name}", placed) for name, placed in self._graphs.items()]
         named += [(f"graph {name}, of prompts", placed) for name, placed in self._prompts.items()]
         return "\n".join(f"{title}\n{placed.describe()}" for title, placed in named)
 

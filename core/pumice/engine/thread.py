@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
-from pumice.engine.messages import Add, Answer, Ask, Cancel, Close, Command, Event, Failed, Request
+from pumice.engine.messages import Add, Answer, Ask, Cancel, Close, Command, Encode, Event, Failed, Request
 from pumice.errors import ModelClosedError, QueueFullError
 
 T = TypeVar("T")
@@ -136,6 +136,8 @@ class EngineThread:
                 self._engine.add(item)
             elif isinstance(item, Task):
                 self._tasks.append(item)
+            elif isinstance(item, Encode):
+                self._engine.encode(item)
             elif isinstance(item, Cancel):
                 self._engine.cancel([item.id])
             elif isinstance(item, Ask):
@@ -170,13 +172,14 @@ class EngineThread:
                 item = self._inbox.get()
                 if isinstance(item, Task):
                     self._tasks.append(item)
-                elif isinstance(item, (Generation, Ask)):
+                elif isinstance(item, (Generation, Encode, Ask)):
                     self.emit([Failed(item.id, error)])
             for task in self._tasks:
                 task.turns.close()
                 with contextlib.suppress(InvalidStateError):
                     task.future.set_exception(error)
             self._engine.cancel()
+            self._engine.encodings.fail(error)
             self._tell()
         finally:
             self._release()

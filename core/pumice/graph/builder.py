@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 from pumice.errors import ModelError
@@ -168,16 +169,13 @@ class GraphBuilder(Ops):
             self.output("logits", logits)
         if not self._outputs:
             raise ModelError("the architecture gives no output: return the logits, or name outputs with g.output")
-        needed = set(self._outputs.values())
-        kept = []
-        for node in reversed(self._nodes):
-            if node.output in needed or node.op == "kv_store":
-                needed.update(node.operands())
-                kept.append(node)
-        inputs = {name: tensor for name, tensor in self._inputs.items() if tensor in needed}
-        return Graph(
-            join_gates(kept[::-1], self._outputs), inputs, dict(self._outputs), self.n_layer, dict(self._sizes)
-        )
+        graph = Graph(self._nodes, self._inputs, self._outputs, self.n_layer, dict(self._sizes)).only(self._outputs)
+        return replace(graph, nodes=join_gates(graph.nodes, graph.outputs))
+
+    @property
+    def outputs(self) -> Mapping[str, Tensor]:
+        """The results named so far."""
+        return self._outputs
 
     def _expand(self, expand: Callable[..., Tensor], node: Node, args: Any, kwargs: Any) -> tuple[Node, ...]:
         """The nodes of a composite operation; the last of them gives its result."""

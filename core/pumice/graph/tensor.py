@@ -223,6 +223,24 @@ class Graph:
         """Every distinct state, in order of first use."""
         return states_of(self.nodes)
 
+    @property
+    def needs_whole_sequences(self) -> bool:
+        """Whether a sequence must be all in one step: it has attention without a cache."""
+        parts = (part for node in self.nodes for part in node.parts())
+        return any(part.op == "attention" and part.state is None for part in parts)
+
+    def only(self, names: Iterable[str]) -> Graph:
+        """The graph with these outputs alone, without nodes that lead to none of them and fill no memory."""
+        outputs = {name: self.outputs[name] for name in names}
+        needed = set(outputs.values())
+        kept = []
+        for node in reversed(self.nodes):
+            if node.output in needed or node.op == "kv_store":
+                needed.update(node.operands())
+                kept.append(node)
+        inputs = {name: tensor for name, tensor in self.inputs.items() if tensor in needed}
+        return replace(self, nodes=kept[::-1], inputs=inputs, outputs=outputs)
+
     def for_prompts(self) -> Graph | None:
         """The graph for steps in which every sequence begins; None if they are computed as any others."""
         nodes = [node.for_prompts() for node in self.nodes]

@@ -3,8 +3,9 @@
 A family that is built like others writes one ``layer``; one that is not takes the blocks, or plain operations.
 """
 
-from pumice.plugin.nn import blocks
+from pumice.plugin.nn import blocks, pooling
 from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
+from pumice.plugin.nn.encoder import Encoder, LayerNormEncoder
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import (
     Experts,
@@ -31,10 +32,12 @@ from pumice.plugin.nn.rope import (
 
 __all__ = [
     "Decoder",
+    "Encoder",
     "ExpertDecoder",
     "Experts",
     "Heads",
     "LayerNormDecoder",
+    "LayerNormEncoder",
     "Rope",
     "alibi_slopes",
     "blocks",
@@ -46,6 +49,7 @@ __all__ = [
     "mixture_of_experts",
     "n_expert",
     "original_context",
+    "pooling",
     "read_experts",
     "read_gate",
     "read_heads",

@@ -228,7 +228,11 @@ def softcap(g: GraphBuilder, x: Tensor, cap: float) -> Tensor:
 
 
 def output_head(g: GraphBuilder, x: Tensor) -> Tensor:
-    """Logits ``[n_outputs, n_vocab]``; a file without ``output.weight`` uses the token embeddings again."""
+    """Logits ``[n_outputs, n_vocab]``; a file without ``output.weight`` uses the token embeddings again.
+
+    ``x`` is the output ``hidden``, of which embeddings are made.
+    """
+    g.output("hidden", x)
     shape = (_n_vocab(g), width(x))
     weight = g.find_weight("output.weight", shape) or g.weight("token_embd.weight", shape)
     return project(g, x, weight, g.find_weight("output.bias", shape[:1]), find_scale(g, "output"))

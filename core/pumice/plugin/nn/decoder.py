@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pumice.plugin import Architecture, GraphBuilder, HParams, ModelError, Tensor
-from pumice.plugin.nn import blocks
+from pumice.plugin import HEAD, MAIN, N_SEQS, Architecture, GraphBuilder, HParams, ModelError, Tensor
+from pumice.plugin.nn import blocks, pooling
 from pumice.plugin.nn.hyper import Heads, read_heads
 from pumice.plugin.nn.rope import Rope, read_rope
 
@@ -34,16 +35,24 @@ class Decoder(Architecture):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.eps = hparams.number(self.eps_key)
+        self.causal = hparams.get_bool("attention.causal", True)
         self.n_layer -= hparams.get_int("nextn_predict_layers", 0)  # layers that only draft tokens come last
         if self.n_layer < 1:
             raise ModelError(f"{hparams.architecture}.nextn_predict_layers leaves no layers to run")
 
-    def build(self, g: GraphBuilder) -> Tensor:
+    def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
+        return {MAIN: self.build, HEAD: self.after_pooling}
+
+    def build(self, g: GraphBuilder) -> Tensor | None:
+        return self.head(g, self.layers(g))
+
+    def layers(self, g: GraphBuilder) -> Tensor:
+        """The residual stream ``[t, n_embd]`` after the last layer."""
         x = self.embed(g)
         for i in range(self.n_layer):
             with g.layer(i) as blk:
                 x = self.layer(g, x, blk, i)
-        return self.head(g, x)
+        return x
 
     def embed(self, g: GraphBuilder) -> Tensor:
         return blocks.embedding(g, self.n_embd)
@@ -59,6 +68,12 @@ class Decoder(Architecture):
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return blocks.output_head(g, self.norm(g, g.get_rows(x, g.output_ids), "output_norm"))
 
+    def after_pooling(self, g: GraphBuilder) -> None:
+        """What files of embedding models and rerankers have for pooled hidden states."""
+        x = g.input("pooled", (N_SEQS, self.n_embd))
+        pooling.dense(g, x)
+        pooling.classifier(g, x, eps=self.eps)
+
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         return blocks.rms_norm(g, x, name, self.eps)
 
@@ -71,11 +86,15 @@ class Decoder(Architecture):
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         """Self-attention of a normalized ``x``; options as in ``blocks.self_attention``."""
-        options = {"window": self.window(i)} | options
+        options = {"window": self.window(i), **self.sight()} | options
         if self.qk_norm:
             norm = partial(blocks.norm_all_heads, norm=self.norm) if self.qk_norm_is_wide else self.norm
             options = {"norm" if self.qk_norm == "before rope" else "late_norm": norm} | options
         return blocks.self_attention(g, x, blk, self.heads(i), self.rope(g, i), **options)
+
+    def sight(self) -> dict[str, Any]:
+        """Options of attention: what reads to both sides has no use for a cache."""
+        return {} if self.causal else {"causal": False, "cache": False}
 
     def window(self, i: int) -> int:
         """Positions that layer ``i`` attends to; 0 for all."""

@@ -1,0 +1,133 @@
+"""Embeddings and scores of texts: what goes to the engine, and what is made of its vectors."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, Protocol, get_args
+
+from pumice.engine import EngineClient
+from pumice.engine.messages import Facts, Pooling
+from pumice.engine.prepare import check_ids, token_ids
+from pumice.errors import PromptTooLongError, RequestError
+from pumice.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Rows = NDArray[np.float32]
+
+Texts = str | Sequence[str | Sequence[int]]
+
+POOLINGS = get_args(Pooling)
+_OF_FILE: tuple[Pooling | None, ...] = ("none", "mean", "cls", "last", None)  # by GGUF's pooling_type; 4 ranks texts
+_RANKS = 4
+SHORTEST = 1e-12  # length of a vector that is divided by it; shorter ones stay shorter
+_RERANK_TEMPLATE = "tokenizer.chat_template.rerank"
+
+
+class Reads(Protocol):
+    """What of a model is needed to embed with it."""
+
+    client: EngineClient
+    facts: Facts
+
+    @property
+    def metadata(self) -> Mapping[str, Any]: ...
+
+    @property
+    def tokenizer(self) -> Tokenizer: ...
+
+
+class Embedder:
+    """Embeds and ranks texts with a model."""
+
+    def __init__(self, model: Reads) -> None:
+        self._model = model
+        architecture = model.metadata.get("general.architecture", "")
+        self._key = f"{architecture}.".__add__
+        self._is_causal = bool(model.metadata.get(self._key("attention.causal"), model.facts.generates))
+
+    @property
+    def pooling(self) -> Pooling:
+        """That of the file; without one the last token of what reads forward, the mean of what reads both ways."""
+        index = self._model.metadata.get(self._key("pooling_type"), _RANKS)
+        found = _OF_FILE[index] if isinstance(index, int) and 0 <= index < len(_OF_FILE) else None
+        return found or ("last" if self._is_causal else "mean")
+
+    def embed(self, texts: Texts, pooling: Pooling | None, dimensions: int | None) -> Future[Sequence[Rows]]:
+        """Each text's vector, or vectors, as the engine gives them, for ``finish``."""
+        n_embd = self._model.facts.n_embd
+        if not n_embd:
+            raise RequestError("this model gives no embeddings: its architecture has no output named hidden")
+        if pooling is not None and pooling not in POOLINGS:
+            raise RequestError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
+        if dimensions is not None and (not isinstance(dimensions, int) or not 1 <= dimensions <= n_embd):
+            raise RequestError(f"dimensions must be an integer from 1 to the model's {n_embd}, not {dimensions!r}")
+        return self._model.client.encode([self._ids(text) for text in _listed(texts)], pooling or self.pooling)
+
+    def finish(self, values: Sequence[Rows], normalize: bool, dimensions: int | None) -> Any:
+        """Vectors cut to ``dimensions`` and of length 1: float32 ``[n, dimensions]``; those of tokens as a list."""
+        import numpy as np
+
+        cut = [rows[..., :dimensions] for rows in values]
+        if normalize:
+            cut = [rows / np.maximum(np.linalg.norm(rows, axis=-1, keepdims=True), SHORTEST) for rows in cut]
+        if values and values[0].ndim == 2:
+            return cut
+        return np.array(cut, np.float32).reshape(len(values), dimensions or self._model.facts.n_embd)
+
+    def rank(self, query: str, documents: Sequence[str]) -> Future[Sequence[Rows]]:
+        """Each document's scores as the engine gives them."""
+        if not self._model.facts.n_labels:
+            raise RequestError("this model does not rank texts: its file has no classifier (cls, cls.output)")
+        if not isinstance(query, str) or isinstance(documents, str) or not all(isinstance(d, str) for d in documents):
+            raise RequestError("rerank takes a query and a list of documents, all of them strings")
+        pairs = [self._checked(self._pair(query, document)) for document in documents]
+        return self._model.client.encode(pairs, self._pooling_of_scores, scores=True)
+
+    @property
+    def _pooling_of_scores(self) -> Pooling:
+        """A classifier reads the first token, or the last of what reads forward; ModernBERT's the mean by default."""
+        is_mean = self._model.metadata.get("general.architecture") == "modern-bert"
+        if self._model.metadata.get(self._key("classifier.pooling_type"), 1 if is_mean else 0) == 1:
+            return "mean"
+        return "last" if self._is_causal else "cls"
+
+    def _pair(self, query: str, document: str) -> list[int]:
+        """The tokens of a query and a document, in the file's template or one behind the other."""
+        tokenizer, template = self._model.tokenizer, self._model.metadata.get(_RERANK_TEMPLATE)
+        if isinstance(template, str):
+            texts = {"{query}": query, "{document}": document}
+            text = re.sub(r"\{query\}|\{document\}", lambda found: texts[found[0]], template)
+            return tokenizer.tokenize(text, add_special=False)
+        eos = tokenizer.eos if tokenizer.eos is not None else tokenizer.sep
+        before = [tokenizer.bos] if tokenizer.add_bos else []
+        end = [eos] if tokenizer.add_eos else []
+        between = [tokenizer.sep] if tokenizer.add_sep else []
+        a, b = (tokenizer.tokenize(text, add_special=False, parse_special=False) for text in (query, document))
+        return [id for id in [*before, *a, *end, *between, *b, *end] if id is not None]
+
+    def _ids(self, text: str | Sequence[int]) -> list[int]:
+        what = "a text to embed must be a string or a list of token ids"
+        return self._checked(self._model.tokenizer.tokenize(text) if isinstance(text, str) else token_ids(text, what))
+
+    def _checked(self, ids: list[int]) -> list[int]:
+        check_ids(ids, self._model.facts.n_vocab)
+        if not ids:
+            raise RequestError("a text to embed has no tokens: give some text")
+        if len(ids) > self._model.facts.n_ctx:
+            raise PromptTooLongError(len(ids), self._model.facts.n_ctx)
+        return ids
+
+
+def _listed(texts: Texts) -> list[str | Sequence[int]]:
+    if isinstance(texts, str):
+        return [texts]
+    if not isinstance(texts, Sequence):
+        raise RequestError(f"embed takes a text or a list of texts, not {type(texts).__name__}")
+    return list(texts)

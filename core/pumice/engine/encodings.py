@@ -1,0 +1,241 @@
+"""Encoding: texts to vectors. Texts of many requests share steps, packed without padding; hidden states are pooled."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.architecture import HEAD
+from pumice.backend import Batch, Limits
+from pumice.engine.kv_cache import BlockTables
+from pumice.engine.messages import Encode, Encoded, Event, Failed, Pooling
+from pumice.engine.runner import Runner
+
+Rows = NDArray[np.float32]
+
+
+@dataclass(eq=False)
+class Place:
+    """What a sequence outside the schedule of generations has of the engine: a slot, and blocks of the cache."""
+
+    slot: int
+    tables: BlockTables
+
+
+class Places(Protocol):
+    """Who gives places, and takes them back. ``must``: generations wait where there is none else."""
+
+    limits: Limits
+
+    def take_place(self, must: bool) -> Place | None:
+        """None: there is none."""
+
+    def hold(self, place: Place, n_past: int, n_new: int, must: bool) -> bool:
+        """Hold blocks for so many positions more. False: there are none."""
+
+    def give_back(self, place: Place) -> None: ...
+
+    def step_of(self, places: Sequence[Place], tokens: Sequence[Sequence[int]], n_past: Sequence[int]) -> Batch:
+        """The step of these sequences' next tokens; it has no output rows."""
+
+
+@dataclass(eq=False)
+class _Job:
+    """A request, and of each of its texts what came out."""
+
+    command: Encode
+    values: list[Rows | None]
+
+
+@dataclass(eq=False)
+class _Text:
+    """One text on its way. ``rows``: hidden states of the tokens that its pooling needs."""
+
+    job: _Job
+    index: int
+    tokens: Sequence[int]
+    n_past: int = 0
+    place: Place | None = None
+    rows: list[Rows] = field(default_factory=list)
+
+    @property
+    def left(self) -> Sequence[int]:
+        return self.tokens[self.n_past :]
+
+    @property
+    def pooling(self) -> Pooling:
+        return self.job.command.pooling
+
+    def wanted(self, n_new: int) -> list[int]:
+        """Of the next tokens those whose hidden states count."""
+        if self.pooling == "cls":
+            return [0] if self.n_past == 0 else []
+        if self.pooling == "last":
+            return [n_new - 1] if n_new == len(self.left) else []
+        return list(range(n_new))
+
+    def pooled(self) -> Rows:
+        """``[1, n_embd]``, or ``[n_tokens, n_embd]``."""
+        rows = np.concatenate(self.rows)
+        return rows.mean(axis=0, keepdims=True, dtype=np.float64).astype(np.float32) if self.pooling == "mean" else rows
+
+
+class Encodings:
+    """The texts that an engine is to encode, in the order in which they came."""
+
+    def __init__(self, runner: Runner, places: Places) -> None:
+        self._runner = runner
+        self._places = places
+        self._waiting: list[_Text] = []
+        self._placed: list[_Text] = []
+        self._events: list[Event] = []
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting or self._placed)
+
+    def add(self, command: Encode) -> None:
+        """Queue texts; of none there is an answer at once."""
+        job = _Job(command, [None] * len(command.texts))
+        self._waiting += [_Text(job, index, tokens) for index, tokens in enumerate(command.texts)]
+        if not command.texts:
+            self._events.append(Encoded(command.id, []))
+
+    def cancel(self, ids: Container[int]) -> None:
+        """Nobody waits for these any more."""
+        self._drop([text.job for text in self._all if text.job.command.id in ids])
+
+    def fail(self, error: Exception) -> None:
+        """End all by an error."""
+        self._fail(self._all, error)
+
+    def drain(self) -> list[Event]:
+        """What happened since the last call."""
+        events, self._events = self._events, []
+        return events
+
+    def step(self) -> None:
+        """Compute one batch. Where that fails, the requests that had a part in it do, and the error is raised."""
+        members = self._members()
+        try:
+            self._take(members, self._compute(members))
+        except Exception as error:
+            self._fail([text for text, _ in members], error)
+            raise
+
+    # --- who computes
+
+    def _members(self) -> list[tuple[_Text, int]]:
+        """Texts with so many of their tokens: those that have begun, then those that fit."""
+        members: list[tuple[_Text, int]] = []
+        room = self._places.limits.n_batch
+        for text in [*self._placed, *self._waiting]:
+            n_new = min(len(text.left), room)
+            is_cut = n_new < len(text.left)
+            if n_new == 0 or (members and is_cut and self._runner.needs_whole_sequences):
+                break
+            if not self._enter(text, n_new, must=not members):
+                break
+            members.append((text, n_new))
+            room -= n_new
+        return members
+
+    def _enter(self, text: _Text, n_new: int, must: bool) -> bool:
+        """A place for a text, and blocks for its next tokens. The first always gets them: others begin anew."""
+        if text.place is None:
+            text.place = self._places.take_place(must)
+            if text.place is None:
+                return False
+            self._waiting.remove(text)
+            self._placed.append(text)
+        while not self._places.hold(text.place, text.n_past, n_new, must):
+            others = [other for other in self._placed if other is not text]
+            self._begin_anew(others[-1] if must and others else text)
+            if text.place is None:
+                return False
+        return True
+
+    def _begin_anew(self, text: _Text) -> None:
+        self._leave(text)
+        text.n_past, text.rows = 0, []
+        self._waiting.insert(0, text)
+
+    def _leave(self, text: _Text) -> None:
+        if text.place is not None:
+            self._placed.remove(text)
+            self._places.give_back(text.place)
+            text.place = None
+
+    # --- what comes out
+
+    def _compute(self, members: Sequence[tuple[_Text, int]]) -> Rows:
+        """The hidden states that the members want, one behind the other."""
+        places = [text.place for text, _ in members if text.place is not None]
+        tokens = [text.left[:n_new] for text, n_new in members]
+        batch = self._places.step_of(places, tokens, [text.n_past for text, _ in members])
+        wanted = [batch.seq_starts[i] + row for i, (text, n_new) in enumerate(members) for row in text.wanted(n_new)]
+        batch.output_ids = np.array(wanted, np.int32)
+        assert self._runner.embedder is not None, "the model gives no hidden states"
+        return self._runner.outputs(batch, self._runner.embedder)["hidden"]
+
+    def _take(self, members: Sequence[tuple[_Text, int]], hidden: Rows) -> None:
+        first = 0
+        finished = []
+        for text, n_new in members:
+            n_rows = len(text.wanted(n_new))
+            text.rows.append(hidden[first : first + n_rows].copy())
+            first += n_rows
+            text.n_past += n_new
+            if not text.left:
+                self._leave(text)
+                finished.append(text)
+        for scores in (False, True):
+            self._finish(
+                [text for text in finished if text.job.command.scores is scores], "scores" if scores else "embedding"
+            )
+
+    def _finish(self, texts: Sequence[_Text], output: str) -> None:
+        """Give what the head makes of pooled hidden states, where the model has one, and tell of jobs that are done."""
+        if not texts:
+            return
+        pooled = [text.pooled() for text in texts]
+        values = self._head(np.concatenate(pooled), output)
+        bounds = np.cumsum([len(rows) for rows in pooled])
+        for text, rows in zip(texts, np.split(values, bounds[:-1]), strict=True):
+            job = text.job
+            job.values[text.index] = rows if text.pooling == "none" else rows[0]
+            if all(value is not None for value in job.values):
+                self._events.append(Encoded(job.command.id, [value for value in job.values if value is not None]))
+
+    def _head(self, rows: Rows, output: str) -> Rows:
+        if output not in self._runner.results(HEAD):
+            return rows
+        most = self._places.limits.n_seqs
+        parts = [rows[first : first + most] for first in range(0, len(rows), most)]
+        return np.concatenate([self._runner.outputs(_rows_alone(part), HEAD)[output].copy() for part in parts])
+
+    # --- the end of requests
+
+    def _fail(self, texts: Iterable[_Text], error: Exception) -> None:
+        jobs = list(dict.fromkeys(text.job for text in texts))
+        self._events += [Failed(job.command.id, error) for job in jobs]
+        self._drop(jobs)
+
+    def _drop(self, jobs: Container[_Job]) -> None:
+        for text in [text for text in self._placed if text.job in jobs]:
+            self._leave(text)
+        self._waiting = [text for text in self._waiting if text.job not in jobs]
+
+    @property
+    def _all(self) -> list[_Text]:
+        return [*self._placed, *self._waiting]
+
+
+def _rows_alone(rows: Rows) -> Batch:
+    """A step of sequences that are nothing but a row each."""
+    zeros, order = np.zeros(len(rows), np.int32), np.arange(len(rows) + 1, dtype=np.int32)
+    return Batch(zeros, zeros, zeros[:0], order, order[:-1], {}, inputs={"pooled": rows})

@@ -1,0 +1,28 @@
+"""What encoders have in common: they read whole texts, without a cache, and give hidden states instead of logits."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
+
+
+class Encoder(Decoder):
+    """A decoder's layers, with attention over the step alone; ``final_norm`` is the name of the last norm, if any."""
+
+    final_norm: ClassVar[str] = "output_norm"
+
+    def build(self, g: GraphBuilder) -> None:
+        x = g.get_rows(self.layers(g), g.output_ids)
+        g.output("hidden", self.norm(g, x, self.final_norm) if self.final_norm else x)
+
+    def sight(self) -> dict[str, Any]:
+        return {"causal": self.causal, "cache": False}
+
+
+class LayerNormEncoder(Encoder, LayerNormDecoder):
+    """An encoder whose norms are LayerNorm, with or without bias."""
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return LayerNormDecoder.norm(self, g, x, name)

@@ -1,0 +1,40 @@
+"""What follows pooling: the dense layers of embedding models, the classifiers of rerankers."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import Activation, find_scale, project
+
+
+def dense(g: GraphBuilder, x: Tensor) -> None:
+    """The output ``embedding`` of ``x [n_seqs, n_embd]``, where the file has the matrices of sentence-transformers."""
+    y = x
+    for name in ("dense_2", "dense_3"):
+        y = _linear(g, y, name)
+    if y is not x:
+        g.output("embedding", y)
+
+
+def classifier(
+    g: GraphBuilder, x: Tensor, *, eps: float, activation: Activation | None = None, softmax: bool = False
+) -> None:
+    """The output ``scores`` of ``x [n_seqs, n_embd]``, where the file has a classifier.
+
+    ``cls`` and an ``activation``, by default tanh, then ``cls.norm``, then ``cls.output``; each may be missing.
+    """
+    y = _linear(g, x, "cls")
+    if y is not x:
+        y = (activation or g.tanh)(y)
+        norm = g.find_weight("cls.norm.weight", (int(y.shape[-1]),))
+        y = y if norm is None else g.layer_norm(y, norm, None, eps)
+    y = _linear(g, y, "cls.output")
+    if y is not x:
+        g.output("scores", g.softmax(y) if softmax else y)
+
+
+def _linear(g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+    """``x`` times a matrix plus its bias; ``x`` where the file has none."""
+    weight = g.find_weight(f"{name}.weight")
+    if weight is None:
+        return x
+    return project(g, x, weight, g.find_weight(f"{name}.bias", weight.shape[:1]), find_scale(g, name))  # type: ignore[arg-type]

@@ -1,0 +1,28 @@
+"""``pumice embed``."""
+
+import json
+
+import numpy as np
+
+import pumice
+
+
+def test_a_line_for_each_text(run, model):
+    with pumice.load(model, backend="numpy") as loaded:
+        expected = loaded.embed(["ab", "cd e"], pooling="mean")
+    done = run("embed", model, "-p", "ab", "-p", "cd e", "--pooling", "mean", "--backend", "numpy")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = np.array([line.split() for line in done.stdout.splitlines()], np.float32)
+    np.testing.assert_allclose(found, expected, rtol=1e-4)
+
+
+def test_json_of_a_file(run, model, tmp_path):
+    (tmp_path / "texts.txt").write_text("ab\n\ncd e\n")
+    done = run("embed", model, "-f", str(tmp_path / "texts.txt"), "--dimensions", "3", "--json", "--backend", "numpy")
+    assert np.array(json.loads(done.stdout)).shape == (2, 3)
+
+
+def test_what_cannot_rank_is_one_line(run, model):
+    done = run("embed", model, "-p", "ab", "--query", "cd", "--backend", "numpy")
+    assert done.returncode == 1
+    assert done.stderr == "error: this model does not rank texts: its file has no classifier (cls, cls.output)\n"

@@ -1,0 +1,142 @@
+"""Embeddings of any decoder: pooling, batches of unequal lengths, requests beside generations, wrong arguments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from pumice.engine.encodings import Encodings
+from tiny_models import IDS, N_VOCAB
+from tiny_zoo import ZOO
+
+TEXTS = [IDS[:3], IDS, IDS[5:12], [1], (IDS * 5)[:100]]
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return ZOO["gemma3"].write(tmp_path_factory.mktemp("model") / "gemma3.gguf")  # with windows
+
+
+def load(path: Path, **options: Any) -> pumice.Model:
+    return pumice.load(path, **{"backend": "numpy", "kv_type": "f32", "n_ctx": 256} | options)
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> Iterator[pumice.Model]:
+    with load(path) as model:
+        yield model
+
+
+def test_pooling(model: pumice.Model) -> None:
+    rows = model.embed(TEXTS, normalize=False, pooling="none")
+    assert [each.shape for each in rows] == [(len(text), 64) for text in TEXTS]
+    expected = {"mean": [each.mean(0) for each in rows], "cls": [r[0] for r in rows], "last": [r[-1] for r in rows]}
+    for pooling, vectors in expected.items():
+        found = model.embed(TEXTS, normalize=False, pooling=pooling)
+        assert (found.shape, found.dtype) == ((5, 64), np.float32)
+        np.testing.assert_allclose(found, vectors, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(model.embed(TEXTS, normalize=False), expected["last"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_text_is_what_it_is_alone_however_it_is_cut(path: Path, model: pumice.Model) -> None:
+    alone = np.concatenate([model.embed([text], pooling="mean") for text in TEXTS])
+    np.testing.assert_allclose(model.embed(TEXTS * 3, pooling="mean"), np.tile(alone, (3, 1)), atol=1e-5)
+    with load(path, n_batch=16, n_parallel=2) as small:
+        np.testing.assert_allclose(small.embed(TEXTS * 3, pooling="mean"), np.tile(alone, (3, 1)), atol=1e-5)
+
+
+def test_vectors_are_cut_and_made_of_length_1(model: pumice.Model) -> None:
+    whole, cut = model.embed(TEXTS), model.embed(TEXTS, dimensions=8)
+    np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1, rtol=1e-5)
+    np.testing.assert_allclose(cut, whole[:, :8] / np.linalg.norm(whole[:, :8], axis=1, keepdims=True), rtol=1e-4)
+    assert model.embed([]).shape == (0, 64)
+
+
+def test_steps_are_packed(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    steps: list[int] = []
+    compute = Encodings._compute
+    monkeypatch.setattr(
+        Encodings, "_compute", lambda self, members: steps.append(sum(n for _, n in members)) or compute(self, members)
+    )
+    with load(path, n_batch=64, n_parallel=8) as model:
+        model.embed([IDS[:8]] * 16)
+        assert steps == [64, 64]
+
+
+def test_texts_of_several_threads_and_generations_go_together(path: Path, model: pumice.Model) -> None:
+    expected = model.embed(TEXTS)
+    alone = model.generate(IDS, max_tokens=20, temperature=0).tokens
+    with load(path, n_parallel=2) as busy, ThreadPoolExecutor(6) as pool:
+        embeddings = [pool.submit(busy.embed, TEXTS) for _ in range(3)]
+        texts = [pool.submit(busy.generate, IDS, max_tokens=20, temperature=0) for _ in range(3)]
+        for future in embeddings:
+            np.testing.assert_allclose(future.result(60), expected, atol=1e-5)
+        assert [future.result(60).tokens for future in texts] == [alone] * 3
+        assert busy.snapshot().n_slots_free == 2
+
+
+def test_coroutines(model: pumice.Model) -> None:
+    async def both() -> list[Any]:
+        return await asyncio.gather(model.aembed(TEXTS), model.aembed([IDS]))
+
+    found = asyncio.run(both())
+    np.testing.assert_allclose(found[0], model.embed(TEXTS), atol=1e-5)
+    np.testing.assert_allclose(found[1], model.embed([IDS]), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        ([[]], {}, "a text to embed has no tokens"),
+        ([[N_VOCAB]], {}, f"token id {N_VOCAB} is outside the vocabulary of {N_VOCAB}"),
+        ([[1] * 257], {}, "257 tokens"),
+        ([3.5], {}, "a text to embed must be a string or a list of token ids"),
+        (7, {}, "embed takes a text or a list of texts, not int"),
+        ([[1]], {"pooling": "max"}, "pooling must be one of none, mean, cls, last, not 'max'"),
+        ([[1]], {"dimensions": 65}, "dimensions must be an integer from 1 to the model's 64, not 65"),
+        ([[1]], {"dimensions": 0}, "dimensions must be an integer from 1 to the model's 64, not 0"),
+    ],
+)
+def test_wrong_arguments(model: pumice.Model, texts: Any, options: Any, message: str) -> None:
+    with pytest.raises(pumice.RequestError, match=message):
+        model.embed(texts, **options)
+
+
+def test_what_cannot_rank_says_so(model: pumice.Model) -> None:
+    with pytest.raises(pumice.RequestError, match="does not rank texts: its file has no classifier"):
+        model.rerank("a", ["b"])
+
+
+def test_a_failed_step_fails_its_request_alone(model: pumice.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(Encodings, "_compute", lambda self, members: 1 // 0)
+        with pytest.raises(ZeroDivisionError):
+            model.embed(TEXTS)
+    assert model.embed(TEXTS).shape == (5, 64)
+    assert model.snapshot().n_slots_free == 4
+
+
+def test_closing_tells_who_waits(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = load(path)
+    compute = Encodings._compute
+    monkeypatch.setattr(
+        Encodings, "_compute", lambda self, m: model.engine.send(pumice.engine.messages.Close()) or compute(self, m)
+    )
+    with pytest.raises(pumice.ModelClosedError):
+        model.embed([IDS] * 100)
+    model.close()
+    with pytest.raises(pumice.ModelClosedError):
+        model.embed([IDS])
+
+
+def test_an_engine_in_a_process_embeds_too(path: Path, model: pumice.Model) -> None:
+    options = {"backend": "numpy", "kv_type": "f32", "n_ctx": 256}
+    with pumice.load_process(path, **options) as other:
+        np.testing.assert_allclose(other.embed(TEXTS), model.embed(TEXTS), atol=1e-6)
