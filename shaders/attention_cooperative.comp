@@ -49,6 +49,11 @@ shared f16vec4 weights[ROWS * STRIDE];
 uint me, head_kv, sequence, oldest, newest;
 Octet keys[K_LOADS], values[V_LOADS]; // on their way
 
+// The subgroup's shared memory is as it was written. subgroupBarrier() would wait for what is on its way from buffers too.
+void settle() {
+    controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
+}
+
 uint position_of(uint start, uint item, uint dim) { return start + (me + item * THREADS) / (dim / 8u); }
 
 uint row_of(uint position) { return cache_row(sequence, clamp(position, oldest, newest), head_kv); }
@@ -145,7 +150,7 @@ void main() {
                 }
                 coopMatStore(score, scores, subgroup_at + c * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
             }
-            subgroupBarrier();
+            settle();
 
             vec4 own[OWN];
             float fresh = top;
@@ -168,7 +173,7 @@ void main() {
                 total += own[j].x + own[j].y + own[j].z + own[j].w;
             }
             for (uint j = lane; j < UNIT / 4u; j += LANES) scores[own_at - lane + j] = vec4(factor); // those it has read
-            subgroupBarrier();
+            settle();
             if (subgroupAny(factor != 1.0)) {
                 ACCUMULATOR factors;
                 coopMatLoad(factors, scores, subgroup_at, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
@@ -196,12 +201,12 @@ void main() {
     }
     const uint to = y_at / 4u + (own_token * n_head + head) * (V_DIM / 4u);
     [[unroll]] for (uint first = 0; first < V_DIM / UNIT; first += COLUMNS / UNIT) {
-        subgroupBarrier();
+        settle();
         [[unroll]] for (uint i = 0; i < COLUMNS / UNIT; i++) {
             if (first + i < V_DIM / UNIT)
                 coopMatStore(sums[first + i], scores, subgroup_at + i * UNIT / 4u, STRIDE, gl_CooperativeMatrixLayoutRowMajor);
         }
-        subgroupBarrier();
+        settle();
         [[unroll]] for (uint j = 0; j < OWN; j++) {
             uint quad = first * UNIT / 4u + lane + j * LANES;
             if (real && quad < V_DIM / 4u) y4[to + quad] = scores[own_at + j * LANES] * factor;

@@ -1,5 +1,6 @@
-// All of attention for a lone token: a workgroup turns the queries of some heads and the key they read, stores that key
-// and its value, and attends to one part of the positions; the last one to end merges all parts.
+// All of attention for lone tokens, each of a sequence of its own: a workgroup turns the queries of some heads of a token
+// and the key they read, stores that key and its value, and attends to one part of the positions; the last one to end
+// merges all parts.
 //
 // LANES invocations share a position, eight columns each (and again eight, where heads have more). They load EACH keys
 // and values ahead, and have their own running maximum and sums, so invocations wait for each other only at the end.
@@ -29,6 +30,9 @@ layout(constant_id = 8) const bool HAS_SINKS = false;
 layout(constant_id = 9) const uint heads_per_key = 4u;
 layout(constant_id = 10) const uint block_size = 32u;
 layout(constant_id = 11) const float softcap = 0.0;
+layout(constant_id = 12) const bool HALF_Y = false; // results are left in float16 too
+layout(constant_id = 13) const uint TILES = 0u;
+layout(constant_id = 14) const uint UNIT = 16u;
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
@@ -37,8 +41,9 @@ layout(std430, set = 0, binding = 5) readonly buffer Sinks { float sinks[]; };
 layout(std430, set = 0, binding = 6) coherent buffer Partial { vec4 partial[]; };
 layout(std430, set = 0, binding = 7) coherent buffer Counters { uint counters[]; };
 layout(std430, set = 0, binding = 9) buffer Y { float y[]; };
+layout(std430, set = 0, binding = 10) writeonly buffer Halves { uvec2 y_halves[]; };
 layout(push_constant) uniform Push {
-    uint rows, q_at, k_at, v_at, turns_at, sinks_at, partial_at, counters_at, cache_at, y_at;
+    uint rows, q_at, k_at, v_at, turns_at, sinks_at, partial_at, counters_at, cache_at, y_at, halves_at;
     uint positions, table, table_width; // words of the step block
     uint n_head_kv;
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
@@ -48,6 +53,7 @@ layout(push_constant) uniform Push {
     float magnitude;
 };
 #include "attention.glsl"
+#include "halves.glsl"
 
 const uint MOST_PARTS = 32u;
 const uint SUBGROUPS = THREADS / SUBGROUP, GROUPS = THREADS / LANES;
@@ -63,7 +69,7 @@ shared vec4 sums[SUBGROUPS * HEADS * V_QUADS];
 shared vec2 states[HEADS * (SUBGROUPS > MOST_PARTS ? SUBGROUPS : MOST_PARTS)]; // maximum, and sum of weights
 shared bool last;
 
-uint me, lane, group, position;
+uint me, lane, group, token, position, n_head;
 
 #include "attention_token.glsl"
 
@@ -74,7 +80,7 @@ uint position_of(uint first, uint e) { return first + e * GROUPS + group; }
 
 void find_blocks(uint first) {
     [[unroll]] for (uint e = 0; e < EACH; e++) {
-        blocks[e] = step_words[table + min(position_of(first, e) / block_size, table_width - 1u)];
+        blocks[e] = step_words[table + token * table_width + min(position_of(first, e) / block_size, table_width - 1u)];
     }
 }
 
@@ -100,12 +106,17 @@ void request(uint first, uint end, uint head_kv) {
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
 void put_result(uint head, uint quad, vec4 value) {
+    const uint column = head * v_dim + quad * 4u;
     for (uint c = 0; c < 4u; c++) {
-        if (quad * 4u + c < v_dim) y[y_at + head * v_dim + quad * 4u + c] = value[c];
+        if (quad * 4u + c < v_dim) y[y_at + token * n_head * v_dim + column + c] = value[c];
     }
+    if (HALF_Y) y_halves[halves_at / 2u + half_place(token, column / 4u, n_head * v_dim / 4u, TILES, UNIT)] = half_quad(value);
 }
 
 void main() {
+    token = gl_WorkGroupID.z;
+    if (token >= row_count(rows)) return;
+    n_head = n_head_kv * heads_per_key;
     me = gl_LocalInvocationID.x;
     lane = me % LANES;
     group = me / LANES;
@@ -116,7 +127,7 @@ void main() {
     uint first_head = head_kv * heads_per_key + group_of_heads * HEADS;
 
     find_blocks(gl_WorkGroupID.x * usual_part);
-    position = step_words[positions];
+    position = step_words[positions + token];
     Pair pairs[PAIRS_EACH];
     [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) {
         pairs[i] = load_pair(me + i * THREADS, n_heads, first_head, head_kv);
@@ -138,12 +149,12 @@ void main() {
     find_blocks(start + CHUNK);
     [[unroll]] for (uint i = 0; i < PAIRS_EACH; i++) put_pair(pairs[i]);
     for (uint i = me; newest && i < V_OCTETS * 8u; i += THREADS) {
-        set_value(false, i, i < v_dim ? rounded(v[v_at + head_kv * v_dim + i]) : 0.0);
+        set_value(false, i, i < v_dim ? rounded(v[v_at + (token * n_head_kv + head_kv) * v_dim + i]) : 0.0);
     }
     barrier();
     if (newest) {
         bool write = group_of_heads == 0u;
-        uint row = cache_row(0u, position, head_kv);
+        uint row = cache_row(token, position, head_kv);
         store(true, write, cache_at + row * k_row_words, k_dim, head_kv, k_scale_words);
         store(false, write, cache_at + v_cache + row * v_row_words, v_dim, head_kv, v_scale_words);
     }
@@ -252,7 +263,7 @@ void main() {
         if (n_used == 1u) {
             put_result(head, quad, value / all);
         } else {
-            uint to = partial_at / 4u + (head * n_parts + gl_WorkGroupID.x) * part_quads;
+            uint to = partial_at / 4u + ((token * n_head + head) * n_parts + gl_WorkGroupID.x) * part_quads;
             partial[to + quad] = value;
             if (quad == 0u) partial[to + V_QUADS] = vec4(fresh, all, 0.0, 0.0);
         }
@@ -261,12 +272,13 @@ void main() {
 
     memoryBarrierBuffer();
     barrier();
-    if (me == 0u) last = atomicAdd(counters[counters_at + gl_WorkGroupID.y], 1u) + 1u == n_used;
+    const uint counter = counters_at + token * gl_NumWorkGroups.y + gl_WorkGroupID.y;
+    if (me == 0u) last = atomicAdd(counters[counter], 1u) + 1u == n_used;
     barrier();
     if (!last) return;
     memoryBarrierBuffer();
-    if (me == 0u) counters[counters_at + gl_WorkGroupID.y] = 0u; // for the next time
-    uint from = partial_at / 4u + first_head * n_parts * part_quads;
+    if (me == 0u) counters[counter] = 0u; // for the next time
+    uint from = partial_at / 4u + (token * n_head + first_head) * n_parts * part_quads;
     for (uint i = me; i < n_heads * n_used; i += THREADS) {
         uint h = i / n_used, p = i % n_used;
         states[h * MOST_PARTS + p] = partial[from + (h * n_parts + p) * part_quads + V_QUADS].xy;

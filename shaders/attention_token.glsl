@@ -1,4 +1,4 @@
-// The token that attention_decode.comp attends with: its queries, and its key and value on their way into the cache.
+// The tokens that attention_decode.comp attends with: its queries, and its key and value on their way into the cache.
 
 // Words of a row of the cache, from the values in shared memory, which become what the cache will give back.
 #define VALUE(i) (is_key ? new_key[(i) / 4u][(i) % 4u] : new_value[(i) / 4u][(i) % 4u])
@@ -64,7 +64,7 @@ Pair load_pair(uint i, uint n_heads, uint first_head, uint head_kv) {
         pair.b = pair.a + second_distance;
         pair.turns = turns[turns_at / 2u + i % PAIRS];
     }
-    uint from = pair.head == HEADS ? k_at + head_kv * k_dim : q_at + (first_head + pair.head) * k_dim;
+    uint from = pair.head == HEADS ? k_at + (token * n_head_kv + head_kv) * k_dim : q_at + (token * n_head + first_head + pair.head) * k_dim;
     bool real = pair.head == HEADS || pair.head < n_heads;
     if (real && pair.a < k_dim) pair.values.x = pair.head == HEADS ? k[from + pair.a] : q[from + pair.a];
     if (real && pair.b < k_dim) pair.values.y = pair.head == HEADS ? k[from + pair.b] : q[from + pair.b];

@@ -18,6 +18,7 @@ class ProductFlag(IntFlag):
     OWN_X = auto()  # each pair has a row of x of its own
     RAGGED_X = auto()  # columns are no multiple of those taken at a time
     QUANTIZED_Y = auto()  # results are left in int8 too
+    HALF_Y = auto()  # results are left in float16 too
 
 
 class XMode(IntEnum):

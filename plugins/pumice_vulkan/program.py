@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import (
     N_OUTPUTS,
+    N_SEQS,
     N_TOKENS,
     Ahead,
     Batch,
@@ -39,7 +40,14 @@ from pumice_vulkan.step import MAX_STEPS, StepLayout, bucket_sizes, reads_memory
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 MOST_COPIES = 64  # command buffers that copy states, kept to be used again
-Bucket = tuple[int, int]  # the most tokens and the most output rows of a step
+
+
+class Bucket(NamedTuple):
+    """The most tokens and the most output rows of a step; ``lone``: each token is the only one of its sequence."""
+
+    n_tokens: int
+    n_outputs: int
+    lone: bool = False
 
 
 class Recording(NamedTuple):
@@ -120,7 +128,8 @@ class DeviceProgram(Program):
     def submit(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Callable[[], Mapping[str, NDArray[Any]]]:
         sizes = batch.sizes
         self._write(inputs, batch)
-        command = self._commit(Recording(self._bucket(sizes[N_TOKENS], sizes[N_OUTPUTS])))
+        lone = sizes[N_TOKENS] == sizes[N_SEQS] == sizes[N_OUTPUTS]
+        command = self._commit(Recording(self._bucket(sizes[N_TOKENS], sizes[N_OUTPUTS], lone)))
 
         def results() -> Mapping[str, NDArray[Any]]:
             command.wait()
@@ -148,10 +157,10 @@ class DeviceProgram(Program):
         self._write(inputs or {}, batch)
         self._memory.layout.write_picks(self._upload.contents.view(np.int32), picks, numbers)
         n_steps, n_seqs = numbers.shape
-        bucket = self._bucket(n_seqs, n_seqs)
+        bucket = self._bucket(n_seqs, n_seqs, lone=True)
         recording = Recording(bucket, n_steps, 1 if n_best == 1 else MAX_BEST)
         self._commit(recording).wait()
-        found = self._picker.results(n_steps, recording.n_best, bucket[1])
+        found = self._picker.results(n_steps, recording.n_best, bucket.n_outputs)
         return Ahead(found.ids[:, :n_seqs, :n_best], found.logits[:, :n_seqs, :n_best], found.picked[:, :n_seqs])
 
     @property
@@ -226,8 +235,9 @@ class DeviceProgram(Program):
             at.lower(node)
         return at.dispatches
 
-    def _bucket(self, n_tokens: int, n_outputs: int) -> Bucket:
-        return next(b for b in self._buckets if b[0] >= n_tokens and b[1] >= n_outputs)
+    def _bucket(self, n_tokens: int, n_outputs: int, lone: bool) -> Bucket:
+        fitting = (b for b in self._buckets if b.n_tokens >= n_tokens and b.n_outputs >= n_outputs)
+        return next(b for b in fitting if lone or not b.lone or n_tokens == 1)
 
     def _write(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> None:
         """Have the next commit find a batch and the segment's inputs."""
@@ -263,7 +273,7 @@ class DeviceProgram(Program):
         return dispatches
 
     def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
-        sizes = bucket_sizes(self._limits, *recording.bucket)
+        sizes = bucket_sizes(self._limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
         activations = self._memory.activations
         encoder.copy_buffer(self._upload, 0, self._step, 0, self._step.n_bytes)
         for tensor in self._inputs:
@@ -305,11 +315,15 @@ def encode(encoder: Encoder, kernels: Kernels, dispatch: Dispatch) -> None:
 
 
 def _buckets(limits: Limits) -> list[Bucket]:
-    """Powers of two up to the largest step, each for one output row and for as many as it can have."""
+    """Powers of two up to the largest step, each for one output row and for as many as it can have; before them those
+    for lone tokens of as many sequences as there can be."""
     sizes = [1]
     while sizes[-1] < limits.n_batch:
         sizes.append(min(2 * sizes[-1], limits.n_batch))
-    return sorted({(n, m) for n in sizes for m in (1, min(n, limits.n_outputs))})
+    buckets = {Bucket(n, m, lone=n == 1) for n in sizes for m in (1, min(n, limits.n_outputs))}
+    most = min(limits.n_seqs, limits.n_outputs, limits.n_batch)
+    buckets |= {Bucket(n, min(n, limits.n_outputs), lone=True) for n in sizes if n < 2 * most}
+    return sorted(buckets, key=lambda bucket: (bucket.n_tokens, not bucket.lone, bucket.n_outputs))
 
 
 def _weight_bytes(weights: Iterable[Weight]) -> int:

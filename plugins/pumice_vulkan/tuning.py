@@ -97,6 +97,37 @@ def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
     return TileShape(32, 32, 2, 1)
 
 
+@dataclass(frozen=True)
+class FewShape:
+    """How shaders/matmul_few.comp does: subgroups along the rows and the columns, fragments and columns of each."""
+
+    parts_m: int
+    parts_k: int
+    fragments_m: int
+    k: int = 64
+    depth: int = 1  # times k columns that are on their way at once
+    early: bool = True
+
+    def shared_bytes(self, unit: int) -> int:
+        region = max(self.fragments_m * unit * (self.k // 8 + 1), unit * unit // 2)
+        return 16 * self.parts_m * self.parts_k * region + 1024
+
+
+def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> FewShape | None:
+    """For a product of ``n_rows`` rows of so many columns with some vectors; None where larger tiles are faster."""
+    if paired:
+        shape = FewShape(2, 2, 2, early=False) if n_tokens <= 16 else FewShape(1, 4, 4, 32)
+    elif n_rows >= MANY_ROWS:
+        if n_tokens > 16:
+            return None
+        shape = FewShape(2, 2, 1, early=False)
+    elif n_rows <= 2048 and n_columns >= 8192:
+        shape = FewShape(1, 16, 1)
+    else:
+        shape = FewShape(1, 8, 1 if n_tokens <= 32 or n_rows < 4096 else 2)
+    return dataclasses.replace(shape, k=32) if n_columns % shape.k else shape
+
+
 def expert_shape(device: Device, n_tokens: int) -> TileShape:
     """For products with experts that have ``n_tokens`` vectors each on average: the largest tiles that those fill, as
     the rest of a tile would be computed for nothing. Many experts make tiles enough for the device.
@@ -123,18 +154,23 @@ class DecodeShape:
         return self.threads // self.lanes * self.unroll
 
 
-def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: int) -> DecodeShape:
-    """For a token with heads of up to ``dim`` values.
+def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: int, n_tokens: int = 1) -> DecodeShape:
+    """For tokens with heads of up to ``dim`` values.
 
     Each query head has workgroups of its own, or two that read the same keys share them where contexts may be long: on
-    an H200 that takes 0.6 of 5.5 microseconds more at depth 60, and 2.7 of 21 less at depth 8192.
+    an H200 that takes 0.6 of 5.5 microseconds more at depth 60, and 2.7 of 21 less at depth 8192. With many
+    tokens there are workgroups enough, and each key is read once for up to four heads.
     """
     lanes = 1
     while lanes < min(-(-dim // 8), device.subgroup_size):
         lanes *= 2
     threads = max(device.subgroup_size, min(256, device.description.max_threads_per_threadgroup))
-    heads = min(n_head // n_head_kv, 2 if n_ctx > LONG_CONTEXT else 1)
-    return DecodeShape(threads, lanes, 4, 2, heads, min(32, max(4, 2 * PROCESSORS * heads // n_head)))
+    heads = min(n_head // n_head_kv, 2 if n_ctx > LONG_CONTEXT or n_tokens * n_head >= 2 * PROCESSORS else 1)
+    if n_tokens * n_head >= 4 * PROCESSORS:
+        heads = min(n_head // n_head_kv, 4)
+    fewest = 4 if n_tokens == 1 else 2
+    max_parts = min(32, max(fewest, 2 * PROCESSORS * heads // (n_head * n_tokens)))
+    return DecodeShape(threads, lanes, 4, 2, heads, max_parts)
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,8 @@
 """The rule for attention (flash attention, GQA, MLA): store the step's keys and values, then attend.
 
-A lone token (decode) takes one dispatch; prompts (prefill) run on matrix units where there are any. Biases, chunks,
-what is not causal and what is of the step alone are left to the general kernels, ``attention_part`` and
-``attention_tile``.
+Tokens alone in their sequences (decode) take one dispatch; prompts (prefill) run on matrix units where there are any.
+Biases, chunks, what is not causal and what is of the step alone are left to the general kernels, ``attention_part``
+and ``attention_tile``.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import numpy as np
 from pumice.plugin import KVState, Limits, Node, Tensor, Weight
 from pumice_vulkan.kv_cache import BLOCK, can_hold, is_quantized
 from pumice_vulkan.lower.attended import attended, cache_of, store
+from pumice_vulkan.lower.halves import UNIT, new_halves, tiles
+from pumice_vulkan.lower.products import LEAST_FEW, MOST_FEW
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
-from pumice_vulkan.probe import SHAPE
 from pumice_vulkan.step import reads_memory
 from pumice_vulkan.tuning import attention_shape, decode_shape
 
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
 PART = 128  # positions of a workgroup, where they are split
 CAUSAL, CHUNK, BOTH_SIDES, MEMORY = range(4)  # as in shaders/attention_mask.glsl
-UNIT = SHAPE.m  # rows and columns of what matrix units multiply
 MOST_VALUES = 256  # of a head on matrix units, whose sums stay in registers
 
 
@@ -39,9 +39,9 @@ def _attention(at: Lowering, node: Node) -> None:
 
 
 def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
-    """Everything for a lone token, ``rope`` of q and k included; False where the kernel cannot do it."""
+    """Everything for tokens alone in their sequences, ``rope`` included; False where the kernel cannot do it."""
     v, sinks = node.inputs.get("v"), node.inputs.get("sinks")
-    if at.n_tokens > 1 or v is None or not _is_plain(node):
+    if not at.lone or v is None or not _is_plain(node):
         return False
     state = node.state_of(KVState)
     if is_quantized(at.limits.kv_type) and (state.k_dim % BLOCK or state.v_dim % BLOCK):
@@ -51,16 +51,20 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
     layout, cache = cache_of(at, state)
     steps, n_head = at.memory.layout, int(q.shape[1])
     per_key = n_head // state.n_head_kv
-    shape = decode_shape(at.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, at.limits.n_ctx)
+    n_rows = at.rows(q)
+    shape = decode_shape(at.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, at.limits.n_ctx, n_rows)
     n_groups = state.n_head_kv * -(-per_key // shape.heads)
     n_positions = min(at.limits.n_ctx, state.window or at.limits.n_ctx)
     n_parts = min(shape.max_parts, -(-n_positions // (shape.chunk * shape.rounds)))
     k_octets, v_octets = -(-state.k_dim // 8), -(-state.v_dim // 8)
-    counters = at.constant(("attention counters", n_groups), lambda: np.zeros(n_groups, np.uint32))
-    partial = at.scratch("attention parts", 4 * n_head * n_parts * (8 * v_octets + 4))
+    counters = at.constant(("attention counters", n_rows * n_groups), lambda: np.zeros(n_rows * n_groups, np.uint32))
+    partial = at.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
+    y = at.place(node.output)
+    leaves_halves = at.cooperative and LEAST_FEW <= n_rows <= MOST_FEW and n_head * state.v_dim % 32 == 0
+    halves = new_halves(at, node.output, tiled=True) if leaves_halves else None
     at.dispatch(
         f"attention_decode.{at.limits.kv_type}",
-        count=1,
+        count=q,
         reads={
             "q": at.place(q),
             "k": at.place(k),
@@ -68,7 +72,7 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
             "turns": counters if rope is None else turns(at, rope),
             "sinks": counters if sinks is None else at.place(sinks),
         },
-        writes={"partial": partial, "counters": counters, "cache": cache, "y": at.place(node.output)},
+        writes={"partial": partial, "counters": counters, "cache": cache, "y": y, "halves": halves or y},
         push={
             "positions": steps.positions,
             "table": steps.tables[state.window],
@@ -87,9 +91,10 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
         constants=[
             *(shape.threads, at.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
             *(k_octets, v_octets, sinks is not None),
-            *(per_key, at.limits.block_size, _bits(node.attrs["softcap"])),
+            *(per_key, at.limits.block_size, _bits(node.attrs["softcap"]), halves is not None),
+            *tiles(at, node.output, tiled=True),
         ],
-        grid=(n_parts, n_groups, 1),
+        grid=(n_parts, n_groups, n_rows),
         full_subgroups=True,
     )
     return True

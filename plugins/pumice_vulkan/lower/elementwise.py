@@ -40,12 +40,13 @@ def _broadcasts(node: Node, limits: Limits) -> bool:
     return broadcast_walk(*node.operands()) is not None
 
 
-def _nothing(at: Lowering, node: Node) -> None:
+def _reshape(at: Lowering, node: Node) -> None:
     """The plan gives a reshape the place of what it reshapes."""
+    at.reshaped(node.output, node.inputs["x"])
 
 
 RULES = {
     **{name: Rule(_unary) for name, each in ELEMENTWISE.items() if len(each.operands) == 1},
     **{name: Rule(_binary, _broadcasts) for name, each in ELEMENTWISE.items() if len(each.operands) == 2},
-    "reshape": Rule(_nothing),
+    "reshape": Rule(_reshape),
 }

@@ -7,14 +7,19 @@ from collections.abc import Callable
 from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention import attend_alone
+from pumice_vulkan.lower.halves import normed_halves
 from pumice_vulkan.lower.products import (
     INT8_BLOCK_BYTES,
     MOST_VECTORS,
     SHARED_X_BYTES,
+    FewProduct,
     Matrix,
     VectorProduct,
+    few_product,
     matrix,
     product,
+    use_cooperative,
+    use_few,
     use_int8,
     vector_product,
 )
@@ -32,6 +37,10 @@ def _group(at: Lowering, node: Node) -> None:
 def _normed(at: Lowering, nodes: list[Node]) -> bool:
     norm, *linears = nodes
     matrices = [_matrix(at, linear) for linear in linears]
+    if _in_half(at, norm, matrices):
+        for linear in linears:
+            at.lower(linear)
+        return True
     if not _fits(at, norm, matrices):
         return False
     x, weight = norm.operands()
@@ -58,6 +67,14 @@ def _normed(at: Lowering, nodes: list[Node]) -> bool:
 def _gated(at: Lowering, nodes: list[Node]) -> bool:
     norm, gate, up, last = nodes
     matrices = [_matrix(at, gate), _matrix(at, up)]
+    if _in_half(at, norm, matrices):
+        shape = use_few(at, matrices[0], at.rows(norm.output), paired=True)
+        if shape and _go_together(*matrices):
+            few_product(at, FewProduct(norm.output, matrices, at.place(last.output), output=last.output), shape)
+        else:
+            for part in (gate, up, last):
+                at.lower(part)
+        return True
     if not _fits(at, norm, matrices) or not _go_together(*matrices):
         return False
     x, weight = norm.operands()
@@ -94,6 +111,15 @@ def _route(at: Lowering, nodes: list[Node]) -> bool:
 
 def _matrix(at: Lowering, linear: Node) -> Matrix:
     return matrix(at, linear.weight("weight"))
+
+
+def _in_half(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
+    """Normalize for products on matrix units, if all of them are."""
+    rows = at.rows(norm.output)
+    few = [use_few(at, each, rows) is not None for each in matrices]
+    if not all(few) and not (rows > MOST_VECTORS and all(use_cooperative(at, each) for each in matrices)):
+        return False
+    return normed_halves(at, norm, tiled=any(few))
 
 
 def _fits(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:

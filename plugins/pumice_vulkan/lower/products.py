@@ -8,17 +8,25 @@ from dataclasses import dataclass
 from pumice.plugin import Tensor, Weight, fixed
 from pumice_vulkan.flags import ProductFlag, XMode
 from pumice_vulkan.formats import BLOCK_COLUMNS, FORMATS, Format
+from pumice_vulkan.lower.halves import UNIT, halves, new_halves
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import Place
 from pumice_vulkan.packing import pack
-from pumice_vulkan.probe import SHAPE
-from pumice_vulkan.tuning import TileShape, VectorShape, of_whole_blocks, tile_shape, vector_shape
+from pumice_vulkan.tuning import (
+    FewShape,
+    TileShape,
+    VectorShape,
+    few_shape,
+    of_whole_blocks,
+    tile_shape,
+    vector_shape,
+)
 
 MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
+LEAST_FEW, MOST_FEW = 9, 64  # rows for which shaders/matmul_few.comp is best
 TILE_VECTORS = 32  # that a workgroup of shaders/matmul.comp has
 NO_FLAGS = ProductFlag(0)
 INT8_X = "int8 activations"  # scratch memory, and whose they are
-UNIT = SHAPE.m  # rows and columns of what matrix units multiply
 SHARED_X_BYTES = 16384  # of quantized activations in shared memory
 INT8_BLOCK_BYTES = 40  # of 32 activations in int8, with their scale and sums
 
@@ -83,7 +91,9 @@ def product(
     at: Lowering, x: Tensor, weight: Matrix, y: Place, bias: Place | None = None, residual: Place | None = None
 ) -> None:
     """``y = x @ weight.T + bias + residual`` with the kernel for so many rows of x."""
-    if at.rows(x) <= MOST_VECTORS:
+    if shape := use_few(at, weight, at.rows(x)):
+        few_product(at, FewProduct(x, [weight], y, bias, residual), shape)
+    elif at.rows(x) <= MOST_VECTORS:
         vector_product(at, VectorProduct(x, [weight], [y], [bias], residual))
     elif use_cooperative(at, weight):
         cooperative_product(at, x, weight, y, bias, residual)
@@ -228,21 +238,59 @@ def _int8_place(at: Lowering, n_rows: int, row_blocks: int) -> Place:
     return at.scratch(INT8_X, 4 * n_rows * (-(-row_blocks * 10 // 4) * 4))
 
 
-def _halves(at: Lowering, x: Tensor) -> Place:
-    """The rows of x in float16, in scratch memory."""
-    n_quarters = at.width(x) // 4
-    place = at.scratch("float16 activations", 8 * at.rows(x) * n_quarters)
-    if at.remembered.get("float16 activations") is not x:
-        at.dispatch(
-            "half",
-            count=x,
-            reads={"x": at.place(x)},
-            writes={"y": place},
-            push={"n_quarters": n_quarters},
-            grid=(-(-n_quarters // 128), at.rows(x), 1),
-        )
-        at.remembered["float16 activations"] = x
-    return place
+@dataclass(frozen=True)
+class FewProduct:
+    """A product of up to MOST_FEW rows of x on matrix units; with two weights ``silu(x @ w0.T) * (x @ w1.T)``.
+
+    ``output`` is left in float16 too.
+    """
+
+    x: Tensor
+    weights: Sequence[Matrix]
+    y: Place
+    bias: Place | None = None
+    residual: Place | None = None
+    output: Tensor | None = None
+
+
+def use_few(at: Lowering, weight: Matrix, n_rows: int, paired: bool = False) -> FewShape | None:
+    """How the kernel for some rows of x shares out a product; None: it is not for it."""
+    if not LEAST_FEW <= n_rows <= MOST_FEW or not use_cooperative(at, weight) or weight.n_columns % BLOCK_COLUMNS:
+        return None
+    shape = few_shape(at.device, weight.n_rows, weight.n_columns, n_rows, paired)
+    return shape if shape and shape.shared_bytes(UNIT) <= at.device.threadgroup_memory_bytes else None
+
+
+def few_product(at: Lowering, call: FewProduct, shape: FewShape) -> None:
+    """A dispatch of shaders/matmul_few.comp."""
+    first, last = call.weights[0], call.weights[-1]
+    n_rows, paired = at.rows(call.x), len(call.weights) > 1
+    fragments_n = -(-n_rows // UNIT)
+    vectors = halves(at, call.x, tiled=True)
+    left = new_halves(at, call.output, tiled=True) if call.output else None
+    flags = _flags(call.bias, call.residual, False) | (ProductFlag.PAIRED if paired else NO_FLAGS)
+    of_matrix = shape.fragments_m // 2 if paired else shape.fragments_m
+    at.dispatch(
+        f"matmul_few.{first.format.name}",
+        count=call.x,
+        reads={
+            "x": vectors,
+            "weights": [first.place, last.place],
+            "bias": call.bias or vectors,
+            "residual": call.residual or vectors,
+        },
+        writes={"y": call.y, "halves": left or call.y},
+        push={"n_rows": first.n_rows, "n_columns": first.n_columns},
+        constants=[
+            shape.parts_m * shape.parts_k * at.device.subgroup_size,
+            *(first.row_blocks, flags | (ProductFlag.HALF_Y if left else NO_FLAGS)),
+            *(shape.parts_m, shape.parts_k, shape.fragments_m, fragments_n, shape.k, UNIT),
+            *(shape.depth, shape.early),
+        ],
+        grid=(-(-first.n_rows // (shape.parts_m * of_matrix * UNIT)), 1, 1),
+        full_subgroups=True,
+        label=f"few {first.format.name} {first.n_rows * len(call.weights)}x{first.n_columns}",
+    )
 
 
 def cooperative_product(
@@ -255,14 +303,13 @@ def cooperative_product(
     shape: TileShape | None = None,
     routes: Routes | None = None,
 ) -> None:
-    halves = _halves(at, x)
     shape = shape or tile_shape(at.device, weight.n_rows, at.rows(x))
     routes = routes or Routes(-(-at.rows(x) // shape.n))
     threads = shape.warps_m * shape.warps_n * at.device.subgroup_size
     flags = _tile_flags(weight, shape.k, bias, residual, routes)
     sizes = [shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, UNIT]
     constants = [threads, weight.row_blocks, flags, *sizes]
-    _tiles(at, "matmul_cooperative", x, halves, weight, y, bias, residual, routes, shape.m, constants, True)
+    _tiles(at, "matmul_cooperative", x, halves(at, x), weight, y, bias, residual, routes, shape.m, constants, True)
 
 
 def tiled_product(

@@ -104,8 +104,10 @@ class Lowering:
     memory: Memory
     n_tokens: int
     n_outputs: int
+    lone: bool = False  # each token is the only one of its sequence
     dispatches: list[Dispatch] = field(default_factory=list)
     remembered: dict[Hashable, Any] = field(default_factory=dict)
+    _roots: dict[Tensor, Tensor] = field(default_factory=dict)
     _reads: list[Place] = field(default_factory=list)  # since the last barrier
     _writes: list[Place] = field(default_factory=list)
 
@@ -134,6 +136,13 @@ class Lowering:
     def width(self, tensor: Tensor) -> int:
         """Values in one row."""
         return row_size(tensor.shape)
+
+    def root(self, tensor: Tensor) -> Tensor:
+        """The value that a reshape gives another shape."""
+        return self._roots.get(tensor, tensor)
+
+    def reshaped(self, tensor: Tensor, source: Tensor) -> None:
+        self._roots[tensor] = self.root(source)
 
     # --- places
 

@@ -17,7 +17,7 @@ from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device.native import list_devices
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.lower import products
+from pumice_vulkan.lower import halves, products
 from pumice_vulkan.lower.products import VectorProduct, matrix, vector_product
 from pumice_vulkan.lower.rule import Lowering, Memory
 from pumice_vulkan.memory import Arena, Place, Weights
@@ -110,7 +110,8 @@ def matrix_units() -> Iterator[VulkanBackend]:
             pytest.skip(reason or "no matrix units")
         works = mock.patch("pumice_vulkan.probe.cooperative_matrices_work", return_value=True)
         refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
-        with works, refused, mock.patch.object(products, "UNIT", max(units)):
+        sizes = [mock.patch.object(module, "UNIT", max(units)) for module in (products, halves)]
+        with works, refused, sizes[0], sizes[1]:
             backend = VulkanBackend(VulkanBackend.Options(driver="native"))
             yield backend
             backend.close()

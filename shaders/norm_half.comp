@@ -1,0 +1,41 @@
+// A workgroup normalizes a row by its mean square, and leaves it in float16, as half.comp does. THREADS * EACH quads are
+// a row or more.
+#version 450
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_GOOGLE_include_directive : require
+#include "common.glsl"
+#include "reduce.glsl"
+#include "halves.glsl"
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 256u;
+layout(constant_id = 1) const uint EACH = 2u;
+layout(constant_id = 2) const uint TILES = 0u;
+layout(constant_id = 3) const uint UNIT = 16u;
+layout(std430, set = 0, binding = 1) readonly buffer X { vec4 x[]; };
+layout(std430, set = 0, binding = 2) readonly buffer Weight { vec4 weight[]; };
+layout(std430, set = 0, binding = 3) writeonly buffer Y { uvec2 y[]; };
+layout(push_constant) uniform Push {
+    uint rows, x_at, weight_at, y_at;
+    uint n_quads; // of a row
+    float eps;
+};
+
+void main() {
+    const uint row = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
+    if (row >= row_count(rows)) return;
+    vec4 values[EACH], factors[EACH];
+    float sum = 0.0;
+    [[unroll]] for (uint i = 0; i < EACH; i++) {
+        const uint quad = me + i * THREADS;
+        values[i] = quad < n_quads ? x[x_at / 4u + row * n_quads + quad] : vec4(0.0);
+        factors[i] = quad < n_quads ? weight[weight_at / 4u + quad] : vec4(0.0);
+    }
+    [[unroll]] for (uint i = 0; i < EACH; i++) sum += dot(values[i], values[i]);
+    const float factor = inversesqrt(workgroup_add(sum) / float(4u * n_quads) + eps);
+    [[unroll]] for (uint i = 0; i < EACH; i++) {
+        const uint quad = me + i * THREADS;
+        const uint to = y_at / 2u + half_place(row, quad, n_quads, TILES, UNIT);
+        if (quad < n_quads) y[to] = half_quad(values[i] * factor * factors[i]);
+    }
+}
