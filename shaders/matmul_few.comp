@@ -31,7 +31,6 @@ layout(local_size_x_id = 0) in;
 #include "weights.glsl"
 #include "half_weights.glsl"
 #include "common.glsl"
-#include "functions.glsl"
 #include "halves.glsl"
 layout(set = 0, binding = 1) readonly buffer X { uvec4 x[]; };
 layout(set = 0, binding = 4) readonly buffer Bias { vec4 bias[]; };
