@@ -49,10 +49,12 @@ class Dist(Sampler):
 
     Attributes:
         seed: of the chain's random numbers, 0 or more; -1: a fresh one.
+        rng: their kind: "pcg64", or "mt19937", with which a seed gives the choices of llama.cpp.
     """
 
     selects = True
     seed: int = -1
+    rng: str = "pcg64"
 
     def guess(self, pick: Pick) -> Pick:
         return pick
@@ -69,7 +71,7 @@ def draw(candidates: Candidates, rng: np.random.Generator) -> int:
     weights = candidates.weights()
     starts = np.arange(0, len(weights), _BLOCK)
     # First a block, then a candidate in it: a running sum over a whole vocabulary is what would take long.
-    blocks = np.cumsum(np.add.reduceat(weights, starts), dtype=np.float64)
+    blocks = np.cumsum(np.add.reduceat(weights, starts, dtype=np.float64))
     target = rng.random() * blocks[-1]
     block = _first_above(blocks, target)
     inside = np.cumsum(weights[block * _BLOCK : (block + 1) * _BLOCK], dtype=np.float64)

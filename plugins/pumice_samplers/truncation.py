@@ -157,10 +157,10 @@ class Xtc(Sampler):
         return self.xtc_probability <= 0 or self.xtc_threshold > 0.5
 
     def start(self, context: SamplerContext) -> None:
-        self._rng = context.rng
+        self._rng = context.filter_rng()
 
     def apply(self, candidates: Candidates) -> None:
-        if len(candidates) < 2 or self._rng.random() > self.xtc_probability:
+        if len(candidates) < 2 or self._rng.random(dtype=np.float32) > self.xtc_probability:
             return
         possible = candidates.logits > -math.inf  # a threshold of 0 would let the impossible stay alone
         likely = np.flatnonzero(possible & (candidates.probabilities() >= self.xtc_threshold))

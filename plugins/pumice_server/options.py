@@ -36,6 +36,7 @@ SAMPLING = (
     "mirostat_tau",
     "mirostat_eta",
     "seed",
+    "rng",
     "ignore_eos",
 )
 """Parameters of the sampler chain that have the same name here as there."""

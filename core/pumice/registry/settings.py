@@ -84,7 +84,7 @@ def _check_samplers(config: Config, registry: Registry) -> None:
     chain = [samplers[name] for name in config.samplers if name in samplers]
     for key, value in config.sampling.items():
         try:
-            parameters.check_known({key} - {"seed"}, chain, samplers)
+            parameters.check_known({key} - parameters.SHARED, chain, samplers)
             for sampler in chain:
                 parameters.create(sampler, {key: value})
         except RequestError as error:

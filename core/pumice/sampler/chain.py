@@ -18,6 +18,7 @@ from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.contract import Sampler, SamplerContext
 from pumice.sampler.mask import Mask, allows, to_tokens
+from pumice.sampler.random import make_rng
 from pumice.suggest import unknown_name
 
 
@@ -39,7 +40,7 @@ class Chain:
         self._mask_known = not self._masking
         self._n_lower = next((i for i, s in enumerate(self.samplers) if not s.lowers), len(self.samplers))
         self.lowers = self._n_lower > 0
-        self._peeking = np.random.Generator(np.random.PCG64(0))
+        self._peeking = make_rng(context.kind, 0)
         self.n_best = self._n_best()
         self.pick = self._pick()
         for sampler in self.samplers:
@@ -59,7 +60,8 @@ class Chain:
         Args:
             samplers: all known sampler classes, by name.
             order: names, first to last; at least one of them selects.
-            params: values by parameter name; None stands for the default. ``seed`` replaces the context's.
+            params: values by parameter name; None stands for the default. ``seed`` and ``rng`` replace
+                the context's.
             context: of the sequence.
             first: samplers that stand before all of them.
 
@@ -73,8 +75,10 @@ class Chain:
         given = {name: value for name, value in params.items() if value is not None}
         if "seed" in given:
             context = dataclasses.replace(context, seed=parameters.plain(given["seed"]))
+        if "rng" in given:
+            context = dataclasses.replace(context, kind=given["rng"])
         classes = [samplers[name] for name in order]
-        parameters.check_known(given.keys() - {"seed"}, classes, samplers)
+        parameters.check_known(given.keys() - parameters.SHARED, classes, samplers)
         return cls([*first, *_without_idle([parameters.create(c, given) for c in classes])], context)
 
     @property

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pumice.backend import Pick
 from pumice.errors import RequestError
 from pumice.sampler.candidates import Candidates
+from pumice.sampler.random import RNGS, make_rng
 
 if TYPE_CHECKING:
     from pumice.tokenizers import Tokenizer
@@ -27,12 +28,14 @@ class SamplerContext:
         n_vocab: number of logits at each step.
         seed: of ``rng``, 0 or more; -1 draws a fresh one, and this attribute then holds it.
         tokenizer: of the model, or None if there is none.
-        rng: the source of all randomness. It is shared, so no two samplers draw the same numbers.
+        kind: of the random numbers, one of ``RNGS``.
+        rng: the source of randomness of who chooses. It is shared, so no two samplers draw the same numbers.
     """
 
     n_vocab: int
     seed: int = -1
     tokenizer: Tokenizer | None = None
+    kind: str = RNGS[0]
     rng: np.random.Generator = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -40,7 +43,13 @@ class SamplerContext:
             raise RequestError(f"seed must be an integer, 0 or more, or -1 for a fresh one, not {self.seed!r}")
         if self.seed == -1:
             object.__setattr__(self, "seed", secrets.randbits(32))
-        object.__setattr__(self, "rng", np.random.Generator(np.random.PCG64(self.seed)))
+        if self.kind not in RNGS:
+            raise RequestError(f"rng must be {' or '.join(RNGS)}, not {self.kind!r:.60}")
+        object.__setattr__(self, "rng", make_rng(self.kind, self.seed))
+
+    def filter_rng(self) -> np.random.Generator:
+        """Randomness of a sampler that does not choose: llama.cpp gives each its own, with the same seed."""
+        return self.rng if self.kind == RNGS[0] else make_rng(self.kind, self.seed)
 
 
 class Sampler(ABC):

@@ -46,6 +46,9 @@ RESERVED = frozenset(
 )
 """Arguments of the methods of ``Model`` that generate: no sampler can have a parameter of such a name."""
 
+SHARED = frozenset(["rng", "seed"])
+"""Parameters of a chain and not of one sampler."""
+
 _NOUNS = {
     "integer": "an integer",
     "number": "a number",
