@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pumice.plugin import hookimpl
 
 ARCHITECTURES = {
+    "apertus": "pumice_architectures.apertus:Apertus",
     "arcee": "pumice_architectures.arcee:Arcee",
     "arctic": "pumice_architectures.arctic:Arctic",
     "baichuan": "pumice_architectures.baichuan:Baichuan",
@@ -24,6 +25,7 @@ ARCHITECTURES = {
     "deepseek2": "pumice_architectures.deepseek2:DeepSeek2",
     "deepseek2-ocr": "pumice_architectures.deepseek:DeepSeekOCR",
     "dots1": "pumice_architectures.dots1:Dots1",
+    "dream": "pumice_architectures.diffusion:Dream",
     "ernie4_5": "pumice_architectures.llama:Llama",
     "ernie4_5-moe": "pumice_architectures.ernie4_5_moe:Ernie45MoE",
     "exaone": "pumice_architectures.qwen:Qwen2",
@@ -33,6 +35,8 @@ ARCHITECTURES = {
     "gemma": "pumice_architectures.gemma:Gemma",
     "gemma2": "pumice_architectures.gemma:Gemma2",
     "gemma3": "pumice_architectures.gemma:Gemma3",
+    "gemma3n": "pumice_architectures.gemma3n:Gemma3n",
+    "gemma4": "pumice_architectures.gemma4:Gemma4",
     "glm4": "pumice_architectures.glm:GLM4",
     "glm4moe": "pumice_architectures.glm4_moe:GLM4MoE",
     "gpt-oss": "pumice_architectures.gpt_oss:GptOss",
@@ -50,6 +54,7 @@ ARCHITECTURES = {
     "internlm2": "pumice_architectures.llama:Llama",
     "jais": "pumice_architectures.jais:Jais",
     "jais2": "pumice_architectures.nemotron:Nemotron",
+    "llada": "pumice_architectures.diffusion:LLaDA",
     "llama": "pumice_architectures.llama:Llama",
     "llama4": "pumice_architectures.llama4:Llama4",
     "maincoder": "pumice_architectures.maincoder:Maincoder",
@@ -57,6 +62,7 @@ ARCHITECTURES = {
     "maple": "pumice_architectures.mellum:Maple",
     "mellum": "pumice_architectures.mellum:Mellum",
     "minicpm": "pumice_architectures.minicpm:MiniCPM",
+    "minicpm3": "pumice_architectures.minicpm:MiniCPM3",
     "minimax-m2": "pumice_architectures.minimax:MiniMaxM2",
     "mistral3": "pumice_architectures.llama:Mistral3",
     "mpt": "pumice_architectures.mpt:MPT",
@@ -74,6 +80,7 @@ ARCHITECTURES = {
     "phimoe": "pumice_architectures.phimoe:PhiMoE",
     "plamo": "pumice_architectures.plamo:Plamo",
     "plamo3": "pumice_architectures.plamo:Plamo3",
+    "plm": "pumice_architectures.minicpm:PLM",
     "pockettts": "pumice_architectures.starcoder2:PocketTTS",
     "qwen": "pumice_architectures.qwen:Qwen",
     "qwen2": "pumice_architectures.qwen:Qwen2",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.decoder import LayerNormDecoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
@@ -13,13 +13,14 @@ class CommandR(LayerNormDecoder):
 
     neox = False
 
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.logit_scale = hparams.number("logit_scale", 0.0) or 1.0
+
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")
         options = {"norm": self.norm} if g.find_weight(f"{blk}attn_q_norm.weight") else {}
         return x + (self.attention(g, h, blk, i, **options) + self.feed_forward(g, h, blk, i))
-
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return super().head(g, x) * (self.hparams.number("logit_scale", 0.0) or 1.0)
 
 
 class Cohere2(CommandR):

@@ -9,7 +9,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import gated_feed_forward, softcap
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
@@ -17,8 +17,9 @@ from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class Gemma(Decoder):
-    def embed(self, g: GraphBuilder) -> Tensor:
-        return super().embed(g) * math.sqrt(self.n_embd)
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.embedding_scale = math.sqrt(self.n_embd)
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)

@@ -22,18 +22,13 @@ class Granite(Decoder):
         self.embedding_scale = hparams.number("embedding_scale", 0.0) or 1.0
         self.attention_scale = hparams.number("attention.scale", 0.0)
         self.residual_scale = hparams.number("residual_scale", 0.0) or 1.0
-        self.logit_scale = hparams.number("logit_scale")
-        if self.logit_scale == 0:
+        divisor = hparams.number("logit_scale")
+        if divisor == 0:
             raise hparams.wrong("logit_scale", "is 0, but logits are divided by it")
+        self.logit_scale = 1 / divisor
 
-    def embed(self, g: GraphBuilder) -> Tensor:
-        return super().embed(g) * self.embedding_scale
-
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        h = self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i, scale=self.attention_scale)
-        x = x + h * self.residual_scale
-        h = self.feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, i)
-        return x + h * self.residual_scale
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        return super().attention(g, x, blk, i, scale=self.attention_scale, **options)
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if not n_expert(self.hparams):
@@ -44,9 +39,6 @@ class Granite(Decoder):
 
     def shared_expert(self, g: GraphBuilder, x: Tensor, blk: str, n_ff: int) -> Tensor:
         return gated_feed_forward(g, x, blk, n_ff, g.silu, suffix="_shexp")
-
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return super().head(g, x) * (1 / self.logit_scale)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         return super().rope(g, i) if self.has_positions(i) else None

@@ -45,13 +45,14 @@ class HRMText(Decoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
+        self.embedding_scale = hparams.number("embedding_scale", 0.0) or 1.0
         self.n_stack = hparams.positive("hrm.layers_per_stack")
         self.slow_cycles, self.fast_cycles = hparams.positive("hrm.h_cycles"), hparams.positive("hrm.l_cycles")
         if self.n_layer != self.n_stack * self.slow_cycles * (self.fast_cycles + 1):
             raise hparams.wrong("block_count", f"is {self.n_layer}, but the cycles run another number of layers")
 
     def build(self, g: GraphBuilder) -> Tensor:
-        slow = self.embed(g) * (self.hparams.number("embedding_scale", 0.0) or 1.0)
+        slow = self.embed(g)
         fast: Tensor = g.weight("hrm.z_l_init", (self.n_embd,))
         for _ in range(self.slow_cycles):
             for _ in range(self.fast_cycles):

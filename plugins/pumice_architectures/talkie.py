@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.decoder import Decoder
 
 
@@ -12,6 +12,10 @@ class Talkie(Decoder):
     """Norms have no weights but a gain for each query head, and each layer adds the embeddings once more."""
 
     ffn_scales = True
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.logit_scale = hparams.number("logit_scale")
 
     def embed(self, g: GraphBuilder) -> Tensor:
         self.embeddings = self.norm(g, super().embed(g), "")
@@ -26,6 +30,3 @@ class Talkie(Decoder):
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         y = g.rms_norm(x, None, self.eps)
         return y * g.weight(f"{name}.weight", (int(x.shape[1]), 1)) if name.endswith("attn_q_norm") else y
-
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return super().head(g, x) * self.hparams.number("logit_scale")

@@ -19,3 +19,12 @@ FAMILIES = {name: model for name, model in ZOO.items() if name not in ROPES}
 
 DEEP = [name for name, model in ZOO.items() if model.metadata["block_count"] > 20]
 """Models of as many layers as tell an architecture which published size it is looking at."""
+
+LIMITS = {"gemma2-27b": 1e-5, "gemma3n": 1e-4}
+"""Errors larger than others': llama.cpp looks GELU up in a table of float16 numbers; layers amplify its rounding."""
+
+LARGEST = {model.architecture: name for name, model in sorted(FAMILIES.items(), key=lambda each: len(each[1].shapes))}
+"""The model of each architecture that has the most tensors."""
+
+CHUNKED = [name for name in LARGEST.values() if name not in DEEP and name not in CLUSTERS["diffusion"]]
+"""One of each architecture, to see that chunks of a prompt give what the whole prompt gives."""

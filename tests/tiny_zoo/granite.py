@@ -2,11 +2,21 @@
 
 from functools import partial
 
-from tiny_models import ATTENTION, EXPERTS, LLAMA, TIED, tiny
+from tiny_models import ATTENTION, EXPERTS, LLAMA, SWIGLU, TIED, tiny
 
 SCALES = {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.5, "attention__scale": 0.1}
 
 granite = partial(tiny, ends=TIED, **SCALES)
+
+LATENT = "attn_norm attn_kv_a_mqa=r+p,n attn_kv_a_norm=r attn_kv_b=h*(2*d-p),r attn_output"
+LATENTS = {"r": 32, "p": 8, "ql": 24}
+latent = partial(tiny, dims=LATENTS, attention__head_count_kv=4, attention__kv_lora_rank=32, rope__dimension_count=8)
+minicpm3 = partial(
+    latent,
+    "minicpm3",
+    f"{LATENT} attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*d,ql {SWIGLU}",
+    attention__q_lora_rank=24,
+)
 
 SINKS = "attn_norm attn_q attn_k attn_v attn_output+ attn_sinks"
 PATTERN = {"attention__sliding_window_pattern": [True, False, True], "attention__sliding_window": 8}
@@ -31,6 +41,14 @@ MODELS = {
     ),
     "minicpm": granite("minicpm", LLAMA),
     "minicpm-old": tiny("minicpm", LLAMA, f"{TIED} output"),
+    "plm": latent("plm", f"{LATENT} attn_q ffn_norm ffn_up ffn_down", TIED),
+    "minicpm3": minicpm3(),
+    "minicpm3-long": minicpm3(
+        ends=f"{TIED} rope_factors_long=p//2 rope_factors_short=p//2",
+        rope__scaling__type="longrope",
+        rope__scaling__original_context_length=64,
+        rope__scaling__attn_factor=1.19,
+    ),
     "minicpm-long": tiny(
         "minicpm",
         LLAMA,

@@ -90,6 +90,17 @@ MODELS = {
         "token_embd output",
         logit_scale=0.3,
     ),
+    "apertus": tiny(
+        "apertus",
+        f"{ATTENTION} attn_q_norm attn_k_norm ffn_norm ffn_up ffn_down",
+        f"{ENDS} rope_freqs",
+        **{"/xielu.alpha_n": [0.8, 0.2], "/xielu.alpha_p": [0.5, -0.3], "/xielu.beta": 0.5, "/xielu.eps": -1e-6},
+    ),
+    "apertus-bias": tiny(
+        "apertus",
+        "attn_norm attn_q+ attn_k+ attn_v+ attn_output+ attn_q_norm attn_k_norm ffn_norm ffn_up ffn_down",
+        **{"/xielu.alpha_n": 0.3, "/xielu.alpha_p": 0.5, "/xielu.beta": [0.5, 0.1], "/xielu.eps": [-1e-6, -1e-6]},
+    ),
     "nanbeige": nanbeige(),
     "nanbeige-no-norm": nanbeige(ends=TIED, skip_loop_final_norm=True),
     "hrm_text": tiny(

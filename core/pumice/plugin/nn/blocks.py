@@ -5,7 +5,7 @@ Tensor names are those of the GGUF specification; ``blk`` is the prefix of a lay
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight
@@ -72,10 +72,13 @@ def norm_all_heads(g: GraphBuilder, x: Tensor, name: str, norm: Norm) -> Tensor:
 # --- attention
 
 
-def qkv(g: GraphBuilder, x: Tensor, blk: str, heads: Heads) -> tuple[Tensor, Tensor, Tensor]:
+QKV = ("attn_q", "attn_k", "attn_v")
+
+
+def qkv(g: GraphBuilder, x: Tensor, blk: str, heads: Heads, wanted: Sequence[str] = QKV) -> list[Tensor]:
     """Queries ``[t, n_head, k_dim]``, keys ``[t, n_head_kv, k_dim]`` and values ``[t, n_head_kv, v_dim]``.
 
-    The file has either one matrix for all three, ``attn_qkv``, or ``attn_q``, ``attn_k`` and ``attn_v``.
+    The file has either one matrix for all three, ``attn_qkv``, or one for each of those ``wanted``.
     """
     shapes = {
         "attn_q": (heads.n_head, heads.k_dim),
@@ -86,13 +89,12 @@ def qkv(g: GraphBuilder, x: Tensor, blk: str, heads: Heads) -> tuple[Tensor, Ten
     results = []
     start = 0
     for name, (n, dim) in shapes.items():
-        if fused is None:
-            y = linear(g, x, blk + name, n * dim)
-        else:
-            y = _fused_part(g, x, blk, fused, name, start, start + n * dim)
-            start += n * dim
-        results.append(y.reshape(x.shape[0], n, dim))
-    return results[0], results[1], results[2]
+        stop = start + n * dim
+        if name in wanted:
+            y = _fused_part(g, x, blk, fused, name, start, stop) if fused else linear(g, x, blk + name, n * dim)
+            results.append(y.reshape(x.shape[0], n, dim))
+        start = stop
+    return results
 
 
 def _fused_part(g: GraphBuilder, x: Tensor, blk: str, fused: Weight, name: str, start: int, stop: int) -> Tensor:

@@ -32,6 +32,11 @@ class Decoder(Architecture):
     #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
     ffn_scales: ClassVar[bool] = False
 
+    #: What the embeddings, the result of each block, and the logits are multiplied by.
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    logit_scale: float = 1.0
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.eps = hparams.number(self.eps_key)
@@ -55,18 +60,19 @@ class Decoder(Architecture):
         return x
 
     def embed(self, g: GraphBuilder) -> Tensor:
-        return blocks.embedding(g, self.n_embd)
+        return _times(blocks.embedding(g, self.n_embd), self.embedding_scale)
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """The residual stream ``[t, n_embd]`` after layer ``i``, whose tensors begin with ``blk``."""
         blocks = zip((self.attention, self.feed_forward), self.norms_before, self.norms_after, strict=True)
         for block, before, after in blocks:
             h = block(g, self.norm(g, x, blk + before) if before else x, blk, i)
-            x = x + (self.norm(g, h, blk + after) if after else h)
+            x = x + _times(self.norm(g, h, blk + after) if after else h, self.residual_scale)
         return x
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return blocks.output_head(g, self.norm(g, g.get_rows(x, g.output_ids), "output_norm"))
+        x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
+        return _times(blocks.output_head(g, x), self.logit_scale)
 
     def after_pooling(self, g: GraphBuilder) -> None:
         """What files of embedding models and rerankers have for pooled hidden states."""
@@ -106,6 +112,10 @@ class Decoder(Architecture):
 
     def n_ff(self, i: int) -> int:
         return self.hparams.count("feed_forward_length", i)
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1.0 else x * factor
 
 
 class LayerNormDecoder(Decoder):

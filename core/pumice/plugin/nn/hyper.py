@@ -17,13 +17,19 @@ class Heads:
     v_dim: int
 
 
-def read_heads(hparams: HParams, n_embd: int, layer: int) -> Heads:
+def read_heads(hparams: HParams, n_embd: int, layer: int, *, sliding: bool = False) -> Heads:
+    """``sliding``: the layer has a window, and values of its own in a head where the file says so."""
     n_head = hparams.count("attention.head_count", layer)
     n_head_kv = hparams.count("attention.head_count_kv", layer, default=n_head)
     if n_head % n_head_kv:
         raise hparams.wrong("attention.head_count", f"is {n_head}, not a multiple of {n_head_kv} key heads")
     default = n_embd // hparams.count("attention.head_count", 0)
     dims = [hparams.get_int(f"attention.{kind}_length", default) for kind in ("key", "value")]
+    if sliding:
+        dims = [
+            hparams.get_int(f"attention.{kind}_length_swa", dim)
+            for kind, dim in zip(("key", "value"), dims, strict=True)
+        ]
     if min(dims) < 1:
         raise hparams.wrong("attention.head_count", f"is {n_head}, but {n_embd} values leave none for each head")
     return Heads(n_head, n_head_kv, *dims)

@@ -89,17 +89,20 @@ def read_rope(
     mscale: float = 1.0,
     mscale_all_dim: float = 0.0,
     betas: tuple[float, float] = (32.0, 1.0),
+    sliding: bool = False,
 ) -> Rope:
     """The rotation of a model whose heads have ``head_dim`` values.
 
-    ``mscale`` and ``mscale_all_dim`` are YaRN's, ``betas`` its ``beta_fast`` and ``beta_slow``.
+    ``mscale`` and ``mscale_all_dim`` are YaRN's, ``betas`` its ``beta_fast`` and ``beta_slow``. ``sliding``: of a layer
+    with a window, which may turn another number of values, and never by frequency factors.
     """
     scaling = hparams.get_str("rope.scaling.type", "linear")
     if scaling not in SCALINGS:
         raise hparams.wrong("rope.scaling.type", f"is {scaling!r}, known are {', '.join(SCALINGS)}")
     factor = 1.0 if scaling == "none" else scaling_factor(hparams)
     n_ctx_orig = original_context(hparams)
-    n_rot = rotated(hparams, head_dim)
+    n_rot = hparams.get_int("rope.dimension_count", head_dim)
+    n_rot = rotated(hparams, head_dim, "rope.dimension_count_swa", n_rot) if sliding else rotated(hparams, head_dim)
     attn_factor = _yarn_attn_factor(factor, mscale, mscale_all_dim) if scaling == "yarn" else 1.0
     return Rope(
         n_rot=n_rot,
@@ -111,7 +114,7 @@ def read_rope(
         beta_fast=betas[0],
         beta_slow=betas[1],
         n_ctx_orig=n_ctx_orig,
-        factors=_frequency_factors(g, n_rot, n_ctx_orig),
+        factors=None if sliding else _frequency_factors(g, n_rot, n_ctx_orig),
     )
 
 

@@ -1,0 +1,116 @@
+"""Gemma 4 (Google 2026), and what it shares with Gemma 3n: inputs of each layer, and caches that layers share."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, qkv, softcap, width
+from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.hyper import Heads, read_heads, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base, read_rope
+
+
+class SharedCaches(Decoder):
+    """The last layers have no keys and values: each reads the cache of the last layer of its kind that has them.
+
+    Values are normalized without a weight, and may be the keys before their norm. Scores are not scaled.
+    """
+
+    norms_after = ("post_attention_norm", "post_ffw_norm")
+    n_cached: int  # layers with keys and values
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.embedding_scale = math.sqrt(self.n_embd)
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        heads, rope, window = self.heads(i), self.rope(g, i), self.window(i)
+        q = self.norm(g, qkv(g, x, blk, heads, ["attn_q"])[0], blk + "attn_q_norm")
+        q = rope(g, q) if rope else q
+        if i >= self.n_cached:
+            source = self.n_cached - (2 if window else 1)
+            return attend(g, blk, q, None, None, self.n_embd, scale=1.0, window=window, cache=g.cache(source))
+        k, *values = qkv(g, x, blk, heads, ["attn_k", "attn_v"] if self.has_values(g, blk) else ["attn_k"])
+        v = g.rms_norm(values[0] if values else k, None, self.eps)
+        k = self.norm(g, k, blk + "attn_k_norm")
+        return attend(g, blk, q, rope(g, k) if rope else k, v, self.n_embd, scale=1.0, window=window)
+
+    def has_values(self, g: GraphBuilder, blk: str) -> bool:
+        return True
+
+    def sliding_rope(self, g: GraphBuilder, i: int) -> Rope:
+        """By frequencies of its own, which are never scaled."""
+        rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox, sliding=True)
+        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
+
+
+def layer_inputs(g: GraphBuilder, x: Tensor, n_layer: int, n_values: int, eps: float) -> Tensor:
+    """What a token gives each layer, ``[t, n_layer * n_values]``: a second embedding, and a map of the first, ``x``."""
+    table = g.weight("per_layer_token_embd.weight")
+    table = g.weight("per_layer_token_embd.weight", (table.shape[0], n_layer * n_values))  # type: ignore[arg-type]
+    own = g.embedding(table, g.tokens) * math.sqrt(n_values)
+    mapped = linear(g, x, "per_layer_model_proj", n_layer * n_values) * width(x) ** -0.5
+    mapped = mapped.reshape(x.shape[0], n_layer, n_values)
+    mapped = g.rms_norm(mapped, g.weight("per_layer_proj_norm.weight", (n_values,)), eps)
+    return (mapped.reshape(*own.shape) + own) * 0.5**0.5
+
+
+def from_layer_input(g: GraphBuilder, x: Tensor, blk: str, given: Tensor) -> Tensor:
+    """What a layer makes of its input ``given [t, n_values]``, gated by ``x [t, n_embd]``: ``[t, n_embd]``."""
+    return linear(g, g.gelu(linear(g, x, blk + "inp_gate", width(given))) * given, blk + "proj", width(x))
+
+
+class Gemma4(SharedCaches):
+    """Layers with and without a window differ in heads, values in a head and rotation; some models have experts."""
+
+    ffn_scales = True
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.n_cached = self.n_layer - hparams.get_int("attention.shared_kv_layers", 0)
+        self.n_values = hparams.get_int("embedding_length_per_layer_input")
+        if not 0 < self.n_cached <= self.n_layer:
+            raise hparams.wrong(
+                "attention.shared_kv_layers", f"leaves {self.n_cached} of {self.n_layer} layers a cache"
+            )
+
+    def embed(self, g: GraphBuilder) -> Tensor:
+        x = super().embed(g)
+        if self.n_values:
+            self.inputs = layer_inputs(g, x, self.n_layer, self.n_values, self.eps)
+        return x
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        x = super().layer(g, x, blk, i)
+        if self.n_values:
+            given = g.slice(self.inputs, i * self.n_values, (i + 1) * self.n_values)
+            x = x + self.norm(g, from_layer_input(g, x, blk, given), blk + "post_norm")
+        scale = g.find_weight(f"{blk}layer_output_scale.weight", (1,))
+        return x if scale is None else x * scale
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu, scaled=True)
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 30.0))
+
+    def has_values(self, g: GraphBuilder, blk: str) -> bool:
+        return any(g.find_weight(f"{blk}{name}.weight") for name in ("attn_v", "attn_qkv"))
+
+    def heads(self, i: int) -> Heads:
+        return read_heads(self.hparams, self.n_embd, i, sliding=self.is_sliding(i))
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams) if self.is_sliding(i) else 0
+
+    def is_sliding(self, i: int) -> bool:
+        return bool(self.hparams.per_layer("attention.sliding_window_pattern", i + 1)[i])
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope:
+        if self.is_sliding(i):
+            return self.sliding_rope(g, i)
+        g.weight("rope_freqs.weight")
+        return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
