@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, qkv, softcap, width
+from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import Heads, read_heads, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base, read_rope
@@ -49,8 +49,7 @@ class SharedCaches(Decoder):
 
 def layer_inputs(g: GraphBuilder, x: Tensor, n_layer: int, n_values: int, eps: float) -> Tensor:
     """What a token gives each layer, ``[t, n_layer * n_values]``: a second embedding, and a map of the first, ``x``."""
-    table = g.weight("per_layer_token_embd.weight")
-    table = g.weight("per_layer_token_embd.weight", (table.shape[0], n_layer * n_values))  # type: ignore[arg-type]
+    table = g.weight("per_layer_token_embd.weight", (n_vocab(g), n_layer * n_values))
     own = g.embedding(table, g.tokens) * math.sqrt(n_values)
     mapped = linear(g, x, "per_layer_model_proj", n_layer * n_values) * width(x) ** -0.5
     mapped = mapped.reshape(x.shape[0], n_layer, n_values)

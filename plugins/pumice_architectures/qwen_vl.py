@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from pumice.plugin import GraphBuilder, ModelError, Tensor
-from pumice.plugin.nn.blocks import linear
+from pumice.plugin.nn.blocks import linear, n_vocab
 from pumice.plugin.nn.rope import Rope, rope_sections
 from pumice_architectures.qwen import Qwen2, Qwen3
 
@@ -41,7 +41,7 @@ class Qwen3TTS(Qwen3VL):
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
         codes = linear(g, x, "output", N_CODES)
-        n_text = int(g.weight("token_embd.weight").shape[0]) - N_CODES
+        n_text = n_vocab(g) - N_CODES
         if n_text < 1:
             raise ModelError(f"tensor token_embd.weight has fewer than the {N_CODES} tokens that are sounds")
         never = g.constant("text.weight", np.zeros((n_text, 1))), g.constant("text.bias", np.full(n_text, -np.inf))

@@ -213,7 +213,7 @@ def joined_feed_forward(
 
 def embedding(g: GraphBuilder, n_embd: int, name: str = "token_embd") -> Tensor:
     """The embeddings of the tokens ``[t, n_embd]``."""
-    return g.embedding(g.weight(f"{name}.weight", (_n_vocab(g), n_embd)), g.tokens)
+    return g.embedding(g.weight(f"{name}.weight", (n_vocab(g), n_embd)), g.tokens)
 
 
 def learned_positions(g: GraphBuilder, n_positions: int, n_embd: int) -> Tensor:
@@ -235,11 +235,12 @@ def output_head(g: GraphBuilder, x: Tensor) -> Tensor:
     ``x`` is the output ``hidden``, of which embeddings are made.
     """
     g.output("hidden", x)
-    shape = (_n_vocab(g), width(x))
+    shape = (n_vocab(g), width(x))
     weight = g.find_weight("output.weight", shape) or g.weight("token_embd.weight", shape)
     return project(g, x, weight, g.find_weight("output.bias", shape[:1]), find_scale(g, "output"))
 
 
-def _n_vocab(g: GraphBuilder) -> int:
+def n_vocab(g: GraphBuilder) -> int:
+    """Tokens of the model: the rows of its embeddings."""
     found = g.find_weight("token_embd.weight") or g.find_weight("output.weight")
     return int((found or g.weight("token_embd.weight")).shape[0])
