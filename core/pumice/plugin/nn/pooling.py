@@ -37,4 +37,6 @@ def _linear(g: GraphBuilder, x: Tensor, name: str) -> Tensor:
     weight = g.find_weight(f"{name}.weight")
     if weight is None:
         return x
+    if len(weight.shape) == 1:  # many writers leave out a last dimension of 1
+        weight = g.derived(f"{name}, one row", (1, int(weight.shape[0])), lambda row: row[None], weight)
     return project(g, x, weight, g.find_weight(f"{name}.bias", weight.shape[:1]), find_scale(g, name))  # type: ignore[arg-type]
