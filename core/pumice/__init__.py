@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pumice.errors import (
         BackendError,
         ConfigError,
+        ConvertError,
         EngineDiedError,
         EngineError,
         GGUFError,
@@ -43,6 +44,7 @@ __all__ = [
     "ChatStream",
     "Completion",
     "ConfigError",
+    "ConvertError",
     "EngineDiedError",
     "EngineError",
     "GGUFError",

@@ -10,9 +10,9 @@ from typing import Any
 from pumice.config import Config, load_config
 from pumice.demo import demo_model_path
 from pumice.engine.runner import Observer
-from pumice.gguf import GGUFFile
 from pumice.hub import locate
 from pumice.model import Model, prepare
+from pumice.opening import open_model
 from pumice.process import ProcessModel
 from pumice.process.model import Deliver
 from pumice.registry import get_registry, load_registry
@@ -94,7 +94,7 @@ def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Token
     Raises HubError, GGUFError, TokenizerError or PluginError.
     """
     registry = load_registry(load_config(), plugins)
-    with GGUFFile.open(locate(path).path) as file:
+    with open_model(locate(path).path, registry) as file:
         return from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
 
 
@@ -102,8 +102,9 @@ def describe_graph(path: str | Path, **arguments: Any) -> str:
     """The graph of a model as text: what runs where, and the memory plan. Takes the arguments of ``load``."""
     located, settings = _locate(path, arguments)
     with ExitStack() as stack:
-        file = stack.enter_context(GGUFFile.open(located))
-        return prepare(stack, file, settings, get_registry(settings))[1].describe()
+        registry = get_registry(settings)
+        file = stack.enter_context(open_model(located, registry))
+        return prepare(stack, file, settings, registry)[1].describe()
 
 
 def _locate(path: str | Path | None, arguments: Mapping[str, Any]) -> tuple[Path, Config]:

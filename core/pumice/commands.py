@@ -15,6 +15,7 @@ _NAMES = (
     "embed",
     "bench",
     "gguf",
+    "convert",
     "quantize",
     "imatrix",
     "perplexity",

@@ -87,5 +87,9 @@ class QuantizeError(PumiceError):
     """A model that cannot be quantized as asked: the type, the importance matrix, a tensor's shape or numbers."""
 
 
+class ConvertError(PumiceError):
+    """A folder that cannot become a GGUF model: a file missing or wrong, a model class or a tensor not known."""
+
+
 class HubError(PumiceError):
     """A model that cannot be found or fetched: an unknown name, no access, no network, a damaged download."""

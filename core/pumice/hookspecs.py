@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pumice.architecture import Architecture
     from pumice.backend import Backend
     from pumice.chat import ChatFormat
+    from pumice.convert.conversion import Conversion
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
@@ -58,6 +59,11 @@ def pumice_register_chat_formats(register: Callable[[str, ChatFormat | str], Non
 @hookspec
 def pumice_register_quantizers(register: Callable[[str, Quantizer | str], None]) -> None:
     """Call ``register(type, quantizer)``, an instance; the type is a tensor type's name, such as ``Q4_K``."""
+
+
+@hookspec
+def pumice_register_conversions(register: Callable[[str, type[Conversion] | str], None]) -> None:
+    """Call ``register(name, ConversionClass)``; the name is the first of ``architectures`` in a ``config.json``."""
 
 
 @hookspec

@@ -22,6 +22,7 @@ from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.guard import guard, guarded
+from pumice.opening import open_model
 from pumice.registry import Registry, get_registry
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Model(Frontend):
         started = time.perf_counter()
         registry = get_registry(config, plugins)
         with ExitStack() as stack:
-            file = stack.enter_context(GGUFFile.open(path))
+            file = stack.enter_context(open_model(path, registry))
             self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
             self.runner.compile()
             engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead and not observer)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from pumice.plugin import hookimpl
+from pumice_architectures.conversions import CONVERSIONS
 
 ARCHITECTURES = {
     "apertus": "pumice_architectures.apertus:Apertus",
@@ -108,3 +109,9 @@ ARCHITECTURES = {
 def pumice_register_architectures(register: Callable[[str, str], None]) -> None:
     for key, architecture in ARCHITECTURES.items():
         register(key, architecture)
+
+
+@hookimpl
+def pumice_register_conversions(register: Callable[[str, str], None]) -> None:
+    for name, conversion in CONVERSIONS.items():
+        register(name, conversion)

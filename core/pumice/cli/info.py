@@ -34,9 +34,9 @@ def command(model: str, as_json: bool, graph: bool, config: dict[str, Any], **op
 
         click.echo(describe_graph(model, **config, **options))
         return
-    from pumice.gguf import GGUFFile
+    from pumice.opening import open_model
 
-    with GGUFFile.open(path) as file:
+    with open_model(path) as file:
         facts = describe(file)
     click.echo(json.dumps(facts, indent=2, ensure_ascii=False) if as_json else format_facts(facts))
 

@@ -53,13 +53,13 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
 
     Those with * need an importance matrix. docs/making_models.md says how good each is.
     """
-    from pumice.gguf import GGUFFile
+    from pumice.opening import open_model
     from pumice.quantize import plan_quantization, quantize
 
     imatrix = _imatrix(rest["imatrix"], rest["include_weights"], rest["exclude_weights"])
     options = _options(rest)
     if dry_run:
-        with GGUFFile.open(source) as file:
+        with open_model(source) as file:
             plan = plan_quantization(file, type, imatrix=imatrix, options=options)
         click.echo("\n".join(lines(plan)))
         return

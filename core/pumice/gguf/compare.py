@@ -10,7 +10,7 @@ import numpy as np
 
 from pumice.gguf.quants import CHUNK, dequantize
 from pumice.gguf.reader import GGUFFile
-from pumice.gguf.tensors import GGUFTensor
+from pumice.gguf.tensors import ModelTensor
 
 Progress = Callable[[int, int], None]  # bytes done, bytes in all
 
@@ -56,7 +56,7 @@ def describe_value(file: GGUFFile, key: str, most: int = 60) -> str | None:
     return f"{name} {text if len(text) <= most else text[: most - 3] + '...'}"
 
 
-def describe_tensor(tensor: GGUFTensor | None) -> str | None:
+def describe_tensor(tensor: ModelTensor | None) -> str | None:
     """Type and shape, in GGUF's order."""
     return None if tensor is None else f"{tensor.type.name} {' x '.join(map(str, tensor.shape[::-1]))}"
 
@@ -127,7 +127,7 @@ def checksums(
         yield "uuid", str(uuid.UUID(bytes=identity.digest()[:16], version=5)), ""
 
 
-def _numbers(tensor: GGUFTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+def _numbers(tensor: ModelTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
     """Some rows at a time, decoded: the number of the first, and float32 [rows, columns]."""
     rows = tensor.data.reshape(prod(tensor.shape[:-1]), -1)
     step = max(1, 8 * CHUNK // tensor.shape[-1])
@@ -135,10 +135,10 @@ def _numbers(tensor: GGUFTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
         yield start, dequantize(rows[start : start + step], tensor.type)
 
 
-def _same_bytes(a: GGUFTensor, b: GGUFTensor) -> bool:
+def _same_bytes(a: ModelTensor, b: ModelTensor) -> bool:
     return np.array_equal(a.data, b.data)
 
 
-def _largest_difference(a: GGUFTensor, b: GGUFTensor) -> float:
+def _largest_difference(a: ModelTensor, b: ModelTensor) -> float:
     with np.errstate(all="ignore"):
         return max(float(np.abs(x - y).max()) for (_, x), (_, y) in zip(_numbers(a), _numbers(b), strict=True))

@@ -7,7 +7,7 @@ from pathlib import Path
 from pumice.gguf.metadata import Metadata
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.split import SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS
-from pumice.gguf.tensors import GGUFTensor
+from pumice.gguf.tensors import ModelTensor
 from pumice.gguf.values import Encoded
 from pumice.gguf.writer import Described, Writer, padded
 
@@ -22,7 +22,7 @@ def encoded_metadata(metadata: Metadata, without: Collection[str] = ()) -> dict[
     return {key: metadata.encoded(key) for key in metadata if key not in without}
 
 
-def copy_tensors(writer: Writer, tensors: Iterable[GGUFTensor], progress: Progress | None = None) -> None:
+def copy_tensors(writer: Writer, tensors: Iterable[ModelTensor], progress: Progress | None = None) -> None:
     """Data as it lies in another file. The memory of what was read is given back."""
     done, total = 0, sum(tensor.nbytes for tensor in writer.tensors)
     for tensor in tensors:

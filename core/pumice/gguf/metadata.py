@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from mmap import mmap
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -97,6 +98,16 @@ def read_metadata(cursor: Cursor, n_entries: int) -> Metadata:
         values[key] = reader.value(cursor.u32("value type"))
         encoded[key] = partial(_encoded, cursor.buffer, type_at, cursor.offset)
     return Metadata(values, encoded)
+
+
+def make_metadata(entries: Mapping[str, Encoded]) -> Metadata:
+    """The metadata that a file with these entries has."""
+    raw = b"".join(
+        U64.pack(len(key.encode())) + key.encode() + U32.pack(value.type) + value.data for key, value in entries.items()
+    )
+    buffer = mmap(-1, max(len(raw), 1))
+    buffer.write(raw)
+    return read_metadata(Cursor(Path("metadata"), buffer), len(entries))
 
 
 def _encoded(buffer: mmap, type_at: int, end: int) -> Encoded:

@@ -7,9 +7,9 @@ from types import TracebackType
 
 from pumice.errors import GGUFError
 from pumice.gguf.metadata import Metadata
-from pumice.gguf.parser import ParsedFile
+from pumice.gguf.parser import DEFAULT_ALIGNMENT, VERSIONS
 from pumice.gguf.split import parse_parts
-from pumice.gguf.tensors import GGUFTensor
+from pumice.gguf.tensors import ModelTensor
 
 
 class GGUFFile:
@@ -20,20 +20,21 @@ class GGUFFile:
     metadata: see `Metadata`. tensors: by name, in file order. n_bytes: size on disk of all files.
     """
 
-    path: Path
-    version: int
-    alignment: int
-    metadata: Metadata
-    tensors: Mapping[str, GGUFTensor]
-    n_bytes: int
-
-    def __init__(self, first: ParsedFile, *rest: ParsedFile) -> None:
-        self.path = first.path
-        self.version = first.version
-        self.alignment = first.alignment
-        self.metadata = first.metadata
-        self.tensors = {name: tensor for part in (first, *rest) for name, tensor in part.tensors.items()}
-        self.n_bytes = sum(part.n_bytes for part in (first, *rest))
+    def __init__(
+        self,
+        path: Path,
+        metadata: Metadata,
+        tensors: Mapping[str, ModelTensor],
+        n_bytes: int,
+        version: int = VERSIONS[-1],
+        alignment: int = DEFAULT_ALIGNMENT,
+    ) -> None:
+        self.path = path
+        self.metadata = metadata
+        self.tensors = tensors
+        self.n_bytes = n_bytes
+        self.version = version
+        self.alignment = alignment
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "GGUFFile":
@@ -42,7 +43,11 @@ class GGUFFile:
         GGUFError if it cannot be read, is not valid GGUF (version 2 or 3, little-endian; specification: ggml,
         `docs/gguf.md`), or parts are missing or disagree. The message names file, field and offset.
         """
-        return cls(*parse_parts(Path(path)))
+        parts = parse_parts(Path(path))
+        first = parts[0]
+        tensors = {name: tensor for part in parts for name, tensor in part.tensors.items()}
+        n_bytes = sum(part.n_bytes for part in parts)
+        return cls(first.path, first.metadata, tensors, n_bytes, first.version, first.alignment)
 
     @property
     def architecture(self) -> str:

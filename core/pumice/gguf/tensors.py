@@ -4,6 +4,7 @@ import mmap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,23 @@ from pumice.gguf.types import GGMLType, block_size, row_bytes
 MAX_NAME_BYTES = 127  # the specification says 64, some writers allow more
 MAX_DIMS = 4
 MIN_INFO_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length and bytes of the name, number of dimensions, one, type, offset
+
+
+class ModelTensor(Protocol):
+    """A tensor of a model, in a file or not yet: see `GGUFTensor`, which is one."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def type(self) -> GGMLType: ...
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    @property
+    def nbytes(self) -> int: ...
+    @property
+    def data(self) -> NDArray[np.uint8]: ...
+    def dequantize(self) -> NDArray[np.float32]: ...
+    def release(self, start: int = 0, end: int | None = None) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -53,6 +71,13 @@ class GGUFTensor:
             end = (self.offset + (self.nbytes if end is None else end)) // mmap.PAGESIZE * mmap.PAGESIZE
             if start < end:
                 self._buffer.madvise(mmap.MADV_DONTNEED, start, end - start)
+
+
+def without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without leading dimensions of 1, which say nothing: some writers leave them out."""
+    while len(shape) > 1 and shape[0] == 1:
+        shape = shape[1:]
+    return shape
 
 
 def read_tensors(cursor: Cursor, n_tensors: int, alignment: int) -> dict[str, GGUFTensor]:

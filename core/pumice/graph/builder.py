@@ -8,11 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.errors import ModelError
+from pumice.gguf.tensors import without_ones
 from pumice.graph.fuse import join_gates
 from pumice.graph.operation import Operation, P
 from pumice.graph.ops import OPERATIONS, Ops
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
-from pumice.graph.source import ArraySource, DerivedSource, TensorSource
+from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, TensorSource
 from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the names that every step has a number for
@@ -96,6 +97,8 @@ class GraphBuilder(Ops):
         if name not in self._tensors:
             return None
         source = self._tensors[name]
+        if shape is not None and source.shape != tuple(shape) == without_ones(source.shape):
+            source = ReshapedSource(source, tuple(shape))
         if shape is not None and source.shape != tuple(shape):
             raise ModelError(
                 f"tensor {name} has shape {format_shape(source.shape)}, the model needs {format_shape(tuple(shape))}"

@@ -37,6 +37,24 @@ class TensorSource(Protocol):
         """Bytes ``start`` to ``end`` (None: the last) have been copied: their memory may be given back."""
 
 
+class ReshapedSource:
+    """A source whose values have another shape, with rows of the same length."""
+
+    def __init__(self, source: TensorSource, shape: tuple[int, ...]) -> None:
+        self._source = source
+        self.type = source.type
+        self.shape = shape
+        self.nbytes = source.nbytes
+        self.release = source.release
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        return self._source.data.reshape(*self.shape[:-1], -1)
+
+    def dequantize(self) -> NDArray[np.float32]:
+        return self._source.dequantize().reshape(self.shape)
+
+
 class ArraySource:
     """An array in memory as a weight: float32, whatever number type it had."""
 

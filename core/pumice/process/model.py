@@ -13,7 +13,7 @@ from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.messages import Event
 from pumice.frontend import Frontend
-from pumice.gguf import GGUFFile
+from pumice.opening import open_model
 from pumice.process.engine import EngineProcess
 from pumice.process.frames import Load
 from pumice.registry import get_registry
@@ -42,8 +42,8 @@ class ProcessModel(Frontend):
         client = EngineClient(lambda command: process.send(command), confirms=True)
         hear = partial(_deliver, weakref.ref(client), deliver or _call)
         with ExitStack() as stack:
-            file = stack.enter_context(GGUFFile.open(path))
             registry = get_registry(config)
+            file = stack.enter_context(open_model(path, registry))
             process = EngineProcess(
                 load,
                 partial(hear, EngineClient.receive),

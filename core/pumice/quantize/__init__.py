@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pumice.config import load_config
 from pumice.errors import QuantizeError
 from pumice.gguf import GGUFFile
+from pumice.opening import open_model
 from pumice.quantize.file_types import COPY, FILE_TYPES, FileType, file_type, tensor_type
 from pumice.quantize.imatrix import ImportanceMatrix, read_imatrix
 from pumice.quantize.plan import Decision, Options, Plan, make_plan, missing_weights
@@ -58,7 +59,7 @@ def quantize(
     """
     if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
         imatrix = read_imatrix(imatrix)
-    with GGUFFile.open(path) as file:
+    with open_model(path) as file:
         plan = plan_quantization(file, to, imatrix=imatrix, options=options)
         for decision in missing_weights(plan.decisions):
             becomes = f"tensor {decision.source.name!r} becomes {decision.info.type.name}"

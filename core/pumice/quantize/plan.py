@@ -12,8 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import QuantizeError
-from pumice.gguf import Encoded, GGMLType, GGUFFile, GGUFTensor, TensorInfo, block_size, encode
+from pumice.gguf import Encoded, GGMLType, GGUFFile, ModelTensor, TensorInfo, block_size, encode
 from pumice.gguf.copy import SPLIT_KEYS, encoded_metadata
+from pumice.gguf.tensors import without_ones
 from pumice.quantize.file_types import GUESSED, FileType
 from pumice.quantize.imatrix import ImportanceMatrix
 from pumice.quantize.mix import Mix, ModelFacts, fallback, kind_of
@@ -58,7 +59,7 @@ class Decision:
     wanted: the type that was chosen, where its blocks do not divide the rows.
     """
 
-    source: GGUFTensor
+    source: ModelTensor
     info: TensorInfo
     weights: NDArray[np.float32] | None = None
     wanted: GGMLType | None = None
@@ -126,8 +127,8 @@ class _Chooser:
         self.patterns = [(_compiled(pattern), type) for pattern, type in options.tensor_types]
         self.fitting: set[int] = set()
 
-    def decide(self, source: GGUFTensor, name: str) -> Decision:
-        shape = _without_ones(source.shape)
+    def decide(self, source: ModelTensor, name: str) -> Decision:
+        shape = without_ones(source.shape)
         wanted = self._type(source.type, name, shape)
         columns = shape[-1]
         type = wanted if wanted in FLOATS or wanted is source.type else self._fitting_type(wanted, name, columns)
@@ -177,8 +178,8 @@ class _Chooser:
         except QuantizeError as error:
             raise QuantizeError(f"{self.file.path}: tensor {name!r}: {error}") from None
 
-    def _check_source(self, source: GGUFTensor) -> None:
-        if len(_without_ones(source.shape)) > 3:
+    def _check_source(self, source: ModelTensor) -> None:
+        if len(without_ones(source.shape)) > 3:
             raise QuantizeError(
                 f"{self.file.path}: tensor {source.name!r} has four dimensions, which none can quantize"
             )
@@ -311,13 +312,6 @@ def _place(name: str) -> tuple[int, bytes]:
     """llama.cpp's order: what is of no layer first, then by layer, each by name."""
     match = _BLOCK.match(name)
     return int(match[1]) if match else -1, name.encode()
-
-
-def _without_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Leading dimensions of 1 say nothing; llama.cpp does not write them."""
-    while len(shape) > 1 and shape[0] == 1:
-        shape = shape[1:]
-    return shape
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:

@@ -13,9 +13,11 @@ from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.chat import ChatFormat
 from pumice.config import Config
+from pumice.convert.conversion import Conversion
 from pumice.errors import (
     BackendError,
     ConfigError,
+    ConvertError,
     ModelError,
     PluginError,
     PumiceError,
@@ -139,6 +141,7 @@ KINDS = {
         Kind("pre_tokenizers", _check_pre_tokenizer, TokenizerError, _ADVICE),
         Kind("chat_formats", _check_chat_format, ConfigError),
         Kind("quantizers", _check_quantizer, QuantizeError, _ADVICE),
+        Kind("conversions", _check_class(Conversion), ConvertError, _ADVICE),
         Kind("commands", _check_command, PluginError),
     )
 }

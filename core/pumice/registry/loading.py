@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pumice.architecture import Architecture
     from pumice.backend import Backend
     from pumice.chat import ChatFormat
+    from pumice.convert.conversion import Conversion
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
     from pumice.tokenizers import PreTokenizer, Tokenizer
@@ -67,6 +68,7 @@ class Registry:
     pre_tokenizers: Names[PreTokenizer]
     chat_formats: Names[ChatFormat]
     quantizers: Names[Quantizer]
+    conversions: Names[type[Conversion]]
     commands: Names[click.Command]
 
     def __init__(self, settings: Plugins, passed: Sequence[object] = ()) -> None:

@@ -1,0 +1,113 @@
+"""A folder as a GGUF model, in memory: metadata, and tensors whose numbers are computed when they are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.convert.conversion import Conversion
+from pumice.convert.folder import Folder
+from pumice.convert.lazy import LazyTensor
+from pumice.convert.vocabulary import vocabulary
+from pumice.convert.written import general_metadata
+from pumice.errors import ConvertError
+from pumice.gguf import GGMLType, GGUFFile, Metadata, dequantize, encode, row_bytes
+from pumice.gguf.metadata import make_metadata
+
+FILE_TYPES = {GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.BF16: 32}  # general.file_type
+QUANTIZATION_VERSION = 2  # of GGML's blocks
+MAX_FLOAT16 = 65504.0
+
+# Always in float32: what is small, or what products do not take in fewer bits.
+FLOAT32 = {
+    "ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "token_types", "ssm_conv1d", "ssm_conv1d_q", "ssm_conv1d_k",
+    "ssm_conv1d_v", "shortconv.conv", "time_mix_first", "time_mix_w1", "time_mix_w2", "time_mix_decay_w1",
+    "time_mix_decay_w2", "time_mix_lerp_fused", "altup_correct_coef", "altup_predict_coef", "indexer.proj",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ConvertedTensor:
+    """A tensor of the GGUF model that a folder becomes."""
+
+    name: str
+    type: GGMLType
+    lazy: LazyTensor
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.lazy.shape
+
+    @property
+    def nbytes(self) -> int:
+        return row_bytes(self.type, self.shape[-1]) * prod(self.shape[:-1])
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        """The bytes that a file has: uint8 ``[*shape[:-1], bytes of a row]``. ConvertError if a number does not fit."""
+        values = np.ascontiguousarray(self.lazy.read(), np.float32)
+        if self.type is GGMLType.F16:
+            if np.abs(values).max(initial=0.0) > MAX_FLOAT16:
+                raise ConvertError(f"tensor {self.name!r} has numbers too large for F16: choose --type bf16 or f32")
+            stored: NDArray[Any] = values.astype(np.float16)
+        else:
+            stored = _bfloat16(values) if self.type is GGMLType.BF16 else values
+        return stored.view(np.uint8).reshape(*self.shape[:-1], -1)
+
+    def dequantize(self) -> NDArray[np.float32]:
+        return dequantize(self.data, self.type)
+
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        """Keeps nothing that could be given back."""
+
+
+def convert(folder: Folder, conversion: Conversion, type: GGMLType | None = None) -> GGUFFile:
+    """The GGUF model that a folder becomes; its larger tensors in ``type``: F32, F16, BF16, or None: the checkpoint's.
+
+    Raises ConvertError for what cannot be converted, before any number is read.
+    """
+    lazies: dict[str, LazyTensor] = {}
+    for name, tensor in conversion.tensors():
+        if name in lazies:
+            raise ConvertError(f"{folder.path}: two tensors become {name!r}")
+        lazies[name] = tensor
+    type = _stored_type(lazies) if type is None else type
+    tensors = {name: ConvertedTensor(name, _type(name, lazy, type), lazy) for name, lazy in lazies.items()}
+    metadata = _metadata(folder, conversion, lazies, type)
+    n_bytes = sum(tensor.nbytes for tensor in tensors.values())
+    return GGUFFile(folder.path, metadata, tensors, n_bytes)
+
+
+def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:
+    """That of the first matrix which is not in float32; where all are, float16."""
+    kinds = (lazy.kind for lazy in lazies.values() if len(lazy.shape) > 1)
+    return next((kind for kind in kinds if kind is not GGMLType.F32), GGMLType.F16)
+
+
+def _type(name: str, lazy: LazyTensor, type: GGMLType) -> GGMLType:
+    base = name.removesuffix(".weight")
+    short = base.split(".", 2)[-1] if base.startswith("blk.") else base
+    small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(".weight")
+    return GGMLType.F32 if small or short in FLOAT32 else type
+
+
+def _metadata(folder: Folder, conversion: Conversion, lazies: Mapping[str, LazyTensor], type: GGMLType) -> Metadata:
+    architecture = conversion.architecture
+    values: dict[str, Any] = {"general.architecture": architecture}
+    values |= general_metadata(folder.path, architecture, lazies.items())
+    values |= {f"{architecture}.{key}": value for key, value in conversion.metadata().items()}
+    values |= {"general.file_type": FILE_TYPES[type], "general.quantization_version": QUANTIZATION_VERSION}
+    values |= vocabulary(folder, conversion) | conversion.tokenizer()
+    return make_metadata({key: encode(value) for key, value in values.items()})
+
+
+def _bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:
+    """The upper halves of float32, rounded to the nearest, ties to even; NaN stays NaN."""
+    bits = values.view(np.uint32)
+    rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    return np.where(np.isnan(values), (bits >> 16) | 0x40, rounded).astype(np.uint16)

@@ -1,0 +1,157 @@
+"""`Folder`: a model as Hugging Face's libraries save it: configuration, tokenizer and safetensors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pumice.convert.lazy import LazyTensor
+from pumice.convert.safetensors import read_safetensors
+from pumice.errors import ConvertError
+
+CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+MAX_JSON_BYTES = 1 << 28  # of a file, far above any tokenizer
+
+
+class HFConfig(Mapping[str, Any]):
+    """The values of ``config.json``; those of a ``text_config`` inside go before the outer ones.
+
+    ``path`` is for messages.
+    """
+
+    def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
+        inner = values.get("text_config")
+        self.path = path
+        self._values = {**values, **inner} if isinstance(inner, dict) else dict(values)
+        self._outer = values
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Any:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    @property
+    def model_class(self) -> str:
+        """The first of ``architectures``: the name under which a conversion is registered."""
+        for values in (self._outer, self._values):
+            names = values.get("architectures")
+            if isinstance(names, list) and names and isinstance(names[0], str):
+                return names[0]
+        raise ConvertError(f"{self.path}: 'architectures' is missing: it says what kind of model this is")
+
+    def first(self, *keys: str) -> Any:
+        """The value of the first of ``keys`` that is there and not null, or None."""
+        return next((self[key] for key in keys if self.get(key) is not None), None)
+
+    def need(self, *keys: str, least: int = 1) -> int:
+        """As ``first``, for an integer of at least ``least``. Raises ConvertError."""
+        value = self.first(*keys)
+        if isinstance(value, bool) or not isinstance(value, int) or value < least:
+            found = "is missing" if value is None else f"is {value!r}, expected an integer of at least {least}"
+            raise ConvertError(f"{self.path}: {keys[0]!r} {found}")
+        return value
+
+    def n_vocab(self, found: int) -> int:
+        """Rows of the token embeddings; ``found``, the tokenizer's tokens, if the configuration does not say."""
+        names = ("vocab_size_per_layer_input", "vocab_size")
+        return found if self.first(*names) is None else self.need(*names)
+
+    @cached_property
+    def rope(self) -> dict[str, Any]:
+        """What the model says of its rotary positions, under one name each, wherever it says it."""
+        found = self.first("rope_parameters", "rope_scaling")
+        rope = dict(found) if isinstance(found, dict) else {}
+        if "full_attention" in rope or "sliding_attention" in rope:
+            return rope
+        local = self.first(
+            "local_rope_theta", "rope_local_theta", "rope_theta_local", "swa_rope_theta", "rope_local_base_freq"
+        )
+        if local is not None:
+            rope["sliding_attention"] = {"rope_theta": local}
+        named = {
+            "rope_theta": (
+                "global_rope_theta",
+                "rope_global_theta",
+                "rope_theta_global",
+                "rope_theta",
+                "rotary_emb_base",
+            ),
+            "partial_rotary_factor": ("partial_rotary_factor", "rope_pct", "rope_percent"),
+            "original_max_position_embeddings": ("original_max_position_embeddings",),
+        }
+        rope.setdefault("rope_type", rope.get("type"))
+        for key, names in named.items():
+            rope.setdefault(key, self.first(*names))
+        return {key: value for key, value in rope.items() if value is not None}
+
+
+class Folder:
+    """A model's folder. Files are read when used; ConvertError says what is missing or wrong."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not (path / CONFIG).is_file():
+            raise ConvertError(
+                f"{path}: is a folder without {CONFIG}: give a GGUF file or a Hugging Face model's folder"
+            )
+        self.config = HFConfig(path / CONFIG, self.json(CONFIG))
+
+    def has(self, name: str) -> bool:
+        return (self.path / name).is_file()
+
+    def json(self, name: str) -> dict[str, Any]:
+        """The object in a JSON file."""
+        path = self.path / name
+        try:
+            if path.stat().st_size > MAX_JSON_BYTES:
+                raise ConvertError(f"{path}: is larger than {MAX_JSON_BYTES >> 20} MiB")
+            value = json.loads(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+        except (ValueError, RecursionError) as error:
+            raise ConvertError(f"{path}: is not JSON: {error}") from None
+        if not isinstance(value, dict):
+            raise ConvertError(f"{path}: is not a JSON object")
+        return value
+
+    def optional_json(self, name: str) -> dict[str, Any]:
+        """As ``json``, empty if there is no such file."""
+        return self.json(name) if self.has(name) else {}
+
+    @cached_property
+    def tensors(self) -> dict[str, LazyTensor]:
+        """All tensors by name, file by file."""
+        tensors: dict[str, LazyTensor] = {}
+        for path in self._files():
+            for name, tensor in read_safetensors(path).items():
+                if name in tensors:
+                    raise ConvertError(f"{path}: tensor {name!r} is in another file too")
+                tensors[name] = tensor
+        if self.has(INDEX) and (missing := self._indexed() - tensors.keys()):
+            raise ConvertError(f"{self.path}: {len(missing)} tensors are missing, {sorted(missing)[0]!r} among them")
+        return tensors
+
+    def _indexed(self) -> set[str]:
+        index = self.json(INDEX).get("weight_map")
+        return set(index) if isinstance(index, dict) else set()
+
+    def _files(self) -> list[Path]:
+        if self.has(INDEX):
+            index = self.json(INDEX).get("weight_map")
+            names = sorted(set(map(str, index.values()))) if isinstance(index, dict) else []
+            if any(Path(name).name != name for name in names):
+                raise ConvertError(f"{self.path / INDEX}: names files outside the folder")
+            return [self.path / name for name in names]
+        found = sorted(self.path.glob("model*.safetensors"))
+        if not found:
+            pickled = next((path.name for path in self.path.glob("*.bin")), None)
+            because = f"; {pickled} may run code when it is read, and is not opened" if pickled else ""
+            raise ConvertError(f"{self.path}: has no model*.safetensors{because}")
+        return found

@@ -1,0 +1,82 @@
+"""`LazyTensor`: a tensor of a checkpoint, and what is done to it, computed when its numbers are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from math import prod
+from operator import getitem
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.gguf import GGMLType
+
+Array = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class LazyTensor:
+    """Numbers that are read when asked for. kind: what they are stored in: F32, F16 or BF16."""
+
+    shape: tuple[int, ...]
+    kind: GGMLType
+    read: Callable[[], Array]
+
+    @classmethod
+    def of(cls, array: Any) -> LazyTensor:
+        """Numbers that are there already."""
+        values = np.ascontiguousarray(array, np.float32)
+        return cls(values.shape, GGMLType.F32, lambda: values)
+
+    @property
+    def size(self) -> int:
+        return prod(self.shape)
+
+    def map(self, function: Callable[[Array], Array], shape: Sequence[int] | None = None) -> LazyTensor:
+        """With ``function`` applied; ``shape`` is that of its result, if it is another."""
+        return replace(self, shape=self.shape if shape is None else tuple(shape), read=lambda: function(self.read()))
+
+    def __add__(self, number: float) -> LazyTensor:
+        return replace(self.map(lambda x: x + np.float32(number)), kind=GGMLType.F32)
+
+    def __getitem__(self, index: Any) -> LazyTensor:
+        """Part of it, by NumPy's rules."""
+        shape = getitem(np.broadcast_to(np.float32(0), self.shape), index).shape
+        return self.map(lambda x: getitem(x, index), shape)
+
+    def reshape(self, *shape: int) -> LazyTensor:
+        shape = np.broadcast_to(np.float32(0), self.shape).reshape(shape).shape  # checks it, and finds a -1
+        return self.map(lambda x: x.reshape(shape), shape)
+
+    def transpose(self, *axes: int) -> LazyTensor:
+        order = axes or tuple(range(len(self.shape)))[::-1]
+        return self.map(lambda x: x.transpose(order), [self.shape[axis] for axis in order])
+
+    def split(self, *sizes: int, axis: int = 0) -> list[LazyTensor]:
+        """Parts side by side on one axis."""
+        ends = np.cumsum(sizes).tolist()
+        before = (slice(None),) * axis
+        return [self[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
+
+    def interleave_rope(self, n_head: int) -> LazyTensor:
+        """Rows of each head from halves to pairs: GGUF's llama turns values ``(2i, 2i + 1)``, Hugging Face's
+        ``(i, i + d/2)`` (Su et al. 2021, arXiv:2104.09864).
+        """
+        parts = self.reshape(n_head, 2, self.shape[0] // n_head // 2, *self.shape[1:])
+        return parts.transpose(0, 2, 1, *range(3, len(parts.shape))).reshape(*self.shape)
+
+
+def stack(tensors: Sequence[LazyTensor]) -> LazyTensor:
+    """Tensors of one shape one above the other, on a new first axis."""
+    first = tensors[0]
+    return LazyTensor((len(tensors), *first.shape), first.kind, lambda: np.stack([each.read() for each in tensors]))
+
+
+def concatenate(tensors: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:
+    """Tensors one after the other on one axis."""
+    shape = list(tensors[0].shape)
+    shape[axis] = reduce(lambda n, each: n + each.shape[axis], tensors, 0)
+    return LazyTensor(tuple(shape), tensors[0].kind, lambda: np.concatenate([each.read() for each in tensors], axis))

@@ -1,0 +1,42 @@
+"""Writing a model that is in memory, and the name its file gets."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pumice.gguf import GGUFFile, TensorInfo, Writer
+
+
+def write_model(
+    file: GGUFFile,
+    path: str | os.PathLike[str],
+    *,
+    force: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> None:
+    """Write a model as a GGUF file, tensor by tensor. ``progress`` is called with bytes written, and in all.
+
+    GGUFError if the file cannot be written, or is there already without ``force``. It has its name once it is whole.
+    """
+    infos = [TensorInfo(name, tensor.type, tensor.shape) for name, tensor in file.tensors.items()]
+    metadata = {key: file.metadata.encoded(key) for key in file.metadata}
+    done, total = 0, sum(info.nbytes for info in infos)
+    with Writer(path, metadata, infos, force=force) as writer:
+        for tensor in file.tensors.values():
+            writer.write(tensor.data)
+            tensor.release()
+            done += tensor.nbytes
+            if progress:
+                progress(done, total)
+
+
+def default_name(file: GGUFFile, type: str) -> Path:
+    """``Llama-3.2-1B-Instruct-BF16.gguf``: the naming convention of GGUF files (ggml, `docs/gguf.md`)."""
+    import gguf
+
+    name, basename, finetune, version, size = (
+        file.metadata.get(f"general.{key}") for key in ("name", "basename", "finetune", "version", "size_label")
+    )
+    return Path(f"{gguf.naming_convention(name, basename, finetune, version, size, type)}.gguf")

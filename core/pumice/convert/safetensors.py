@@ -1,0 +1,97 @@
+"""Safetensors files: tensors as a checkpoint stores them, mapped and not read before they are used.
+
+Layout from the format's specification (https://github.com/huggingface/safetensors): a 64-bit length, so many bytes of
+JSON that give each tensor's type, shape and place, and the numbers. The package of that name cannot give BF16 to NumPy.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.convert.lazy import LazyTensor
+from pumice.errors import ConvertError
+from pumice.gguf import GGMLType
+
+MAX_HEADER_BYTES = 100_000_000  # of JSON, as the specification has it
+
+
+@dataclass(frozen=True)
+class NumberType:
+    """One of the format's types: as NumPy sees it, and what it is stored as in GGUF."""
+
+    dtype: np.dtype[Any]
+    kind: GGMLType = GGMLType.F32
+
+    def floats(self, raw: NDArray[Any]) -> NDArray[np.float32]:
+        if self.kind is GGMLType.BF16:
+            return (raw.astype(np.uint32) << 16).view(np.float32)
+        return raw.astype(np.float32)
+
+
+TYPES = {
+    "F64": NumberType(np.dtype("<f8")),
+    "F32": NumberType(np.dtype("<f4")),
+    "F16": NumberType(np.dtype("<f2"), GGMLType.F16),
+    "BF16": NumberType(np.dtype("<u2"), GGMLType.BF16),
+    "I64": NumberType(np.dtype("<i8")),
+    "I32": NumberType(np.dtype("<i4")),
+    "I16": NumberType(np.dtype("<i2")),
+    "I8": NumberType(np.dtype("i1")),
+    "U8": NumberType(np.dtype("u1")),
+    "BOOL": NumberType(np.dtype("u1")),
+}
+
+
+def read_safetensors(path: Path) -> dict[str, LazyTensor]:
+    """The tensors of a file by name. ConvertError, which names file and tensor, for what is not one."""
+    buffer = _map(path)
+    n_header = int.from_bytes(buffer[:8], "little") if len(buffer) >= 8 else 0
+    if not 2 <= n_header <= min(MAX_HEADER_BYTES, len(buffer) - 8):
+        raise ConvertError(f"{path}: is not a safetensors file, or not whole: its header has {n_header} bytes")
+    try:
+        header = json.loads(buffer[8 : 8 + n_header])
+    except (ValueError, RecursionError) as error:
+        raise ConvertError(f"{path}: the header is not JSON: {error}") from None
+    if not isinstance(header, dict):
+        raise ConvertError(f"{path}: the header is not a JSON object")
+    start = 8 + n_header
+    return {name: _tensor(path, buffer, start, name, each) for name, each in header.items() if name != "__metadata__"}
+
+
+def _map(path: Path) -> mmap:
+    try:
+        with path.open("rb") as file:
+            return mmap(file.fileno(), 0, access=ACCESS_READ)
+    except OSError as error:
+        raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except ValueError:
+        raise ConvertError(f"{path}: is empty") from None
+
+
+def _tensor(path: Path, buffer: mmap, start: int, name: str, entry: Any) -> LazyTensor:
+    where = f"{path}: tensor {name!r}"
+    try:
+        dtype, shape, (first, last) = str(entry["dtype"]), tuple(map(int, entry["shape"])), entry["data_offsets"]
+    except (TypeError, KeyError, ValueError):
+        raise ConvertError(f"{where}: its entry lacks dtype, shape or data_offsets") from None
+    if dtype not in TYPES:
+        raise ConvertError(f"{where}: has numbers of type {dtype}; only {', '.join(TYPES)} can be converted")
+    number = TYPES[dtype]
+    if min(shape, default=1) < 1 or last - first != prod(shape) * number.dtype.itemsize:
+        raise ConvertError(f"{where}: {last - first} bytes are not those of {dtype} {list(shape)}")
+    if not 0 <= first <= last <= len(buffer) - start:
+        raise ConvertError(f"{where}: its bytes end after the file's; is the file complete?")
+    return LazyTensor(shape, number.kind, partial(_read, buffer, start + first, shape, number))
+
+
+def _read(buffer: mmap, offset: int, shape: tuple[int, ...], number: NumberType) -> NDArray[np.float32]:
+    return number.floats(np.frombuffer(buffer, number.dtype, prod(shape), offset)).reshape(shape)

@@ -1,0 +1,70 @@
+"""Byte-level BPE, from ``tokenizer.json``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pumice.convert.folder import Folder
+from pumice.convert.vocabulary.pre_tokenizer import recognise
+from pumice.convert.vocabulary.tokens import TokenList, TokenType
+from pumice.convert.written import special_tokens
+from pumice.errors import ConvertError
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+    from pumice.convert.conversion import Conversion
+
+FILE = "tokenizer.json"
+
+
+def load_fast(folder: Folder) -> Tokenizer | None:
+    """The tokenizer as Hugging Face's library reads it; None if there is no file. ConvertError if it cannot be read."""
+    from tokenizers import Tokenizer
+
+    if not folder.has(FILE):
+        return None
+    try:
+        return Tokenizer.from_file(str(folder.path / FILE))
+    except Exception as error:  # the library raises nothing narrower
+        raise ConvertError(f"{folder.path / FILE}: {error}") from None
+
+
+def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
+    """None where the folder's tokenizer is of another kind, or there is none."""
+    from tokenizers.models import BPE
+
+    tokenizer = load_fast(folder)
+    if tokenizer is None or not isinstance(tokenizer.model, BPE) or tokenizer.model.byte_fallback:
+        return None
+    tokens = _tokens(folder, tokenizer)
+    pre = recognise(tokenizer, conversion.pre_tokenizers)
+    if pre is None:
+        raise ConvertError(
+            f"{folder.path / FILE}: cuts text into words as no known pre-tokenizer does; a plugin can add it"
+        )
+    special = special_tokens(folder.path, conversion.architecture, tokens.n, merges=True)
+    return tokens.metadata("gpt2", pre) | special
+
+
+def _tokens(folder: Folder, tokenizer: Tokenizer) -> TokenList:
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    n_vocab = folder.config.n_vocab(len(ids))
+    highest = max(ids.values(), default=0)
+    if highest >= n_vocab:
+        raise ConvertError(f"{folder.path / FILE}: has token {highest}, and the model is of {n_vocab} tokens")
+    tokens = TokenList(n_vocab)
+    added = tokenizer.get_added_tokens_decoder()
+    for text, id in ids.items():
+        if id not in added:
+            tokens.set(id, text, TokenType.NORMAL)
+    for id, token in added.items():
+        text = (
+            token.content
+            if token.normalized
+            else tokenizer.decode(
+                tokenizer.encode(token.content, add_special_tokens=False).ids, skip_special_tokens=False
+            )
+        )
+        tokens.add(id, text, token.special)
+    return tokens

@@ -1,0 +1,56 @@
+"""Which pre-tokenizer a ``tokenizer.json`` has: the one that cuts hard text into the same words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+# Where the pre-tokenizers differ: white space, digits, contractions, capitals, marks, scripts, emoji, punctuation.
+HARD_TEXT = (
+    "\n \n\n \n\n\n \t \t\t \t\n  \n   \n    \n     \n\r\n  x  y \n z\t\tq   \n\n\n   end",
+    "1 22 333 4444 55555 666666 7777777 88888888 3.14 1,000,000 12a3b ½ ٣٤٥ ²³ 10-2020 1/2 2:30 v1.22.333",
+    "I'm you're he's we'll they'd 'tis DON'T I'LL 'RE x'S ſ'ſ 'VE''s '' ' `quoted` \"double\" ‘single’ “curly”",
+    "camelCase PascalCase HTTPServer snake_case SCREAMING_CASE kebab-case iPhone5s abcDEF ABCdef Éclair ÀÉÎõü naïveté",
+    "परीक्षा हिन्दी ภาษาไทย កាន់តែពិសេស العربية עברית Ελληνικά Русский ქართული հայերեն မြန်မာ ລາວ தமிழ் বাংলা e\u0301 a\u030a",
+    "我想在apple工作1314151天～ 東京タワー、ﾊﾝｶｸ 한국어 조선글 ㄱㄴㄷ ㄅㄆㄇ 〇〡 々仝 㐀㐁 ，。！？「」『』",
+    "🚀🚀 👩‍👩‍👧 🇩🇪 ✅ ☃️ ©®™ €£¥ ≠≤∑ → ∞ \u00a0nbsp\u2003em\u3000full\u200bzero\ufeffbom",
+    "!!! ??? ... ;;; --- ___ === +++ <<< >>> ~~~ ^^^ /// \\\\\\ ||| ((( ))) [[[ ]]] {{{ }}} ###",
+    "$$$ %%% &&& *** @@@ :::",
+    "a.b,c;d:e!f?g(h)i[j]k{l}m<n>o/p\\q|r-s_t+u=v*w&x^y%z$1#2@3 !a ?b .c ,d (e [f {g <h /i $j #k @l &m +n =o ~p",
+    "http://example.org/a/b?c=d&e=f#g user@mail.com /usr/local/bin C:\\Windows\\x.dll",
+    "def f(x):\n    return x**2  # ok\n",
+    "</s><|im_end|> [INST] <<SYS>> <sentinel:1> IMGIMGABCZ  double  space   triple",
+    "four    \u2028line\u2029para\x85nel\x0b\x0c",
+)
+
+
+def recognise(
+    tokenizer: Tokenizer, preferred: Sequence[str] = (), known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS
+) -> str | None:
+    """The name of the pre-tokenizer that cuts as ``tokenizer`` does, one of ``preferred`` if several do; or None."""
+    words = [_words(tokenizer.pre_tokenizer, text) for text in HARD_TEXT]
+    ignore_merges = bool(getattr(tokenizer.model, "ignore_merges", False))
+    same = [name for name, row in known.items() if row.byte_level and _cuts(row, words)]
+    exact = [name for name in same if known[name].ignore_merges == ignore_merges] or same
+    return next((name for name in preferred if name in exact), exact[0] if exact else None)
+
+
+def _cuts(row: PreTokenizer, words: list[list[tuple[int, int]]]) -> bool:
+    """Whether a pre-tokenizer gives these words of the hard text."""
+    from tokenizers import Regex, pre_tokenizers
+
+    steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in row.patterns]
+    whole = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
+    return all(_words(whole, text) == expected for text, expected in zip(HARD_TEXT, words, strict=True))
+
+
+def _words(pre_tokenizer: object, text: str) -> list[tuple[int, int]]:
+    """Where each word begins and ends; one word if there is no pre-tokenizer."""
+    if pre_tokenizer is None:
+        return [(0, len(text))]
+    return [span for _, span in pre_tokenizer.pre_tokenize_str(text)]  # type: ignore[attr-defined]

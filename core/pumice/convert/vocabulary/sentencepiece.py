@@ -1,0 +1,130 @@
+"""SentencePiece: from ``tokenizer.model``, or from a ``tokenizer.json`` that was made of one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import error as struct_error
+from struct import unpack
+from typing import TYPE_CHECKING, Any
+
+from pumice.convert.folder import Folder
+from pumice.convert.vocabulary.bpe import FILE as FAST_FILE
+from pumice.convert.vocabulary.bpe import load_fast
+from pumice.convert.vocabulary.tokens import TokenList, TokenType, added_tokens
+from pumice.convert.written import special_tokens
+from pumice.errors import ConvertError
+
+if TYPE_CHECKING:
+    from pumice.convert.conversion import Conversion
+
+FILE = "tokenizer.model"
+MAX_BYTES = 1 << 27  # of a tokenizer.model
+_PIECES, _PIECE, _SCORE, _TYPE = 1, 1, 2, 3  # fields of ModelProto, and of its pieces
+# sentencepiece_model.proto (https://github.com/google/sentencepiece): the numbers of a piece's type.
+_TYPES = {
+    1: TokenType.NORMAL, 2: TokenType.UNKNOWN, 3: TokenType.CONTROL, 4: TokenType.USER_DEFINED, 5: TokenType.UNUSED,
+    6: TokenType.BYTE,
+}  # fmt: skip
+_BYTE_TOKEN = "<0x{:02X}>"
+
+
+def sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
+    """None where there is no ``tokenizer.model``."""
+    if not folder.has(FILE):
+        return None
+    pieces = list(_pieces(folder))
+    n_vocab = folder.config.n_vocab(len(pieces))
+    tokens = TokenList(n_vocab, scored=True)
+    for id, (text, score, type) in enumerate(pieces):
+        # A piece that is always one token is an ordinary one to SentencePiece's own tokenizer.
+        tokens.set(id, text, TokenType.NORMAL if type is TokenType.USER_DEFINED else type, score)
+    for text, id in folder.optional_json("added_tokens.json").items():
+        if isinstance(id, int):
+            tokens.set(id, text, TokenType.USER_DEFINED)
+    return _metadata(folder, conversion, tokens)
+
+
+def fast_sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
+    """None where there is no ``tokenizer.json``, or it is of another kind.
+
+    Scores count down in the order of the merges that make tokens, so that merging by score is merging by rank.
+    """
+    from tokenizers.models import BPE
+
+    tokenizer = load_fast(folder)
+    if tokenizer is None or not isinstance(tokenizer.model, BPE) or not tokenizer.model.byte_fallback:
+        return None
+    model = folder.json(FAST_FILE)["model"]
+    ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
+    made = [pair if isinstance(pair, str) else " ".join(pair) for pair in model.get("merges", ())]
+    ranks = {"".join(pair.split(" ", 1)): -float(rank) for rank, pair in reversed(list(enumerate(made, 1)))}
+    tokens = TokenList(folder.config.n_vocab(len(ids)), scored=True)
+    bytes_ = {_BYTE_TOKEN.format(byte) for byte in range(256)}
+    for text, id in ids.items():
+        type = TokenType.BYTE if text in bytes_ else TokenType.NORMAL
+        tokens.set(id, text, type, ranks.get(text, 0.0 if type is TokenType.BYTE else -float(len(made) + 1)))
+    for id, token in tokenizer.get_added_tokens_decoder().items():
+        if token.content == model.get("unk_token"):
+            tokens.set(id, token.content, TokenType.UNKNOWN, 0.0)
+        else:
+            tokens.add(id, token.content, token.special)
+    return _metadata(folder, conversion, tokens)
+
+
+def _metadata(folder: Folder, conversion: Conversion, tokens: TokenList) -> dict[str, Any]:
+    for id, text, special in added_tokens(folder.optional_json("tokenizer_config.json")):
+        tokens.add(id, text, special)
+    return tokens.metadata("llama", "default") | special_tokens(
+        folder.path, conversion.architecture, tokens.n, merges=False
+    )
+
+
+def _pieces(folder: Folder) -> Iterator[tuple[str, float, TokenType]]:
+    """Text, score and type of each piece of a SentencePiece model, a message of protocol buffers."""
+    path = folder.path / FILE
+    data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
+    try:
+        for field, value in _fields(data):
+            if field == _PIECES and isinstance(value, bytes):
+                piece = dict(_fields(value))
+                text, score = piece[_PIECE], piece.get(_SCORE, bytes(4))
+                yield text.decode("utf-8", "surrogateescape"), unpack("<f", score)[0], _TYPES[piece.get(_TYPE, 1)]
+    except (IndexError, KeyError, AttributeError, ValueError, TypeError, struct_error) as error:
+        raise ConvertError(f"{path}: is not a SentencePiece model: {error or type(error).__name__}") from None
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Numbers and values of a message's fields, by the wire format (https://protobuf.dev/programming-guides/encoding)."""
+    at = 0
+
+    def varint() -> int:
+        nonlocal at
+        value = shift = 0
+        while True:
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                return value
+
+    def take(n: int) -> bytes:
+        nonlocal at
+        if n > len(data) - at:
+            raise ValueError(f"a field of {n} bytes ends after the file")
+        at += n
+        return data[at - n : at]
+
+    while at < len(data):
+        key = varint()
+        match key & 7:
+            case 0:
+                yield key >> 3, varint()
+            case 1:
+                yield key >> 3, take(8)
+            case 2:
+                yield key >> 3, take(varint())
+            case 5:
+                yield key >> 3, take(4)
+            case wire:
+                raise ValueError(f"a field of wire type {wire}")

@@ -1,0 +1,43 @@
+"""Opening a model by its path: a GGUF file, or a Hugging Face model's folder, which is converted in memory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from pumice.config import load_config
+from pumice.gguf import GGMLType, GGUFFile
+from pumice.registry import Registry, load_registry
+
+
+def open_model(
+    path: str | os.PathLike[str], registry: Registry | None = None, type: GGMLType | None = None
+) -> GGUFFile:
+    """A GGUF file, or the model that a folder becomes; ``type``: of a folder's matrices, as `convert` has it.
+
+    Raises GGUFError or ConvertError.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return GGUFFile.open(path)
+    from pumice.convert import Folder, convert
+
+    folder = Folder(path)
+    conversions = (registry or load_registry(load_config())).conversions
+    return convert(folder, conversions.find(folder.config.model_class)(folder), type)
+
+
+def check_model(file: GGUFFile, registry: Registry | None = None) -> None:
+    """Whether a model could run: its tokenizer is complete, its tensors are those of its architecture.
+
+    Raises TokenizerError or ModelError. An architecture that nobody registered is not checked.
+    """
+    from pumice.architecture import HParams
+    from pumice.engine.runner import trace
+    from pumice.tokenizers import from_metadata
+
+    registry = registry or load_registry(load_config())
+    from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
+    if file.architecture in registry.architectures:
+        architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
+        trace(file, architecture, architecture.n_ctx_train)

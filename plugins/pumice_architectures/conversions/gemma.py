@@ -1,0 +1,74 @@
+"""Gemma 1 to 3: norms multiply by one more than their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, LazyTensor
+
+END_OF_TURN = 107  # the token's id, which the first files do not say themselves
+
+
+class Gemma(Conversion):
+    """Gemma 1."""
+
+    architecture = "gemma"
+    vocabularies = ("sentencepiece", "fast_sentencepiece")
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata()
+        found.setdefault("attention.head_count_kv", found["attention.head_count"])
+        return {key: value for key, value in found.items() if not key.startswith("rope.")}
+
+    def tokenizer(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.eot_token_id": END_OF_TURN, "tokenizer.ggml.add_space_prefix": False}
+
+    def rename(self, name: str) -> str | None:
+        return None if name == "lm_head.weight" else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, tensor + 1.0 if name.endswith("norm.weight") else tensor)
+
+
+class Gemma2(Gemma):
+    """Gemma 2: windows, soft caps."""
+
+    architecture = "gemma2"
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {
+            "attn_logit_softcapping": float(self.config.first("attn_logit_softcapping") or 50.0),
+            "final_logit_softcapping": float(self.config.first("final_logit_softcapping") or 30.0),
+            "attention.sliding_window": self.config.need("sliding_window"),
+        }
+
+    def tokenizer(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.add_space_prefix": False}
+
+
+class Gemma3(Gemma2):
+    """Gemma 3, text of it."""
+
+    architecture = "gemma3"
+    # Where config.json leaves them out.
+    DEFAULTS = {
+        "context_length": 131072,
+        "attention.head_count": 8,
+        "attention.head_count_kv": 4,
+        "attention.key_length": 256,
+        "attention.value_length": 256,
+        "attention.layer_norm_rms_epsilon": 1e-6,
+        "rope.freq_base": 1_000_000.0,
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        found = {**self.DEFAULTS, **Conversion.metadata(self)}
+        if self.config.first("final_logit_softcapping"):
+            found["final_logit_softcapping"] = float(self.config["final_logit_softcapping"])
+        if self.config.first("sliding_window_pattern") != 1:
+            found["attention.sliding_window"] = self.config.need("sliding_window")
+        return found
+
+    def rename(self, name: str) -> str | None:
+        return Conversion.rename(self, name)

@@ -1,0 +1,38 @@
+"""gpt-oss: gate and up in turns, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, LazyTensor
+
+
+class GptOss(Conversion):
+    """gpt-oss, whose experts' matrices are the other way round."""
+
+    architecture = "gpt-oss"
+    pre_tokenizers = ("gpt-4o",)
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {
+            "attention.sliding_window": self.config.need("sliding_window"),
+            "expert_feed_forward_length": self.config.need("intermediate_size"),
+        }
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        return f"{found}.weight" if found and found.endswith("sinks") else found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        is_bias = name.endswith("_proj_bias")
+        base, suffix = name.removesuffix("_bias"), "bias" if is_bias else "weight"
+        if base.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            tensor = tensor if is_bias else tensor.transpose(0, 2, 1)
+            if base.endswith("down_proj"):
+                yield from super().convert(f"{base}.{suffix}", tensor)
+            else:
+                for first, part in enumerate(("gate_proj", "up_proj")):
+                    yield from super().convert(base.replace("gate_up_proj", f"{part}.{suffix}"), tensor[:, first::2])
+        else:
+            yield from super().convert(name, tensor)

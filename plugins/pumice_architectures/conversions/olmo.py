@@ -1,0 +1,51 @@
+"""OLMo, of every generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
+from pumice_architectures.conversions.llama import interleaved
+
+
+class Olmo(Conversion):
+    """OLMo 1: norms without weights."""
+
+    architecture = "olmo"
+    pre_tokenizers = ("olmo",)
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata() | {"attention.layer_norm_epsilon": 1e-5}
+        clip = self.config.first("clip_qkv")
+        return found if clip is None else found | {"attention.clamp_kqv": float(clip)}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, interleaved(self, name, tensor))
+
+
+class Olmo2(Conversion):
+    """OLMo 2, and 3 with windows in three of four layers."""
+
+    architecture = "olmo2"
+    pre_tokenizers = ("dbrx", "olmo")
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata()
+        if self.config.first("sliding_window") is None:
+            return found
+        layers = sliding_layers(self.config) or [(i + 1) % 4 != 0 for i in range(self.n_layer)]
+        return found | {
+            "attention.sliding_window": self.config.need("sliding_window"),
+            "attention.sliding_window_pattern": layers,
+        }
+
+
+class Olmoe(Conversion):
+    """OLMoE: experts."""
+
+    architecture = "olmoe"
+    pre_tokenizers = ("olmo",)
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"attention.layer_norm_rms_epsilon": 1e-5}

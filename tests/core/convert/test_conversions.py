@@ -1,0 +1,61 @@
+"""Checkpoints of every family: transformers' logits, and llama.cpp's converter's files."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+
+import pumice
+from checkpoints import FIXTURES, PROMPT, ROWS, write_checkpoint
+from pumice.opening import open_model
+
+CASES = json.loads((FIXTURES / "cases.json").read_text())
+LOGITS = np.load(FIXTURES / "logits.npz")
+# Numbers that go through an exponential, whose last bit depends on the library.
+INEXACT = (".ssm_a",)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    root = tmp_path_factory.mktemp("checkpoints")
+
+    def make(name):
+        case = CASES[name]
+        if not (root / name).exists():
+            write_checkpoint(root / name, case["config"], case["shapes"], case["tokenizer"])
+        return root / name
+
+    return make
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_transformers(checkpoint, name):
+    with pumice.load(checkpoint(name), backend="numpy", kv_type="f32", n_ctx=64) as model:
+        logits = model.logits(PROMPT)[ROWS]
+    expected = LOGITS[name].astype(np.float32)
+    assert np.square(logits - expected).mean() / np.square(expected).mean() < 1e-4
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["theirs"]])
+def test_a_file_is_llama_cpps(checkpoint, name):
+    theirs = CASES[name]["theirs"]
+    with open_model(checkpoint(name)) as file:
+        ours = {key: described(file.metadata.encoded(key)) for key in file.metadata}
+        tensors = {
+            key: [tensor.type.name, list(tensor.shape), hashlib.sha256(tensor.data).hexdigest()[:16]]
+            for key, tensor in file.tensors.items()
+        }
+    for metadata in (ours, theirs["metadata"]):
+        metadata.pop("tokenizer.ggml.pre", None)  # theirs was told one
+    assert ours == theirs["metadata"]
+    for key, tensor in tensors.items():
+        same = tensor[:2] if key.endswith(INEXACT) else tensor
+        assert same == theirs["tensors"][key][: len(same)], key
+    assert tensors.keys() == theirs["tensors"].keys()
+
+
+def described(value):
+    """As in make_fixtures/conversions.py."""
+    data = value.data.hex() if len(value.data) <= 64 else hashlib.sha256(value.data).hexdigest()[:16]
+    return f"{value.type_name} {data}"

@@ -1,0 +1,191 @@
+"""Folders that cannot be converted, and the command."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pumice
+from checkpoints import FIXTURES, PROMPT, weights, write_checkpoint, write_safetensors
+from pumice.cli.convert import command
+from pumice.convert.safetensors import TYPES, read_safetensors
+from pumice.errors import ConvertError
+from pumice.gguf import GGMLType, GGUFFile
+from pumice.opening import check_model, open_model
+
+CASE = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_checkpoint(tmp_path / "Tiny-Llama-1B-Chat", CASE["config"], CASE["shapes"], CASE["tokenizer"])
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+def set_config(folder, **values):
+    (folder / "config.json").write_text(json.dumps({**CASE["config"], **values}))
+
+
+# --- the command
+
+
+def test_a_file_is_the_folder(folder, tmp_path):
+    result = run(folder, "-o", tmp_path / "out.gguf")
+    assert result.stdout.strip() == str(tmp_path / "out.gguf")
+    with GGUFFile.open(tmp_path / "out.gguf") as file, open_model(folder) as made:
+        assert dict(file.metadata)["general.architecture"] == "llama"
+        assert {key: file.metadata.encoded(key) for key in file.metadata} == {
+            key: made.metadata.encoded(key) for key in made.metadata
+        }
+        for name, tensor in made.tensors.items():
+            assert tensor.data.tobytes() == file.tensors[name].data.tobytes()
+    with pumice.load(tmp_path / "out.gguf", n_ctx=32) as one, pumice.load(folder, n_ctx=32) as other:
+        assert (one.logits(PROMPT) == other.logits(PROMPT)).all()
+
+
+def test_names_types_and_what_is_there_already(folder, tmp_path):
+    assert "Tiny-Llama-29K-1b-Chat-BF16.gguf: 21 tensors" in run(folder, "--dry-run").stdout
+    assert not list(folder.glob("*.gguf"))
+    first = run(folder).stdout.strip()
+    assert first == str(folder / "Tiny-Llama-29K-1b-Chat-BF16.gguf")
+    with pytest.raises(pumice.PumiceError, match="exists already; give --force"):
+        run(folder)
+    assert run(folder, "--force", "-o", folder).stdout.strip() == first
+    for type in ("f16", "f32", "q8_0"):
+        assert run(folder, "--type", type, "-o", tmp_path / f"{type}.gguf").exit_code == 0
+        with GGUFFile.open(tmp_path / f"{type}.gguf") as file:
+            assert file.tensors["blk.0.ffn_up.weight"].type is GGMLType[type.upper()]
+
+
+def test_a_command_that_takes_a_model_takes_a_folder(folder):
+    from pumice.cli.info import command as info
+
+    assert "llama" in CliRunner().invoke(info, [str(folder)], catch_exceptions=False).stdout
+
+
+def test_numbers_beyond_float16_are_not_lost(folder):
+    tensors = {name: weights(name, shape) for name, shape in CASE["shapes"].items()}
+    tensors["model.layers.1.mlp.up_proj.weight"][3, 3] = 1e6
+    write_safetensors(folder / "model.safetensors", tensors)
+    with pytest.raises(
+        ConvertError, match=r"'blk\.1\.ffn_up\.weight' has numbers too large for F16: choose --type bf16"
+    ):
+        run(folder, "--type", "f16")
+    assert not list(folder.glob("*.gguf"))
+    assert run(folder).exit_code == 0
+
+
+# --- what is wrong with a folder
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"architectures": None}, r"config\.json: 'architectures' is missing"),
+        ({"architectures": ["NobodyForCausalLM"]}, "unknown conversion 'NobodyForCausalLM'"),
+        ({"num_hidden_layers": "2"}, "'n_layers' is '2', expected an integer"),
+        ({"num_hidden_layers": 3}, r"blk\.2\.attn_norm\.weight is missing"),
+        ({"num_hidden_layers": 1}, "tensor 'model.layers.1.input_layernorm.weight' is none that llama has"),
+        ({"num_attention_heads": 3}, "tensor .* does not fit the configuration"),
+        ({"hidden_size": 64}, "has shape"),
+        ({"rms_norm_eps": "tiny"}, "'rms_norm_eps' is 'tiny', expected a number"),
+    ],
+)
+def test_configurations_that_do_not_fit(folder, values, message):
+    set_config(folder, **values)
+    with pytest.raises(pumice.PumiceError, match=message), open_model(folder) as file:
+        check_model(file)
+
+
+def test_folders_that_are_no_models(folder, tmp_path):
+    with pytest.raises(ConvertError, match=r"is a folder without config\.json"):
+        pumice.load(tmp_path)
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(ConvertError, match=r"pytorch_model\.bin may run code when it is read, and is not opened"):
+        pumice.load(folder)
+    (folder / "config.json").write_text("{")
+    with pytest.raises(ConvertError, match="is not JSON"):
+        pumice.load(folder)
+    (folder / "config.json").write_text("[" * 100_000)
+    with pytest.raises(ConvertError, match="is not JSON"):
+        pumice.load(folder)
+
+
+def test_several_files(folder):
+    names = list(CASE["shapes"])
+    tensors = {name: weights(name, shape) for name, shape in CASE["shapes"].items()}
+    with open_model(folder) as file:
+        whole = {name: tensor.data.tobytes() for name, tensor in file.tensors.items()}
+    (folder / "model.safetensors").unlink()
+    parts = {"model-1-of-2.safetensors": names[:9], "model-2-of-2.safetensors": names[9:]}
+    for part, inside in parts.items():
+        write_safetensors(folder / part, {name: tensors[name] for name in inside})
+    index = {name: part for part, inside in parts.items() for name in inside}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    with open_model(folder) as file:
+        assert {name: tensor.data.tobytes() for name, tensor in file.tensors.items()} == whole
+    for wrong, message in (
+        (index | {"gone.weight": "model-1-of-2.safetensors"}, "1 tensors are missing, 'gone.weight' among them"),
+        (index | {names[0]: "../model-1-of-2.safetensors"}, "names files outside the folder"),
+        (index | {names[0]: "model-3-of-2.safetensors"}, "no such file"),
+    ):
+        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": wrong}))
+        with pytest.raises(ConvertError, match=message):
+            open_model(folder)
+
+
+def test_experts_must_be_all_there(tmp_path):
+    case = json.loads((FIXTURES / "cases.json").read_text())["qwen3moe"]
+    shapes = {name: shape for name, shape in case["shapes"].items() if "layers.1.mlp.experts.2.up_proj" not in name}
+    folder = write_checkpoint(tmp_path / "m", case["config"], shapes, "bpe")
+    with pytest.raises(ConvertError, match="of 4 experts some are missing"):
+        open_model(folder)
+
+
+# --- safetensors
+
+
+def test_every_type_of_number(tmp_path):
+    values = np.array([[0.5, -2.0], [3.0, 96.0]])
+    for name, number in TYPES.items():
+        unsigned = name in ("U8", "BOOL")
+        numbers = np.abs(values) if unsigned else values
+        raw = (numbers.astype(np.float32).view(np.uint32) >> 16).astype("<u2") if name == "BF16" else numbers
+        data = raw.astype(number.dtype).tobytes()
+        header = json.dumps({"x": {"dtype": name, "shape": [2, 2], "data_offsets": [0, len(data)]}}).encode()
+        (tmp_path / name).write_bytes(len(header).to_bytes(8, "little") + header + data)
+        expected = numbers if name[0] in "BF" and name != "BOOL" else numbers.astype(number.dtype)
+        assert (read_safetensors(tmp_path / name)["x"].read() == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (b"", "is empty|is not a safetensors file"),
+        (b"[]", "the header is not a JSON object"),
+        (b"{ ", "the header is not JSON"),
+        (b"[" * 50_000, "the header is not JSON"),
+        (b'{"x": 3}', "its entry lacks dtype, shape or data_offsets"),
+        (b'{"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}', "has numbers of type F4; only F64"),
+        (b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', r"4 bytes are not those of F32 \[2\]"),
+        (b'{"x": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}', r"are not those of F32 \[-1\]"),
+        (
+            b'{"x": {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}}',
+            "end after the file's; is the file complete",
+        ),
+        (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "end after the file's"),
+        (b'{"x": {"dtype": "F32", "shape": ["a"], "data_offsets": [0, 4]}}', "its entry lacks"),
+    ],
+)
+def test_broken_safetensors(tmp_path, header, message):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8) if header else b"")
+    with pytest.raises(ConvertError, match=message):
+        read_safetensors(path)
+    path.write_bytes((1 << 60).to_bytes(8, "little") + header)
+    with pytest.raises(ConvertError, match="is not a safetensors file, or not whole"):
+        read_safetensors(path)
