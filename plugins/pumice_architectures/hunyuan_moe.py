@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 
 
@@ -26,15 +24,8 @@ class HunyuanV3(ExpertDecoder):
     qk_norm = "before rope"
     ffn_scales = True
     gate, gate_of_file = "sigmoid", True
+    dense_without_router = True
     normalize = None
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        if not any(g.find_weight(f"{blk}{name}.weight") for name in ("ffn_gate_inp", "ffn_down_exps")):
-            return gated_feed_forward(g, x, blk, self.n_ff(i), g.silu, scaled=True)
-        return super().feed_forward(g, x, blk, i)
-
-    def is_dense(self, i: int) -> bool:
-        return False
 
     def shared_width(self, i: int) -> int:
         return self.hparams.count("expert_shared_feed_forward_length", i, default=0, low=0) or self.experts(i).n_ff

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.blocks import Join
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
-from pumice.plugin.nn.hyper import is_sliding, sliding_window
-from pumice.plugin.nn.rope import Rope, frequency_base, rotated
+from pumice.plugin.nn.hyper import is_sliding, sliding_pattern, sliding_window
+from pumice.plugin.nn.rope import Rope, sliding_rope
 from pumice_architectures.qwen_moe import Qwen3MoE
 
 
@@ -32,17 +32,13 @@ class Maple(Qwen3MoE):
     expert_width = ""
 
     def window(self, i: int) -> int:
-        hparams = self.hparams
-        slides = hparams.per_layer("attention.sliding_window_pattern", self.n_layer)[i]
-        return sliding_window(hparams, None) if slides else 0
+        return sliding_window(self.hparams, None) if sliding_pattern(self.hparams, self.n_layer)[i] else 0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         if rope is None or not self.window(i):
             return None
-        n_rot = rotated(self.hparams, self.heads(i).k_dim, "rope.dimension_count_swa", rope.n_rot)
-        base = frequency_base(self.hparams, "rope.freq_base_swa", rope.freq_base)
-        return replace(rope, n_rot=n_rot, freq_base=base)
+        return sliding_rope(self.hparams, rope, self.heads(i).k_dim)
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
         return clamped_swiglu(g, read_limit(self.hparams, "swiglu_clamp_exp", i))

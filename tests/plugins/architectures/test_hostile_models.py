@@ -107,6 +107,8 @@ def may_be_absent(name: str, tensor: str) -> bool:
         "gemma4": ("attn_v.weight", "layer_output_scale.weight"),
         "grok": ("ffn_up.weight",),
         "hy_v3": ("exp_probs_b",),
+        "mimo2": ("attn_sinks.weight",),
+        "step35": ("attn_gate.weight",),
     }
     return tensor.endswith((".bias", *optional, *of_some, *of_one.get(ZOO[name].architecture, ())))
 

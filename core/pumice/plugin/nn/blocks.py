@@ -156,6 +156,20 @@ def attend(
     return linear(g, finish(y) if finish else y, blk + "attn_output", n_out)
 
 
+def attention_gate(g: GraphBuilder, x: Tensor, blk: str, heads: Heads, activation: Activation) -> Activation:
+    """What ``finish`` of ``attend`` may be: results of heads times ``activation(attn_gate(x))``.
+
+    The file has either a factor for each head, or for each value of all heads.
+    """
+    n_values = heads.n_head * heads.v_dim
+    name = f"{blk}attn_gate"
+    if g.weight(f"{name}.weight").shape[0] == n_values:
+        factors = activation(linear(g, x, name, n_values))
+        return lambda y: y * factors
+    each = activation(linear(g, x, name, heads.n_head)).reshape(x.shape[0], heads.n_head, 1)
+    return lambda y: (y.reshape(x.shape[0], heads.n_head, heads.v_dim) * each).reshape(x.shape[0], n_values)
+
+
 def temperature(g: GraphBuilder, beta: float, length: int, offset: int = 0) -> Tensor | None:
     """``[t, 1, 1]`` factors that sharpen attention far from the start, or None where every one would be 1."""
     if beta == 0 or g.n_ctx + offset <= length:

@@ -21,7 +21,7 @@ class Decoder(Architecture):
 
     #: Whether RoPE turns the pairs ``(i, i + n_rot/2)`` of a head, or ``(2i, 2i + 1)``.
     neox: ClassVar[bool] = True
-    eps_key: ClassVar[str] = "attention.layer_norm_rms_epsilon"
+    eps_key: str = "attention.layer_norm_rms_epsilon"
     #: The norms before attention and before the feed-forward block, and those after each; empty where there is none.
     norms_before: tuple[str, str] = ("attn_norm", "ffn_norm")
     norms_after: tuple[str, str] = ("", "")

@@ -10,6 +10,11 @@ from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import Experts, Width, mixture_of_experts, read_experts, read_gate, shared_expert, swiglu
 
 
+def has_router(g: GraphBuilder, blk: str) -> bool:
+    """Whether a layer has a router, or experts that lack one."""
+    return any(g.find_weight(f"{blk}{name}.weight") for name in ("ffn_gate_inp", "ffn_down_exps"))
+
+
 class ExpertDecoder(Decoder):
     """A decoder whose feed-forward blocks are experts, after ``leading_dense_block_count`` dense ones.
 
@@ -26,11 +31,13 @@ class ExpertDecoder(Decoder):
     #: What gives the width of shared experts: their number, or a key for it that may be absent ("" for none).
     shared: ClassVar[Literal["", "expert_shared_count", "expert_shared_feed_forward_length"]] = ""
 
+    #: Whether layers without a router are dense, whatever keys say.
+    dense_without_router: ClassVar[bool] = False
     #: Whether the shared experts have a gate of their own.
     shared_is_gated: ClassVar[bool] = False
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        if self.is_dense(i):
+        if not has_router(g, blk) if self.dense_without_router else self.is_dense(i):
             return joined_feed_forward(g, x, blk, self.n_ff(i), self.join(g, i, "ffn"), scaled=self.ffn_scales)
         y = mixture_of_experts(g, x, blk, self.experts(i), self.join(g, i, "exps"), scaled=self.ffn_scales)
         n_ff = self.shared_width(i)

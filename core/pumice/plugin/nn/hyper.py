@@ -47,6 +47,11 @@ def is_sliding(hparams: HParams, layer: int, period: int, *, first_global: bool 
     return period < 1 or (layer % period > 0 if first_global else layer % period < period - 1)
 
 
+def sliding_pattern(hparams: HParams, n_layer: int) -> list[bool]:
+    """Which layers attend to a window only, of files that must say it of each."""
+    return [bool(slides) for slides in hparams.per_layer("attention.sliding_window_pattern", n_layer)]
+
+
 def alibi_slopes(n_head: int, max_bias: float) -> tuple[float, ...]:
     """What each head takes off a score for a position of distance (ALiBi, Press et al. 2021, arXiv:2108.12409).
 

@@ -6,7 +6,7 @@ The keys are those of the GGUF specification, read as llama.cpp reads them: a sc
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -116,6 +116,16 @@ def read_rope(
         n_ctx_orig=n_ctx_orig,
         factors=None if sliding else _frequency_factors(g, n_rot, n_ctx_orig),
     )
+
+
+def sliding_rope(hparams: HParams, rope: Rope, head_dim: int, base: float | None = None) -> Rope:
+    """The rotation of sliding layers, with a width and a base of their own.
+
+    ``base``: the one of a file that does not say it; None: that of ``rope``, which is that of the other layers.
+    """
+    n_rot = rotated(hparams, head_dim, "rope.dimension_count_swa", rope.n_rot)
+    freq_base = frequency_base(hparams, "rope.freq_base_swa", rope.freq_base if base is None else base)
+    return replace(rope, n_rot=n_rot, freq_base=freq_base)
 
 
 def rotated(hparams: HParams, head_dim: int, key: str = "rope.dimension_count", default: int = 0) -> int:

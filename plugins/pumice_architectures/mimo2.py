@@ -1,0 +1,35 @@
+"""MiMo-V2 (Xiaomi 2026)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice.plugin.nn.hyper import sliding_pattern, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base
+
+SLIDING_BASE = 10000.0  # of rotary positions
+
+
+class MiMo2(ExpertDecoder):
+    """Windows with attention sinks, and values narrower than keys."""
+
+    gate = "sigmoid"
+    dense_without_router = True
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        sinks = g.find_weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
+        y = super().attention(g, x, blk, i, sinks=sinks, **options)
+        return y * (self.hparams.number("attention.value_scale", 0.0) or 1.0)
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams, None) if sliding_pattern(self.hparams, self.n_layer)[i] else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        if rope is None or not self.window(i):
+            return rope
+        base = frequency_base(self.hparams, "rope.freq_base_swa", SLIDING_BASE)
+        return replace(rope, freq_base=base, freq_scale=1.0)
