@@ -248,6 +248,7 @@ class Frontend(ABC):
         priority: int = 0,
         timeout: float | None = None,
         special: Collection[int] = (),
+        samplers: Sequence[str] | None = None,
         grammar: str | Grammar | None = None,
         json_schema: Any = None,
         regex: str | None = None,
@@ -269,6 +270,7 @@ class Frontend(ABC):
             priority: requests with a higher one come first.
             timeout: seconds after which it ends, waiting or generating; None: any number.
             special: control tokens that are spelt out in the text.
+            samplers: names of the chain's samplers, first to last; None: the configured ones.
             grammar: what the text has to look like, in GBNF or Lark.
             json_schema: the same as a JSON schema: a dictionary, JSON text, or a class of pydantic.
             regex: the same as a regular expression.
@@ -288,6 +290,7 @@ class Frontend(ABC):
             token_ids(prompt, "the prompt must be text or a list of token ids") if tokens is None else tokens,
             max_tokens=max_tokens,
             sampling=sampling,
+            samplers=samplers,
             stop=[stop] if isinstance(stop, str) else [] if stop is None else stop,
             stop_tokens=stop_tokens,
             context_shift=context_shift,

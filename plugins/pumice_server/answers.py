@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
@@ -12,8 +11,9 @@ from typing import Any, TypeVar
 import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from pumice_server.body import Body
 from pumice_server.errors import Problem
 
 T = TypeVar("T")
@@ -71,19 +71,59 @@ class Wire:
 SSE = Wire("text/event-stream", lambda problem: event(problem.body()), _PING)
 
 
-class Streaming(StreamingResponse):
-    """Sends ``parts`` as they come; calls ``end`` however it ends."""
+def ping_seconds(body: Body) -> float | None:
+    """Seconds between two pings, as the field ``sse_ping_interval`` says; None: none."""
+    seconds = body.integer("sse_ping_interval", int(PING_SECONDS), -1, 3600)
+    return seconds if seconds > 0 else None
 
-    def __init__(self, parts: AsyncIterator[bytes], end: Callable[[], None], wire: Wire = SSE) -> None:
+
+class Streaming(StreamingResponse):
+    """Sends ``parts`` as they come, and pings while none do; calls ``end`` however it ends."""
+
+    def __init__(
+        self,
+        parts: AsyncIterator[bytes],
+        end: Callable[[], None],
+        wire: Wire = SSE,
+        ping: float | None = PING_SECONDS,
+    ) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(_with_pings(_with_errors(parts, wire), wire), headers=headers, media_type=wire.media_type)
+        super().__init__(_with_errors(parts, wire), headers=headers, media_type=wire.media_type)
         self._end = end
+        self._ping = wire.ping
+        self._ping_seconds = ping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await super().__call__(scope, receive, send)
         finally:
             self._end()
+
+    async def stream_response(self, send: Send) -> None:
+        """As it is sent: the timer only looks at the clock, so that a part costs nothing more."""
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+
+        async def send_part(message: Message) -> None:
+            nonlocal last
+            last = loop.time()
+            await send(message)
+
+        async def ping(data: bytes, seconds: float) -> None:
+            await asyncio.sleep(seconds)
+            while True:
+                if loop.time() - last >= seconds:
+                    await send_part({"type": "http.response.body", "body": data, "more_body": True})
+                await asyncio.sleep(max(0.001, last + seconds - loop.time()))
+
+        task = None
+        if self._ping is not None and self._ping_seconds is not None:
+            task = asyncio.create_task(ping(self._ping, self._ping_seconds))
+        try:
+            await super().stream_response(send_part)
+        finally:
+            if task:
+                task.cancel()
 
 
 async def _with_errors(parts: AsyncIterator[bytes], wire: Wire) -> AsyncIterator[bytes]:
@@ -94,24 +134,3 @@ async def _with_errors(parts: AsyncIterator[bytes], wire: Wire) -> AsyncIterator
     except Exception as error:
         logger.error("a stream ended early: %s: %s", type(error).__name__, error)
         yield wire.error(Problem.of(error))
-
-
-async def _with_pings(parts: AsyncIterator[bytes], wire: Wire) -> AsyncIterator[bytes]:
-    coming: asyncio.Future[bytes] = asyncio.ensure_future(anext(parts))
-    try:
-        while True:
-            done, _ = await asyncio.wait({coming}, timeout=PING_SECONDS)
-            if not done:
-                if wire.ping is not None:
-                    yield wire.ping
-                continue
-            try:
-                found = coming.result()
-            except StopAsyncIteration:
-                return
-            coming = asyncio.ensure_future(anext(parts))
-            yield found
-    finally:
-        coming.cancel()
-        with contextlib.suppress(asyncio.CancelledError, StopAsyncIteration):
-            await coming

@@ -15,10 +15,13 @@ from pumice_server import (
     anthropic_messages,
     conversations,
     facts,
+    infill,
     native,
     ollama,
     ollama_facts,
+    ollama_pull,
     openai_responses,
+    slots,
     static,
     texts,
 )
@@ -41,11 +44,13 @@ GET = {
     ollama_facts.running: ["/api/ps"],
     ollama_facts.version: ["/api/version"],
     facts.props: ["/props"],
-    facts.slots: ["/slots"],
+    slots.slots: ["/slots"],
+    facts.lora_adapters: ["/lora-adapters"],
     facts.metrics: ["/metrics"],
 }
 DELETE = {
     openai_responses.delete_response: ["/v1/responses/{id}"],
+    ollama_pull.refuse: ["/api/delete"],
 }
 POST = {
     openai_responses.responses: ["/v1/responses", "/responses"],
@@ -58,6 +63,11 @@ POST = {
     ollama.generate: ["/api/generate"],
     ollama_facts.show: ["/api/show"],
     native.completion: ["/completion", "/completions"],
+    infill.infill: ["/infill"],
+    slots.act: ["/slots/{id}"],
+    facts.set_lora_adapters: ["/lora-adapters"],
+    ollama_pull.pull: ["/api/pull"],
+    ollama_pull.refuse: ["/api/create", "/api/copy", "/api/push", "/api/blobs/{digest}"],
     facts.load_model: ["/models/load"],
     facts.unload_model: ["/models/unload"],
     facts.change_props: ["/props"],

@@ -64,7 +64,6 @@ REFUSED = {
     "-j": "give it with each request, as `json_schema` or `response_format`",
     "-md": "draft models are not supported yet",
     "--model-draft": "draft models are not supported yet",
-    "--slot-save-path": "slots are not saved yet",
     "-hff": "name the file as in hf.co/owner/repository/file.gguf",
     "--hf-file": "name the file as in hf.co/owner/repository/file.gguf",
 }

@@ -28,18 +28,9 @@ class Body:
     @classmethod
     async def read(cls, request: Request) -> Body:
         """Raises HTTPException for what is no JSON object, or too slow."""
-        try:
-            async with asyncio.timeout(_BODY_SECONDS):
-                data = await request.body()
-        except TimeoutError:
-            raise HTTPException(408, f"the body did not arrive within {_BODY_SECONDS:g} seconds") from None
-        try:
-            fields = orjson.loads(data)
-        except orjson.JSONDecodeError as error:
-            raise bad_request(f"the body is not valid JSON: {error}") from None
+        fields = await read_json(request)
         if not isinstance(fields, dict):
             raise bad_request("the body must be a JSON object")
-        _check_depth(fields)
         return cls(fields)
 
     def get(self, name: str, kind: type[T], default: T) -> T:
@@ -62,6 +53,22 @@ class Body:
     def first(self, *names: str) -> Any:
         """The value under the first of these names that is there."""
         return next((self.fields[name] for name in names if name in self.fields), None)
+
+
+async def read_json(request: Request) -> Any:
+    """The body, whatever JSON it is. Raises HTTPException."""
+    try:
+        async with asyncio.timeout(_BODY_SECONDS):
+            data = await request.body()
+    except TimeoutError:
+        raise HTTPException(408, f"the body did not arrive within {_BODY_SECONDS:g} seconds") from None
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        raise bad_request(f"the body is not valid JSON: {error}") from None
+    if isinstance(value, (dict, list)):
+        _check_depth(value)
+    return value
 
 
 def _check_depth(value: Any) -> None:

@@ -64,6 +64,8 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
     "-to", "--timeout", default=600.0, show_default=True, type=click.FloatRange(1), help="Seconds of a request."
 )
 @click.option("--context-shift/--no-context-shift", help="Forget the older half of a full context, and go on.")
+@click.option("--slot-save-path", type=click.Path(path_type=Path), metavar="DIR", help="Where slots are saved.")
+@click.option("--allow-pull", is_flag=True, help="Clients may have models fetched.")
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @sampling_options
 def command(names: tuple[str, ...], **options: Any) -> None:
@@ -83,6 +85,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         tls_key=options.pop("ssl_key_file"),
         tls_certificate=options.pop("ssl_cert_file"),
         keep_alive=_seconds(options.pop("sleep_idle_seconds")),
+        slot_folder=options.pop("slot_save_path"),
+        allow_pull=options.pop("allow_pull"),
         context_shift=options.pop("context_shift"),
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory")),

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 import pumice
 from pumice_server.answers import json_response
-from pumice_server.body import Body
+from pumice_server.body import Body, read_json
 from pumice_server.entry import Entry
 from pumice_server.models import Models, service_of
 from pumice_server.service import Service
@@ -127,15 +127,17 @@ async def change_props(request: Request) -> Response:
     raise HTTPException(501, "properties cannot be changed")
 
 
-async def slots(request: Request) -> Response:
-    """llama-server's slots: as many as sequences are computed at once; they show no text."""
-    service = await service_of(request, request.query_params.get("model"))
-    snapshot = await snapshot_of(service)
-    busy = snapshot.n_slots - snapshot.n_slots_free
-    if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
-        raise HTTPException(503, "no slot is free")
-    told = [{"id": i, "n_ctx": service.model.n_ctx, "is_processing": i < busy} for i in range(snapshot.n_slots)]
-    return json_response(told)
+async def lora_adapters(request: Request) -> Response:
+    """None: adapters are not applied."""
+    await service_of(request, request.query_params.get("model"))
+    return json_response([])
+
+
+async def set_lora_adapters(request: Request) -> Response:
+    """Scales of no adapters are what they are."""
+    if await read_json(request):
+        raise HTTPException(400, "there are no LoRA adapters: none can be scaled")
+    return json_response({"success": True})
 
 
 async def metrics(request: Request) -> Response:

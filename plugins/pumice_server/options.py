@@ -41,8 +41,21 @@ SAMPLING = (
 )
 """Parameters of the sampler chain that have the same name here as there."""
 
-REFUSED = ("lora", "samplers", "suffix")
+REFUSED = ("lora", "suffix")
 """Fields that would change the answer, and that are not served: an error is better than a wrong answer."""
+
+SAMPLERS = {
+    "d": "dry",
+    "k": "top_k",
+    "y": "typ_p",
+    "p": "top_p",
+    "s": "top_n_sigma",
+    "m": "min_p",
+    "t": "temperature",
+    "x": "xtc",
+    "e": "penalties",
+}
+"""llama-server's samplers, by their letters."""
 
 FORMS = ("grammar", "json_schema")
 """What the text has to look like, by the names of ``Model.generate`` and llama-server."""
@@ -50,6 +63,7 @@ FORMS = ("grammar", "json_schema")
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # -1: as many tokens as the context
 MAX_STOPS, MAX_STOP_LENGTH = 16, 256  # strings, characters of each
 MAX_BIASES, MAX_BIAS_LENGTH = 1024, 256  # tokens, characters of one
+MAX_SAMPLERS = 32  # in a chain
 MAX_N = 16  # completions of one prompt
 
 
@@ -61,6 +75,9 @@ def generation_options(body: Body, n_ctx: int, tokenize: Tokenize) -> dict[str, 
     sampling = {name: body.fields[name] for name in SAMPLING if name in body.fields}
     form = {name: body.fields[name] for name in FORMS if name in body.fields}
     sampling |= {name: n_ctx for name in _LAST_N if sampling.get(name) == -1}
+    order = body.first("samplers")
+    if order is not None:
+        form["samplers"] = _samplers(order)
     bias = body.first("logit_bias")
     if bias:
         sampling["logit_bias"] = _logit_bias(bias, tokenize)
@@ -68,6 +85,18 @@ def generation_options(body: Body, n_ctx: int, tokenize: Tokenize) -> dict[str, 
     max_tokens = body.first("n_predict", "max_completion_tokens", "max_tokens")
     options["max_tokens"] = None if max_tokens == -1 else max_tokens
     return options
+
+
+def _samplers(given: Any) -> list[str]:
+    """The chain of a list of llama-server's samplers, or of their letters: they stand between biases and the choice."""
+    names = [SAMPLERS.get(letter, letter) for letter in given] if isinstance(given, str) else given
+    if not isinstance(names, list) or len(names) > MAX_SAMPLERS or not all(isinstance(name, str) for name in names):
+        raise bad_request(f"samplers must be a list of at most {MAX_SAMPLERS} names, or their letters")
+    for name in names:
+        if name not in SAMPLERS.values():
+            raise bad_request(f"samplers: {name!r:.60} is not one of {', '.join(SAMPLERS.values())}")
+    ours = ["typical_p" if name == "typ_p" else name for name in names]
+    return ["logit_bias", *ours, "greedy", "mirostat", "dist"]
 
 
 def _stop(body: Body) -> list[str]:

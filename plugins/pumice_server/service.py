@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import pumice
@@ -18,9 +19,11 @@ from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
 
 S = TypeVar("S")
-T = TypeVar("T", covariant=True)
+T = TypeVar("T")
+C = TypeVar("C", covariant=True)
 
 Prompt = str | list[int]
+Progress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.ProcessModel
 
 logger = logging.getLogger("pumice")
@@ -33,16 +36,16 @@ class Closable(Protocol):
     def timings(self) -> Any: ...
 
 
-class Source(Closable, Protocol[T]):
+class Source(Closable, Protocol[C]):
     """A stream of a model."""
 
-    def __aiter__(self) -> AsyncIterator[T]: ...
+    def __aiter__(self) -> AsyncIterator[C]: ...
 
 
-class Whole(Closable, Protocol[T]):
+class Whole(Closable, Protocol[C]):
     """A stream that gives all of it at its end."""
 
-    async def completion(self) -> T: ...
+    async def completion(self) -> C: ...
 
 
 class Service:
@@ -55,6 +58,7 @@ class Service:
         self._always: dict[str, Any] = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
         self.heard = time.monotonic()  # when the engine last answered
+        self.slots: dict[tuple[str, int], list[int]] = {}  # tokens, by client and slot
         self._metrics = metrics
         self._asked: asyncio.Task[None] | None = None
 
@@ -76,8 +80,13 @@ class Service:
         spelt = b"".join(map(self.token_bytes, done.tokens)).decode("utf-8", "replace")
         return next((stop for stop in stops if stop in spelt), "")
 
-    async def complete(self, prompts: Sequence[Prompt], n: int, options: Mapping[str, Any]) -> list[pumice.AsyncStream]:
-        """Begin ``n`` completions of each prompt, those of the first prompt first. Raises RequestError."""
+    async def complete(
+        self, prompts: Sequence[Prompt], n: int, options: Mapping[str, Any], progress: Progress | None = None
+    ) -> list[pumice.AsyncStream]:
+        """Begin ``n`` completions of each prompt, those of the first prompt first. Raises RequestError.
+
+        ``progress`` is called with the number of a completion, and how much of its prompt is read, and of how much.
+        """
         self._check_count(len(prompts) * n)
         ids = [await self.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
         streams: list[pumice.AsyncStream] = []
@@ -85,7 +94,8 @@ class Service:
             for prompt in ids:
                 self._check_length(prompt)
                 for each in self._seeded(options, n):
-                    streams.append(self.model.astream(prompt, **self._always, **each))
+                    tell = partial(progress, len(streams)) if progress else None
+                    streams.append(self.model.astream(prompt, progress=tell, **self._always, **each))
             for stream in streams:
                 await stream.accepted()
         return streams
@@ -152,6 +162,26 @@ class Service:
     def _check_count(self, n: int) -> None:
         if n > self.max_sequences:
             raise bad_request(f"this asks for {n} completions at once, at most {self.max_sequences} are served")
+
+
+async def interleave(items: AsyncIterator[S], others: asyncio.Queue[Any]) -> AsyncIterator[S | Any]:
+    """Items as they come, and what is put into a queue before the next of them."""
+    coming, told = asyncio.ensure_future(_next(items)), asyncio.ensure_future(others.get())
+    try:
+        while True:
+            await asyncio.wait((coming, told), return_when=asyncio.FIRST_COMPLETED)
+            if told.done():
+                yield told.result()
+                told = asyncio.ensure_future(others.get())
+                continue
+            found = coming.result()
+            if not found:
+                return
+            coming = asyncio.ensure_future(_next(items))
+            yield found[0]
+    finally:
+        coming.cancel()
+        told.cancel()
 
 
 async def merge(streams: Sequence[Source[S]]) -> AsyncIterator[tuple[int, S]]:

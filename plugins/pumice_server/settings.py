@@ -27,6 +27,8 @@ class Settings:
         keep_alive: seconds that a model stays loaded when nobody uses it.
         max_models: most that are loaded at once; max_memory: bytes that they may have together; 0: any number.
         context_shift: a full context forgets its older half, and the answer goes on; else it ends there.
+        slot_folder: where slots are saved; None: they are not.
+        allow_pull: clients may have models fetched.
     """
 
     host: str = "127.0.0.1"
@@ -41,6 +43,8 @@ class Settings:
     keep_alive: float = math.inf
     max_models: int = 4
     context_shift: bool = False
+    slot_folder: Path | None = None
+    allow_pull: bool = False
     max_memory: int = 0
     tls_key: Path | None = None
     tls_certificate: Path | None = None

@@ -138,6 +138,13 @@ def locate_model(model: str) -> Path:
         return locate(model, progress=progress).path
 
 
+def fetch_model(model: str, progress: Callable[[str, int, int], None]) -> Path:
+    """The file of a model, after asking where it comes from; ``progress`` hears what is fetched."""
+    from pumice.hub import fetch
+
+    return fetch(model, progress=progress)[0]
+
+
 @contextmanager
 def download_bar() -> Iterator[Callable[[str, int, int], None]]:
     """What shows a download, once there is one: called with a file, the bytes done and the bytes in all."""

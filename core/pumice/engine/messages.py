@@ -27,6 +27,8 @@ class Request:
         prompt: token ids, at least one.
         max_tokens: most tokens to generate; None or -1: until the model ends, or the context is full.
         sampling: parameters of the sampler chain by name; those not named have the configured values.
+        samplers: names of the chain's samplers, first to last; None: the configured ones. With them
+            parameters of others are not looked at.
         stop: strings that end the text; they are left out.
         special: control tokens that are spelt out in the text.
         stop_tokens: tokens that end it and are left out.
@@ -46,6 +48,7 @@ class Request:
     prompt: Sequence[int]
     max_tokens: int | None = None
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    samplers: Sequence[str] | None = None
     stop: Sequence[str] = ()
     special: frozenset[int] = frozenset()
     stop_tokens: Sequence[int] = ()

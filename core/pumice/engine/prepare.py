@@ -14,7 +14,7 @@ from pumice.engine.messages import Request
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.grammar import Compiler, Constraint
-from pumice.sampler import Chain, Sampler, SamplerContext
+from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.tokenizers import Tokenizer
 
 
@@ -59,7 +59,13 @@ class Preparer:
         tokenizer = self.load_tokenizer()
         context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
         first = [Constraint(request.grammar, self._compiler, len(request.prompt))] if request.grammar else []
-        chain = Chain.build(self.samplers, self.order, {**self.sampling, **request.sampling}, context, first)
+        order, sampling = self.order, {**self.sampling, **request.sampling}
+        if request.samplers is not None:
+            order = request.samplers
+            every = [self.samplers[name] for name in self.samplers]
+            parameters.check_known(request.sampling.keys() - parameters.SHARED, every, self.samplers)
+            sampling = parameters.of_chain(sampling, [self.samplers[name] for name in order if name in self.samplers])
+        chain = Chain.build(self.samplers, order, sampling, context, first)
         for token in request.prompt:
             chain.accept(token)
         _ = chain.mask  # it is kept; a grammar whose beginning needs too much is refused here
@@ -81,6 +87,8 @@ def check_arguments(request: Request) -> None:
     for name in ("context_shift", "logprobs_sampled"):
         if not isinstance(getattr(request, name), bool):
             raise RequestError(f"{name} must be true or false, not {getattr(request, name)!r}")
+    if request.samplers is not None and (isinstance(request.samplers, str) or not _all(request.samplers, str)):
+        raise RequestError(f"samplers must be a list of names, not {_shown(request.samplers)}")
     if isinstance(request.stop, str) or not _all(request.stop, str):
         raise RequestError(f"stop must be a string or a list of strings, not {_shown(request.stop)}")
     if not _all(request.stop_tokens, int):

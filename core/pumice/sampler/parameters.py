@@ -38,6 +38,7 @@ RESERVED = frozenset(
         "prompt",
         "prompts",
         "regex",
+        "samplers",
         "special",
         "stop",
         "stop_tokens",
@@ -63,6 +64,12 @@ _BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum
 def names(cls: type[Sampler]) -> list[str]:
     """The parameters that a sampler class declares."""
     return [item.name for item in dataclasses.fields(cls) if item.init] if dataclasses.is_dataclass(cls) else []
+
+
+def of_chain(params: Mapping[str, Any], chain: Iterable[type[Sampler]]) -> dict[str, Any]:
+    """Those of ``params`` that a sampler of the chain declares, or that all share."""
+    known = {name for cls in chain for name in names(cls)} | SHARED
+    return {name: value for name, value in params.items() if name in known}
 
 
 def create(cls: type[Sampler], params: Mapping[str, Any]) -> Sampler:

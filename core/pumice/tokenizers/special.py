@@ -54,6 +54,8 @@ class SpecialTokens:
     sep: int | None
     eog: frozenset[int]
     """All tokens that end a generation."""
+    fim: Mapping[str, int]
+    """Those of fill-in-the-middle that there are: fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep."""
 
     @classmethod
     def from_metadata(
@@ -66,7 +68,8 @@ class SpecialTokens:
         """
         keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator"}  # misspelt in the format itself
         ids = {name: _token_id(metadata, key, vocabulary, defaults.get(name)) for name, key in keys.items()}
-        return cls(**ids, eog=_end_of_generation(metadata, vocabulary, ids["eos"]))
+        fim = _fill_in_the_middle(metadata, vocabulary)
+        return cls(**ids, eog=_end_of_generation(metadata, vocabulary, ids["eos"], fim), fim=fim)
 
 
 def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, default: int | None = None) -> int | None:
@@ -81,10 +84,9 @@ def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, def
     return default if default is not None and 0 <= default < len(vocabulary) else None
 
 
-def _end_of_generation(metadata: Mapping[str, Any], vocabulary: Vocabulary, eos: int | None) -> frozenset[int]:
+def _fill_in_the_middle(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, int]:
     ids = vocabulary.ids
-    eog = {ids[text] for text in _END_OF_GENERATION if text in ids}
-    vocabulary.control |= eog
+    fim = {}
     for name, spellings in _SPELLINGS.items():
         token = _token_id(metadata, name, vocabulary)
         if token is None and name in _OLD_KEYS:
@@ -93,8 +95,18 @@ def _end_of_generation(metadata: Mapping[str, Any], vocabulary: Vocabulary, eos:
             token = next((ids[text] for text in spellings if text in ids), None)
             if token is not None:
                 vocabulary.control.add(token)
-        if token is not None and name in ("fim_pad", "fim_rep", "fim_sep"):
-            eog.add(token)
+        if token is not None:
+            fim[name] = token
+    return fim
+
+
+def _end_of_generation(
+    metadata: Mapping[str, Any], vocabulary: Vocabulary, eos: int | None, fim: Mapping[str, int]
+) -> frozenset[int]:
+    ids = vocabulary.ids
+    eog = {ids[text] for text in _END_OF_GENERATION if text in ids}
+    vocabulary.control |= eog
+    eog |= {token for name, token in fim.items() if name in ("fim_pad", "fim_rep", "fim_sep")}
     for text in _SHOWN:
         if text in ids:
             _retype_as_user_defined(ids[text], vocabulary)

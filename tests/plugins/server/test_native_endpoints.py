@@ -113,7 +113,11 @@ def test_metrics(server):
     [
         ("/completion", {}, "prompt must be"),
         ("/completion", {**GREEDY, "n_probs": 1000}, "between 0 <= value <= 100"),
-        ("/completion", {**GREEDY, "response_fields": ["content"]}, "response_fields is not supported"),
+        ("/completion", {**GREEDY, "response_fields": [5]}, "response_fields must be"),
+        ("/completion", {**GREEDY, "samplers": ["dance"]}, "samplers: 'dance' is not one of dry, "),
+        ("/completion", {**GREEDY, "samplers": "?"}, "samplers: '?' is not one of"),
+        ("/completion", {**GREEDY, "n_discard": -1}, "Field 'n_discard'"),
+        ("/completion", {**GREEDY, "sse_ping_interval": "often", "stream": True}, "sse_ping_interval must be"),
         ("/tokenize", {"content": 5}, "content must be text"),
         ("/detokenize", {"tokens": [10**9]}, "no token id"),
         ("/detokenize", {"tokens": [True]}, "no token id"),
@@ -124,3 +128,39 @@ def test_wrong_requests(server, path, body, message):
     response = server.client.post(path, json=body)
     assert response.status_code == 400
     assert message in response.json()["error"]["message"]
+
+
+def test_only_some_fields(server, expected):
+    told = post(server, "/completion", **GREEDY, response_fields=["content", "timings/predicted_n", "no/such"])
+    assert told == {"content": expected.text, "timings/predicted_n": 12}
+
+
+def test_timings_of_each_token_and_progress(server):
+    prompt = "Tom and his sister went to the lake. " * 30
+    told = events(server, prompt=prompt, n_predict=4, return_progress=True, timings_per_token=True, cache_prompt=False)
+    read = [each["prompt_progress"] for each in told if "prompt_progress" in each]
+    assert read
+    assert read[-1]["processed"] == read[-1]["total"] == told[-1]["tokens_evaluated"]
+    parts = [each for each in told if each["tokens"]]
+    assert [each["timings"]["predicted_n"] for each in parts] == [1, 2, 3, 4]
+    assert all("timings" in each for each in told)
+
+
+def test_a_chain_of_samplers(server):
+    """top_k alone, with 1, is greedy; what the chain does not have is not looked at."""
+    greedy = post(server, "/completion", **GREEDY)["content"]
+    body = {"prompt": PROMPT, "n_predict": 12, "temperature": 5.0, "top_k": 1}
+    assert post(server, "/completion", **body, samplers=["top_k"])["content"] == greedy
+    assert post(server, "/completion", **body, samplers="k")["content"] == greedy
+    body["samplers"] = ["temperature"]
+    assert len({post(server, "/completion", **body, seed=seed)["content"] for seed in range(3)}) == 3
+
+
+def test_a_prompt_that_is_only_read(server):
+    assert post(server, "/completion", prompt=PROMPT, n_predict=0)["tokens_predicted"] == 0
+
+
+def test_adapters(server):
+    assert server.client.get("/lora-adapters").json() == []
+    assert server.client.post("/lora-adapters", json=[]).json() == {"success": True}
+    assert server.client.post("/lora-adapters", json=[{"id": 0, "scale": 1}]).status_code == 400

@@ -1,0 +1,132 @@
+"""What llama-server's completions tell: the parts of one while it comes, and all of it at its end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pumice
+from pumice_server.body import Body
+from pumice_server.errors import bad_request
+from pumice_server.figures import Clock, chat_logprob, timings
+from pumice_server.service import Service
+
+MAX_FIELDS = 100  # of response_fields
+_NO_SLOT = -1  # requests have no slot of their own here
+_STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
+
+
+class Reading(NamedTuple):
+    """So many tokens of the prompt of a completion are read."""
+
+    number: int
+    n_read: int
+    n_prompt: int
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be told beside the text."""
+
+    tokens: bool
+    progress: bool
+    timings: bool
+    fields: Sequence[str]
+
+    @classmethod
+    def read(cls, body: Body) -> Wanted:
+        fields = body.get("response_fields", list, [])
+        if len(fields) > MAX_FIELDS or not all(isinstance(name, str) for name in fields):
+            raise bad_request(f"response_fields must be a list of at most {MAX_FIELDS} names")
+        return cls(
+            tokens=body.get("return_tokens", bool, False),
+            progress=body.get("return_progress", bool, False),
+            timings=body.get("timings_per_token", bool, False),
+            fields=fields,
+        )
+
+    def only(self, told: dict[str, Any]) -> dict[str, Any]:
+        """The fields that are asked for; ``a/b`` is the field b of the field a."""
+        if not self.fields:
+            return told
+        found: dict[str, Any] = {}
+        for name in self.fields:
+            value: Any = told
+            for part in name.split("/"):
+                value = value.get(part) if isinstance(value, Mapping) else None
+            if value is not None:
+                found[name] = value
+        return found
+
+
+@dataclass
+class NativeAnswer:
+    """What is told of one completion."""
+
+    service: Service
+    index: int
+    prompt: list[int]
+    options: Mapping[str, Any]
+    wanted: Wanted
+    slot: tuple[str, int]  # of a client, if not -1
+
+    def __post_init__(self) -> None:
+        self.clock = Clock(len(self.prompt))
+
+    def whole(self, done: pumice.Completion) -> dict[str, Any]:
+        told = self.end(done)
+        told |= {"content": done.text, "tokens": done.tokens if self.wanted.tokens else []}
+        if done.logprobs:
+            found = zip(done.tokens, done.logprobs, strict=True)
+            told["completion_probabilities"] = [self.probability(token, each) for token, each in found]
+        return told
+
+    def end(self, done: pumice.Completion) -> dict[str, Any]:
+        word = self.service.stopping_word(done, self.options["stop"])
+        model = self.service.model
+        if 0 <= self.slot[1] < model.config.n_parallel:
+            self.service.slots[self.slot] = [*self.prompt, *done.tokens]
+        return {
+            "index": self.index,
+            "content": "",
+            "tokens": [],
+            "id_slot": _NO_SLOT,
+            "stop": True,
+            "model": self.service.name,
+            "tokens_predicted": done.timings.generated_tokens,
+            "tokens_evaluated": done.timings.prompt_tokens,
+            "generation_settings": {**model.config.sampling, **self.options, "n_ctx": model.n_ctx},
+            "prompt": model.detokenize(self.prompt),
+            "has_new_line": "\n" in done.text,
+            "truncated": False,
+            "stop_type": _STOP_TYPES.get(done.finish_reason, "word" if word else "eos"),
+            "stopping_word": word,
+            "tokens_cached": done.timings.prompt_tokens + len(done.tokens),
+            "timings": timings(done.timings),
+        }
+
+    def part(self, piece: pumice.Piece) -> dict[str, Any]:
+        told = self._begun(piece.text, [] if piece.token is None else [piece.token])
+        if piece.logprobs is not None and piece.token is not None:
+            told["completion_probabilities"] = [self.probability(piece.token, piece.logprobs)]
+        return told
+
+    def progress(self, reading: Reading) -> dict[str, Any]:
+        read = {"total": reading.n_prompt, "cache": 0, "processed": reading.n_read}
+        return {**self._begun("", []), "prompt_progress": {**read, "time_ms": self.clock.milliseconds}}
+
+    def _begun(self, text: str, tokens: Sequence[int]) -> dict[str, Any]:
+        told = {
+            "index": self.index,
+            "content": text,
+            "tokens": tokens,
+            "stop": False,
+            "id_slot": _NO_SLOT,
+            "tokens_predicted": self.clock.n_generated,
+            "tokens_evaluated": len(self.prompt),
+        }
+        return {**told, "timings": self.clock.timings()} if self.wanted.timings else told
+
+    def probability(self, token: int, found: Any) -> dict[str, Any]:
+        return chat_logprob(token, found, self.service.token_bytes)

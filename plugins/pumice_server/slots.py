@@ -1,0 +1,122 @@
+"""llama-server's slots: how many sequences are computed at once, and the tokens of those that a request put in one.
+
+A slot holds no cache of its own here: all requests share it. What is saved are the tokens; to restore them is to read
+them again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+from pumice_server.answers import json_response
+from pumice_server.body import Body
+from pumice_server.errors import bad_request
+from pumice_server.facts import snapshot_of
+from pumice_server.models import service_of
+from pumice_server.service import Service
+
+_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+_MAX_FILE = 64 << 20  # bytes
+
+
+async def slots(request: Request) -> Response:
+    """As many as sequences are computed at once; they show no text."""
+    service = await service_of(request, request.query_params.get("model"))
+    snapshot = await snapshot_of(service)
+    busy = snapshot.n_slots - snapshot.n_slots_free
+    if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
+        raise HTTPException(503, "no slot is free")
+    told = [{"id": i, "n_ctx": service.model.n_ctx, "is_processing": i < busy} for i in range(snapshot.n_slots)]
+    return json_response(told)
+
+
+async def act(request: Request) -> Response:
+    """``POST /slots/ID?action=save|restore|erase``."""
+    body = await Body.read(request)
+    folder: Path | None = request.app.state.models.settings.slot_folder
+    if folder is None:
+        raise HTTPException(501, "slots are not saved: start the server with --slot-save-path")
+    service = await service_of(request, request.query_params.get("model") or body.first("model"))
+    slot = _slot(request.path_params["id"], service)
+    act = _ACTIONS.get(request.query_params.get("action", ""))
+    if act is None:
+        raise bad_request(f"action must be {', '.join(_ACTIONS)}")
+    return json_response({"id_slot": slot, **await act(request, service, slot, body)})
+
+
+def _slot(given: str, service: Service) -> int:
+    if not given.isascii() or not given.isdigit() or int(given[:9]) >= service.model.config.n_parallel:
+        raise bad_request(f"there is no slot {given!r:.20}")
+    return int(given)
+
+
+async def _save(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
+    name, path = _file(request, body)
+    tokens = service.slots.get((request.state.client, slot), [])
+    started = time.perf_counter()
+    data = orjson.dumps({"model": service.name, "tokens": tokens})
+    await asyncio.to_thread(_write, path, data)
+    spent = (time.perf_counter() - started) * 1000
+    return {"filename": name, "n_saved": len(tokens), "n_written": len(data), "timings": {"save_ms": spent}}
+
+
+async def _restore(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
+    name, path = _file(request, body)
+    started = time.perf_counter()
+    data = await asyncio.to_thread(_read, path, name)
+    try:
+        saved = orjson.loads(data)
+        tokens = [int(token) for token in saved["tokens"]]
+    except (ValueError, KeyError, TypeError):
+        raise bad_request(f"{name} is no slot that was saved here") from None
+    if saved.get("model") != service.name:
+        raise bad_request(f"{name} was saved by another model")
+    if tokens:
+        options = {"max_tokens": 0, "cache_salt": request.state.cache_salt}
+        await service.gather(await service.complete([tokens], 1, options))
+    service.slots[request.state.client, slot] = tokens
+    spent = (time.perf_counter() - started) * 1000
+    return {"filename": name, "n_restored": len(tokens), "n_read": len(data), "timings": {"restore_ms": spent}}
+
+
+async def _erase(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
+    return {"n_erased": len(service.slots.pop((request.state.client, slot), []))}
+
+
+_ACTIONS: dict[str, Callable[..., Any]] = {"save": _save, "restore": _restore, "erase": _erase}
+
+
+def _file(request: Request, body: Body) -> tuple[str, Path]:
+    """The name that a client gives, and the file: each client's are in a folder of its own."""
+    name = body.get("filename", str, "")
+    if not _NAME.fullmatch(name):
+        raise bad_request("filename must be 1 to 64 letters, digits, dots, - and _, and not begin with a dot")
+    folder: Path = request.app.state.models.settings.slot_folder
+    client = request.state.client[:32]
+    return name, folder / client / name if client else folder / name
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
+    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
+        file.write(data)
+
+
+def _read(path: Path, name: str) -> bytes:
+    try:
+        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+            return file.read(_MAX_FILE)
+    except OSError as error:
+        raise bad_request(f"{name}: {error.strerror}") from None

@@ -1,0 +1,52 @@
+"""Fill-in-the-middle: the order of the parts, as llama-server has it, and who cannot."""
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+
+from pumice_server.body import Body
+from pumice_server.infill import infill_tokens
+
+MARKS = {"fim_pre": 1001, "fim_suf": 1002, "fim_mid": 1003}
+EXTRA = {"input_prefix": "a", "input_suffix": "b", "prompt": "p", "input_extra": [{"filename": "f", "text": "t"}]}
+
+
+class Letters:
+    """A service whose tokens are letters."""
+
+    def __init__(self, **fim: int) -> None:
+        tokenizer = SimpleNamespace(fim=MARKS | fim, bos=1, add_bos=True)
+        self.model = SimpleNamespace(tokenizer=tokenizer)
+
+    async def tokenize(self, text: str, add_special: bool, parse_special: bool) -> list[int]:
+        assert not add_special
+        return [ord(letter) for letter in text]
+
+
+def tokens(service: Letters, **body) -> str:
+    spelt = {1: "<s>", 1001: "<pre>", 1002: "<suf>", 1003: "<mid>", 1004: "<rep>", 1005: "<sep>"}
+    found = asyncio.run(infill_tokens(Body(body), service))
+    return "".join(spelt.get(token) or chr(token) for token in found)
+
+
+def test_the_order_of_the_parts():
+    assert tokens(Letters(), input_prefix="a", input_suffix="b", prompt="p") == "<s><pre>ap<suf>b<mid>"
+    assert tokens(Letters(), **EXTRA) == "\n\n--- snippet ---\n\nt<s><pre>ap<suf>b<mid>"
+    of_files = tokens(Letters(fim_rep=1004, fim_sep=1005), **EXTRA)
+    assert of_files == "<rep>myproject\n<sep>f\nt<sep>filename\n<s><pre>ap<suf>b<mid>"
+    assert tokens(Letters(), input_prefix=["a", 1003], input_suffix="") == "<s><pre>a<mid><suf><mid>"
+
+
+def test_a_model_that_was_not_made_for_it(server):
+    response = server.client.post("/infill", json={"input_prefix": "a", "input_suffix": "b"})
+    assert response.status_code == 501
+    assert "no fim_pre, fim_suf, fim_mid" in response.text
+
+
+@pytest.mark.parametrize(
+    "body", [{"input_extra": 5}, {"input_extra": [5]}, {"input_extra": [{"text": 5}]}, {"input_prefix": [True]}]
+)
+def test_wrong_parts(body):
+    with pytest.raises(Exception, match="input_"):
+        tokens(Letters(), **({"input_prefix": "a", "input_suffix": "b"} | body))

@@ -1,0 +1,61 @@
+"""Slots: their tokens are saved, restored by being read again, and forgotten; names lead to no other files."""
+
+import os
+
+import pytest
+
+from server_thread import running
+
+PROMPT = "Tom and his sister went to the lake. " * 8
+
+
+@pytest.fixture(scope="module")
+def saving(model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("slots")
+    with running(model, slot_folder=folder) as server:
+        yield server, folder
+
+
+def act(server, action: str, slot: str = "1", **body):
+    return server.client.post(f"/slots/{slot}?action={action}", json=body)
+
+
+def test_a_slot_is_saved_and_restored(saving):
+    server, folder = saving
+    body = {"prompt": PROMPT, "n_predict": 3, "id_slot": 1, "temperature": 0}
+    told = server.client.post("/completion", json=body).json()
+    saved = act(server, "save", filename="talk.bin").json()
+    assert saved["n_saved"] == told["tokens_evaluated"] + 3
+    assert saved["n_written"] == (folder / "talk.bin").stat().st_size
+    assert act(server, "erase").json() == {"id_slot": 1, "n_erased": saved["n_saved"]}
+    assert act(server, "erase").json()["n_erased"] == 0
+    restored = act(server, "restore", filename="talk.bin").json()
+    assert (restored["n_restored"], restored["n_read"]) == (saved["n_saved"], saved["n_written"])
+    again = server.client.post("/completion", json=body).json()
+    assert again["timings"]["cache_n"] > 0.8 * told["tokens_evaluated"]
+
+
+@pytest.mark.parametrize("name", ["", "../x", "/etc/passwd", ".hidden", "a/b", "a" * 65, "a\x00", "ü"])
+def test_names_that_lead_elsewhere(saving, name):
+    for action in ("save", "restore"):
+        response = act(saving[0], action, filename=name)
+        assert response.status_code == 400
+        assert "filename must be" in response.text
+
+
+def test_what_cannot_be_restored(saving):
+    server, folder = saving
+    assert act(server, "restore", filename="absent").status_code == 400
+    (folder / "bad").write_bytes(b"{")
+    assert "is no slot" in act(server, "restore", filename="bad").text
+    (folder / "other").write_bytes(b'{"model": "x", "tokens": [1]}')
+    assert "another model" in act(server, "restore", filename="other").text
+    os.symlink("/etc/passwd", folder / "link")
+    assert act(server, "restore", filename="link").status_code == 400
+
+
+def test_wrong_slots_and_actions(saving, server):
+    assert act(saving[0], "dance").status_code == 400
+    assert act(saving[0], "erase", slot="99").status_code == 400
+    assert act(saving[0], "erase", slot="-1").status_code == 400
+    assert act(server, "save", filename="x").status_code == 501

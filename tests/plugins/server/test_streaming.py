@@ -1,0 +1,59 @@
+"""Streams over HTTP: pings while nothing comes, and an end however it ends."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from pumice_server.answers import Streaming, event
+
+
+def sent(parts: AsyncIterator[bytes], ping: float | None) -> tuple[list[bytes], bool]:
+    """What is sent, and whether the end was seen."""
+    bodies, ended = [], []
+
+    async def send(message) -> None:
+        bodies.append(message.get("body", b""))
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    async def run() -> None:
+        response = Streaming(parts, lambda: ended.append(True), ping=ping)
+        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+
+    asyncio.run(run())
+    return [body for body in bodies if body], bool(ended)
+
+
+async def slow(seconds: float) -> AsyncIterator[bytes]:
+    yield b"first"
+    await asyncio.sleep(seconds)
+    yield b"last"
+
+
+async def failing() -> AsyncIterator[bytes]:
+    yield b"first"
+    raise ValueError("secret")
+
+
+def test_pings_come_while_nothing_else_does():
+    bodies, _ = sent(slow(0.5), 0.15)
+    assert bodies[0] == b"first"
+    assert bodies[-1] == b"last"
+    assert set(bodies[1:-1]) == {b":\n\n"}
+    assert 2 <= len(bodies) - 2 <= 3
+
+
+def test_no_pings():
+    assert sent(slow(0.1), None) == ([b"first", b"last"], True)
+    assert sent(slow(0.0), 0.05) == ([b"first", b"last"], True)
+
+
+def test_an_error_is_the_last_part():
+    bodies, ended = sent(failing(), None)
+    assert b"internal error" in bodies[-1]
+    assert b"secret" not in bodies[-1]
+    assert ended
+
+
+def test_infinities_are_null():
+    assert event({"a": float("inf")}) == b'data: {"a":null}\n\n'
