@@ -22,10 +22,13 @@ class Granite(Decoder):
         self.embedding_scale = hparams.number("embedding_scale", 0.0) or 1.0
         self.attention_scale = hparams.number("attention.scale", 0.0)
         self.residual_scale = hparams.number("residual_scale", 0.0) or 1.0
-        divisor = hparams.number("logit_scale")
+        self.logit_scale = 1 / self.logit_divisor()
+
+    def logit_divisor(self) -> float:
+        divisor = self.hparams.number("logit_scale")
         if divisor == 0:
-            raise hparams.wrong("logit_scale", "is 0, but logits are divided by it")
-        self.logit_scale = 1 / divisor
+            raise self.hparams.wrong("logit_scale", "is 0, but logits are divided by it")
+        return divisor
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         return super().attention(g, x, blk, i, scale=self.attention_scale, **options)

@@ -109,13 +109,15 @@ def may_be_absent(name: str, tensor: str) -> bool:
         "hy_v3": ("exp_probs_b",),
         "mimo2": ("attn_sinks.weight",),
         "step35": ("attn_gate.weight",),
+        "falcon-h1": ("ssm_norm.weight",),
     }
     return tensor.endswith((".bias", *optional, *of_some, *of_one.get(ZOO[name].architecture, ())))
 
 
 ALTERNATIVES = {
     "ffn_gate_up_exps": "ffn_gate_exps",
-    "attn_qkv": "attn_q",
+    "attn_qkv": "attn_(q|qkv)",
+    "ffn_gate_inp.weight": "ffn_gate(_inp)?.weight",
     "attn_kv_b": "attn_k_b",
     "layer_output_norm": "post_ffw_norm",
     "output.weight": "(output|token_embd).weight",

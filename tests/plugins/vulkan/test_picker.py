@@ -160,7 +160,9 @@ def test_the_same_text_as_a_token_at_a_time(
     assert len(calls) < 30, "most guesses were right"
 
 
-@pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba"])
+@pytest.mark.parametrize(
+    "name", ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "lfm2-window", "qwen35"]
+)
 def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Recurrent states are taken back after wrong guesses."""
     monkeypatch.setattr(lookahead, "SECONDS", 1e9)

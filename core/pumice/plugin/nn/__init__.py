@@ -3,7 +3,7 @@
 A family that is built like others writes one ``layer``; one that is not takes the blocks, or plain operations.
 """
 
-from pumice.plugin.nn import blocks, pooling
+from pumice.plugin.nn import blocks, pooling, recurrent
 from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
 from pumice.plugin.nn.encoder import Encoder, LayerNormEncoder
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
@@ -55,6 +55,7 @@ __all__ = [
     "read_gate",
     "read_heads",
     "read_rope",
+    "recurrent",
     "rope_sections",
     "rotated",
     "scaling_factor",

@@ -1,0 +1,140 @@
+"""Blocks with recurrent states: the state spaces of Mamba, and decoders that mix such blocks with attention."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
+from pumice.plugin.nn.blocks import Norm, linear, width
+from pumice.plugin.nn.decoder import Decoder
+
+
+class Hybrid(Decoder):
+    """A decoder some of whose layers have a block with a recurrent state instead of attention."""
+
+    def recurrent(self, i: int) -> bool:
+        """Whether layer ``i`` has: most files say so by giving it no key heads."""
+        return self.hparams.count("attention.head_count_kv", i, low=0) == 0
+
+    @abstractmethod
+    def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        """The block of a layer without attention, of a normalized ``x``."""
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        return self.mixer(g, x, blk, i) if self.recurrent(i) else super().attention(g, x, blk, i, **options)
+
+
+def attends(hparams: HParams, i: int, interval: int) -> bool:
+    """Whether layer ``i`` has attention: ``attention.recurrent_layers`` says it of each, or every so many do."""
+    key = "attention.recurrent_layers"
+    if f"{hparams.architecture}.{key}" in hparams.metadata:
+        return not hparams.per_layer(key, i + 1)[i]
+    interval = hparams.get_int("full_attention_interval", interval)
+    if interval < 1:
+        raise hparams.wrong("full_attention_interval", f"is {interval}, it must be at least 1")
+    return (i + 1) % interval == 0
+
+
+# --- small pieces
+
+
+def squeezed(g: GraphBuilder, name: str, shape: Sequence[int]) -> Weight:
+    """The tensor ``name``, which writers give dimensions of 1 as they like."""
+    found = g.weight(name)
+    if found.shape == tuple(shape) or [n for n in found.shape if n != 1] != [n for n in shape if n != 1]:
+        return g.weight(name, shape)
+    return g.derived(f"{name}, squeezed", shape, lambda values: values.reshape(shape), found)
+
+
+def causal_conv(g: GraphBuilder, x: Tensor, name: str, n_taps: int) -> Tensor:
+    """SiLU of the convolution of each channel over the last ``n_taps`` tokens; the file may have a bias."""
+    weight = squeezed(g, f"{name}.weight", (width(x), n_taps))
+    return g.silu(g.conv1d(x, weight, g.find_weight(f"{name}.bias", (width(x),))))
+
+
+def l2_norm(g: GraphBuilder, x: Tensor, eps: float, scale: float = 1.0) -> Tensor:
+    """``scale * x / sqrt(sum x^2 + eps)`` over the last axis."""
+    return g.rms_norm(x, None, eps / width(x)) * (scale * width(x) ** -0.5)
+
+
+def split(g: GraphBuilder, x: Tensor, *widths: int) -> list[Tensor]:
+    """The last axis in parts of these widths."""
+    ends = [sum(widths[: i + 1]) for i in range(len(widths))]
+    return [g.slice(x, end - n, end) for end, n in zip(ends, widths, strict=True)]
+
+
+# --- state spaces
+
+
+@dataclass(frozen=True)
+class StateSpace:
+    """Sizes of a selective state space. ``rank``: of Mamba's time steps, or Mamba 2's number of heads."""
+
+    d_inner: int
+    d_conv: int
+    d_state: int
+    rank: int
+    n_group: int = 1
+
+
+def read_state_space(hparams: HParams, *, heads: bool = False) -> StateSpace:
+    """``heads``: Mamba 2's, whose heads share what enters and leaves the state in groups."""
+    space = StateSpace(
+        d_inner=hparams.positive("ssm.inner_size"),
+        d_conv=hparams.positive("ssm.conv_kernel"),
+        d_state=hparams.positive("ssm.state_size"),
+        rank=hparams.positive("ssm.time_step_rank"),
+        n_group=hparams.positive("ssm.group_count") if heads else 1,
+    )
+    if heads and (space.d_inner % space.rank or space.rank % space.n_group):
+        problem = f"is {space.rank} heads, for {space.d_inner} channels in {space.n_group} groups"
+        raise hparams.wrong("ssm.time_step_rank", problem)
+    return space
+
+
+def mamba(g: GraphBuilder, x: Tensor, blk: str, space: StateSpace, norm: Norm | None = None) -> Tensor:
+    """Mamba's block (Gu and Dao 2023, arXiv:2312.00752). ``norm`` is of what is selected: time steps, B and C."""
+    d_inner, rank, n = space.d_inner, space.rank, space.d_state
+    h, z = split(g, linear(g, x, blk + "ssm_in", 2 * d_inner), d_inner, d_inner)
+    h = causal_conv(g, h, blk + "ssm_conv1d", space.d_conv)
+    dt, b, c = split(g, linear(g, h, blk + "ssm_x", rank + 2 * n), rank, n, n)
+    if norm:
+        dt, b, c = (norm(g, y, f"{blk}ssm_{name}_norm") for y, name in ((dt, "dt"), (b, "b"), (c, "c")))
+    dt = g.softplus(linear(g, dt, blk + "ssm_dt", d_inner))
+    a, d = g.weight(f"{blk}ssm_a", (d_inner, n)), g.weight(f"{blk}ssm_d", (d_inner,))
+    return linear(g, g.silu(z) * g.ssm_scan(h, dt, a, b, c, d), blk + "ssm_out", width(x))
+
+
+def mamba2(
+    g: GraphBuilder, x: Tensor, blk: str, space: StateSpace, eps: float, *, may_lack_norm: bool = False
+) -> Tensor:
+    """Mamba 2's block (Dao and Gu 2024, arXiv:2405.21060)."""
+    d_inner, n_head, n_group = space.d_inner, space.rank, space.n_group
+    d_group = n_group * space.d_state
+    d_conv = d_inner + 2 * d_group
+    z, xbc, dt = split(g, linear(g, x, blk + "ssm_in", d_inner + d_conv + n_head), d_inner, d_conv, n_head)
+    h, b, c = split(g, causal_conv(g, xbc, blk + "ssm_conv1d", space.d_conv), d_inner, d_group, d_group)
+    dt = g.softplus(dt + g.weight(f"{blk}ssm_dt.bias", (n_head,)))
+    b, c = (y.reshape(x.shape[0], n_group, space.d_state) for y in (b, c))
+    y = state_space_duality(g, h, dt, b, c, blk)
+    y = g.silu(z) * y
+    if not may_lack_norm or g.find_weight(f"{blk}ssm_norm.weight"):
+        grouped = y.reshape(x.shape[0], n_group, d_inner // n_group)
+        weight = squeezed(g, f"{blk}ssm_norm.weight", (n_group, d_inner // n_group))
+        y = g.rms_norm(grouped, weight, eps).reshape(*y.shape)
+    return linear(g, y, blk + "ssm_out", width(x))
+
+
+def state_space_duality(g: GraphBuilder, x: Tensor, dt: Tensor, b: Tensor, c: Tensor, blk: str) -> Tensor:
+    """Mamba 2's scan, as linear attention: C asks, B are the keys, ``dt * x`` the values; plus ``D * x``.
+
+    ``x [t, d_inner]``; ``dt [t, h]``, positive; ``b, c [t, n_group, d_state]``.
+    """
+    n_head = width(dt)
+    heads = x.reshape(x.shape[0], n_head, width(x) // n_head)
+    decay = g.exp(dt * squeezed(g, blk + "ssm_a", (n_head,)))
+    y = g.linear_attention(c, b, heads * dt.reshape(x.shape[0], n_head, 1), decay)
+    return (y + heads * squeezed(g, blk + "ssm_d", (n_head, 1))).reshape(*x.shape)

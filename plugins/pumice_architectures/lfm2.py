@@ -1,0 +1,30 @@
+"""LFM2 (Liquid AI 2025, arXiv:2511.23404), dense and with experts: short convolutions, some layers of attention."""
+
+from __future__ import annotations
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, read_gate, recurrent, sliding_window
+
+
+class LFM2(recurrent.Hybrid):
+    qk_norm = "before rope"
+
+    def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        """A gate on what enters a short convolution, and one on what leaves it."""
+        n = self.n_embd
+        b, c, h = recurrent.split(g, blocks.linear(g, x, blk + "shortconv.in_proj", 3 * n), n, n, n)
+        kernel = g.weight(f"{blk}shortconv.conv.weight", (n, self.hparams.positive("shortconv.l_cache")))
+        return blocks.linear(g, c * g.conv1d(b * h, kernel, None), blk + "shortconv.out_proj", n)
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams)
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        return super().norm(g, x, "token_embd_norm" if name == "output_norm" else name)
+
+
+class LFM2MoE(LFM2):
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        if i < self.hparams.get_int("leading_dense_block_count", 0):
+            return super().feed_forward(g, x, blk, i)
+        return mixture_of_experts(g, x, blk, read_experts(self.hparams, i, gate=read_gate(self.hparams)))

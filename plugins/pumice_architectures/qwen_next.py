@@ -1,0 +1,97 @@
+"""Qwen3-Next, Qwen 3.5 and 3.6 (Alibaba 2025): gated delta nets, and gated attention in every fourth layer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, recurrent, rope_sections, shared_expert
+
+
+class Qwen3Next(recurrent.Hybrid):
+    norms_before = ("attn_norm", "post_attention_norm")
+    ffn_scales = True
+    tiled = False  # whether a value head's key head is found by the remainder of its number, not by the quotient
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.d_head, self.n_key_heads = hparams.positive("ssm.state_size"), hparams.positive("ssm.group_count")
+        self.n_value_heads = hparams.positive("ssm.time_step_rank")
+        if self.n_value_heads % self.n_key_heads:
+            problem = f"is {self.n_value_heads}, not a multiple of {self.n_key_heads} key heads"
+            raise hparams.wrong("ssm.time_step_rank", problem)
+
+    def recurrent(self, i: int) -> bool:
+        return not recurrent.attends(self.hparams, i, 4)
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        """Attention whose results pass a gate, which is stored behind each head's query."""
+        if self.recurrent(i):
+            return self.mixer(g, x, blk, i)
+        heads, rope, n_tokens = self.heads(i), self.rope(g, i), x.shape[0]
+        n_head, n_kv = heads.n_head, heads.n_head_kv
+        q = blocks.linear(g, x, blk + "attn_q", 2 * n_head * heads.k_dim).reshape(n_tokens, n_head, 2 * heads.k_dim)
+        q, gate = recurrent.split(g, q, heads.k_dim, heads.k_dim)
+        k = blocks.linear(g, x, blk + "attn_k", n_kv * heads.k_dim).reshape(n_tokens, n_kv, heads.k_dim)
+        v = blocks.linear(g, x, blk + "attn_v", n_kv * heads.v_dim).reshape(n_tokens, n_kv, heads.v_dim)
+        q, k = self.norm(g, q, blk + "attn_q_norm"), self.norm(g, k, blk + "attn_k_norm")
+        if rope:
+            q, k = rope(g, q), rope(g, k)
+        opened = g.sigmoid(gate.reshape(n_tokens, n_head * heads.k_dim))
+        return blocks.attend(g, blk, q, k, v, self.n_embd, finish=lambda y: y * opened)
+
+    def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        """A gated delta net (Yang et al. 2024, arXiv:2412.06464)."""
+        d, n_key, n_value, n_tokens = self.d_head, self.n_key_heads, self.n_value_heads, x.shape[0]
+        mixed, z = self.queries_keys_values(g, x, blk)
+        alpha, beta = self.alpha_beta(g, x, blk)
+        h = recurrent.causal_conv(g, mixed, blk + "ssm_conv1d", self.hparams.positive("ssm.conv_kernel"))
+        q, k, v = recurrent.split(g, h, n_key * d, n_key * d, n_value * d)
+        q = recurrent.l2_norm(g, q.reshape(n_tokens, n_key, d), self.eps, d**-0.5)
+        k = recurrent.l2_norm(g, k.reshape(n_tokens, n_key, d), self.eps)
+        rate = g.softplus(alpha + g.weight(f"{blk}ssm_dt.bias", (n_value,)))
+        decay = g.exp(rate * g.weight(f"{blk}ssm_a", (n_value,)))
+        v = v.reshape(n_tokens, n_value, d)
+        y = self.norm(g, g.linear_attention(q, k, v, decay, g.sigmoid(beta), tiled=self.tiled), blk + "ssm_norm")
+        return blocks.linear(g, g.silu(z) * y.reshape(n_tokens, n_value * d), blk + "ssm_out", self.n_embd)
+
+    def queries_keys_values(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
+        """Queries, keys and values in a row, and the gate; old files have all four of a key head in a row."""
+        d, n_key, n_value, n_tokens = self.d_head, self.n_key_heads, self.n_value_heads, x.shape[0]
+        if not g.find_weight(f"{blk}ssm_in.weight"):
+            mixed = blocks.linear(g, x, blk + "attn_qkv", (2 * n_key + n_value) * d)
+            return mixed, blocks.linear(g, x, blk + "attn_gate", n_value * d)
+        widths = [d, d, n_value // n_key * d, n_value // n_key * d]
+        y = blocks.linear(g, x, blk + "ssm_in", n_key * sum(widths)).reshape(n_tokens, n_key, sum(widths))
+        q, k, v, z = (part.reshape(n_tokens, n_key * blocks.width(part)) for part in recurrent.split(g, y, *widths))
+        return g.concat(g.concat(q, k), v), z
+
+    def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
+        """What makes the decay, and how much of a value is written: of each value head."""
+        n_key, n_value = self.n_key_heads, self.n_value_heads
+        each, n_tokens = n_value // n_key, x.shape[0]
+        y = blocks.linear(g, x, blk + "ssm_ba", 2 * n_value).reshape(n_tokens, n_key, 2 * each)
+        beta, alpha = (part.reshape(n_tokens, n_value) for part in recurrent.split(g, y, each, each))
+        return alpha, beta
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        n_ff = self.hparams.get_int("expert_shared_feed_forward_length", 0) or self.n_ff(i)
+        experts = mixture_of_experts(g, x, blk, read_experts(self.hparams, i), scaled=True)
+        return experts + shared_expert(g, x, blk, n_ff, gated=True, scaled=True)
+
+
+class Qwen35MoE(Qwen3Next):
+    tiled = True
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        rope_sections(hparams)  # text has one position, whatever they are
+
+    def alpha_beta(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
+        alpha, beta = (blocks.linear(g, x, f"{blk}ssm_{name}", self.n_value_heads) for name in ("alpha", "beta"))
+        return alpha, beta
+
+
+class Qwen35(Qwen35MoE):
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return super(Qwen3Next, self).feed_forward(g, x, blk, i)
