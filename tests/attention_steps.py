@@ -31,12 +31,31 @@ def batches(steps, n_ctx, block_size, window):
         n_past += lengths
 
 
-def attend(
-    folder, backend, steps, heads=(4, 2), dims=(32, 32), kv_type="f32", block_size=32, values=True, n_ctx=1024,
-    sinks=False, reach=0, **attrs,
-):  # fmt: skip
+def attend(folder, backend, steps, **options):
     """Outputs of each step, of queries, keys and values that are the same for every backend."""
     random = np.random.default_rng(0)
+    graphed, rows, grown = _attention(folder, backend, steps, random, **options)
+    return [graphed(rows(len(batch.tokens)), batch) for batch in grown]
+
+
+def attend_fixed(folder, backend, steps, n_tokens, **options):
+    """Outputs of the first sequence's ``n_tokens``, whose queries, keys and values are the same for all steps."""
+    random = np.random.default_rng(0)
+    graphed, rows, grown = _attention(folder, backend, steps, random, **options)
+    own, found = rows(n_tokens), []
+    for batch in grown:
+        n_own = batch.seq_starts[1]
+        beside = rows(len(batch.tokens) - n_own)
+        x = {name: np.concatenate([own[name][batch.positions[:n_own]], beside[name]]) for name in own}
+        found.append(graphed(x, batch)[:n_own])
+    return np.concatenate(found)
+
+
+def _attention(
+    folder, backend, steps, random, heads=(4, 2), dims=(32, 32), kv_type="f32", block_size=32, values=True, n_ctx=1024,
+    sinks=False, reach=0, **attrs,
+):  # fmt: skip
+    """A graph of one operation, what makes so many random rows for it, and the batches."""
     (n_head, n_head_kv), (k_dim, v_dim) = heads, dims
 
     def rows(n):
@@ -58,7 +77,7 @@ def attend(
     n_blocks = dict.fromkeys({0, window}, n_seqs * -(-n_ctx // block_size))
     limits = Limits(n_ctx, 512, 512, n_seqs, block_size, n_blocks, kv_type)
     graphed = Graphed(folder, backend, Case(build, rows(1), weights), limits)
-    return [graphed(rows(len(batch.tokens)), batch) for batch in batches(steps, n_ctx, block_size, window)]
+    return graphed, rows, batches(steps, n_ctx, block_size, window)
 
 
 def attend_to_memory(folder, backend, lengths, weights=()):

@@ -32,22 +32,25 @@ CODE_BITS = (4, 5, 8)
 
 # How kernels/attention.py divides its work.
 ROWS = 128  # queries of a key head that decoded keys and values are used for
-CHUNK = 64  # positions decoded at a time, at most
-PART = 256  # positions that a thread takes at a time where there is but one token
+CHUNK = 64  # positions decoded at a time
+PART = 256  # positions, whole chunks, that are attended to by themselves and then merged with those before
 
 
 class Scratch(NamedTuple):
     """Addresses of what a thread attends with: float32 arrays, but for the positions. See ``scratch_at``."""
 
     queries: int  # [ROWS, k_width]
-    keys: int  # [chunk_size / 16, k_dim, 16]
+    keys: int  # [CHUNK / 16, k_dim, 16]
     columns: int  # [v_width, 16]: values as they come out of the cache
-    values: int  # [v_width / 16, chunk_size, 16]
+    values: int  # [v_width / 16, CHUNK, 16]
     outputs: int  # [ROWS / n_rows, v_width / 16, n_rows, 16]
     weights: int  # [n_rows, CHUNK + 16]
     sums: int  # [ROWS, 16]
     maxima: int  # [ROWS / n_rows, 16]
     places: int  # int64 [ROWS]: the positions
+    merged: int  # outputs, maxima [ROWS] and sums [ROWS] of the parts before
+    merged_maxima: int
+    merged_sums: int
     end: int
 
 
@@ -65,7 +68,13 @@ def scratch_at(start: int, n_rows: int, k_dim: int, v_dim: int) -> Scratch:
     sums = weights + 4 * n_rows * (CHUNK + 16)
     maxima = sums + 64 * ROWS
     places = maxima + 64 * ROWS
-    return Scratch(start, keys, columns, values, outputs, weights, sums, maxima, places, places + 8 * ROWS)
+    merged = places + 8 * ROWS
+    merged_maxima = merged + 4 * ROWS * v_width
+    merged_sums = merged_maxima + 4 * ROWS
+    end = merged_sums + 4 * ROWS
+    return Scratch(
+        start, keys, columns, values, outputs, weights, sums, maxima, places, merged, merged_maxima, merged_sums, end
+    )
 
 
 @dataclass(frozen=True)

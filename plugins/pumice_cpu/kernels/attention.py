@@ -17,7 +17,7 @@ from pumice_cpu.kernels.attention_parts import SEEN, Bias, Shape, first_seen, la
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
 from pumice_cpu.kernels.elementwise import tanh
 from pumice_cpu.kernels.kv_cache import tile_reader
-from pumice_cpu.kv_cache import CHUNK, ROWS, scratch_at
+from pumice_cpu.kv_cache import CHUNK, PART, ROWS, scratch_at
 from pumice_cpu.simd import (
     between,
     bits_f32,
@@ -25,7 +25,7 @@ from pumice_cpu.simd import (
     get_f32,
     get_i32,
     get_i64,
-    keep_first,
+    lane,
     load_f32,
     max_lanes,
     maximum,
@@ -59,6 +59,19 @@ def transpose_stored(source, y, registers, spare):
         store_f32(y + 64 * i, registers[i])
 
 
+@inline
+def sink_of(sinks, head):
+    """Maximum and sum of weights of what a head attends to before any position; ``sinks`` is 0 without them."""
+    return (get_f32(sinks + 4 * head) * LOG2_E, np.float32(1)) if sinks != 0 else (LOWEST, np.float32(0))
+
+
+@inline
+def merge_factors(before, top):
+    """The maximum of two, and what sums and outputs relative to each are to be multiplied by."""
+    highest = top if top > before else before
+    return highest, power_of_two(splat_f32(before - highest)), power_of_two(splat_f32(top - highest))
+
+
 def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any:
     """A kernel that attends with every query of the batch, ``n_rows`` at a time in registers.
 
@@ -69,11 +82,14 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
 
     ``positions``, ``seq_starts``, ``n_seqs`` and ``table`` are places in the step block, as ``lengths``: of each
     sequence the positions that are attended to; 0: all that it has after this step. A part of the work is up to
-    ROWS queries of a key head at positions of one multiple of ``part_size``, of which ``chunk_size``, at most CHUNK,
-    are decoded at a time. With ``partial`` 0 there is one part and the result is final; else the step has one token,
-    and ``merge`` makes the result of what is left at ``partial``. ``at_once`` is ``n_rows``: a number that LLVM does
-    not know, where loops are not to be unrolled. ``keys`` and ``values`` are addresses of a ``CellLayout``; where that
-    of the values is zeros, they are the first ``v_dim`` of the keys. ``scratch`` has room for each thread
+    ROWS queries of a key head at positions of one multiple of ``part_size``. With ``partial`` 0 there is one part and
+    the result is final; else the step has one token, and ``merge`` makes the result of what is left at ``partial``.
+    Positions are decoded CHUNK at a time, and what comes of each PART of them is merged in their order, both counted
+    from position 0: so a token's result is the same to the last bit, whatever tokens are beside it.
+
+    ``at_once`` is ``n_rows``: a number that LLVM does not know, where loops are not to be unrolled. ``keys`` and
+    ``values`` are addresses of a ``CellLayout``; where that of the values is zeros, they are the first ``v_dim`` of the
+    keys. ``scratch`` has room for each thread
     (``kv_cache.scratch_at``).
     """
     read_tile, rows, width, is_capped = tile_reader(kv_type, cells), int(n_rows), WIDTH, "capped" in scores
@@ -147,7 +163,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
 
     @inline
     def prepare(shape, part, at, q, sinks, factor):
-        """Scaled queries, filled up with the last to whole ``n_rows``, and nothing attended to yet."""
+        """Scaled queries, filled up with the last to whole ``n_rows``, of which only sinks have been attended to."""
         padded = (part.n + rows - 1) // rows * rows
         for r in range(padded):
             row = part.row0 + r if r < part.n else part.row0 + part.n - 1
@@ -157,18 +173,44 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
                 to = at.queries + 4 * (r * shape.k_width + i)
                 store_f32(to, load_up_to(source + 4 * i, shape.k_dim - i) * factor)
             put_i64(at.places + 8 * r, part.past + row // shape.group)
-            top, total_lanes = LOWEST, np.int32(0)
-            if sinks != 0 and part.number == 0:
-                top, total_lanes = get_f32(sinks + 4 * query_head) * LOG2_E, np.int32(1)
-            put_f32(at.maxima + 64 * (r // rows) + 4 * (r % rows), top)
-            store_f32(at.sums + 64 * r, keep_first(splat_f32(np.float32(1)), total_lanes))
+            top, total = sink_of(sinks, query_head)
+            put_f32(at.merged_maxima + 4 * r, top)
+            put_f32(at.merged_sums + 4 * r, total)
+        for i in range(padded * shape.v_width // 16):
+            store_f32(at.merged + 64 * i, zero())
+
+    @inline
+    def begin_part(shape, part, at):
+        """Nothing attended to yet in PART positions."""
+        padded = (part.n + rows - 1) // rows * rows
+        for r in range(padded):
+            put_f32(at.maxima + 64 * (r // rows) + 4 * (r % rows), LOWEST)
+            store_f32(at.sums + 64 * r, zero())
         for i in range(padded * shape.v_width // 16):
             store_f32(at.outputs + 64 * i, zero())
 
     @inline
-    def decode(shape, part, at, chunk, n, keys, values, block_size, registers, spare):
-        """Keys and values at ``n`` positions from ``chunk`` on; values turned over, so that lanes are columns."""
-        for i in range(0, n, 16):
+    def end_part(shape, part, at):
+        """Add what was attended to in PART positions to what was before."""
+        for r in range(part.n):
+            place = 4 * (r // rows) * rows * shape.v_width + 64 * (r % rows)
+            top, before = get_f32(at.maxima + 64 * (r // rows) + 4 * (r % rows)), get_f32(at.merged_maxima + 4 * r)
+            highest, shrink, factor = merge_factors(before, top)
+            put_f32(at.merged_maxima + 4 * r, highest)
+            total = splat_f32(sum_lanes(load_f32(at.sums + 64 * r)))
+            total = fma(total, factor, splat_f32(get_f32(at.merged_sums + 4 * r)) * shrink)
+            put_f32(at.merged_sums + 4 * r, lane(total, 0))
+            for v in range(shape.v_width // 16):
+                to = place + 64 * rows * v
+                added = fma(load_f32(at.outputs + to), factor, load_f32(at.merged + to) * shrink)
+                store_f32(at.merged + to, added)
+
+    @inline
+    def decode(shape, part, at, chunk, start, n, keys, values, block_size, registers, spare):
+        """Keys and values from position ``chunk + start`` to ``chunk + n``; values turned over, so that lanes are
+        columns.
+        """
+        for i in range(start, n, 16):
             source = at.keys + 4 * i * shape.k_dim
             read_tile(
                 keys.cache + part.head * keys.head_bytes, part.blocks, chunk + i, part.first, part.end, block_size,
@@ -181,7 +223,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
                     block_size, values.tile_bytes, values.dim, values.unit, source,
                 )  # fmt: skip
             for v in range((shape.v_dim + 15) // 16):
-                to = at.values + 64 * (v * shape.chunk_size + i)
+                to = at.values + 64 * (v * CHUNK + i)
                 transpose_stored(source + 1024 * v, to, registers, spare)
 
     @inline
@@ -230,7 +272,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
                 place = at.sums + 64 * (r0 + r)
                 store_f32(place, fma(load_f32(place), splat_f32(get_f32(shrinks + 4 * r)), added))
             add_values(
-                at.weights, begin, to, at.values, 64 * shape.chunk_size, shape.v_width,
+                at.weights, begin, to, at.values, 64 * CHUNK, shape.v_width,
                 at.outputs + 4 * r0 * shape.v_width, shrinks, total, vectors,
             )  # fmt: skip
 
@@ -240,29 +282,31 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
         for r in range(part.n):
             row = part.row0 + r
             query_head = part.head * shape.group + row % shape.group
-            source = at.outputs + 4 * (r // rows) * rows * shape.v_width + 64 * (r % rows)
+            source = 4 * (r // rows) * rows * shape.v_width + 64 * (r % rows)
             if partial != 0:
+                source += at.outputs
                 place = partial + 4 * (part.number * shape.n_head + query_head) * (shape.v_width + 16)
                 put_f32(place, sum_lanes(load_f32(at.sums + 64 * r)))
                 put_f32(place + 4, get_f32(at.maxima + 64 * (r // rows) + 4 * (r % rows)))
                 for v in range(shape.v_width // 16):
                     store_f32(place + 64 * v + 64, load_f32(source + 64 * rows * v))
             else:
+                source += at.merged
                 place = y + 4 * shape.v_dim * ((part.token + row // shape.group) * shape.n_head + query_head)
-                inverse = splat_f32(np.float32(1) / sum_lanes(load_f32(at.sums + 64 * r)))
+                inverse = splat_f32(np.float32(1) / get_f32(at.merged_sums + 4 * r))
                 for v in range((shape.v_dim + 15) // 16):
                     store_up_to(place + 64 * v, load_f32(source + 64 * rows * v) * inverse, shape.v_dim - 16 * v)
 
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,
         q, y, sinks, n_head, group, scale, cap, window, keys, values, v_dim, lengths, bias, stride, zero,
-        part_size, partial, chunk_size, at_once, scratch,
+        part_size, partial, at_once, scratch,
     ):  # fmt: skip
         total, vectors = registers_f32(n_total), registers_f32(width)
         registers, spare = registers_f32(16), registers_f32(16)
         key_cells, value_cells = layout_at(keys), layout_at(values)
         k_dim, k_width, v_width = key_cells.dim, (key_cells.dim + 31) // 32 * 32, (v_dim + 31) // 32 * 32
-        shape = Shape(n_head, group, k_dim, v_dim, k_width, v_width, window, part_size, chunk_size, at_once)
+        shape = Shape(n_head, group, k_dim, v_dim, k_width, v_width, window, part_size, at_once)
         thread_bytes = layout(0, rows, k_dim, v_dim).end
         at = layout(scratch + thread * thread_bytes, rows, k_dim, v_dim)
         factor, capping = splat_f32(bits_f32(scale)), splat_f32(bits_f32(cap))
@@ -287,38 +331,39 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
             blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
             part = part_of(shape, item - before, n_parts, n_head_kv, token, past, n_tokens, length, blocks)
             prepare(shape, part, at, q, sinks, factor)
-            for chunk in range(part.first & ~15, part.end, chunk_size):
-                chunk_end = part.end - chunk if part.end - chunk < chunk_size else chunk_size
-                decode(shape, part, at, chunk, chunk_end, key_cells, value_cells, block_size, registers, spare)
+            begin_part(shape, part, at)
+            for chunk in range(part.first // CHUNK * CHUNK, part.end, CHUNK):
+                start = (part.first - chunk) // span * span if part.first > chunk else np.int64(0)
+                chunk_end = part.end - chunk if part.end - chunk < CHUNK else np.int64(CHUNK)
+                decode(shape, part, at, chunk, start, chunk_end, key_cells, value_cells, block_size, registers, spare)
                 for r0 in range(0, part.n, at_once):
                     attend_rows(shape, part, at, r0, chunk, chunk_end, capping, biases, total, vectors)
+                if partial == 0 and (chunk + CHUNK >= part.end or (chunk + CHUNK) % PART == 0):
+                    end_part(shape, part, at)
+                    begin_part(shape, part, at)
             finish(shape, part, at, y, partial)
             item = next_part(ticket)
 
     return kernel
 
 
-def merge(thread, n_threads, positions, y, n_head, window, part_size, partial, v_dim, v_width):
-    """What parts of the positions left for the one token of a step, added in their order."""
+def merge(thread, n_threads, positions, y, sinks, n_head, window, part_size, partial, v_dim, v_width):
+    """What parts of the positions left for the one token of a step, merged in their order as ``attend`` does."""
     past = np.int64(get_i32(get_i64(positions)))
     n_parts = past // part_size - first_seen(past, window, past + 1) // part_size + 1
     stride = 4 * n_head * (v_width + 16)
     for head in range(part_start(n_head, thread, n_threads), part_start(n_head, thread + 1, n_threads)):
         source = partial + 4 * head * (v_width + 16)
-        highest = LOWEST
-        for part in range(n_parts):
-            top = get_f32(source + stride * part + 4)
-            highest = top if top > highest else highest
-        total = zero()
-        for part in range(n_parts):
-            shrink = power_of_two(splat_f32(get_f32(source + stride * part + 4) - highest))
-            total = fma(splat_f32(get_f32(source + stride * part)), shrink, total)
         for v in range((v_dim + 15) // 16):
-            added = zero()
+            highest, one = sink_of(sinks, head)
+            total, added = splat_f32(one), zero()
             for part in range(n_parts):
-                shrink = power_of_two(splat_f32(get_f32(source + stride * part + 4) - highest))
-                added = fma(load_f32(source + stride * part + 64 * v + 64), shrink, added)
-            store_up_to(y + 4 * (head * v_dim + 16 * v), added / total, v_dim - 16 * v)
+                place = source + stride * part
+                highest, shrink, factor = merge_factors(highest, get_f32(place + 4))
+                total = fma(splat_f32(get_f32(place)), factor, total * shrink)
+                added = fma(load_f32(place + 64 * v + 64), factor, added * shrink)
+            inverse = splat_f32(np.float32(1) / lane(total, 0))
+            store_up_to(y + 4 * (head * v_dim + 16 * v), added * inverse, v_dim - 16 * v)
 
 
 def number_rows(thread, n_threads, n_seqs, seq_starts, positions, table, width):

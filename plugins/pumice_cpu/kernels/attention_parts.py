@@ -63,7 +63,6 @@ class Shape(NamedTuple):
     v_width: int
     window: int  # positions that a query attends to; 0: no bound
     part_size: int  # positions
-    chunk_size: int  # positions decoded at a time
     at_once: int  # rows in registers
 
 

@@ -64,6 +64,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
     bias = _bias(at, node, n_head)
     scores = ("capped" if softcap else "plain") + ("_biased" if bias["bias"] else "")
     whole_tiles = "tiles" if cells.block_size % CELLS == 0 else "any"
+    sinks_at = 0 if sinks is None else at.address(sinks)
     is_split = one_token and mask == "causal"
     split = _split(at, window, n_head, v_width) if is_split else {"part_size": _ALL_POSITIONS, "partial": 0}
     at.add(
@@ -73,7 +74,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
         **bias,
         q=at.address(q),
         y=at.address(node.output),
-        sinks=0 if sinks is None else at.address(sinks),
+        sinks=sinks_at,
         n_head=n_head,
         group=n_head // cells.cache.n_head_kv,
         scale=float_bits(scale / softcap if softcap else scale * _LOG2_E),
@@ -83,7 +84,6 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
         values=at.hold(values.layout if values else np.zeros_like(keys.layout)),
         v_dim=v_dim,
         lengths=cells.lengths,
-        chunk_size=CHUNK // 2 if one_token else CHUNK,
         scratch=at.scratch_memory("attention", scratch_at(0, n_rows, keys.dim, v_dim).end * at.pool.n_threads + 1024),
         at_once=n_rows,
     )
@@ -93,6 +93,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
             **split,
             positions=at.of_step(POSITIONS),
             y=at.address(node.output),
+            sinks=sinks_at,
             n_head=n_head,
             window=window,
             v_dim=v_dim,

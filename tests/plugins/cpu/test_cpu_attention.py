@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from attention_steps import attend, attend_to_memory
+from attention_steps import attend, attend_fixed, attend_to_memory
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
 from pumice_cpu.backend import CpuBackend, CpuOptions
@@ -125,3 +125,25 @@ def test_a_type_without_kernels_is_left_to_others(tmp_path, monkeypatch):
 def test_rows_of_no_whole_blocks_are_left_to_others(tmp_path):
     with pytest.raises(BackendError, match="no backend can run operation attention"):
         attend(tmp_path, CpuBackend(), [(1,)], heads=(2, 2), dims=(20, 20), kv_type="q4_0", scale=1.0)
+
+
+ALONE = [[(500, 0)], [(1, 0)] * 500, [(37, 0), (200, 64), (1, 1), (1, 0), (2, 9), (259, 3)]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"kv_type": "f16"},
+        {"kv_type": "q8_0", "heads": (12, 2), "dims": (64, 48)},
+        {"window": 70, "sinks": True, "softcap": 3.0},
+        {"window": 300, "sinks": True, "heads": (20, 2)},
+        {"chunk": 128, "slopes": SLOPES[:4]},
+    ],
+    ids=str,
+)
+def test_a_token_gets_the_same_bits_whatever_is_beside_it(tmp_path, options):
+    """A sequence in one step, token by token, and in parts with another one beside it."""
+    backend = CpuBackend(CpuOptions(threads=2))
+    whole, *others = (attend_fixed(tmp_path, backend, steps, 500, scale=0.2, **options) for steps in ALONE)
+    for other in others:
+        np.testing.assert_array_equal(other, whole)
