@@ -38,6 +38,7 @@ class CpuOptions:
     """Configuration section ``cpu``."""
 
     threads: int = 0  # 0: as many as there are cores for this process
+    batch_invariant: bool = False  # float matrices too give a token the same bits, whatever is beside it
 
 
 class CpuBackend(Backend):
@@ -71,7 +72,8 @@ class CpuBackend(Backend):
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if self._pool is None:
             self._pool = ThreadPool(self.options.threads or cores())
-        return CpuProgram(self._pool, self._packed, self._memory, self._states, segment, plan, limits)
+        invariant = self.options.batch_invariant
+        return CpuProgram(self._pool, self._packed, self._memory, self._states, segment, plan, limits, invariant)
 
     def close(self) -> None:
         if self._pool is not None:
@@ -90,6 +92,7 @@ class CpuProgram(Program):
         segment: Segment,
         plan: MemoryPlan,
         limits: Limits,
+        invariant: bool,
     ) -> None:
         from pumice_cpu.lower import RULES
         from pumice_cpu.lower.rule import Lowering, Memory, step_size
@@ -99,7 +102,7 @@ class CpuProgram(Program):
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
         self._step = np.zeros(step_size(limits), np.int64)
-        shared = Memory(pool, limits, plan, self._arena, self._step, memory, packed, states)
+        shared = Memory(pool, limits, plan, self._arena, self._step, memory, packed, states, invariant)
         known = set(states)
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):

@@ -34,6 +34,7 @@ from pumice.plugin import (
 from pumice_numpy.attention import KVCache, attention, kv_store
 from pumice_numpy.ops import OPS
 from pumice_numpy.recurrent import RECURRENT_OPS
+from pumice_numpy.tokens import can_cut, joined, single_tokens
 from pumice_numpy.weights import WeightCache
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
@@ -45,6 +46,7 @@ class NumpyOptions:
     """Configuration section ``numpy``."""
 
     cache_mib: int = 4096  # memory for weights kept as float32; the rest is decoded again at every use
+    batch_invariant: bool = False  # tokens are computed one by one: the same bits, whatever is beside them
 
 
 class NumpyBackend(Backend):
@@ -77,13 +79,14 @@ class NumpyBackend(Backend):
             "weights": sum(source.nbytes for source in sources),
             "kv_cache": sum(self.states[state].nbytes for state in new),
         }
-        return NumpyProgram(self.weights, self.states, segment, plan, added)
+        one_by_one = self.options.batch_invariant and can_cut(segment)
+        return NumpyProgram(self.weights, self.states, segment, plan, added, one_by_one)
 
 
 class NumpyProgram(Program):
     """Computes node after node; every result is written to its planned place in one arena.
 
-    ``added``: the bytes of weights and states that no program before it has.
+    ``added``: the bytes of weights and states that no program before it has. ``one_by_one``: a token at a time.
     """
 
     def __init__(
@@ -93,8 +96,10 @@ class NumpyProgram(Program):
         segment: Segment,
         plan: MemoryPlan,
         added: Mapping[str, int],
+        one_by_one: bool,
     ) -> None:
         self._added = added
+        self._one_by_one = one_by_one
         self._weights = weights
         self._segment = segment
         self._plan = plan
@@ -102,6 +107,14 @@ class NumpyProgram(Program):
         self._states = {state: states[state] for state in segment.states}
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+        if not self._one_by_one or len(batch.positions) == 1:
+            return self._run(inputs, batch)
+        parts = []
+        for single, its in single_tokens(batch, self._segment.inputs, inputs):
+            parts.append({name: array.copy() for name, array in self._run(its, single).items()})
+        return {tensor.name: joined(tensor, parts, batch) for tensor in self._segment.outputs}
+
+    def _run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
         values: dict[Tensor, NDArray[Any]] = {}
         for tensor in self._segment.inputs:
             values[tensor] = self._place(tensor, batch)

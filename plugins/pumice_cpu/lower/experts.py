@@ -58,9 +58,9 @@ def _batched_linear(at: Lowering, node: Node) -> None:
 
 def _width(at: Lowering, x: Tensor, weight: Weight) -> int:
     """Pairs of one matrix that are multiplied at once."""
-    if at.is_single(x):
-        return 1
-    return max(1, current().tokens // 2) if weight.type in FLOATS else current().tokens
+    if weight.type in FLOATS:
+        return 1 if at.is_single(x) and not at.invariant else max(1, current().tokens // 2)
+    return 1 if at.is_single(x) else current().tokens
 
 
 def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, width: int) -> Grouped:

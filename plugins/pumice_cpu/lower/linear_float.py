@@ -19,7 +19,7 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
         "n_columns": n_columns,
     }
     kind = TYPES[weight.type]
-    if at.is_single(x):
+    if at.is_single(x) and not at.invariant:
         at.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=at.address(x), **arguments)
     else:
         scratch = at.scratch_memory("panels", at.pool.n_threads * 4 * PANEL_ROWS * PANEL_COLUMNS)

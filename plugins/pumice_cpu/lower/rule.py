@@ -60,6 +60,7 @@ class Memory:
     weights: WeightMemory
     packed: dict[str, Packed]  # weights in tiles, by name; all segments share them
     states: dict[State, Any]
+    invariant: bool = False  # one token takes the kernels of many where these add up in another order
     to_pack: list[Weight] = field(default_factory=list)  # those in tiles whose tiles are to be written yet
     scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
@@ -86,6 +87,10 @@ class Lowering:
     @property
     def limits(self) -> Limits:
         return self.memory.limits
+
+    @property
+    def invariant(self) -> bool:
+        return self.memory.invariant
 
     @property
     def states(self) -> dict[State, Any]:

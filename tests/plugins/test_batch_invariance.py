@@ -1,0 +1,35 @@
+"""A token has the same logits, to the last bit, however a prompt is cut and whatever other sequences are beside it."""
+
+import numpy as np
+import pytest
+
+import pumice
+from pumice.quantize import quantize
+from tiny_models import IDS
+from tiny_zoo import ZOO
+
+MODELS = ["gemma2", "gpt-oss", "qwen3moe", "mamba"]
+LONG = [*IDS, *IDS[::-1], *IDS][:60]
+
+
+def logits(path, n_batch, **options):
+    with pumice.load(path, n_ctx=128, n_batch=n_batch, **options) as model:
+        alone = model.logits(LONG)
+        model.generate_many([LONG[:50], LONG[3:40], LONG[:7]], max_tokens=1)
+        return alone
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("backend", "to"),
+    [("cpu", "Q8_0"), ("cpu", "BF16"), ("numpy", "F32")],
+)
+def test_prompts_may_be_cut_anywhere(tmp_path, name, backend, to):
+    path = ZOO[name].write(tmp_path / "model.gguf")
+    if to != "F32":
+        quantize(path, tmp_path / "encoded.gguf", to)
+        path = tmp_path / "encoded.gguf"
+    options = {"backend": backend, "kv_type": "f16", "config": {backend: {"batch_invariant": True}}}
+    whole, *others = (logits(path, n_batch, **options) for n_batch in (64, 1, 7))
+    for other in others:
+        np.testing.assert_array_equal(other, whole)
