@@ -13,5 +13,5 @@ float distance_bias(uint head, uint key, uint query) {
     if (!HAS_BIAS) return 0.0;
     int distance = int(key) - int(query), nearest = clamp(distance, -int(reach), int(reach));
     uint row = bias_at + head * (2u * reach + 2u);
-    return bias[row] * float(distance) + bias[row + 1u + uint(nearest + int(reach))];
+    return bias[row + 1u + uint(nearest + int(reach))] - bias[row] * abs(float(distance));
 }

@@ -12,6 +12,7 @@ from typing import Any
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import gated_feed_forward, softcap
 from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.encoder import Encoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
@@ -78,3 +79,13 @@ class Gemma3(Gemma2):
 
     def final_softcap(self) -> float:
         return self.hparams.number("final_logit_softcapping", 0.0)
+
+
+class GemmaEmbedding(Encoder, Gemma3):
+    """EmbeddingGemma (2025, arXiv:2509.20354): reads both ways; windows lie around a token."""
+
+    n_layer_27b = 0  # there is none
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.causal = False

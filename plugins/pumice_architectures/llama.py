@@ -7,6 +7,7 @@ from typing import Any
 from pumice.plugin import GraphBuilder, Tensor
 from pumice.plugin.nn.blocks import temperature
 from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.encoder import Encoder
 from pumice.plugin.nn.experts import mixture_of_experts, n_expert, read_experts
 from pumice.plugin.nn.rope import Rope, original_context, read_rope
 
@@ -41,3 +42,7 @@ class Mistral3(Llama):
                 self.hparams.number("rope.scaling.yarn_beta_slow", 1.0, low=1e-3),
             ),
         )
+
+
+class LlamaEmbed(Encoder, Llama):
+    """Llama as an encoder (Llama Embed Nemotron, 2025, arXiv:2511.07025)."""

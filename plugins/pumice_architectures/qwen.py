@@ -21,3 +21,4 @@ class Qwen3(Decoder):
 
     qk_norm = "before rope"
     ffn_scales = True
+    scores_are_probabilities = True

@@ -145,7 +145,7 @@ def _attend(
     distance = context - queries[:, None]
     if how.slopes:
         slopes = np.array(how.slopes, np.float32).reshape(n_head_kv, -1, 1, 1)
-        scores = scores + slopes * distance.astype(np.float32)
+        scores = scores - slopes * np.abs(distance).astype(np.float32)
     if how.bias is not None:
         reach = how.bias.shape[1] // 2
         table = how.bias[:, np.clip(distance, -reach, reach) + reach]  # [h, t, c]

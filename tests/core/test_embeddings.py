@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,10 @@ import pytest
 
 import pumice
 from pumice.engine.encodings import Encodings
+from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, N_VOCAB
 from tiny_zoo import ZOO
+from tokenizer_fixtures import metadata
 
 TEXTS = [IDS[:3], IDS, IDS[5:12], [1], (IDS * 5)[:100]]
 
@@ -140,3 +143,39 @@ def test_an_engine_in_a_process_embeds_too(path: Path, model: pumice.Model) -> N
     options = {"backend": "numpy", "kv_type": "f32", "n_ctx": 256}
     with pumice.load_process(path, **options) as other:
         np.testing.assert_allclose(other.embed(TEXTS), model.embed(TEXTS), atol=1e-6)
+
+
+# --- reranking, with a vocabulary
+
+
+def reranker(folder: Path, name: str, **keys: Any) -> Path:
+    vocabulary = metadata(name)
+    n_vocab = len(vocabulary["tokenizer.ggml.tokens"])
+    given = {f"/{key}": value for key, value in vocabulary.items() if key != "general.architecture"}
+    model = dataclasses.replace(
+        ENCODERS["neo-bert-rank"],
+        metadata={**ENCODERS["neo-bert-rank"].metadata, **given, **keys, "vocab_size": n_vocab},
+        shapes={**ENCODERS["neo-bert-rank"].shapes, "token_embd.weight": (n_vocab, 64)},
+    )
+    return model.write(folder / "rank.gguf")
+
+
+@pytest.mark.parametrize(("name", "template"), [("wpm", None), ("unigram", None), ("bpe", "is {document} of {query}?")])
+def test_a_pair_is_laid_out_as_the_file_says(tmp_path: Path, name: str, template: str | None) -> None:
+    keys = {"/tokenizer.chat_template.rerank": template} if template else {}
+    query, documents = "what is {document}", ["a cat", "the dog sat"]
+    with load(reranker(tmp_path, name, **keys)) as model:
+        tokenizer = model.tokenizer
+        scores = model.rerank(query, documents)
+        a, b = (tokenizer.tokenize(text, add_special=False) for text in (query, documents[0]))
+        pair = {
+            "wpm": [tokenizer.bos, *a, tokenizer.sep, *b],
+            "unigram": [*a, tokenizer.eos, *b, tokenizer.eos],
+            "bpe": tokenizer.tokenize(f"is {documents[0]} of {query}?", add_special=False),
+        }[name]
+        assert model._embedder._pair(query, documents[0]) == pair
+        (expected,) = model.client.encode([pair], "cls", scores=True).result()
+        np.testing.assert_allclose(scores[0], expected[0], rtol=1e-5)
+        assert len(scores) == 2
+        with pytest.raises(pumice.RequestError, match="takes a query and a list of documents"):
+            model.rerank(query, "a cat")

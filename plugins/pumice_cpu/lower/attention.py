@@ -182,7 +182,7 @@ def _bias(at: Lowering, node: Node, n_head: int) -> dict[str, int]:
     distance = np.arange(-reach, reach + 1)
     rows = np.zeros((n_head, len(distance)))
     if slopes:
-        rows += np.outer(slopes, distance)
+        rows -= np.outer(slopes, np.abs(distance))
     if relative is not None:
         table = node.weight("bias").dequantize()
         middle = table.shape[1] // 2

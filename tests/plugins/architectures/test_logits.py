@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import pumice
 from pumice_architectures import ARCHITECTURES
 from reference_models import SHARED_IDS, SHARED_MODELS, error
+from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, LLAMA, N_CTX, TinyModel, tiny, weights, write_tiny
 from tiny_zoo import CHUNKED, LIMITS, ROPES, ZOO
 
@@ -33,7 +34,8 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
 
 
 def test_every_architecture_has_tiny_models() -> None:
-    assert {model.architecture for model in ZOO.values()} == set(ARCHITECTURES)
+    models = [*ZOO.values(), *ENCODERS.values()]
+    assert {model.architecture for model in models} == set(ARCHITECTURES)
 
 
 def test_every_scaling_shows(tiny_logits: Any) -> None:

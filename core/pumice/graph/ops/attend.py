@@ -34,9 +34,10 @@ def attention(
     arXiv:2305.13245). With ``v`` None the values are the first ``v_dim`` values of the keys.
 
     A score is ``scale * q . k``, then ``softcap * tanh(score / softcap)`` if ``softcap`` is not 0. With ``distance``
-    the key's position minus the query's, ``slopes[i] * distance`` is added (ALiBi, Press et al. 2021,
-    arXiv:2108.12409), and of ``bias [h, 2 r + 1]`` value ``r + distance``, cut off at both ends (relative positions,
-    Raffel et al. 2019, arXiv:1910.10683). ``sinks [h]`` adds one more logit to each softmax that attends to nothing.
+    the key's position minus the query's, ``slopes[i] * |distance|`` is taken off (ALiBi, Press et al. 2021,
+    arXiv:2108.12409), and value ``r + distance`` of ``bias [h, 2 r + 1]``, cut off at both ends, added (relative
+    positions, Raffel et al. 2019, arXiv:1910.10683). ``sinks [h]`` adds one more logit to each softmax that attends to
+    nothing.
 
     ``cache``: True, the layer's own; False, none: a sequence is all in one step; or one that another layer or graph
     fills, and then ``k`` and ``v`` are None.

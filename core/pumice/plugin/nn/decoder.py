@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pumice.plugin import HEAD, MAIN, N_SEQS, Architecture, GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn import blocks, pooling
+from pumice.plugin.nn.blocks import Activation
 from pumice.plugin.nn.hyper import Heads, read_heads
 from pumice.plugin.nn.rope import Rope, read_rope
 
@@ -29,6 +30,8 @@ class Decoder(Architecture):
     qk_norm: Literal["", "before rope", "after rope"] = ""
     #: Whether that norm is one over all heads of a token together.
     qk_norm_is_wide: ClassVar[bool] = False
+    #: Whether a reranker's scores add up to 1.
+    scores_are_probabilities: ClassVar[bool] = False
     #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
     ffn_scales: ClassVar[bool] = False
 
@@ -78,7 +81,11 @@ class Decoder(Architecture):
         """What files of embedding models and rerankers have for pooled hidden states."""
         x = g.input("pooled", (N_SEQS, self.n_embd))
         pooling.dense(g, x)
-        pooling.classifier(g, x, eps=self.eps)
+        pooling.classifier(g, x, self.classifier_activation(g), eps=self.eps, softmax=self.scores_are_probabilities)
+
+    def classifier_activation(self, g: GraphBuilder) -> Activation:
+        """What a reranker has between its two matrices."""
+        return g.tanh
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         return blocks.rms_norm(g, x, name, self.eps)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
 
 
@@ -23,6 +23,3 @@ class Encoder(Decoder):
 
 class LayerNormEncoder(Encoder, LayerNormDecoder):
     """An encoder whose norms are LayerNorm, with or without bias."""
-
-    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        return LayerNormDecoder.norm(self, g, x, name)

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from pumice.plugin import HParams
 
+MOST_HEADS = 4096  # of a layer; the field's largest models have an eighth as many
+
 
 @dataclass(frozen=True)
 class Heads:
@@ -21,6 +23,8 @@ def read_heads(hparams: HParams, n_embd: int, layer: int, *, sliding: bool = Fal
     """``sliding``: the layer has a window, and values of its own in a head where the file says so."""
     n_head = hparams.count("attention.head_count", layer)
     n_head_kv = hparams.count("attention.head_count_kv", layer, default=n_head)
+    if n_head > MOST_HEADS:
+        raise hparams.wrong("attention.head_count", f"is {n_head}, it must be at most {MOST_HEADS}")
     if n_head % n_head_kv:
         raise hparams.wrong("attention.head_count", f"is {n_head}, not a multiple of {n_head_kv} key heads")
     default = n_embd // hparams.count("attention.head_count", 0)

@@ -15,16 +15,14 @@ def dense(g: GraphBuilder, x: Tensor) -> None:
         g.output("embedding", y)
 
 
-def classifier(
-    g: GraphBuilder, x: Tensor, *, eps: float, activation: Activation | None = None, softmax: bool = False
-) -> None:
+def classifier(g: GraphBuilder, x: Tensor, activation: Activation, *, eps: float, softmax: bool) -> None:
     """The output ``scores`` of ``x [n_seqs, n_embd]``, where the file has a classifier.
 
-    ``cls`` and an ``activation``, by default tanh, then ``cls.norm``, then ``cls.output``; each may be missing.
+    ``cls`` and an ``activation``, then ``cls.norm``, then ``cls.output``; each may be missing.
     """
     y = _linear(g, x, "cls")
     if y is not x:
-        y = (activation or g.tanh)(y)
+        y = activation(y)
         norm = g.find_weight("cls.norm.weight", (int(y.shape[-1]),))
         y = y if norm is None else g.layer_norm(y, norm, None, eps)
     y = _linear(g, y, "cls.output")

@@ -1,0 +1,63 @@
+"""Encoders built like today's decoders: ModernBERT, NeoBERT, EuroBERT."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn.blocks import Activation, fused_feed_forward
+from pumice.plugin.nn.encoder import Encoder, LayerNormEncoder
+from pumice.plugin.nn.hyper import is_sliding, sliding_window
+from pumice.plugin.nn.rope import Rope, frequency_base
+
+GATES = {"gelu": "gelu", "geglu": "gelu", "silu": "silu", "swish": "silu", "swiglu": "silu", "reglu": "relu"}
+"""``hidden_activation`` of a file, and the operation."""
+
+
+class ModernBert(LayerNormEncoder):
+    """ModernBERT (Warner et al. 2024, arXiv:2412.13663): two of three layers attend to a window around a token."""
+
+    period = 3
+
+    def embed(self, g: GraphBuilder) -> Tensor:
+        return self.norm(g, super().embed(g), "token_embd_norm")
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """The first layer has no norm before its attention: the embeddings are normalized."""
+        if name == "blk.0.attn_norm" and not g.find_weight(f"{name}.weight"):
+            return x
+        return super().norm(g, x, name)
+
+    def window(self, i: int) -> int:
+        sliding = is_sliding(self.hparams, i, self.period, first_global=True)
+        return sliding_window(self.hparams) if sliding else 0
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
+        rope = super().rope(g, i)
+        if rope is None or not self.window(i):
+            return rope
+        return replace(rope, freq_base=frequency_base(self.hparams, "rope.freq_base_swa"), freq_scale=1.0)
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        key = "hidden_activation"
+        name = self.hparams.get_str(key, "gelu")
+        if name not in GATES:
+            raise self.hparams.wrong(key, f"is {name!r}, known are {', '.join(GATES)}")
+        return fused_feed_forward(g, x, blk, self.n_ff(i), getattr(g, GATES[name]))
+
+    def classifier_activation(self, g: GraphBuilder) -> Activation:
+        return g.gelu
+
+
+class NeoBert(Encoder):
+    """NeoBERT (Le Breton et al. 2025, arXiv:2502.19587)."""
+
+    neox = False
+    final_norm = "enc.output_norm"
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)
+
+
+class EuroBert(Encoder):
+    """EuroBERT (Boizard et al. 2025, arXiv:2503.05500): Llama's layers."""

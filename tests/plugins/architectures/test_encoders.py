@@ -1,0 +1,175 @@
+"""Encoders and other embedding models against llama.cpp on three backends; what a wrong file of theirs leads to."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pumice
+from pumice.architecture import HParams
+from pumice.engine.runner import Sizes, make_limits, trace
+from pumice.errors import ModelError
+from pumice.gguf import GGUFFile
+from pumice.lazy import resolve
+from pumice_architectures import ARCHITECTURES
+from pumice_vulkan import VulkanBackend
+from pumice_vulkan.backend import SOFTWARE
+from reference_models import error
+from tiny_encoders import MODELS, NONE, RANK, TEXTS
+from tiny_models import N_CTX, TIED, tiny
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "tiny_embeddings.npz"
+LIMITS = {"numpy": 1e-6, "cpu": 1e-6, "vulkan": 1e-6}
+LARGEST = ["bert-rank", "nomic-bert-moe", "jina-bert-v2-code", "modern-bert-rank", "neo-bert-rank", "gemma-embedding"]
+HOSTILE = [0, 3, 2**32 - 1, 2**63, -1, 0.0, float("nan"), float("inf"), True, "text", []]
+
+
+@pytest.fixture(scope="module")
+def expected() -> Any:
+    return dict(np.load(FIXTURE))
+
+
+@pytest.fixture(scope="module")
+def encoder_file(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("encoders")
+    return cache(lambda name: MODELS[name].write(folder / f"{name}.gguf"))
+
+
+def results(path: Path, pooling: int, backend: str, **options: Any) -> NDArray[np.float32]:
+    """What llama.cpp gives for ``TEXTS``, one below the other."""
+    with pumice.load(path, **{"backend": backend, "kv_type": "f32", "n_ctx": N_CTX} | options) as model:
+        assert model.backends == [backend]
+        if pooling == RANK:
+            embedder = model._embedder
+            return np.array(model.client.encode(TEXTS, embedder._pooling_of_scores, scores=True).result(60))
+        if pooling == NONE:
+            return np.concatenate(model.embed(TEXTS, normalize=False))
+        found: NDArray[np.float32] = model.embed(TEXTS, normalize=False)
+        return found
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu", "vulkan"])
+@pytest.mark.parametrize("name", MODELS)
+def test_tiny_encoders(
+    monkeypatch: pytest.MonkeyPatch, encoder_file: Any, expected: Any, name: str, backend: str
+) -> None:
+    if backend == "vulkan":
+        monkeypatch.setenv(SOFTWARE, "1")
+        if reason := VulkanBackend.unavailable():
+            pytest.skip(reason)
+    found = results(encoder_file(name), MODELS[name].metadata["pooling_type"], backend)
+    assert error(found, expected[name]) < LIMITS[backend]
+
+
+def test_an_encoder_reads_texts_whole(encoder_file: Any, expected: Any) -> None:
+    """A small ``n_batch`` does not cut them."""
+    assert error(results(encoder_file("modern-bert"), 1, "numpy", n_batch=4), expected["modern-bert"]) < 1e-6
+    assert error(results(encoder_file("qwen2-both-ways"), 1, "cpu", n_batch=4), expected["qwen2-both-ways"]) < 1e-6
+
+
+def test_steps_hold_many_texts(encoder_file: Any) -> None:
+    file = GGUFFile.open(encoder_file("bert"))
+    with file:
+        limits = make_limits(trace(file, _architecture(file.metadata), N_CTX), Sizes(N_CTX, 32, 4, "f16"))
+    assert (limits.n_batch, limits.n_seqs, limits.n_blocks) == (N_CTX, 64, {})
+
+
+def test_an_encoder_neither_generates_nor_gives_logits(encoder_file: Any) -> None:
+    with pumice.load(encoder_file("bert"), backend="numpy") as model:
+        with pytest.raises(pumice.RequestError, match="does not generate text: it is an encoder; use embed"):
+            model.generate([1, 2])
+        with pytest.raises(pumice.RequestError, match="gives no logits: it is an encoder; use embed"):
+            model.logits([1, 2])
+    with pumice.load(encoder_file("qwen2-both-ways"), backend="numpy") as model:
+        assert model.logits([1, 2, 3]).shape == (3, model.n_vocab)
+        with pytest.raises(pumice.RequestError, match="does not generate text"):
+            model.generate([1, 2])
+
+
+def test_dense_layers_follow_pooling(tmp_path: Path) -> None:
+    """Those of sentence-transformers: a product each."""
+    layer = "attn_norm attn_q attn_k attn_v attn_output ffn_norm ffn_gate ffn_up ffn_down"
+    plain = tiny("eurobert", layer, TIED, attention__causal=False, pooling_type=1)
+    dense = tiny("eurobert", layer, f"{TIED} dense_2=96,n+ dense_3=32,96", attention__causal=False, pooling_type=1)
+    path = dense.write(tmp_path / "dense.gguf")
+    with GGUFFile.open(path) as file:
+        weights = {name: file.tensors[name].dequantize() for name in file.tensors if name.startswith("dense")}
+    hidden, found = results(plain.write(tmp_path / "plain.gguf"), 1, "cpu"), results(path, 1, "cpu")
+    want = (hidden @ weights["dense_2.weight"].T + weights["dense_2.bias"]) @ weights["dense_3.weight"].T
+    np.testing.assert_allclose(found, want, rtol=1e-4, atol=1e-5)
+
+
+# --- wrong files
+
+
+def _architecture(metadata: Any) -> Any:
+    hparams = HParams(metadata)
+    return resolve(ARCHITECTURES[hparams.architecture])(hparams)
+
+
+@dataclasses.dataclass
+class File:
+    metadata: dict[str, Any]
+    tensors: dict[str, Any]
+    path: str = "file"
+
+    def refusal(self) -> str:
+        """The ModelError's message, empty if there is none; any other exception is the test's failure."""
+        try:
+            trace(self, _architecture(self.metadata), N_CTX)  # type: ignore[arg-type]
+        except ModelError as wrong:
+            return str(wrong)
+        return ""
+
+
+@pytest.fixture
+def opened(encoder_file: Any, request: pytest.FixtureRequest) -> Iterator[File]:
+    with GGUFFile.open(encoder_file(request.param)) as file:
+        yield File(dict(file.metadata), dict(file.tensors))
+
+
+OPTIONAL = ("token_types", "bias", "cls", "dense", "q_norm", "k_norm", "attn_norm_2", "blk.0.attn_norm", "ffn_gate.")
+
+
+@pytest.mark.parametrize("opened", LARGEST, indirect=True)
+def test_a_missing_tensor_is_named(opened: File) -> None:
+    whole = dict(opened.tensors)
+    for name in whole:
+        opened.tensors = {other: tensor for other, tensor in whole.items() if other != name}
+        message = opened.refusal()
+        stem = name.replace("attn_qkv", "attn_q")  # without one for all three, each is looked for
+        assert stem in message or (message == "" and any(part in name for part in OPTIONAL)), f"{name}: {message}"
+
+
+@pytest.mark.parametrize("opened", LARGEST, indirect=True)
+def test_every_hostile_value_of_every_key(opened: File) -> None:
+    """The model is traced or refused in one line, at once."""
+    started, metadata = time.perf_counter(), dict(opened.metadata)
+    for key in [key for key in metadata if key.startswith(f"{metadata['general.architecture']}.")]:
+        for value in HOSTILE:
+            opened.metadata = metadata | {key: value}
+            assert "\n" not in opened.refusal()
+    assert time.perf_counter() - started < 10
+
+
+@pytest.mark.parametrize("opened", ["modern-bert-silu"], indirect=True)
+def test_an_activation_that_is_not_known(opened: File) -> None:
+    opened.metadata["modern-bert.hidden_activation"] = "mish"
+    assert "modern-bert.hidden_activation is 'mish', known are gelu, geglu, silu" in opened.refusal()
+
+
+@pytest.mark.parametrize("pooling", [-1, 5, "mean", None, 2**40])
+def test_a_pooling_that_is_not_known_is_as_good_as_none(tmp_path: Path, pooling: Any) -> None:
+    model = MODELS["eurobert"]
+    other = dataclasses.replace(model, metadata={**model.metadata, "pooling_type": pooling})
+    other.metadata = {key: value for key, value in other.metadata.items() if value is not None}
+    with pumice.load(other.write(tmp_path / "model.gguf"), backend="numpy") as loaded:
+        assert loaded._embedder.pooling == "mean"

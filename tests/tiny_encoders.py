@@ -1,0 +1,118 @@
+"""Tiny embedding models and rerankers; ``fixtures/tiny_embeddings.npz`` has what llama.cpp gives for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tiny_models import ATTENTION, DIMS, ENDS, FUSED_ATTENTION, IDS, LLAMA, SWIGLU, TIED, TinyModel, tiny
+
+TEXTS = [IDS, IDS[:7], [5], IDS[3:20]]
+NONE, MEAN, CLS, LAST, RANK = range(5)  # GGUF's pooling_type
+
+QKV = "attn_q+ attn_k+ attn_v+ attn_output+"
+POST_NORMS = "attn_output_norm+ layer_output_norm+"
+MLP = "ffn_up+ ffn_down+"
+BERT_ENDS = "token_embd token_types=2,n token_embd_norm+"
+CLASSIFIER = "cls=n,n+ cls.output.weight=3,n cls.output.bias=3"
+LABELS = {"classifier__output_labels": ["a", "b", "c"]}
+
+
+Layer = str | list[str]
+
+
+def bert(architecture: str, layer: Layer, ends: str = BERT_ENDS, pooling: int = MEAN, **keys: Any) -> TinyModel:
+    """Every head has keys of its own."""
+    dims = dict(keys.pop("dims", {}))
+    dims |= {"g": dims.get("h", DIMS["h"])}
+    keys = {"attention__causal": False, "pooling_type": pooling, "/tokenizer__ggml__token_type_count": 2} | keys
+    return tiny(architecture, layer, ends, dims=dims, layer_norm=True, **keys)
+
+
+def encoder(architecture: str, layer: Layer, ends: str = TIED, pooling: int = MEAN, **keys: Any) -> TinyModel:
+    return tiny(architecture, layer, ends, **{"attention__causal": False, "pooling_type": pooling} | keys)
+
+
+MODERN = "ffn_norm ffn_up=2*f,n ffn_down"
+MODERN_ENDS = f"{TIED} token_embd_norm"
+EXPERTS = "ffn_gate_inp ffn_up_exps ffn_down_exps"
+GEMMA = f"{LLAMA} attn_q_norm attn_k_norm post_attention_norm post_ffw_norm"
+
+MODELS = {
+    "bert": bert("bert", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} position_embd"),
+    "bert-plain": bert(
+        "bert",
+        f"attn_qkv=3*h*d,n+ attn_output {POST_NORMS} ffn_up ffn_down",
+        "token_embd token_embd_norm+ position_embd",
+        CLS,
+    ),
+    "bert-tokens": bert("bert", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} position_embd", NONE),
+    "bert-rank": bert("bert", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} position_embd {CLASSIFIER}", RANK, **LABELS),
+    "nomic-bert": bert(
+        "nomic-bert", f"attn_qkv=3*h*d,n attn_output {POST_NORMS} ffn_gate ffn_up ffn_down", rope__freq_base=1000.0
+    ),
+    "nomic-bert-biases": bert("nomic-bert", f"{QKV} {POST_NORMS} ffn_gate {MLP}", pooling=LAST),
+    "nomic-bert-moe": bert(
+        "nomic-bert-moe",
+        [f"{QKV} {POST_NORMS} {MLP}", f"{QKV} {POST_NORMS} {EXPERTS}", f"{QKV} {POST_NORMS} {MLP}"],
+        moe_every_n_layers=2,
+        expert_count=4,
+        expert_used_count=2,
+    ),
+    "jina-bert-v2": bert("jina-bert-v2", f"{QKV} {POST_NORMS} ffn_gate ffn_up ffn_down+"),
+    "jina-bert-v2-code": bert(
+        "jina-bert-v2",
+        f"{QKV} attn_q_norm=n+ attn_k_norm=n+ {POST_NORMS} attn_norm_2+ ffn_up=2*f,n ffn_down+",
+        dims={"h": 8, "d": 8},
+    ),
+    "jina-bert-v2-rank": bert(
+        "jina-bert-v2", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} cls=1,n+", RANK, dims={"h": 3, "d": 16, "n": 48}
+    ),
+    "jina-bert-v3": bert("jina-bert-v3", f"{QKV} {POST_NORMS} {MLP}"),
+    "modern-bert": bert(
+        "modern-bert",
+        [f"attn_qkv=3*h*d,n attn_output {MODERN}", *[f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}"] * 3],
+        MODERN_ENDS,
+        attention__sliding_window=8,
+        rope__freq_base=160000.0,
+    ),
+    "modern-bert-silu": bert(
+        "modern-bert",
+        f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}",
+        MODERN_ENDS,
+        CLS,
+        hidden_activation="silu",
+        attention__sliding_window=6,
+        attention__sliding_window_pattern=[True, False],
+        rope__freq_base_swa=500.0,
+    ),
+    "modern-bert-rank": bert(
+        "modern-bert",
+        f"attn_norm attn_qkv=3*h*d,n attn_output {MODERN}",
+        f"{MODERN_ENDS} cls=n,n cls.norm.weight=n cls.output.weight=1,n cls.output.bias=1",
+        RANK,
+    ),
+    "neo-bert": encoder(
+        "neo-bert", f"{FUSED_ATTENTION} ffn_norm ffn_up=2*f,n ffn_down", "token_embd enc.output_norm.weight=n", CLS
+    ),
+    "neo-bert-rank": encoder(
+        "neo-bert",
+        f"{FUSED_ATTENTION} ffn_norm ffn_up=2*f,n ffn_down",
+        f"token_embd enc.output_norm.weight=n {CLASSIFIER}",
+        RANK,
+        **LABELS,
+    ),
+    "eurobert": encoder("eurobert", LLAMA),
+    "llama-embed": encoder("llama-embed", LLAMA, ENDS),
+    "gemma-embedding": encoder(
+        "gemma-embedding", GEMMA, n_layer=7, attention__sliding_window=8, attention__causal=None
+    ),
+    "llama": tiny("llama", LLAMA, pooling_type=LAST),
+    "qwen2-both-ways": tiny("qwen2", f"{ATTENTION} {SWIGLU}", attention__causal=False, pooling_type=MEAN),
+    "qwen3-rank": tiny(
+        "qwen3",
+        f"{LLAMA} attn_q_norm attn_k_norm",
+        f"{ENDS} cls.output.weight=2,n",
+        pooling_type=RANK,
+        classifier__output_labels=["yes", "no"],
+    ),
+}
