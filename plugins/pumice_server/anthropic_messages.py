@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
@@ -49,8 +48,7 @@ async def messages(request: Request) -> Response:
 async def count_tokens(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
-    options = prompt_options(body)
-    prompt = await asyncio.to_thread(service.model.apply_template, read_messages(body), **options)
+    prompt = await service.apply_template(read_messages(body), prompt_options(body))
     return json_response({"input_tokens": len(await service.tokenize(prompt))})
 
 

@@ -6,67 +6,97 @@ from collections.abc import Sequence
 
 import click
 
-IGNORED = {
-    "--jinja": 0,
-    "--no-webui": 0,
-    "--no-ui": 0,
-    "--metrics": 0,
-    "--slots": 0,
-    "--no-slots": 0,
-    "--props": 0,
-    "--mlock": 0,
-    "--no-mmap": 0,
-    "--mmap": 0,
-    "--cont-batching": 0,
-    "-cb": 0,
-    "--no-cont-batching": 0,
-    "--no-warmup": 0,
-    "--warmup": 0,
-    "--cache-prompt": 0,
-    "--kv-unified": 0,
-    "-kvu": 0,
-    "--log-disable": 0,
-    "--log-colors": 1,
-    "--log-prefix": 0,
-    "--log-timestamps": 0,
-    "--log-verbosity": 1,
-    "-lv": 1,
-    "-ub": 1,
-    "--ubatch-size": 1,
-    "-tb": 1,
-    "--threads-batch": 1,
-    "--threads-http": 1,
-    "-fa": 1,
-    "--flash-attn": 1,
-    "--cache-reuse": 1,
-    "--prio": 1,
-    "--poll": 1,
-    "--numa": 1,
-    "-sm": 1,
-    "--split-mode": 1,
-    "-fit": 1,
-    "--fit": 1,
-}
+_FLAGS = """
+    --jinja --ui --webui --no-ui --no-webui --metrics --props --slots --no-slots --models-autoload
+    --mlock --mmap --no-mmap --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
+    -kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --check-tensors -cmoe --cpu-moe
+    -kvu --kv-unified -no-kvu --no-kv-unified -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
+    --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling -sp --special
+    --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
+    --prefill-assistant --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve
+    --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --lora-init-without-apply
+    --no-cors-credentials --no-ui-mcp-proxy --no-webui-mcp-proxy -no-ag --no-agent --reuse-port
+    --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
+    --spec-default --embedding --embeddings --rerank --reranking
+"""
+_VALUES = """
+    -ub --ubatch-size -tb --threads-batch --threads-http --keep -fa --flash-attn -lm --load-mode -lzm --lazy-mode
+    -C --cpu-mask -Cr --cpu-range --cpu-strict --prio --poll -Cb --cpu-mask-batch -Crb --cpu-range-batch
+    --cpu-strict-batch --prio-batch --poll-batch --numa -dt --defrag-thold
+    -dev --device -ot --override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -sm --split-mode -ts --tensor-split
+    -mg --main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx
+    --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -cram --cache-ram
+    --cache-reuse -sps --slot-prompt-similarity -r --reverse-prompt --sse-ping-interval
+    --log-file --log-colors -lv --verbosity --log-verbosity --tags --reasoning-format --reasoning-budget-message
+    --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
+    --video-timestamp-interval --video-ffmpeg-dir --embd-normalize --pooling
+    --cors-methods --cors-headers --ui-config --webui-config --ui-config-file --webui-config-file
+    -lcs --lookup-cache-static -lcd --lookup-cache-dynamic
+    --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft
+    --spec-draft-threads -td --threads-draft --spec-draft-threads-batch -tbd --threads-batch-draft
+    --spec-draft-cpu-mask -Cd --cpu-mask-draft --spec-draft-cpu-range -Crd --cpu-range-draft
+    --spec-draft-cpu-strict --cpu-strict-draft --spec-draft-prio --prio-draft --spec-draft-poll --poll-draft
+    --spec-draft-cpu-mask-batch -Cbd --cpu-mask-batch-draft --spec-draft-cpu-strict-batch --cpu-strict-batch-draft
+    --spec-draft-prio-batch --prio-batch-draft --spec-draft-poll-batch --poll-batch-draft
+    --spec-draft-override-tensor -otd --override-tensor-draft
+    --spec-draft-n-cpu-moe --spec-draft-ncmoe -ncmoed --n-cpu-moe-draft --spec-draft-n-max --spec-draft-n-min
+    --spec-draft-p-split --draft-p-split --spec-draft-p-min --draft-p-min --spec-synth-len --spec-synth-rates
+    --spec-draft-device -devd --device-draft --spec-draft-ngl -ngld --gpu-layers-draft --n-gpu-layers-draft
+    --spec-ngram-mod-n-min --spec-ngram-mod-n-max --spec-ngram-mod-n-match
+    --spec-ngram-simple-size-n --spec-ngram-simple-size-m --spec-ngram-simple-min-hits
+    --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits
+    --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits
+"""
+IGNORED = {**dict.fromkeys(_FLAGS.split(), 0), **dict.fromkeys(_VALUES.split(), 1)}
 """Options without a meaning here, and how many values each has: they are left out with a warning."""
 
-REFUSED = {
-    "--embedding": "embeddings are not served yet",
-    "--embeddings": "embeddings are not served yet",
-    "--reranking": "reranking is not served yet",
-    "--rerank": "reranking is not served yet",
-    "--mmproj": "models see no images yet",
-    "--lora": "LoRA adapters are not supported yet",
-    "--lora-scaled": "LoRA adapters are not supported yet",
-    "--control-vector": "control vectors are not supported yet",
-    "--grammar": "give it with each request, as `grammar`",
-    "--grammar-file": "give it with each request, as `grammar`",
-    "--json-schema": "give it with each request, as `json_schema` or `response_format`",
-    "-j": "give it with each request, as `json_schema` or `response_format`",
-    "-md": "draft models are not supported yet",
-    "--model-draft": "draft models are not supported yet",
-    "-hff": "name the file as in hf.co/owner/repository/file.gguf",
-    "--hf-file": "name the file as in hf.co/owner/repository/file.gguf",
+_REASONS = {
+    "models see no images yet": "-mm --mmproj -mmu --mmproj-url --media-path",
+    "LoRA adapters are not supported yet": "--lora --lora-scaled",
+    "control vectors are not supported yet": ("--control-vector --control-vector-scaled --control-vector-layer-range"),
+    "give it with each request, as `grammar`": "--grammar --grammar-file",
+    "give it with each request, as `json_schema` or `response_format`": "-j --json-schema -jf --json-schema-file",
+    "give it with each request, as `logit_bias`": "-l --logit-bias",
+    "give it with each request, as `cache_prompt: false`": "--no-cache-prompt",
+    "give it with each request, as `continue_final_message: false`": "--no-prefill-assistant",
+    "draft models are not supported yet": (
+        "--spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-type "
+        "--fim-qwen-7b-spec --fim-qwen-14b-spec"
+    ),
+    "llama-server has removed it": (
+        "--draft --draft-n --draft-max --draft-min --draft-n-min --spec-ngram-size-n --spec-ngram-size-m "
+        "--spec-ngram-min-hits"
+    ),
+    "a model is what its file says; `pumice gguf set` changes that": (
+        "--rope-scaling --rope-scale --rope-freq-base --rope-freq-scale --yarn-orig-ctx --yarn-ext-factor "
+        "--yarn-attn-factor --yarn-beta-slow --yarn-beta-fast --override-kv"
+    ),
+    "adaptive-p is not among the samplers": "--adaptive-target --adaptive-decay",
+    "no other machine computes with this one": "--rpc",
+    "models come from files, the Hugging Face Hub, or a URL": "-dr --docker-repo",
+    "name the model: pumice serve hf.co/owner/repository:Q4_K_M": (
+        "--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default "
+        "--fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default "
+        "--vision-gemma-12b-default"
+    ),
+    "name models in the configuration, and give --models-catalogue": "--models-preset",
+    "several models are always loaded when they are asked for": "--no-models-autoload",
+    "templates are always rendered as Jinja": "--no-jinja",
+    "answers are always parsed": "--skip-chat-parsing",
+    "the prefix is always first": "--spm-infill",
+    "no tools are run for clients": (
+        "--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent --ui-mcp-proxy --webui-mcp-proxy"
+    ),
+    "cookies and the like are asked for by nobody": "--cors-credentials",
+    "a reverse proxy can add a prefix": "--api-prefix",
+    "the page is part of the package": "--path",
+    "texts of prompts are written nowhere": "--log-prompts-dir",
+    "it is a command of its own: pumice list, pumice devices, pumice --version": (
+        "-cl --cache-list --list-devices --version --completion-bash"
+    ),
+    "see --help": "--usage",
 }
+REFUSED = {name: reason for reason, names in _REASONS.items() for name in names.split()}
 """Options that would change what is served, and why they cannot be had."""
 
 

@@ -15,9 +15,12 @@ def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
     """Models as ``pumice.load`` takes them: those given, of a folder, of the configuration; else the demo's."""
     import pumice
 
-    repositories = [f"hf.co/{repository}" for repository in options.pop("hf_repo")]
+    file = options.pop("hf_file")
+    repositories = [f"hf.co/{repository}" + (f"/{file}" if file else "") for repository in options.pop("hf_repo")]
+    if file and len(repositories) != 1:
+        raise click.UsageError("-hff names a file of one repository: give -hf too")
     folder, catalogue = options.pop("models_dir"), options.pop("models_catalogue")
-    paths = [*given, *options.pop("model"), *repositories]
+    paths = [*given, *options.pop("model"), *options.pop("model_url"), *repositories]
     if folder is not None:
         paths += _models_in(folder)
     if catalogue:

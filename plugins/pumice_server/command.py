@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.options import locate_model, parse_settings, sampling_options, take_sampling
+from pumice.cli.messages import show_logs
+from pumice.cli.options import locate_model, parse_settings
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import choose_models, make_specs
-from pumice_server.settings import Settings, read_keys
+from pumice_server.defaults import default_options, take_chat, take_sampling
+from pumice_server.keys import Keys
+from pumice_server.settings import Settings
 
 _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 
@@ -21,8 +25,12 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.argument("names", metavar="[MODEL]...", nargs=-1)
 @click.option("-m", "--model", multiple=True, metavar="MODEL", help="A model, as an option.")
 @click.option(
-    "-hf", "--hf-repo", multiple=True, metavar="REPO", help="A model, as OWNER/REPOSITORY[:QUANT] of the Hub."
+    "-hf", "-hfr", "--hf-repo", multiple=True, metavar="REPO", help="A model, as OWNER/REPOSITORY[:QUANT] of the Hub."
 )
+@click.option("-hff", "--hf-file", metavar="FILE", help="A file of that repository.")
+@click.option("-mu", "--model-url", multiple=True, metavar="URL", help="A model, as a web address.")
+@click.option("-hft", "--hf-token", metavar="TOKEN", help="For repositories that are private or gated.")
+@click.option("--offline", is_flag=True, help="Fetch nothing; use what is here.")
 @click.option("--models-dir", type=click.Path(path_type=Path), metavar="DIR", help="A folder of models.")
 @click.option("--models-catalogue", is_flag=True, help="The models that the configuration names.")
 @click.option("-a", "--alias", metavar="NAMES", help="Names that the model is served under, separated by commas.")
@@ -46,7 +54,9 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 )
 @click.option("--insecure", is_flag=True, help="Listen without a key where others on the network can ask.")
 @click.option("--allowed-host", multiple=True, metavar="NAME", help="A name that clients may call this server by.")
-@click.option("--cors-origin", multiple=True, metavar="URL", help="A web page's origin that may ask; *: all.")
+@click.option(
+    "--cors-origin", "--cors-origins", multiple=True, metavar="URL", help="A web page's origin that may ask; *: all."
+)
 @click.option(
     "-c", "--ctx-size", "n_ctx", type=click.IntRange(0), help="Tokens of a request's context; 0: the model's."
 )
@@ -67,7 +77,9 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--slot-save-path", type=click.Path(path_type=Path), metavar="DIR", help="Where slots are saved.")
 @click.option("--allow-pull", is_flag=True, help="Clients may have models fetched.")
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
-@sampling_options
+@default_options
+@click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")
+@click.option("-v", "--verbose", "--log-verbose", is_flag=True, help="Say on stderr what is going on.")
 def command(names: tuple[str, ...], **options: Any) -> None:
     """Serve models over HTTP, to clients of OpenAI, Anthropic, Ollama and llama-server.
 
@@ -78,9 +90,9 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     settings = Settings(
         host=options.pop("host"),
         port=options.pop("port"),
-        keys=read_keys(options.pop("api_key"), options.pop("api_key_file")),
+        keys=Keys(options.pop("api_key"), options.pop("api_key_file")),
         hosts=options.pop("allowed_host"),
-        origins=options.pop("cors_origin"),
+        origins=[url for each in options.pop("cors_origin") for url in each.split(",")],
         timeout=options.pop("timeout"),
         tls_key=options.pop("ssl_key_file"),
         tls_certificate=options.pop("ssl_cert_file"),
@@ -91,7 +103,11 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory")),
         conversations=options.pop("conversations"),
+        max_tokens=-1 if (most := options.pop("predict")) is None else most,
+        chat=take_chat(options),
     )
+    _log(options.pop("verbose"), options.pop("log_jsonl"))
+    _environment(options.pop("hf_token"), options.pop("offline"))
     settings.check(options.pop("insecure"))
     try:
         from pumice_server.serving import listen, serve
@@ -105,6 +121,23 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         if len(paths) == 1:
             locate_model(paths[0])
         serve(make_specs(paths, aliases, _load_options(paths, options)), settings, socket)
+
+
+def _log(verbose: bool, as_json: bool) -> None:
+    if as_json:
+        from pumice_server.logs import log_json
+
+        log_json()
+    elif verbose:
+        show_logs(verbose=True)
+
+
+def _environment(token: str | None, offline: bool) -> None:
+    """What huggingface_hub reads when it is imported."""
+    if token:
+        os.environ["HF_TOKEN"] = token
+    if offline:
+        os.environ["HF_HUB_OFFLINE"] = "1"
 
 
 def _seconds(idle: float | None) -> float:
@@ -135,7 +168,8 @@ def _load_options(paths: Sequence[str], options: dict[str, Any]) -> dict[str, An
     n_parallel, max_queue = options["n_parallel"], options.pop("max_queue")
     if n_parallel is not None and n_parallel < 1:
         options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
-    config["sampling"] = {**config.get("sampling", {}), **take_sampling(options)}
+    defaults = take_sampling(options)
+    config |= {**defaults, "sampling": {**config.get("sampling", {}), **defaults["sampling"]}}
     if template is not None:
         config["chat_template"] = template
     config.setdefault("max_queue", max_queue or _QUEUE_PER_SEQUENCE * (n_parallel or 4))

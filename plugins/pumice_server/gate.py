@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import re
 import secrets
 from collections.abc import Callable
@@ -14,12 +12,22 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pumice_server import logs, tracing
 from pumice_server.errors import Problem
+from pumice_server.keys import Keys
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PUBLIC = ("/", "/health", "/v1/health", "/livez", "/readyz")  # paths that need no key, and those of the page
+_ADMIN = {
+    ("POST", "/models/load"),
+    ("POST", "/models/unload"),
+    ("POST", "/api/pull"),
+    ("POST", "/lora-adapters"),
+    ("GET", "/metrics"),
+}
+"""What needs the scope admin, beside slots: all that changes or shows what others do."""
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
@@ -38,7 +46,8 @@ class Gate:
         self._origins = settings.origins
         names = {*_LOOPBACK, settings.host, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
-        self._keys = [_digest(key) for key in settings.keys]
+        assert isinstance(settings.keys, Keys)
+        self._keys = settings.keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,24 +58,36 @@ class Gate:
         request_id = given if _ID.fullmatch(given) else secrets.token_hex(12)
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
+        logs.begin({"id": request_id, "method": scope["method"], "path": scope["path"]})
+        status = 499  # unless an answer begins
 
         async def send_with_id(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 for name in _ID_HEADERS:
                     MutableHeaders(scope=message)[name] = request_id
-                self._count(getattr(scope.get("endpoint"), "__name__", "none"), message["status"])
+                self._count(getattr(scope.get("endpoint"), "__name__", "none"), status)
             await send(message)
 
+        with tracing.span(scope["method"], scope["path"], headers) as span:
+            try:
+                await self._serve(scope, receive, send_with_id, headers)
+            finally:
+                tracing.describe(span, logs.end(status))
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
+        state = scope["state"]
         try:
-            state["client"] = self._admit(scope["path"], headers)
+            state["client"] = self._admit(scope["method"], scope["path"], headers)
             state["cache_salt"] = state["client"] if len(self._keys) > 1 else ""
         except HTTPException as error:
-            await Problem.of(error).response(scope["path"], request_id)(scope, receive, send_with_id)
+            await Problem.of(error).response(scope["path"], state["request_id"])(scope, receive, send)
             return
         async with AsyncExitStack() as state["stack"]:  # what is in use until the answer has ended
-            await self._app(scope, receive, send_with_id)
+            await self._app(scope, receive, send)
 
-    def _admit(self, path: str, headers: Headers) -> str:
+    def _admit(self, method: str, path: str, headers: Headers) -> str:
         """Who asks: a digest of the key, or nothing. Raises HTTPException for who may not ask."""
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
@@ -79,17 +100,17 @@ class Gate:
         bearer = headers.get("authorization", "")
         scheme, _, token = bearer.partition(" ")
         key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
-        known = [hmac.compare_digest(_digest(key), each) for each in self._keys]  # all of them, so that time tells none
-        if not any(known):
+        found = self._keys.find(key)
+        if found is None:
             raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
-        return _digest(key).hex()
+        logs.about(key=found.name or None)
+        scope = "admin" if (method, path) in _ADMIN or path.startswith("/slots/") else "infer"
+        if scope not in found.scopes:
+            raise HTTPException(403, f"this key does not allow that: it needs the scope {scope}")
+        return found.digest.hex()
 
     def _trusts(self, origin: str, host: str) -> bool:
         return "*" in self._origins or origin in self._origins or urlsplit(origin).netloc.lower() == host.lower()
-
-
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
 
 
 def _name(host: str) -> str | None:

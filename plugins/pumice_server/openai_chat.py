@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -65,7 +64,7 @@ def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any
 async def prompt_of(body: Body, service: Service) -> str:
     """The prompt that the template makes of a chat request."""
     options = {name: body.fields[name] for name in _PROMPT_FIELDS if name in body.fields} | template_options(body)
-    return await asyncio.to_thread(service.model.apply_template, read_messages(body), **options)
+    return await service.apply_template(read_messages(body), options)
 
 
 def template_options(body: Body) -> dict[str, Any]:

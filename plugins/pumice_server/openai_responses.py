@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
@@ -59,7 +58,7 @@ async def input_tokens(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
     messages = with_instructions(body, _messages(request, body))
-    prompt = await asyncio.to_thread(service.model.apply_template, messages, **prompt_options(body))
+    prompt = await service.apply_template(messages, prompt_options(body))
     return json_response({"object": "response.input_tokens", "input_tokens": len(await service.tokenize(prompt))})
 
 

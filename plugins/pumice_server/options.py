@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pumice_server.body import Body
+from pumice_server.chain import read_samplers
 from pumice_server.errors import bad_request
 
 Tokenize = Callable[[str], list[int]]
@@ -44,26 +45,12 @@ SAMPLING = (
 REFUSED = ("lora", "suffix")
 """Fields that would change the answer, and that are not served: an error is better than a wrong answer."""
 
-SAMPLERS = {
-    "d": "dry",
-    "k": "top_k",
-    "y": "typ_p",
-    "p": "top_p",
-    "s": "top_n_sigma",
-    "m": "min_p",
-    "t": "temperature",
-    "x": "xtc",
-    "e": "penalties",
-}
-"""llama-server's samplers, by their letters."""
-
 FORMS = ("grammar", "json_schema")
 """What the text has to look like, by the names of ``Model.generate`` and llama-server."""
 
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # -1: as many tokens as the context
 MAX_STOPS, MAX_STOP_LENGTH = 16, 256  # strings, characters of each
 MAX_BIASES, MAX_BIAS_LENGTH = 1024, 256  # tokens, characters of one
-MAX_SAMPLERS = 32  # in a chain
 MAX_N = 16  # completions of one prompt
 
 
@@ -77,7 +64,10 @@ def generation_options(body: Body, n_ctx: int, tokenize: Tokenize) -> dict[str, 
     sampling |= {name: n_ctx for name in _LAST_N if sampling.get(name) == -1}
     order = body.first("samplers")
     if order is not None:
-        form["samplers"] = _samplers(order)
+        try:
+            form["samplers"] = read_samplers(order)
+        except ValueError as error:
+            raise bad_request(f"samplers: {error}") from None
     bias = body.first("logit_bias")
     if bias:
         sampling["logit_bias"] = _logit_bias(bias, tokenize)
@@ -85,18 +75,6 @@ def generation_options(body: Body, n_ctx: int, tokenize: Tokenize) -> dict[str, 
     max_tokens = body.first("n_predict", "max_completion_tokens", "max_tokens")
     options["max_tokens"] = None if max_tokens == -1 else max_tokens
     return options
-
-
-def _samplers(given: Any) -> list[str]:
-    """The chain of a list of llama-server's samplers, or of their letters: they stand between biases and the choice."""
-    names = [SAMPLERS.get(letter, letter) for letter in given] if isinstance(given, str) else given
-    if not isinstance(names, list) or len(names) > MAX_SAMPLERS or not all(isinstance(name, str) for name in names):
-        raise bad_request(f"samplers must be a list of at most {MAX_SAMPLERS} names, or their letters")
-    for name in names:
-        if name not in SAMPLERS.values():
-            raise bad_request(f"samplers: {name!r:.60} is not one of {', '.join(SAMPLERS.values())}")
-    ours = ["typical_p" if name == "typ_p" else name for name in names]
-    return ["logit_bias", *ours, "greedy", "mirostat", "dist"]
 
 
 def _stop(body: Body) -> list[str]:

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 import pumice
+from pumice_server import logs
 from pumice_server.errors import bad_request
 from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
@@ -57,6 +58,8 @@ class Service:
         self.created = int(time.time())
         self._always: dict[str, Any] = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
+        self._chat = settings.chat
+        self._max_tokens = settings.max_tokens
         self.heard = time.monotonic()  # when the engine last answered
         self.slots: dict[tuple[str, int], list[int]] = {}  # tokens, by client and slot
         self._metrics = metrics
@@ -93,7 +96,7 @@ class Service:
         with _closing_on_error(streams):
             for prompt in ids:
                 self._check_length(prompt)
-                for each in self._seeded(options, n):
+                for each in self._seeded(self._bounded(options), n):
                     tell = partial(progress, len(streams)) if progress else None
                     streams.append(self.model.astream(prompt, progress=tell, **self._always, **each))
             for stream in streams:
@@ -103,6 +106,7 @@ class Service:
     async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
         """Begin ``n`` answers. Raises RequestError."""
         self._check_count(n)
+        options = self.with_defaults(self._bounded(options))
         turn = await asyncio.to_thread(self.model.prepare_chat, messages, **options)
         self._check_length(turn.prompt.tokens)
         streams: list[pumice.AsyncChatStream] = []
@@ -125,6 +129,7 @@ class Service:
         for stream in streams:
             stream.close()
             self._metrics.count(self.name, stream.timings)
+            logs.note(self.name, stream.timings)
 
     async def snapshot(self, timeout: float = 10.0) -> Any:
         """What the engine has in hand. Raises TimeoutError if no step ended for so many seconds."""
@@ -146,6 +151,23 @@ class Service:
                 await asyncio.to_thread(self.model.process.kill)
         except pumice.PumiceError:
             pass  # it is dead already, which is noticed elsewhere
+
+    async def apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
+        """The prompt of a chat, as text. Raises RequestError."""
+        return await asyncio.to_thread(self.model.apply_template, messages, **self.with_defaults(options))
+
+    def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of a chat, with the server's where a request does not say."""
+        given = {name: value for name, value in options.items() if value is not None}
+        variables = {**self._chat.get("template_variables", {}), **given.get("template_variables", {})}
+        return {**self._chat, **given, "template_variables": variables}
+
+    def _bounded(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """No answer is longer than the server allows."""
+        asked, most = options.get("max_tokens"), self._max_tokens
+        if most < 0 or (isinstance(asked, int) and 0 <= asked <= most):
+            return dict(options)
+        return {**options, "max_tokens": most}
 
     def _seeded(self, options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
         """Options of ``n`` completions: each has a seed higher by one, where a seed is given or configured."""

@@ -18,12 +18,16 @@ import pumice
 from pumice.cli.options import show_progress
 from pumice_server.application import make_application
 from pumice_server.entry import Entry, Spec
+from pumice_server.keys import Keys
 from pumice_server.models import Models
+from pumice_server.protocol import Protocol
 from pumice_server.settings import Settings
 
 _BACKLOG = 512  # connections that wait to be taken
 _MAX_CONNECTIONS = 1000  # connections and requests at once; beyond, the answer is 503
 _LAST_SECONDS = 1.0  # of the time to drain, for streams to say that they end early
+
+logger = logging.getLogger("pumice")
 
 Failing = Callable[[Exception], None]
 Progress = Callable[[int, int], None]
@@ -47,7 +51,7 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket) -
     models = Models(specs, load_process, settings)
     config = uvicorn.Config(
         make_application(models, lambda application: lifespan(models, address(settings, listening), failed)),
-        http="h11",  # it bounds headers
+        http=Protocol,
         ws="none",
         lifespan="on",
         access_log=False,
@@ -82,6 +86,8 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket) -
 @contextlib.asynccontextmanager
 async def lifespan(models: Models, address: str, failed: Failing) -> AsyncIterator[None]:
     """What runs beside the requests: the only model is loaded, engines are watched, and all end with the server."""
+    if hasattr(signal, "SIGHUP"):
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, models.settings)
     first = _begin(models, address, failed)
     tasks = [asyncio.create_task(models.watch()), asyncio.create_task(first)]
     try:
@@ -90,6 +96,16 @@ async def lifespan(models: Models, address: str, failed: Failing) -> AsyncIterat
         for task in tasks:
             task.cancel()
         await models.close()
+
+
+def _reload(settings: Settings) -> None:
+    """Read the keys again; the ones that were there stay, if that fails."""
+    assert isinstance(settings.keys, Keys)
+    try:
+        settings.keys.reload()
+        logger.warning("there are %d API keys now", len(settings.keys))
+    except click.ClickException as error:
+        logger.error("%s", error.message)
 
 
 async def _begin(models: Models, address: str, failed: Failing) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ipaddress
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import click
+
+from pumice_server.keys import Keys
 
 
 @dataclass(frozen=True)
@@ -16,7 +19,7 @@ class Settings:
     """What the server is told by its command line.
 
     Attributes:
-        keys: one of them must come with each request; none: everybody may ask.
+        keys: one of them must come with each request; none: everybody may ask. A list of texts is as good.
         hosts: names that a request's Host header may have, beside those of the loopback.
         origins: web pages that may ask; ``*``: all.
         max_body: bytes of a request's body; max_sequences: completions of one request.
@@ -27,13 +30,15 @@ class Settings:
         keep_alive: seconds that a model stays loaded when nobody uses it.
         max_models: most that are loaded at once; max_memory: bytes that they may have together; 0: any number.
         context_shift: a full context forgets its older half, and the answer goes on; else it ends there.
+        max_tokens: most of an answer; -1: any number.
+        chat: options of ``Model.chat`` where a request does not say.
         slot_folder: where slots are saved; None: they are not.
         allow_pull: clients may have models fetched.
     """
 
     host: str = "127.0.0.1"
     port: int = 8080
-    keys: Sequence[str] = ()
+    keys: Keys | Sequence[str] = field(default_factory=Keys)
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
     max_body: int = 32 << 20
@@ -43,12 +48,18 @@ class Settings:
     keep_alive: float = math.inf
     max_models: int = 4
     context_shift: bool = False
+    max_tokens: int = -1
+    chat: Mapping[str, Any] = field(default_factory=dict)
     slot_folder: Path | None = None
     allow_pull: bool = False
     max_memory: int = 0
     tls_key: Path | None = None
     tls_certificate: Path | None = None
     conversations: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.keys, Keys):
+            object.__setattr__(self, "keys", Keys(self.keys))
 
     @property
     def is_loopback(self) -> bool:
@@ -66,19 +77,3 @@ class Settings:
             raise click.UsageError(
                 f"--host {self.host} lets others on the network in: give --api-key or --api-key-file, or --insecure"
             )
-
-
-def read_keys(given: Sequence[str], file: Path | None) -> list[str]:
-    """Keys of the options ``--api-key``, which separates them by commas, and ``--api-key-file``, one a line."""
-    keys = [key.strip() for text in given for key in text.split(",")]
-    if file is not None:
-        try:
-            lines = file.read_text().splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise click.ClickException(f"cannot read the keys: {file}: {error}") from None
-        keys += [line.strip() for line in lines if line.strip() and not line.startswith("#")]
-        if not any(keys):
-            raise click.ClickException(f"{file} has no keys: write one a line")
-    if (given or file) and not all(keys):
-        raise click.UsageError("--api-key is empty")
-    return keys

@@ -94,7 +94,7 @@ def test_the_core_knows_no_plugin():
 
 @pytest.mark.parametrize("plugin", sorted(path.name for path in (ROOT / "plugins").glob("pumice_*")))
 def test_a_plugin_imports_of_pumice_only_the_contract(plugin):
-    also = {"pumice", "pumice.cli.options"} if plugin in COMMANDS else set()
+    also = {"pumice", "pumice.cli.options", "pumice.cli.messages"} if plugin in COMMANDS else set()
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sorted((ROOT / "plugins" / plugin).rglob("*.py"))

@@ -1,5 +1,6 @@
 """``pumice serve`` as a process: what it says, what it takes of llama-server's command line, how it ends."""
 
+import json
 import re
 import shutil
 import signal
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import click
 import httpx2
@@ -18,6 +20,7 @@ import pytest
 from pumice.commands import BUNDLED_COMMANDS
 from pumice_server.arguments import IGNORED, REFUSED, leave_out
 from pumice_server.command import command
+from pumice_server.defaults import take_chat, take_sampling
 from pumice_server.plugin import pumice_register_commands
 
 SERVE = [sys.executable, "-m", "pumice", "serve"]
@@ -81,6 +84,10 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--ssl-key-file", "x"], "TLS needs both"),
         (["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"], "TLS: /nowhere, /nowhere: "),
         (["--no-such"], "No such option"),
+        (["--samplers", "dance"], "--samplers: 'dance' is not one of"),
+        (["--chat-template-kwargs", "{"], "--chat-template-kwargs is not valid JSON"),
+        (["-hff", "x.gguf"], "give -hf too"),
+        (["--rope-scale", "2"], "a model is what its file says"),
         (["--api-key-file", "/nowhere"], "cannot read the keys"),
         (["--host", "192.0.2.1", "--insecure"], "cannot listen on 192.0.2.1:8080"),
         (["absent.gguf", "--port", "0"], "absent.gguf"),
@@ -123,7 +130,48 @@ def test_options_that_are_left_out():
         leave_out(["--lora", "x"], [])
 
 
-def test_no_option_is_both_known_and_left_out():
-    known = {name for param in command.params for name in param.opts}
-    assert not known & {*IGNORED, *REFUSED}
-    assert not set(IGNORED) & set(REFUSED)
+def test_every_option_of_llama_server_is_taken_left_out_or_refused():
+    """With as many values as there; see tests/make_fixtures/llama_options.py."""
+    theirs = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_options.json").read_text())
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    ours = {name: int(not each.is_flag) for each in options for name in (*each.opts, *each.secondary_opts)}
+    taken = {**ours, **IGNORED, "-h": 0, "--help": 0}
+    assert len(theirs) > 400
+    assert {name: taken.get(name) for name in theirs if name not in REFUSED} == {
+        name: count for name, count in theirs.items() if name not in REFUSED
+    }
+    assert len(ours) + len(IGNORED) + len(REFUSED) == len({*ours, *IGNORED, *REFUSED})
+
+
+def test_defaults_of_sampling_and_chats():
+    line = "-s 7 --temperature 0.5 --top-nsigma 2 --samplers top_k;temperature --dry-sequence-breaker none --ignore-eos"
+    line += ' -rea off --reasoning-budget 5 --chat-template-kwargs {"a":1}'
+    options = command.make_context("serve", line.split()).params
+    assert take_sampling(options) == {
+        "samplers": ["logit_bias", "top_k", "temperature", "greedy", "mirostat", "dist"],
+        "sampling": {
+            "seed": 7,
+            "temperature": 0.5,
+            "top_n_sigma": 2.0,
+            "dry_sequence_breakers": [],
+            "ignore_eos": True,
+        },
+    }
+    assert take_chat(options) == {"reasoning": False, "reasoning_budget": 5, "template_variables": {"a": 1}}
+
+
+def test_requests_as_lines_of_json():
+    with serving("--log-jsonl", "-n", "5") as (process, url, _):
+        body = {"prompt": "Once", "max_tokens": 50, "ignore_eos": True}
+        answer = httpx2.post(f"{url}/v1/completions", json=body, headers={"X-Request-Id": "mine"})
+        assert answer.json()["usage"]["completion_tokens"] == 5
+        line = json.loads(process.stderr.readline())
+    assert {name: line[name] for name in ("id", "method", "path", "status", "generated_tokens", "level")} == {
+        "id": "mine",
+        "method": "POST",
+        "path": "/v1/completions",
+        "status": 200,
+        "generated_tokens": 5,
+        "level": "info",
+    }
+    assert line["ms"] > line["first_token_ms"] > 0

@@ -1,0 +1,30 @@
+"""llama-server's names and letters of samplers, and the chain that a list of them is here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+SAMPLERS = {
+    "d": "dry",
+    "k": "top_k",
+    "y": "typ_p",
+    "p": "top_p",
+    "s": "top_n_sigma",
+    "m": "min_p",
+    "t": "temperature",
+    "x": "xtc",
+    "e": "penalties",
+}
+MAX_SAMPLERS = 32  # in a chain
+
+
+def read_samplers(given: str | Sequence[str]) -> list[str]:
+    """The chain of names, or of letters in one text: they stand between biases and the choice. Raises ValueError."""
+    names = [SAMPLERS.get(letter, letter) for letter in given] if isinstance(given, str) else given
+    if not isinstance(names, list) or len(names) > MAX_SAMPLERS or not all(isinstance(name, str) for name in names):
+        raise ValueError(f"expected a list of at most {MAX_SAMPLERS} names, or their letters")
+    for name in names:
+        if name not in SAMPLERS.values():
+            raise ValueError(f"{name!r:.60} is not one of {', '.join(SAMPLERS.values())}")
+    ours = ["typical_p" if name == "typ_p" else name for name in names]
+    return ["logit_bias", *ours, "greedy", "mirostat", "dist"]

@@ -1,0 +1,47 @@
+"""HTTP/1.1 as uvicorn speaks it with h11, which bounds headers; here they also have a time to arrive."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEADER_SECONDS = 15.0  # for the headers of a request to arrive, once it or its connection began
+
+
+class Protocol(H11Protocol):
+    """Closes a connection whose request does not come to its point, so that slow clients do not use them all up."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._timer: asyncio.TimerHandle | None = None
+        self._seen: object = None  # the last request whose headers are there
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect()
+
+    def data_received(self, data: bytes) -> None:
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._expect()
+        super().data_received(data)
+        if self.cycle is not self._seen:
+            self._seen = self.cycle
+            self._forget()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        super().connection_lost(exc)
+
+    def _expect(self) -> None:
+        self._timer = self.loop.call_later(HEADER_SECONDS, self._too_slow)
+
+    def _forget(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        self._timer = None
+
+    def _too_slow(self) -> None:
+        self._timer = None
+        self.transport.close()

@@ -1,0 +1,31 @@
+"""Make tests/fixtures/llama_options.json: the options of llama-server, each with how many values it takes.
+
+python tests/make_fixtures/llama_options.py path/to/llama-server
+"""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+OUT = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "llama_options.json"
+WIDTH = 40  # columns of the names in its help
+OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*)")
+
+
+def options(help: str) -> dict[str, int]:
+    found = {}
+    for line in help.splitlines():
+        if not line.startswith("-") or line.startswith("-----"):
+            continue
+        head = line[:WIDTH] if line[WIDTH - 1 : WIDTH] == " " else line
+        names = OPTION.findall(re.sub(r"[<\[{].*", "", head))
+        rest = head.rsplit(names[-1], 1)[1].strip()
+        found |= dict.fromkeys(names, int(bool(rest)))
+    return found
+
+
+if __name__ == "__main__":
+    said = subprocess.run([sys.argv[1], "--help"], capture_output=True, text=True, check=True)
+    OUT.write_text(json.dumps(options(said.stdout), indent=0, sort_keys=True) + "\n")

@@ -1,0 +1,64 @@
+"""API keys: names, scopes, digests, a file that is read again."""
+
+import hashlib
+
+import click
+import pytest
+
+from pumice_server.keys import Keys
+from server_thread import running
+
+
+@pytest.fixture
+def file(tmp_path):
+    made = tmp_path / "keys.txt"
+    hashed = hashlib.sha256(b"hashed-key").hexdigest()
+    made.write_text(f"# ours\n\nplain-key\nalice infer alice-key\nops infer,admin sha256:{hashed}\n")
+    return made
+
+
+def test_lines_of_a_file(file):
+    keys = Keys(["given,other"], file)
+    assert len(keys) == 5
+    assert [(keys.find(key).name, sorted(keys.find(key).scopes)) for key in ("given", "alice-key", "hashed-key")] == [
+        ("", ["admin", "infer"]),
+        ("alice", ["infer"]),
+        ("ops", ["admin", "infer"]),
+    ]
+    assert keys.find("nobody's") is None
+    assert keys.find("") is None
+
+
+def test_a_file_is_read_again(file):
+    keys = Keys((), file)
+    file.write_text("new-key\n")
+    keys.reload()
+    assert keys.find("new-key")
+    assert keys.find("plain-key") is None
+    file.write_text("a b\n")
+    with pytest.raises(click.ClickException, match="expected a key, or a name, scopes and a key"):
+        keys.reload()
+    assert keys.find("new-key")
+
+
+@pytest.mark.parametrize("text", ["", "# none\n", "bob everything key\n"])
+def test_files_without_keys(file, text):
+    file.write_text(text)
+    with pytest.raises(click.ClickException):
+        Keys((), file)
+
+
+def test_what_keys_allow(model, file):
+    with running(model, keys=Keys((), file)) as server:
+
+        def status(key: str, method: str, path: str) -> int:
+            body = {"prompt": "Once", "max_tokens": 1, "model": "demo"} if method == "POST" else None
+            return server.client.request(method, path, json=body, headers={"X-Api-Key": key}).status_code
+
+        assert status("alice-key", "POST", "/v1/completions") == 200
+        assert status("alice-key", "GET", "/metrics") == 403
+        assert status("alice-key", "POST", "/models/load") == 403
+        assert status("alice-key", "POST", "/slots/0") == 403
+        assert status("hashed-key", "GET", "/metrics") == 200
+        assert status("hashed-key", "POST", "/models/load") == 200
+        assert status("sha256:x", "GET", "/metrics") == 401

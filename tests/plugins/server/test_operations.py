@@ -1,0 +1,91 @@
+"""What operators see and rely on: health, traces, metrics, slow clients that are let go."""
+
+import socket
+import time
+
+import pytest
+import uvicorn
+
+from pumice_server import protocol, tracing
+from server_thread import running
+
+
+def test_health(server):
+    for path in ("/livez", "/readyz", "/health"):
+        assert server.client.get(path).json() == {"status": "ok"}
+    server.application.state.models.draining = True
+    try:
+        assert server.client.get("/readyz").status_code == 503
+        assert server.client.get("/livez").status_code == 200
+    finally:
+        server.application.state.models.draining = False
+
+
+def test_metrics_by_llama_servers_names(server):
+    server.client.post("/completion", json={"prompt": "Once", "n_predict": 3})
+    lines = server.client.get("/metrics?names=llamacpp").text.splitlines()
+    values = dict(line.split() for line in lines if not line.startswith("#"))
+    assert float(values["llamacpp:tokens_predicted_total"]) >= 3
+    assert values["llamacpp:requests_processing"] == "0"
+    assert "# TYPE llamacpp:tokens_predicted_total counter" in lines
+
+
+def test_a_span_is_part_of_the_clients_trace(model, monkeypatch):
+    trace = pytest.importorskip("opentelemetry.trace")
+    propagate = pytest.importorskip("opentelemetry.propagate")
+    seen = []
+
+    class Span(trace.NonRecordingSpan):
+        def set_attributes(self, attributes):
+            seen.append(attributes)
+
+    class Tracer(trace.NoOpTracer):
+        def start_as_current_span(self, name, context=None, kind=None, attributes=None, **_):
+            seen.append((name, trace.get_current_span(context).get_span_context().trace_id))
+            return trace.use_span(Span(trace.INVALID_SPAN_CONTEXT))
+
+    class Api:
+        SpanKind = trace.SpanKind
+
+        @staticmethod
+        def get_tracer(name):
+            return Tracer()
+
+    monkeypatch.setattr(tracing, "_api", lambda: (Api, propagate))
+    with running(model) as server:
+        parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        body = {"prompt": "Once", "max_tokens": 2}
+        server.client.post("/v1/completions", json=body, headers={"traceparent": parent})
+    assert seen[0] == ("POST /v1/completions", 0x0AF7651916CD43DD8448EB211C80319C)
+    assert seen[1]["gen_ai.usage.output_tokens"] == 2
+    assert seen[1]["http.response.status_code"] == 200
+
+
+@pytest.fixture
+def slow(monkeypatch, model):
+    """A server that waits for headers for a moment only."""
+    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(uvicorn, "Config", lambda *a, **k: Config(*a, **{**k, "http": protocol.Protocol}))
+    with running(model) as server:
+        yield server
+
+
+Config = uvicorn.Config
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
+def test_headers_that_do_not_come(slow, sent):
+    host, port = slow.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(sent)
+        started = time.monotonic()
+        assert connection.recv(100) == b""
+        assert 0.2 < time.monotonic() - started < 5
+
+
+def test_a_connection_that_is_used_again_is_kept(slow):
+    for _ in range(3):
+        assert slow.client.get("/health").status_code == 200
+        time.sleep(0.4)
+    body = {"prompt": "Once", "max_tokens": 300, "ignore_eos": True}
+    assert slow.client.post("/v1/completions", json=body).json()["usage"]["completion_tokens"] == 300
