@@ -77,6 +77,7 @@ class Config(BaseModel):
     sampling: dict[str, Any]
     chat_template: str
     plugins: Plugins
+    adapters: dict[str, str]
     models: dict[str, dict[str, Any]]
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())

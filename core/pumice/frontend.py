@@ -253,6 +253,7 @@ class Frontend(ABC):
         json_schema: Any = None,
         regex: str | None = None,
         choices: Sequence[str] | None = None,
+        adapters: Mapping[str, float] | None = None,
         **sampling: Any,
     ) -> Request:
         """What ``generate`` and ``stream`` send to the engine.
@@ -275,6 +276,8 @@ class Frontend(ABC):
             json_schema: the same as a JSON schema: a dictionary, JSON text, or a class of pydantic.
             regex: the same as a regular expression.
             choices: the same as a list of texts.
+            adapters: how strong each of the model's adapters is, by its name: 1 as it was trained, 0 for those that are
+                not named; None: all as they were trained.
             sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
                 ignore_eos, ...
         """
@@ -303,6 +306,7 @@ class Frontend(ABC):
             timeout=timeout,
             special=frozenset(special),
             grammar=grammar,
+            adapters=adapters,
         )
         check_arguments(request)
         return request

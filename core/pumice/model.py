@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -15,13 +15,14 @@ from pumice.config import Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import Event, Facts
-from pumice.engine.prepare import check_ids, token_ids
+from pumice.engine.prepare import adapter_scales, check_ids, token_ids
 from pumice.engine.runner import Observer, Sizes, make_limits, trace
 from pumice.engine.schedule import FairPolicy, Policy
 from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.guard import guard, guarded
+from pumice.lora import read_adapter
 from pumice.opening import open_model
 from pumice.registry import Registry, get_registry
 
@@ -56,8 +57,8 @@ class Model(Frontend):
             engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead and not observer)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
-            samplers = registry.samplers, config.samplers, config.sampling
-            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *samplers)
+            named = registry.samplers, config.samplers, config.sampling, list(config.adapters)
+            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named)
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
@@ -70,15 +71,16 @@ class Model(Frontend):
     def closed(self) -> bool:
         return not self._finalizer.alive
 
-    def logits(self, ids: Sequence[int]) -> NDArray[np.float32]:
-        """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence."""
+    def logits(self, ids: Sequence[int], adapters: Mapping[str, float] | None = None) -> NDArray[np.float32]:
+        """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence; ``adapters`` as in ``request``."""
         if "logits" not in self.runner.results(MAIN):
             raise RequestError("this model gives no logits: it is an encoder; use embed")
         tokens = token_ids(ids, "logits: ids must be a list of token ids")
         check_ids(tokens, self.n_vocab)
         if not tokens:
             raise RequestError("logits: no token ids given")
-        return self.engine.call(lambda engine: lone.logits(engine, tokens))
+        scales = adapter_scales(list(self.config.adapters), adapters)
+        return self.engine.call(lambda engine: lone.logits(engine, tokens, scales))
 
     def close(self) -> None:
         self._finalizer()
@@ -128,7 +130,8 @@ def prepare(
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
-    graphs = trace(file, architecture, sizes.n_ctx)
+    adapters = [read_adapter(path, file.architecture) for path in config.adapters.values()]
+    graphs = trace(file, architecture, sizes.n_ctx, adapters)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     backends = backend_line(registry, config)

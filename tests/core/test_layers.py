@@ -17,7 +17,7 @@ LAYERS = [
     ["tokenizers"],
     ["graph"],
     ["sampler", "backend", "architecture", "arena", "quantizer"],
-    ["grammar", "convert"],
+    ["grammar", "convert", "lora"],
     ["chat"],
     ["hookspecs"],
     ["builtin"],

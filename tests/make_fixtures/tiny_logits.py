@@ -11,6 +11,7 @@ would round to float16.
 import ctypes
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -51,8 +52,8 @@ def quiet(level: int, text: bytes, user_data: object) -> None:
         print(text.decode(errors="replace"), end="", file=sys.stderr)
 
 
-def logits(tiny: TinyModel) -> np.ndarray:
-    """float32 ``[len(IDS), n_vocab]``, of a large vocabulary the last four rows."""
+def logits(tiny: TinyModel, adapters: Sequence[tuple[Path, float]] = ()) -> np.ndarray:
+    """float32 ``[len(IDS), n_vocab]``, of a large vocabulary the last four rows. adapters: files and their scales."""
     with tempfile.TemporaryDirectory() as folder:
         path = str(tiny.write(Path(folder) / "model.gguf")).encode()
         model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
@@ -63,6 +64,12 @@ def logits(tiny: TinyModel) -> np.ndarray:
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
     context = llama_cpp.llama_init_from_model(model, params)
+    if adapters:
+        loaded = [llama_cpp.llama_adapter_lora_init(model, str(path).encode()) for path, _ in adapters]
+        scales = (ctypes.c_float * len(adapters))(*(scale for _, scale in adapters))
+        llama_cpp.llama_set_adapters_lora(
+            context, (llama_cpp.llama_adapter_lora_p_ctypes * len(loaded))(*loaded), len(loaded), scales
+        )
     batch = llama_cpp.llama_batch_init(len(IDS), 0, 1)
     batch.n_tokens = len(IDS)
     for i, token in enumerate(IDS):

@@ -31,6 +31,14 @@ def _set_threads(ctx: click.Context, param: click.Parameter, n: int | None) -> N
             section["threads"] = n
 
 
+def _set_adapters(ctx: click.Context, param: click.Parameter, paths: tuple[str, ...]) -> None:
+    """``--lora FILE`` is short for ``--set adapters.STEM=FILE``."""
+    if paths:
+        section = ctx.params["config"].setdefault("adapters", {})
+        if isinstance(section, dict):
+            section.update({Path(path).stem: path for path in paths})
+
+
 def _set_verbose(ctx: click.Context, param: click.Parameter, verbose: bool) -> None:
     if verbose:
         show_logs(verbose=True)
@@ -48,6 +56,14 @@ _LOAD_OPTIONS = [
         expose_value=False,
         callback=_set_threads,
         help="Threads of the backend cpu; 0: as many as there are cores.",
+    ),
+    click.option(
+        "--lora",
+        multiple=True,
+        metavar="FILE",
+        expose_value=False,
+        callback=_set_adapters,
+        help="A LoRA adapter, named after its file. Repeatable.",
     ),
     click.option("--kv-type", metavar="TYPE", help="Type of the key/value cache, such as f16 or q8_0."),
     click.option(

@@ -22,6 +22,7 @@ from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
 from pumice.engine.states import RecurrentStates
 from pumice.errors import RequestError
+from pumice.lora import SCALES
 
 Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
 """A step of one sequence: its new tokens, how many came before, which of them give logits; those ``[n, n_vocab]``."""
@@ -256,20 +257,24 @@ class Engine:
             return self._runner.profile()
 
     @contextmanager
-    def lone(self) -> Iterator[Forward]:
+    def lone(self, adapter_scales: Sequence[float] = ()) -> Iterator[Forward]:
         """A place for a sequence outside the schedule; only one at a time is sure to get its blocks."""
         place = self.take_place(must=True)
         assert place is not None
         try:
-            yield partial(self._forward, place)
+            yield partial(self._forward, place, adapter_scales)
         finally:
             self.give_back(place)
 
-    def _forward(self, place: Place, tokens: Sequence[int], n_past: int, outputs: Sequence[int]) -> NDArray[np.float32]:
+    def _forward(
+        self, place: Place, scales: Sequence[float], tokens: Sequence[int], n_past: int, outputs: Sequence[int]
+    ) -> NDArray[np.float32]:
         """One step of a lone sequence; others wait where it needs their blocks."""
         self.hold(place, n_past, len(tokens), must=True)
         batch = self.step_of([place], [tokens], [n_past])
         batch.output_ids = np.asarray(outputs, np.int32)
+        if scales:
+            batch.inputs = {SCALES: np.tile(np.array(scales, np.float32), (len(tokens), 1))}
         with self._failing_lost():
             return self._runner.run(batch)
 
@@ -412,6 +417,8 @@ class Engine:
         outputs = [starts[i + 1] - 1 for i, (running, n_new) in enumerate(members) if running.pending == n_new]
         tokens = [running.generation.tokens[running.n_past : running.n_past + n_new] for running, n_new in members]
         positions = [np.arange(r.n_past, r.n_past + n_new, dtype=np.int32) for r, n_new in members]
+        scales = np.array([running.generation.adapter_scales for running, _ in members], np.float32)
+        rows = [n_new for _, n_new in members]
         return Batch(
             tokens=np.concatenate(tokens).astype(np.int32),
             positions=np.concatenate(positions),
@@ -419,4 +426,5 @@ class Engine:
             seq_starts=starts,
             slots=np.array([running.slot for running, _ in members], np.int32),
             block_tables=self._cache.batch_tables([running.tables for running, _ in members]),
+            inputs={SCALES: np.repeat(scales, rows, axis=0)} if scales.size else {},
         )

@@ -31,6 +31,7 @@ class Generation:
     end_tokens: frozenset[int]
     n_ctx: int  # positions that it may have
     n_keep: int = 0  # leading tokens that a full context never drops
+    adapter_scales: tuple[float, ...] = ()  # one for each of the model's
     after: Generation | None = None  # one with the same prompt, which reads it for both
     tokens: list[int] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
@@ -62,7 +63,8 @@ class Generation:
 
     @property
     def salt(self) -> bytes:
-        return self.request.cache_salt.encode()
+        scales = np.array(self.adapter_scales, np.float32).tobytes()  # other adapters, other keys and values
+        return self.request.cache_salt.encode() + scales
 
     @property
     def wants_raw(self) -> bool:

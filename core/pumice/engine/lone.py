@@ -13,14 +13,16 @@ from pumice.engine.engine import Engine
 from pumice.errors import RequestError
 
 
-def logits(engine: Engine, tokens: Sequence[int]) -> Generator[None, None, NDArray[np.float32]]:
+def logits(
+    engine: Engine, tokens: Sequence[int], adapter_scales: Sequence[float] = ()
+) -> Generator[None, None, NDArray[np.float32]]:
     """Logits ``[len(tokens), n_vocab]`` of a fresh sequence."""
     limits = engine.limits
     if len(tokens) > limits.n_ctx:
         raise RequestError(f"{len(tokens)} tokens do not fit the context of {limits.n_ctx}: raise n_ctx")
     chunk = min(limits.n_batch, limits.n_outputs)
     rows = []
-    with engine.lone() as forward:
+    with engine.lone(adapter_scales) as forward:
         for first in range(0, len(tokens), chunk):
             part = tokens[first : first + chunk]
             if engine.needs_whole_sequences:  # all of it again, for some of its logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -24,6 +25,7 @@ class Preparer:
 
     Attributes:
         samplers: all known, by name; ``order``: the names of the chain; ``sampling``: parameters of every request.
+        adapters: the names of the model's, in the order in which its graph takes their scales.
     """
 
     n_ctx: int
@@ -32,6 +34,7 @@ class Preparer:
     samplers: Mapping[str, type[Sampler]]
     order: Sequence[str]
     sampling: Mapping[str, Any] = field(default_factory=dict)
+    adapters: Sequence[str] = ()
 
     @cached_property
     def _compiler(self) -> Compiler:
@@ -74,7 +77,9 @@ class Preparer:
             end_tokens = tokenizer.eog if tokenizer else frozenset()
         begins = tokenizer is not None and request.prompt[0] == tokenizer.bos
         text = TextStream(tokenizer, request.stop, request.special)
-        return Generation(id, request, chain, text, end_tokens | set(request.stop_tokens), n_ctx, n_keep=int(begins))
+        ends = end_tokens | set(request.stop_tokens)
+        scales = adapter_scales(self.adapters, request.adapters)
+        return Generation(id, request, chain, text, ends, n_ctx, n_keep=int(begins), adapter_scales=scales)
 
 
 def check_arguments(request: Request) -> None:
@@ -95,9 +100,32 @@ def check_arguments(request: Request) -> None:
         raise RequestError(f"stop_tokens must be a list of token ids, not {_shown(request.stop_tokens)}")
     if not isinstance(request.cache_salt, str):
         raise RequestError(f"cache_salt must be a string, not {request.cache_salt!r}")
+    _check_adapters(request.adapters)
     timeout = request.timeout
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
         raise RequestError(f"timeout must be a number of seconds, at least 0, not {timeout!r}")
+
+
+def adapter_scales(adapters: Sequence[str], asked: Mapping[str, float] | None) -> tuple[float, ...]:
+    """How strong each of a model's ``adapters`` is. Raises RequestError for a name that is none's, or no number."""
+    _check_adapters(asked)
+    if asked is None:
+        return (1.0,) * len(adapters)
+    for name in asked:
+        if name not in adapters:
+            known = ", ".join(adapters) or "none"
+            raise RequestError(f"adapters: the model has no adapter {name!r}; it has: {known}")
+    return tuple(float(asked.get(name, 0.0)) for name in adapters)
+
+
+def _check_adapters(adapters: Any) -> None:
+    if adapters is None:
+        return
+    if not isinstance(adapters, Mapping):
+        raise RequestError(f"adapters must be a mapping of names to numbers, not {_shown(adapters)}")
+    for name, scale in adapters.items():
+        if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+            raise RequestError(f"adapters: the scale of {name!r} must be a number, not {scale!r}")
 
 
 def token_ids(ids: Any, what: str) -> list[int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from pumice.engine.placement import place_layers
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, KVState, RecurrentState, State, row_size
+from pumice.lora import AdaptedBuilder, Adapter
 
 EMBED = "embed"  # the main graph as far as its hidden states, where it has logits too; compiled when first wanted
 
@@ -47,13 +49,14 @@ CHECKPOINT_BYTES = 512 * 2**20
 """That copies of recurrent states may take, if there are two of them at least."""
 
 
-def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> dict[str, Graph]:
+def trace(file: GGUFFile, architecture: Architecture, n_ctx: int, adapters: Sequence[Adapter] = ()) -> dict[str, Graph]:
     """Build the model's graphs. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
+    new_builder = partial(AdaptedBuilder, adapters) if adapters else GraphBuilder
     graphs: dict[str, Graph] = {}
     builder: GraphBuilder | None = None
     try:
         for name, build in architecture.graphs().items():
-            builder = GraphBuilder(file.tensors, architecture.n_layer, n_ctx, shared=builder)
+            builder = new_builder(file.tensors, architecture.n_layer, n_ctx, shared=builder)
             logits = build(builder)
             if name == MAIN or builder.outputs:
                 graphs[name] = builder.finish(logits)
@@ -62,6 +65,8 @@ def trace(file: GGUFFile, architecture: Architecture, n_ctx: int) -> dict[str, G
             raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but none named {MAIN}")
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
+    if isinstance(builder, AdaptedBuilder):
+        builder.check_all_adapted()
     main = graphs[MAIN]
     if {"logits", "hidden"} <= set(main.outputs):
         graphs |= {MAIN: main.only(set(main.outputs) - {"hidden"}), EMBED: main.only(["hidden"])}

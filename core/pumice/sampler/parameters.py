@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 RESERVED = frozenset(
     [
+        "adapters",
         "cache_salt",
         "choices",
         "context_shift",

@@ -1,0 +1,114 @@
+"""`AdaptedBuilder`: a builder whose products add what adapters change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pumice.errors import ModelError
+from pumice.graph import N_OUTPUTS, N_TOKENS, GraphBuilder, Operation, Tensor, TensorSource, Weight
+from pumice.graph.operation import P
+from pumice.graph.shape import format_shape
+from pumice.lora.adapter import Adapter, Pair
+
+SCALES = "adapter_scales"
+"""The input that says how strong each adapter is for each token: float32 ``[n_tokens, n_adapters]``."""
+
+EMBEDDINGS = "token_embd.weight"
+
+
+class AdaptedBuilder(GraphBuilder):
+    """Traces a model with adapters. Without scales in a step's batch they are as strong as they were trained."""
+
+    def __init__(
+        self,
+        adapters: Sequence[Adapter],
+        tensors: Mapping[str, TensorSource],
+        n_layer: int,
+        n_ctx: int,
+        shared: GraphBuilder | None = None,
+    ) -> None:
+        super().__init__(tensors, n_layer, n_ctx, shared)
+        self._adapters = adapters
+        self.adapted: set[tuple[int, str]] = shared.adapted if isinstance(shared, AdaptedBuilder) else set()
+
+    def trace(self, operation: Operation[P], *args: P.args, **kwargs: P.kwargs) -> Tensor:
+        result = super().trace(operation, *args, **kwargs)
+        delta = _DELTAS.get(operation.name)
+        operands, _ = operation.bind(*args, **kwargs)
+        weight = operands.get("weight")
+        if delta is None or not isinstance(weight, Weight):
+            return result
+        name = weight.name.partition("[")[0]  # of which it may be some rows
+        for index, adapter in enumerate(self._adapters):
+            pair = adapter.pairs.get(name)
+            if pair is not None and (name != EMBEDDINGS or operation.name == "embedding"):
+                self.adapted.add((index, name))
+                self._check(adapter, name, weight, pair)
+                result = result + delta(self, index, weight, pair, operands)
+        return result
+
+    def check_all_adapted(self) -> None:
+        """Raise ModelError for a pair that no product of the traced graphs takes."""
+        for index, adapter in enumerate(self._adapters):
+            missing = [name for name in adapter.pairs if (index, name) not in self.adapted]
+            if missing:
+                raise ModelError(
+                    f"{adapter.path}: changes {missing[0]!r}, which is no matrix of this model that can be adapted"
+                )
+
+    def factor(self, index: int, name: str, array: Any) -> Weight:
+        """A matrix of an adapter as a weight."""
+        name = f"adapter {index}: {name}"
+        return self._weights.get(name) or self.constant(name, array)
+
+    def strength(self, x: Tensor, index: int) -> Tensor:
+        """``x [t, ..., r]``, rows of tokens or of outputs, by the strength of an adapter."""
+        n = len(self._adapters)
+        scales: Tensor = self.input(SCALES, (N_TOKENS, n), fill=partial(_as_trained, n))
+        if x.shape[0] == N_OUTPUTS:
+            scales = self.get_rows(scales, self.output_ids)
+        own = self.slice(scales, index, index + 1)
+        return x * own.reshape(x.shape[0], *(1 for _ in x.shape[1:]))
+
+    def _check(self, adapter: Adapter, name: str, weight: Weight, pair: Pair) -> None:
+        whole = weight.source.shape
+        rank = pair.up.shape[-1]
+        if name == EMBEDDINGS:
+            expected = (whole[0], rank), (whole[-1], rank)
+        else:
+            expected = (*whole[:-2], rank, whole[-1]), (*whole[:-1], rank)
+        if (pair.down.shape, pair.up.shape) != expected:
+            shapes = " and ".join(format_shape(array.shape) for array in (pair.down, pair.up))
+            raise ModelError(f"{adapter.path}: {name!r} {shapes} does not fit the weight {format_shape(whole)}")
+
+
+def _as_trained(n: int, batch: Any) -> Any:
+    return np.ones((len(batch.tokens), n), np.float32)
+
+
+Delta = Callable[[AdaptedBuilder, int, Weight, Pair, Mapping[str, Tensor]], Tensor]
+
+
+def _linear(g: AdaptedBuilder, index: int, weight: Weight, pair: Pair, operands: Mapping[str, Tensor]) -> Tensor:
+    inner = g.linear(operands["x"], g.factor(index, f"{weight.name}.lora_a", pair.down))
+    first = weight.first_row
+    up = pair.up[first : first + int(weight.shape[0])]
+    return g.linear(g.strength(inner, index), g.factor(index, f"{weight.name}.lora_b", up))
+
+
+def _experts(g: AdaptedBuilder, index: int, weight: Weight, pair: Pair, operands: Mapping[str, Tensor]) -> Tensor:
+    ids = operands["ids"]
+    inner = g.mul_mat_id(operands["x"], g.factor(index, f"{weight.name}.lora_a", pair.down), ids)
+    return g.mul_mat_id(g.strength(inner, index), g.factor(index, f"{weight.name}.lora_b", pair.up), ids)
+
+
+def _embedding(g: AdaptedBuilder, index: int, weight: Weight, pair: Pair, operands: Mapping[str, Tensor]) -> Tensor:
+    inner = g.embedding(g.factor(index, f"{weight.name}.lora_a", pair.down), operands["ids"])
+    return g.linear(g.strength(inner, index), g.factor(index, f"{weight.name}.lora_b", pair.up))
+
+
+_DELTAS: dict[str, Delta] = {"linear": _linear, "mul_mat_id": _experts, "embedding": _embedding}

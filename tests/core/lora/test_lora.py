@@ -1,0 +1,127 @@
+"""Adapters: llama.cpp's logits, scales a request, and files that do not fit."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pumice
+from adapters import ATTENTION, CASES, DENSE, write_adapter, write_case
+from pumice.errors import ModelError, RequestError
+from tiny_models import IDS
+from tiny_zoo import ZOO
+
+LOGITS = np.load(Path(__file__).parents[2] / "fixtures" / "lora_logits.npz")
+BACKENDS = {"numpy": 1e-6, "cpu": 1e-4}  # and the largest error
+GREEDY = {"temperature": 0.0, "max_tokens": 6}
+
+
+def load(folder, model, adapters, backend="numpy", **options):
+    path = folder / "model.gguf"
+    if not path.exists():
+        ZOO[model].write(path)
+    named = {f"a{i}": str(adapter) for i, adapter in enumerate(adapters)}
+    return pumice.load(path, backend=backend, kv_type="f32", config={"adapters": named}, **options)
+
+
+def error(logits, expected):
+    return np.square(logits - expected).mean() / np.square(expected).mean()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", CASES)
+def test_logits_are_llama_cpps(tmp_path, case, backend):
+    files = write_case(tmp_path, case)
+    with load(tmp_path, CASES[case][0], [path for path, _ in files], backend) as model:
+        scales = {f"a{i}": scale for i, (_, scale) in enumerate(files)}
+        logits = model.logits(IDS, adapters=scales)
+        assert error(logits, LOGITS[case]) < BACKENDS[backend]
+        assert error(model.logits(IDS, adapters={}), LOGITS[case]) > 1e-3
+
+
+def test_requests_of_one_batch_have_scales_of_their_own(tmp_path):
+    files = [path for path, _ in write_case(tmp_path, "two")]
+    wanted = [{"a0": 1.0}, {"a1": 2.0}, {}, None, {"a0": 1.0, "a1": -1.0}]
+    prompts = [IDS[:9], IDS[2:12], IDS[:9], IDS[:9], IDS[:9]]
+    with load(tmp_path, "llama-bias", files, n_parallel=5, n_ctx=256) as model:
+        alone = [model.generate(p, adapters=a, **GREEDY).tokens for p, a in zip(prompts, wanted, strict=True)]
+        together = model.generate_many(prompts, each=[{"adapters": adapters} for adapters in wanted], **GREEDY)
+        assert [each.tokens for each in together] == alone
+    with load(tmp_path, "llama-bias", []) as model:
+        assert model.generate(prompts[2], **GREEDY).tokens == alone[2]
+    assert len({tuple(tokens) for tokens in alone}) > 2
+
+
+def test_prefixes_are_shared_only_by_equal_scales(tmp_path):
+    files = [path for path, _ in write_case(tmp_path, "attention")]
+    prompt = [*IDS, *IDS, *IDS, *IDS]
+    with load(tmp_path, "llama-bias", files, n_ctx=256) as model:
+        cached = [
+            model.generate(prompt, adapters=adapters, **GREEDY).timings.prompt_cached
+            for adapters in (None, None, {}, {"a0": 1.0}, {"a0": 0.5}, {})
+        ]
+    assert cached[0] == cached[2] == cached[4] == 0
+    assert min(cached[1], cached[3], cached[5]) > 0
+
+
+@pytest.mark.parametrize(
+    ("adapters", "message"),
+    [
+        ({"b": 1.0}, "the model has no adapter 'b'; it has: a0"),
+        ({"a0": "much"}, "the scale of 'a0' must be a number, not 'much'"),
+        ({"a0": float("nan")}, "the scale of 'a0' must be a number"),
+        (["a0"], "adapters must be a mapping of names to numbers"),
+    ],
+)
+def test_scales_that_are_wrong(tmp_path, adapters, message):
+    files = [path for path, _ in write_case(tmp_path, "attention")]
+    with load(tmp_path, "llama-bias", files) as model, pytest.raises(RequestError, match=message):
+        model.generate(IDS, adapters=adapters, **GREEDY)
+
+
+def test_alpha_is_a_part_of_the_scale(tmp_path):
+    zoo = ZOO["llama-bias"]
+    files = [write_adapter(tmp_path / f"{alpha}.gguf", zoo, DENSE, alpha=alpha) for alpha in (0.0, 3.0, 6.0)]
+    with load(tmp_path, "llama-bias", files) as model:
+        logits = [model.logits(IDS, adapters={f"a{i}": scale}) for i, scale in enumerate((1.0, 1.0, 0.5))]
+    assert logits[0] == pytest.approx(logits[1], abs=1e-5)
+    assert logits[2] == pytest.approx(logits[1], abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("changes", "names", "message"),
+    [
+        ({"general.type": "model"}, ATTENTION, "is no LoRA adapter: general.type and adapter.type are 'model'"),
+        ({"general.architecture": "qwen2"}, ATTENTION, "is an adapter of 'qwen2', the model is 'llama'"),
+        ({}, ["blk.0.attn_q.weight", "blk.9.attn_q.weight"], "changes 'blk.9.attn_q.weight', which is no matrix"),
+        ({}, [], "is an adapter without tensors"),
+    ],
+)
+def test_files_that_do_not_fit(tmp_path, changes, names, message):
+    zoo = ZOO["llama-bias"]
+    shapes = {**zoo.shapes, "blk.9.attn_q.weight": (64, 64)}
+    path = write_adapter(tmp_path / "a.gguf", type(zoo)(zoo.architecture, zoo.metadata, shapes), names, **changes)
+    with pytest.raises(ModelError, match=message):
+        load(tmp_path, "llama-bias", [path])
+
+
+def test_shapes_that_do_not_fit(tmp_path):
+    zoo = ZOO["llama-bias"]
+    other = type(zoo)(zoo.architecture, zoo.metadata, {**zoo.shapes, "blk.0.attn_q.weight": (48, 64)})
+    path = write_adapter(tmp_path / "a.gguf", other, ["blk.0.attn_q.weight"])
+    with pytest.raises(
+        ModelError, match=r"'blk\.0\.attn_q\.weight' \[3, 64\] and \[48, 3\] does not fit the weight \[64, 64\]"
+    ):
+        load(tmp_path, "llama-bias", [path])
+
+
+def test_the_option_of_commands(tmp_path):
+    from click.testing import CliRunner
+
+    from pumice.cli.info import command
+
+    path = tmp_path / "model.gguf"
+    ZOO["llama-bias"].write(path)
+    adapter = write_adapter(tmp_path / "style.gguf", ZOO["llama-bias"], DENSE)
+    shown = CliRunner().invoke(command, [str(path), "--graph", "--lora", str(adapter)], catch_exceptions=False).stdout
+    assert "adapter_scales" in shown
