@@ -48,7 +48,75 @@ KIMI_MOE = f"{EXPERTS} exp_probs_b.bias=E ffn_gate_shexp=f,n ffn_up_shexp=f,n ff
 
 LIGHTNING = "attn_norm attn_qkv=3*h*d,n attn_gate=h*d,n attn_norm_2=h*d attn_output"
 
+RWKV_ENDS = "token_embd token_embd_norm+ output_norm+ output"
+MIX6 = (
+    "time_mix_w1=5*e,n time_mix_w2=5,n,e time_mix_lerp_x=1,1,n time_mix_lerp_fused=5,1,1,n time_mix_decay=n "
+    "time_mix_decay_w1=e,n time_mix_decay_w2=n,e time_mix_receptance=n,n time_mix_gate=n,n time_mix_output=n,n"
+)
+KEYS6 = "time_mix_key=n,n time_mix_value=n,n time_mix_first=H,S time_mix_ln=n+"
+LERPS = "time_mix_lerp_w=1,1,n time_mix_lerp_k=1,1,n time_mix_lerp_v=1,1,n time_mix_lerp_r=1,1,n time_mix_lerp_g=1,1,n"
+CHANNELS = "channel_mix_lerp_k=1,1,n channel_mix_key=f,n channel_mix_value=n,f"
+CHANNELS6 = f"{CHANNELS} channel_mix_lerp_r=1,1,n channel_mix_receptance=n,n"
+MIX7 = (
+    "time_mix_w0=n time_mix_w1=8,n time_mix_w2=n,8 time_mix_a0=n time_mix_a1=6,n time_mix_a2=n,6 time_mix_k_k=n "
+    "time_mix_k_a=n time_mix_r_k=n time_mix_key=n,n time_mix_value=n,n time_mix_receptance=n,n time_mix_output=n,n"
+)
+GATE7 = "time_mix_lerp_fused=6,1,1,n time_mix_g1=12,n time_mix_g2=n,12 time_mix_ln=n+"
+FIRST7 = "time_mix_v0=n time_mix_v1=6,n time_mix_v2=n,6"  # layer 0 has them and does not use them
+OTHERS7 = "time_mix_v0=n time_mix_v1=4,n time_mix_v2=n,4"
+NO_HEADS = {"h": 0, "g": 0, "H": 4, "S": 16, "e": 16}
+
+rwkv6 = partial(
+    tiny,
+    n_layer=3,
+    layer_norm=True,
+    dims=NO_HEADS,
+    wkv__head_size=16,
+    time_mix_extra_dim=16,
+    time_decay_extra_dim=16,
+)
+rwkv7 = partial(
+    tiny,
+    dims=NO_HEADS | {"n": 128},
+    wkv__head_size=64,  # llama.cpp's vector code wants no other
+    attention__decay_lora_rank=8,
+    attention__iclr_lora_rank=6,
+    attention__value_residual_mix_lora_rank=4,
+)
+
 MODELS = {
+    "rwkv6": rwkv6("rwkv6", f"attn_norm+ attn_norm_2+ {MIX6} {KEYS6} {CHANNELS6}", RWKV_ENDS, rescale_every_n_layers=2),
+    "rwkv6-lerps-apart": rwkv6(
+        "rwkv6",
+        f"attn_norm+ attn_norm_2+ {MIX6} {KEYS6} {CHANNELS6} {LERPS}".replace("time_mix_lerp_fused=5,1,1,n ", ""),
+        RWKV_ENDS,
+    ),
+    "rwkv6qwen2": rwkv6(
+        "rwkv6qwen2",
+        f"attn_norm {MIX6} time_mix_key=2*S,n+ time_mix_value=2*S,n+ time_mix_receptance.bias=n {SWIGLU}",
+        layer_norm=False,
+        token_shift_count=1,
+        attention__head_count=4,
+        attention__head_count_kv=2,
+    ),
+    "rwkv7": rwkv7(
+        "rwkv7",
+        [f"attn_norm+ attn_norm_2+ {MIX7} {GATE7} {CHANNELS} {values}" for values in (FIRST7, OTHERS7, OTHERS7)],
+        RWKV_ENDS,
+        layer_norm=True,
+        attention__gate_lora_rank=12,
+    ),
+    "arwkv7": rwkv7(
+        "arwkv7",
+        [f"attn_norm {MIX7} {GATE7} {SWIGLU} {values}" for values in (FIRST7, OTHERS7)],
+        token_shift_count=1,
+        attention__gate_lora_rank=12,
+    ),
+    "arwkv7-no-gate": rwkv7(
+        "arwkv7",
+        [f"attn_norm {MIX7} time_mix_lerp_fused=5,1,1,n {SWIGLU} {values}" for values in (FIRST7, OTHERS7)],
+        token_shift_count=1,
+    ),
     "lfm2": lfm2(
         "lfm2", [f"{CONV} {SWIGLU}", f"{ATTENTION} attn_q_norm attn_k_norm {SWIGLU}", f"{CONV} {SWIGLU}"], LFM2_ENDS
     ),

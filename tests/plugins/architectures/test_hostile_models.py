@@ -74,8 +74,8 @@ def test_no_tensor_is_overlooked(files: Any, name: str) -> None:
 
 
 def is_unused(name: str, tensor: str) -> bool:
-    """Of images, of layers that only draft, of other contexts; what is before a deci layer without feed-forward."""
-    parts = (".vis_", ".nextn.", "rope_factors_")
+    """Of images, drafts, other contexts; RWKV 7's first layer; what precedes a deci layer without feed-forward."""
+    parts = (".vis_", ".nextn.", "rope_factors_", "blk.0.time_mix_v0", "blk.0.time_mix_v1", "blk.0.time_mix_v2")
     drafts = name.endswith("-drafts") and tensor.startswith(f"blk.{ZOO[name].metadata['block_count'] - 1}.")
     return drafts or any(part in tensor for part in parts) or (name[:4] == "deci" and tensor.startswith("blk.3."))
 
@@ -110,6 +110,7 @@ def may_be_absent(name: str, tensor: str) -> bool:
         "mimo2": ("attn_sinks.weight",),
         "step35": ("attn_gate.weight",),
         "falcon-h1": ("ssm_norm.weight",),
+        "arwkv7": ("time_mix_ln.weight",),
     }
     return tensor.endswith((".bias", *optional, *of_some, *of_one.get(ZOO[name].architecture, ())))
 
@@ -117,6 +118,7 @@ def may_be_absent(name: str, tensor: str) -> bool:
 ALTERNATIVES = {
     "ffn_gate_up_exps": "ffn_gate_exps",
     "attn_qkv": "attn_(q|qkv)",
+    "time_mix_lerp_w": "time_mix_lerp_(w|fused)",
     "ffn_gate_inp.weight": "ffn_gate(_inp)?.weight",
     "attn_kv_b": "attn_k_b",
     "layer_output_norm": "post_ffw_norm",
