@@ -1,0 +1,116 @@
+"""Load for a server that speaks llama-server's ``/completion``: users in a closed loop, or arrivals in an open one.
+
+It reads the socket itself, so that it costs little beside the server: some 20 microseconds a token.
+"""
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+_HEADERS = "POST /completion HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nConnection: close\r\n"
+
+
+@dataclass
+class Answer:
+    """When what of an answer came: seconds of the performance counter."""
+
+    asked: float
+    arrivals: list[tuple[float, int]] = field(default_factory=list)  # time, tokens that came then
+    error: str = ""
+
+    @property
+    def n_tokens(self) -> int:
+        return sum(n for _, n in self.arrivals)
+
+    @property
+    def first(self) -> float:
+        """Seconds to the first token."""
+        return self.arrivals[0][0] - self.asked
+
+    @property
+    def gaps(self) -> list[float]:
+        """Seconds between tokens; those that came together share their wait."""
+        return [
+            (later - earlier) / n for (earlier, _), (later, n) in pairwise(self.arrivals) for _ in range(n) if n
+        ]
+
+
+@dataclass(frozen=True)
+class Work:
+    """What each request asks for: random token ids, so that tokenizers do not matter, and so many tokens."""
+
+    prompt: int
+    generate: int
+    n_vocab: int
+    extra: dict[str, Any] = field(default_factory=dict)  # further fields of the request
+
+    def body(self, rng: random.Random) -> bytes:
+        request = {
+            "prompt": [rng.randrange(100, self.n_vocab) for _ in range(self.prompt)],
+            "n_predict": self.generate,
+            "temperature": 0,
+            "ignore_eos": True,
+            "cache_prompt": False,
+            "stream": True,
+            "return_tokens": True,
+            **self.extra,
+        }
+        return json.dumps(request).encode()
+
+
+async def ask(port: int, body: bytes) -> Answer:
+    """One request, read to its end."""
+    answer = Answer(time.perf_counter())
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 22)
+    try:
+        writer.write(f"{_HEADERS}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        status = await reader.readline()
+        if b" 200 " not in status:
+            answer.error = (status + await reader.read()).decode(errors="replace")
+            return answer
+        async for event in _events(reader):
+            if "error" in event:
+                answer.error = str(event["error"])
+            elif event.get("tokens") and not event.get("stop"):
+                answer.arrivals.append((time.perf_counter(), len(event["tokens"])))
+    finally:
+        writer.close()
+    if not answer.arrivals:
+        answer.error = answer.error or "no token came"
+    return answer
+
+
+async def _events(reader: asyncio.StreamReader) -> AsyncIterator[dict[str, Any]]:
+    """Data of server-sent events, whatever the chunks of the transfer that they come in."""
+    async for line in reader:
+        if line.startswith(b"data: {"):
+            event = json.loads(line[6:])
+            yield event
+            if event.get("stop"):
+                return
+
+
+async def closed_loop(port: int, work: Work, users: int, requests: int, seed: int) -> list[Answer]:
+    """Each user asks ``requests`` times, again as soon as the answer is there."""
+    rng = random.Random(seed)
+
+    async def user() -> list[Answer]:
+        return [await ask(port, work.body(rng)) for _ in range(requests)]
+
+    return [answer for answers in await asyncio.gather(*(user() for _ in range(users))) for answer in answers]
+
+
+async def open_loop(port: int, work: Work, rate: float, seconds: float, seed: int) -> list[Answer]:
+    """Requests arrive ``rate`` times a second (Poisson) for so many seconds, whether the others are answered or not."""
+    rng = random.Random(seed)
+    asked = []
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        asked.append(asyncio.create_task(ask(port, work.body(rng))))
+        await asyncio.sleep(rng.expovariate(rate))
+    return list(await asyncio.gather(*asked))
