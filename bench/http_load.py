@@ -35,9 +35,7 @@ class Answer:
     @property
     def gaps(self) -> list[float]:
         """Seconds between tokens; those that came together share their wait."""
-        return [
-            (later - earlier) / n for (earlier, _), (later, n) in pairwise(self.arrivals) for _ in range(n) if n
-        ]
+        return [(later - earlier) / n for (earlier, _), (later, n) in pairwise(self.arrivals) for _ in range(n) if n]
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from pumice_cpu.simd import (
     get_i64,
     lane,
     load_f32,
+    prefetch,
     put_f32,
     registers_f32,
     registers_u8,
@@ -31,6 +32,7 @@ from pumice_cpu.simd import (
 
 RUN = 1 << 22  # bytes of weights that a thread reads at a time, for one row of activations
 STREAMS = 4  # places of them that it reads side by side: the processor reads ahead in each
+AHEAD = 1 << 12  # bytes of weights from what is multiplied by several rows to what is fetched: both take as long
 CACHED = 1 << 18  # bytes of weights, or of activations, that stay in the second-level cache together
 
 
@@ -73,6 +75,9 @@ def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
         for block in range(n_blocks):
             four, factors = x + 32 * width * block, x_scales + 16 * width * block
             for stream in range(streams):
+                if width > 1:
+                    for line in range(0, code_bytes, 64):
+                        prefetch(codes + code_stride * stream + code_bytes * block + AHEAD + line)
                 read_codes(registers, codes + code_stride * stream + code_bytes * block, table)
                 for half in range(halves):
                     scale = read_scale(scales + scale_stride * stream, block, half)
