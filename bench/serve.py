@@ -18,9 +18,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from compare_llama_cpp import BenchError, spread
 from http_load import Answer, Work, closed_loop, open_loop
@@ -30,13 +32,16 @@ SETTLE_SECONDS = 0.5  # between turns; longer than threads of either server wait
 TICKS = os.sysconf("SC_CLK_TCK")
 BUSY = 0.1  # cores that others may use before a row is marked
 
-METRICS: dict[str, tuple[str, Callable[["Run"], float]]] = {
-    "tokens/s": ("more", lambda run: run.n_tokens / run.seconds),
-    "first token p50, ms": ("less", lambda run: 1000 * percentile(run.firsts, 50)),
-    "first token p99, ms": ("less", lambda run: 1000 * percentile(run.firsts, 99)),
-    "between tokens p50, ms": ("less", lambda run: 1000 * percentile(run.gaps, 50)),
-    "between tokens p99, ms": ("less", lambda run: 1000 * percentile(run.gaps, 99)),
-    "server's CPU ms a token": ("less", lambda run: 1000 * run.server_cpu / run.n_tokens),
+Load = Callable[..., Coroutine[Any, Any, list[Answer]]]
+"""What is asked of a server, by its port and a seed."""
+
+METRICS: dict[str, Callable[["Run"], float]] = {
+    "tokens/s": lambda run: run.n_tokens / run.seconds,
+    "first token p50, ms": lambda run: 1000 * percentile(run.firsts, 50),
+    "first token p99, ms": lambda run: 1000 * percentile(run.firsts, 99),
+    "between tokens p50, ms": lambda run: 1000 * percentile(run.gaps, 50),
+    "between tokens p99, ms": lambda run: 1000 * percentile(run.gaps, 99),
+    "server's CPU ms a token": lambda run: 1000 * run.server_cpu / run.n_tokens,
 }
 
 
@@ -128,10 +133,10 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return ordered[min(len(ordered) - 1, round(percent / 100 * (len(ordered) - 1)))]
 
 
-def measure(server: Server, load: Callable[[int], "asyncio.Future[list[Answer]]"]) -> Run:
+def measure(server: Server, load: Load, seed: int) -> Run:
     time.sleep(SETTLE_SECONDS)
     cpu, own, all_, began = server.cpu, time.process_time(), machine_cpu(), time.perf_counter()
-    answers = asyncio.run(load(server.port))  # type: ignore[arg-type]
+    answers = asyncio.run(load(server.port, seed=seed))
     seconds = time.perf_counter() - began
     cpu, own, all_ = server.cpu - cpu, time.process_time() - own, machine_cpu() - all_
     errors = [answer.error for answer in answers if answer.error]
@@ -143,7 +148,7 @@ def measure(server: Server, load: Callable[[int], "asyncio.Future[list[Answer]]"
 def table(title: str, runs: dict[str, list[Run]]) -> None:
     names = list(runs)
     print(f"\n| {title} | {' | '.join(names)} | ratio |\n| --- |{' --- |' * (len(names) + 1)}")
-    for metric, (_, value) in METRICS.items():
+    for metric, value in METRICS.items():
         samples = [[value(run) for run in runs[name]] for name in names]
         medians = [statistics.median(each) for each in samples]
         ratio = f"{medians[0] / medians[1]:.2f}" if len(names) > 1 and medians[1] else "-"
@@ -155,13 +160,13 @@ def table(title: str, runs: dict[str, list[Run]]) -> None:
 
 
 def commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
-    """How each server is started: the same model, context of a request, parallel requests, threads, batch."""
-    slots, n_ctx, threads = max(arguments.users, default=16), arguments.ctx, arguments.threads
-    slots = arguments.parallel or slots
-    same = ["-m", arguments.model, "-np", str(slots), "-t", str(threads), "-b", "512", "-ngl", "0"]
-    found = {"pumice": [*shlex.split(arguments.pumice), *same, "-c", str(n_ctx)]}
+    """How each server is started: the same model, cache, parallel requests, threads, batch."""
+    slots = arguments.parallel or max(arguments.users, default=16)
+    options = {"-m": arguments.model, "-np": slots, "-c": slots * arguments.ctx, "-t": arguments.threads, "-b": 512}
+    same = [str(each) for option in {**options, "-ngl": 0}.items() for each in option]
+    found = {"pumice": [*shlex.split(arguments.pumice), *same]}
     if arguments.llama_server:
-        others = ["-c", str(n_ctx * slots), "-tb", str(threads), "-fa", "on", "--cache-ram", "0", "--no-webui"]
+        others = ["-tb", str(arguments.threads), "-fa", "on", "--cache-ram", "0", "--no-webui"]
         found["llama-server"] = [arguments.llama_server, *same, *others]
     return {name: command for name, command in found.items() if arguments.only in (None, name)}
 
@@ -178,7 +183,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20, help="of an open loop")
     parser.add_argument("--prompt", type=int, default=128, help="tokens")
     parser.add_argument("--generate", type=int, default=64, help="tokens")
-    parser.add_argument("--ctx", type=int, default=1024, help="tokens of a request's context")
+    parser.add_argument("--ctx", type=int, default=1024, help="tokens of context for each of the parallel requests")
     parser.add_argument("--parallel", type=int, help="requests computed at once; the most users without it")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--vocab", type=int, default=30_000, help="token ids to draw prompts from")
@@ -186,22 +191,22 @@ def main() -> None:
     arguments = parser.parse_args()
 
     work = Work(arguments.prompt, arguments.generate, arguments.vocab)
-    tests: dict[str, Callable[[int, int], object]] = {}
+    tests: dict[str, Load] = {}
     for users in arguments.users:
-        tests[f"{users} users"] = lambda port, seed, n=users: closed_loop(port, work, n, arguments.requests, seed)
+        tests[f"{users} users"] = partial(closed_loop, work=work, users=users, requests=arguments.requests)
     for rate in arguments.rates:
-        tests[f"{rate:g} requests/s"] = lambda port, seed, n=rate: open_loop(port, work, n, arguments.seconds, seed)
+        tests[f"{rate:g} requests/s"] = partial(open_loop, work=work, rate=rate, seconds=arguments.seconds)
     servers: list[Server] = []
     try:
         for name, command in commands(arguments).items():
             servers.append(Server(name, command))
         for server in servers:
-            measure(server, lambda port: closed_loop(port, work, 2, 1, 0))  # type: ignore[arg-type]  # warms up
+            measure(server, partial(closed_loop, work=work, users=2, requests=1), 0)  # warms up
         for title, load in tests.items():
             runs: dict[str, list[Run]] = {server.name: [] for server in servers}
             for seed in range(arguments.repetitions):
                 for server in servers if seed % 2 == 0 else servers[::-1]:
-                    runs[server.name].append(measure(server, lambda port, seed=seed: load(port, seed)))
+                    runs[server.name].append(measure(server, load, seed))
             table(f"{arguments.prompt} to {arguments.generate} tokens, {title}", runs)
     except BenchError as error:
         sys.exit(f"error: {error}")
