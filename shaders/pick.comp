@@ -11,7 +11,8 @@ layout(std430, set = 0, binding = 2) buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, y_at;
     uint n_parts;
-    uint tokens, positions, picks, numbers; // words of the step block
+    uint tokens, positions, picks, numbers, past, past_counts; // words of the step block
+    uint most_past;
 };
 
 #define CHOSEN slots[2u * BEST].x
@@ -81,4 +82,5 @@ void main() {
     y[to] = token;
     step_words[tokens + row] = token;
     step_words[positions + row]++;
+    step_words[past + row * most_past + step_words[past_counts + row]++ % most_past] = token;
 }

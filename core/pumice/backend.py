@@ -117,19 +117,40 @@ class Pick:
     probability ``top_p``, and of those the ones with at least ``min_p`` times the highest probability. Divided by
     ``temperature``, their softmax is summed up; the first sum above a given number from [0, 1) is that of the token.
     With a ``temperature`` of 0 it is the highest.
+
+    Before all that logits are adjusted: ``biases`` are added to those of single tokens. Then the logit of a token that
+    occurred ``count`` times in the last ``last_n`` is divided by ``repeat_penalty`` where it is above 0, else
+    multiplied, and loses ``count * frequency_penalty + presence_penalty``.
+
+    ``exact``: that is all that is to be done, so the token picked is the token. Else somebody looks at it again.
     """
 
     top_k: int
     top_p: float = 1.0
     min_p: float = 0.0
     temperature: float = 1.0
+    biases: tuple[tuple[int, float], ...] = ()
+    last_n: int = 0
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    exact: bool = True
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether any logit is adjusted."""
+        return bool(self.biases) or self.last_n > 0
+
+    def unadjusted(self) -> Pick:
+        """The same without adjusting: a guess, where there is something to adjust."""
+        return Pick(self.top_k, self.top_p, self.min_p, self.temperature, exact=self.exact and not self.adjusts)
 
 
 @dataclass(frozen=True)
 class Ahead:
     """What several steps in a row gave: at each, the highest logits of each sequence and the token picked of them.
 
-    Logits descend, equal ones by token id; one that is NaN comes first.
+    Logits, adjusted as the pick says, descend, equal ones by token id; one that is NaN comes first.
     """
 
     ids: Int32Array  # [n_steps, n_seqs, n_best]
@@ -185,6 +206,7 @@ class Program(ABC):
         numbers: Float32Array,
         n_best: int,
         inputs: Mapping[str, Array] | None = None,
+        pasts: Sequence[Sequence[int]] = (),
     ) -> Ahead:
         """Generate: each step after the first computes the tokens that the one before picked, a position further on.
 
@@ -195,12 +217,51 @@ class Program(ABC):
             numbers: float32 [n_steps, n_seqs], from [0, 1): what ``picks`` draw with. ``n_steps`` is a power of two.
             n_best: candidates wanted, at most ``max_best`` and the size of the vocabulary.
             inputs: as of ``run``, where ``max_steps`` is 1.
+            pasts: where a pick adjusts, for each sequence the tokens that it looks back at, the latest last.
         """
         raise NotImplementedError
 
-    def steps_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Iterator[Ahead]:
+    @property
+    def decides(self) -> bool:
+        """Whether what it picks by an exact ``Pick`` is the token, so that nobody looks at the candidates again."""
+        return False
+
+    @property
+    def max_adjustments(self) -> tuple[int, int]:
+        """The most ``biases`` and the largest ``last_n`` of a pick."""
+        return 0, 0
+
+    @property
+    def follows(self) -> bool:
+        """Whether it has ``submit_ahead``."""
+        return False
+
+    def submit_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: Float32Array,
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+        follows: bool = False,
+    ) -> Callable[[], Ahead]:
+        """Begin to ``run_ahead``, and give what waits for the result, until which it may be asked once more.
+
+        With ``follows`` the steps go on behind those that were submitted before, for the same sequences with the same
+        picks, from the tokens picked there: those of ``batch`` and ``pasts`` are not looked at.
+        """
+        raise NotImplementedError
+
+    def steps_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: Float32Array,
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+    ) -> Iterator[Ahead]:
         """``run_ahead`` in parts, one behind the other: while one is looked at, the next may be computed already."""
-        yield self.run_ahead(batch, picks, numbers, n_best)
+        yield self.run_ahead(batch, picks, numbers, n_best, pasts=pasts)
 
     @property
     def copies_slots(self) -> bool:

@@ -1,11 +1,11 @@
 """Making chosen tokens more or less likely."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pumice.plugin import Candidates, RequestError, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, RequestError, Sampler, SamplerContext
 
 
 @dataclass
@@ -41,6 +41,11 @@ class LogitBias(Sampler):
             bias |= dict.fromkeys(context.tokenizer.eog, -math.inf)
         self._tokens = np.array(list(bias), np.int64)
         self._values = np.array(list(bias.values()), np.float32)
+
+    def guess(self, pick: Pick) -> Pick | None:
+        if not self.lowers or pick != Pick(pick.top_k):
+            return super().guess(pick)
+        return replace(pick, biases=tuple(zip(self._tokens.tolist(), self._values.tolist(), strict=True)))
 
     def apply(self, candidates: Candidates) -> None:
         at = candidates.positions(self._tokens)

@@ -6,7 +6,7 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge, Gt
 
-from pumice.plugin import Candidates, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
 from pumice_samplers.history import History
 
 
@@ -41,6 +41,12 @@ class Penalties(Sampler):
     @property
     def lowers(self) -> bool:
         return self.repeat_penalty >= 1 and self.frequency_penalty >= 0 and self.presence_penalty >= 0
+
+    def guess(self, pick: Pick) -> Pick | None:
+        if not self.lowers or pick != Pick(pick.top_k, biases=pick.biases):
+            return super().guess(pick)
+        penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty)
+        return Pick(pick.top_k, 1.0, 0.0, 1.0, pick.biases, self.repeat_last_n, *penalties)
 
     def start(self, context: SamplerContext) -> None:
         self._history = History()

@@ -36,7 +36,7 @@ from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
 from pumice_vulkan.picker import MAX_BEST, Picker
-from pumice_vulkan.step import MAX_STEPS, StepLayout, bucket_sizes, reads_memory
+from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, bucket_sizes, reads_memory
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 MOST_COPIES = 64  # command buffers that copy states, kept to be used again
@@ -51,11 +51,17 @@ class Bucket(NamedTuple):
 
 
 class Recording(NamedTuple):
-    """What a command buffer does: one step, or ``n_steps`` in a row, each with ``n_best`` candidates."""
+    """What a command buffer does: one step, or ``n_steps`` in a row, each with ``n_best`` candidates.
+
+    ``adjusts``: of adjusted logits; ``follows``: from the tokens of those before; ``turn``: which memory of the host.
+    """
 
     bucket: Bucket
     n_steps: int = 0
     n_best: int = 0
+    adjusts: bool = False
+    follows: bool = False
+    turn: int = 0
 
 
 @dataclass
@@ -88,9 +94,10 @@ class DeviceProgram(Program):
         layout = StepLayout(limits, reads_memory=any(map(reads_memory, segment.nodes)))
         self._upload_bytes, self._input_places = _pack(self._inputs, limits, 4 * layout.n_words)
         self._download_bytes, self._output_places = _pack(segment.outputs, limits, 0)
-        self._upload = device.new_buffer(self._upload_bytes, host=True)
+        self._uploads = [device.new_buffer(self._upload_bytes, host=True) for _ in range(2)]
         self._download = device.new_buffer(self._download_bytes, host=True)
-        self._upload.contents[:] = 0
+        for upload in self._uploads:
+            upload.contents[:] = 0
         self._arena = Arena(device, plan.size)
         self._step = device.new_buffer(4 * layout.n_words)
         self._scratch = Arena(device, 1 << 20)
@@ -120,6 +127,7 @@ class DeviceProgram(Program):
         self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
         self._recorded: dict[Recording, CommandBuffer] = {}
         self._last: Recording | None = None
+        self._turns: list[Recording | None] = [None, None]  # what used the memory of the host last
         self._copies: dict[tuple[tuple[int, int], ...], CommandBuffer] = {}
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
@@ -127,6 +135,7 @@ class DeviceProgram(Program):
 
     def submit(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Callable[[], Mapping[str, NDArray[Any]]]:
         sizes = batch.sizes
+        self._free(0)
         self._write(inputs, batch)
         lone = sizes[N_TOKENS] == sizes[N_SEQS] == sizes[N_OUTPUTS]
         command = self._commit(Recording(self._bucket(sizes[N_TOKENS], sizes[N_OUTPUTS], lone)))
@@ -152,16 +161,63 @@ class DeviceProgram(Program):
         numbers: NDArray[np.float32],
         n_best: int,
         inputs: Mapping[str, NDArray[Any]] | None = None,
+        pasts: Sequence[Sequence[int]] = (),
     ) -> Ahead:
+        return self._submit_ahead(batch, picks, numbers, n_best, pasts, inputs or {}, follows=False)()
+
+    @property
+    def decides(self) -> bool:
+        return self._picker is not None
+
+    @property
+    def max_adjustments(self) -> tuple[int, int]:
+        return MAX_BIASES, MAX_PAST
+
+    @property
+    def follows(self) -> bool:
+        return not self._inputs and self._picker is not None and self._shared.device.runs_behind
+
+    def submit_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: NDArray[np.float32],
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+        follows: bool = False,
+    ) -> Callable[[], Ahead]:
+        return self._submit_ahead(batch, picks, numbers, n_best, pasts, {}, follows)
+
+    def _submit_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: NDArray[np.float32],
+        n_best: int,
+        pasts: Sequence[Sequence[int]],
+        inputs: Mapping[str, NDArray[Any]],
+        follows: bool,
+    ) -> Callable[[], Ahead]:
         assert self._picker is not None
-        self._write(inputs or {}, batch)
-        self._memory.layout.write_picks(self._upload.contents.view(np.int32), picks, numbers)
+        picker, turn = self._picker, 1 - self._last.turn if follows and self._last else 0
+        self._free(turn)
+        words = self._uploads[turn].contents.view(np.int32)
+        self._write(inputs, batch, turn)
+        self._memory.layout.write_picks(words, picks, numbers, turn)
+        adjusts = any(pick.adjusts for pick in picks)
+        if adjusts and not follows:
+            self._memory.layout.write_pasts(words, pasts)
         n_steps, n_seqs = numbers.shape
         bucket = self._bucket(n_seqs, n_seqs, lone=True)
-        recording = Recording(bucket, n_steps, 1 if n_best == 1 else MAX_BEST)
-        self._commit(recording).wait()
-        found = self._picker.results(n_steps, recording.n_best, bucket.n_outputs)
-        return Ahead(found.ids[:, :n_seqs, :n_best], found.logits[:, :n_seqs, :n_best], found.picked[:, :n_seqs])
+        recording = Recording(bucket, n_steps, 1 if n_best == 1 else MAX_BEST, adjusts, follows, turn)
+        command = self._commit(recording)
+
+        def results() -> Ahead:
+            command.wait()
+            found = picker.results(turn, n_steps, recording.n_best, bucket.n_outputs)
+            return Ahead(found.ids[:, :n_seqs, :n_best], found.logits[:, :n_seqs, :n_best], found.picked[:, :n_seqs])
+
+        return results
 
     @property
     def copies_slots(self) -> bool:
@@ -191,7 +247,7 @@ class DeviceProgram(Program):
         """Runs the last step once more, of several the first; recurrent states go on from there."""
         if self._last is None:
             return []
-        recording = self._last._replace(n_steps=min(self._last.n_steps, 1))
+        recording = self._last._replace(n_steps=min(self._last.n_steps, 1), follows=False)
         dispatches = self._dispatches(recording)
         command = self._shared.device.new_command_buffer(len(dispatches) + 1)
         self._record(command.encoder(), recording, timestamps=True)
@@ -216,7 +272,7 @@ class DeviceProgram(Program):
         self._recorded, self._copies = {}, {}
         for arena in (self._arena, self._scratch):
             arena.close()
-        for buffer in (self._step, self._upload, self._download):
+        for buffer in (self._step, *self._uploads, self._download):
             buffer.close()
         if self._picker:
             self._picker.close()
@@ -239,15 +295,19 @@ class DeviceProgram(Program):
         fitting = (b for b in self._buckets if b.n_tokens >= n_tokens and b.n_outputs >= n_outputs)
         return next(b for b in fitting if lone or not b.lone or n_tokens == 1)
 
-    def _write(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> None:
+    def _free(self, turn: int) -> None:
+        """Wait until the device is done with the memory of the host of a number."""
+        user = self._turns[turn]
+        if user is not None:
+            self._recorded[user].wait()
+
+    def _write(self, inputs: Mapping[str, NDArray[Any]], batch: Batch, turn: int = 0) -> None:
         """Have the next commit find a batch and the segment's inputs."""
-        if self._last is not None:
-            self._recorded[self._last].wait()
-        self._memory.layout.write(self._upload.contents.view(np.int32), batch)
+        self._memory.layout.write(self._uploads[turn].contents.view(np.int32), batch, turn)
         for tensor in self._inputs:
             values = inputs[tensor.name]
             offset = self._input_places[tensor]
-            view = self._upload.contents[offset : offset + values.nbytes].view(values.dtype)
+            view = self._uploads[turn].contents[offset : offset + values.nbytes].view(values.dtype)
             np.copyto(view.reshape(values.shape), values)
 
     def _commit(self, recording: Recording) -> CommandBuffer:
@@ -256,17 +316,17 @@ class DeviceProgram(Program):
             self._record(command.encoder(), recording)
             self._recorded[recording] = command
         self._recorded[recording].commit()
-        self._last = recording
+        self._last = self._turns[recording.turn] = recording
         return self._recorded[recording]
 
     def _dispatches(self, recording: Recording) -> list[Dispatch]:
         """Those of all steps. What a step picks is where the next one finds its tokens and positions."""
-        bucket, n_steps, n_best = recording
+        bucket, n_steps = recording.bucket, recording.n_steps
         dispatches = list(self._lowered[bucket])
         for step in range(n_steps):
             assert self._picker is not None
             at = Lowering(self._memory, *bucket)
-            self._picker.lower(at, step, n_best)
+            self._picker.lower(at, step, recording.n_best, recording.adjusts, recording.turn)
             dispatches += _after_all(at.dispatches)
             if step + 1 < n_steps:
                 dispatches += _after_all(self._lowered[bucket])
@@ -275,10 +335,12 @@ class DeviceProgram(Program):
     def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
         sizes = bucket_sizes(self._limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
         activations = self._memory.activations
-        encoder.copy_buffer(self._upload, 0, self._step, 0, self._step.n_bytes)
+        upload = self._uploads[recording.turn]
+        n_words = self._memory.layout.n_host_words if recording.follows else self._memory.layout.n_words
+        encoder.copy_buffer(upload, 0, self._step, 0, 4 * n_words)
         for tensor in self._inputs:
             n_bytes, target = _bytes(tensor, sizes), 4 * activations.offset + self._memory.plan.offsets[tensor]
-            encoder.copy_buffer(self._upload, self._input_places[tensor], activations.buffer, target, n_bytes)
+            encoder.copy_buffer(upload, self._input_places[tensor], activations.buffer, target, n_bytes)
         encoder.barrier()
         if timestamps:
             encoder.timestamp(0)

@@ -14,6 +14,8 @@ SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 
 HEADER = 16
 MAX_STEPS = 16  # that the device takes in a row
+MAX_BIASES = 64  # of a sequence's logits
+MAX_PAST = 256  # tokens that a sequence's penalties look back at; the invocations of shaders/adjust.comp
 
 
 def bucket_sizes(limits: Limits, n_tokens: int, n_outputs: int) -> Sizes:
@@ -36,33 +38,42 @@ class StepLayout:
     """Where each field lies, in words. Of every field there is room for the largest step.
 
     ``sequences`` names the sequence of each token; the table of a window is ``[n_seqs, table_width]``. ``picks`` has
-    the four fields of a Pick for each sequence, ``numbers`` is ``[MAX_STEPS, limits.n_seqs]``.
+    four fields of a Pick for each sequence, ``numbers`` is ``[MAX_STEPS, limits.n_seqs]``. ``adjustments`` has eight
+    words for each: how many ``biases`` it has, pairs of a token and a float, and what its pick says of penalties.
+    ``past`` is a ring of its latest tokens, of which there were ``past_counts``.
+
+    From word ``n_host_words`` on lies what the device writes as well, where it takes several steps.
     """
 
     def __init__(self, limits: Limits, *, reads_memory: bool = False) -> None:
         self._size = HEADER
-        self._written: dict[int, object] = {}  # offset of a field -> what it was made from
+        self._written: dict[tuple[int, int], object] = {}  # memory, offset of a field -> what it was made from
         self.table_width = -(-limits.n_ctx // limits.block_size) + 1
-        self.tokens = self._field(limits.n_batch)
-        self.positions = self._field(limits.n_batch)
         self.sequences = self._field(limits.n_batch)
         self.output_ids = self._field(limits.n_outputs)
         self.seq_starts = self._field(limits.n_seqs + 1)
         self.slots = self._field(limits.n_seqs)
         self.picks = self._field(4 * limits.n_seqs)
         self.numbers = self._field(MAX_STEPS * limits.n_seqs)
+        self.adjustments = self._field(8 * limits.n_seqs)
+        self.biases = self._field(2 * MAX_BIASES * limits.n_seqs)
         self.max_seqs = limits.n_seqs
         self.tables = {window: self._field(limits.n_seqs * self.table_width) for window in sorted(limits.n_blocks)}
         self.memory_table = self._field(limits.n_seqs * self.table_width if reads_memory else 0)
         self.memory_lengths = self._field(limits.n_seqs if reads_memory else 0)
         self._reads_memory = reads_memory
+        self.n_host_words = self._size
+        self.tokens = self._field(limits.n_batch)
+        self.positions = self._field(limits.n_batch)
+        self.past = self._field(MAX_PAST * limits.n_seqs)
+        self.past_counts = self._field(limits.n_seqs)
 
     @property
     def n_words(self) -> int:
         return self._size
 
-    def write(self, words: NDArray[np.int32], batch: Batch) -> None:
-        """Write a step into memory that is always the same: arrays that are those of the step before are there."""
+    def write(self, words: NDArray[np.int32], batch: Batch, memory: int = 0) -> None:
+        """Write a step into the memory of a number: arrays that are those of the step before in it are there."""
         n_seqs, sizes = len(batch.slots), batch.sizes
         for name, word in SIZE_WORDS.items():
             words[word] = sizes[name]
@@ -74,13 +85,13 @@ class StepLayout:
             self.slots: batch.slots,
         }
         for offset, values in fields.items():
-            if self._is_new(offset, values):
+            if self._is_new(memory, offset, values):
                 words[offset : offset + len(values)] = values
-        if self._is_new(self.sequences, batch.seq_starts):
+        if self._is_new(memory, self.sequences, batch.seq_starts):
             lengths = batch.seq_starts[1:] - batch.seq_starts[:-1]
             words[self.sequences :][: lengths.sum()] = np.repeat(np.arange(n_seqs, dtype=np.int32), lengths)
         for window, table in batch.block_tables.items():
-            if window in self.tables and self._is_new(self.tables[window], table):
+            if window in self.tables and self._is_new(memory, self.tables[window], table):
                 self._write_table(words, self.tables[window], table)
         if self._reads_memory:
             assert batch.memory is not None
@@ -92,20 +103,42 @@ class StepLayout:
         room = words[at:][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
         room[:, : table.shape[1]] = table[:, : self.table_width]
 
-    def _is_new(self, offset: int, values: object) -> bool:
-        known = self._written.get(offset) is values
-        self._written[offset] = values
+    def _is_new(self, memory: int, offset: int, values: object) -> bool:
+        known = self._written.get((memory, offset)) is values
+        self._written[memory, offset] = values
         return not known
 
-    def write_picks(self, words: NDArray[np.int32], picks: Sequence[Pick], numbers: NDArray[np.float32]) -> None:
-        if self._is_new(self.picks, picks):
+    def write_picks(
+        self, words: NDArray[np.int32], picks: Sequence[Pick], numbers: NDArray[np.float32], memory: int = 0
+    ) -> None:
+        if self._is_new(memory, self.picks, picks):
             fields = [(pick.top_k, pick.top_p, pick.min_p, pick.temperature) for pick in picks]
             room = words[self.picks :][: 4 * len(picks)].reshape(-1, 4)
             room[:, 0] = [top_k for top_k, *_ in fields]
             room[:, 1:].view(np.float32)[:] = [floats for _, *floats in fields]
+            if any(pick.adjusts for pick in picks):
+                self._write_adjustments(words, picks)
         n_steps, n_seqs = numbers.shape
         table = words[self.numbers :][: n_steps * self.max_seqs].reshape(n_steps, -1)
         table.view(np.float32)[:, :n_seqs] = numbers
+
+    def _write_adjustments(self, words: NDArray[np.int32], picks: Sequence[Pick]) -> None:
+        room = words[self.adjustments :][: 8 * len(picks)].reshape(-1, 8)
+        room[:, :2] = [(len(pick.biases), pick.last_n) for pick in picks]
+        penalties = [(pick.repeat_penalty, pick.frequency_penalty, pick.presence_penalty) for pick in picks]
+        room[:, 2:5].view(np.float32)[:] = penalties
+        biases = words[self.biases :][: 2 * MAX_BIASES * len(picks)].reshape(-1, MAX_BIASES, 2)
+        for row, pick in zip(biases, picks, strict=True):
+            if pick.biases:
+                row[: len(pick.biases), 0] = [token for token, _ in pick.biases]
+                row[: len(pick.biases), 1].view(np.float32)[:] = [value for _, value in pick.biases]
+
+    def write_pasts(self, words: NDArray[np.int32], pasts: Sequence[Sequence[int]]) -> None:
+        """The latest tokens of each sequence, at most ``MAX_PAST``."""
+        rings = words[self.past :][: MAX_PAST * len(pasts)].reshape(-1, MAX_PAST)
+        words[self.past_counts :][: len(pasts)] = [len(past) for past in pasts]
+        for ring, past in zip(rings, pasts, strict=True):
+            ring[: len(past)] = past
 
     def _field(self, n_words: int) -> int:
         offset = self._size

@@ -14,6 +14,7 @@ from pumice.backend import Ahead, Batch, KernelTime
 from pumice.engine import logprobs
 from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.encodings import Encodings, Place
+from pumice.engine.flight import Flight, Flights
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
@@ -45,6 +46,8 @@ class Engine:
         self._states = RecurrentStates(runner, self._cache)
         self._ahead = runner.ahead if lookahead else None
         self.lookahead = Lookahead(self._ahead, self._cache) if self._ahead else None
+        self._flights = Flights(self._ahead, self.lookahead, self._cache) if self._ahead and self.lookahead else None
+        self._flight: Flight | None = None  # on its way
         self._slots = list(range(runner.limits.n_seqs))[::-1]
         self.policy = policy or FairPolicy()
         self._waiting: list[Generation] = []
@@ -100,6 +103,7 @@ class Engine:
         self._events += [Failed(generation.id, error) for generation in self._generations()]
         self._waiting.clear()
         self._running.clear()
+        self._flight = None
 
     def drain(self) -> list[Event]:
         """What happened since the last call."""
@@ -126,9 +130,7 @@ class Engine:
         if self.encodings.busy:
             self._encode()
         self._end_late()
-        self._admit()
-        members = self._schedule()
-        members = [member for member in members if member[0].undecided] or members
+        members = self._flight.members if self._flight else self._choose()
         if not members:
             return
         started = time.perf_counter()
@@ -144,8 +146,20 @@ class Engine:
             self._n_steps += 1
             self._retire()
 
+    def _choose(self) -> Members:
+        """Who is in the next batch, with how many tokens."""
+        self._admit()
+        members = self._schedule()
+        return [member for member in members if member[0].undecided] or members
+
     def _compute(self, members: Members) -> None:
+        if self._flight:
+            self._land(self._flight)
+            return
         n_steps = self.lookahead.steps(members) if self.lookahead else 0
+        if n_steps and self._flights and self._flights.possible(members):
+            self._land(self._flights.begin(members, n_steps))
+            return
         if n_steps:
             self._generate(members, n_steps)
             return
@@ -169,14 +183,13 @@ class Engine:
         """
         assert self._ahead is not None
         assert self.lookahead is not None
-        chains = [running.generation.chain for running, _ in members]
-        picks = [chain.pick for chain in chains if chain.pick]
-        numbers = np.stack([chain.peek(n_steps) for chain in chains], axis=1)
+        generations = [running.generation for running, _ in members]
         n_right = [0] * len(members)
         guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
         seconds, n_computed = 0.0, 0
         with self._states.taking_back([running for running, _ in members], n_steps):
-            parts = self._ahead.steps_ahead(self._batch(members), picks, numbers, self.lookahead.n_best(chains))
+            asked = self.lookahead.ask(generations, n_steps)
+            parts = self._ahead.steps_ahead(self._batch(members), *asked)
             while guessed and n_computed < n_steps:
                 started = time.perf_counter()
                 ahead = next(parts)
@@ -190,6 +203,52 @@ class Engine:
             if not running.generation.finish_reason:
                 running.generation.guessed(n, n_steps)
 
+    def _land(self, flight: Flight) -> None:
+        """Go on with the tokens of steps on their way, when the next ones are on theirs."""
+        assert self._flights is not None
+        self._flight = None
+        n_steps = self._n_following(flight)
+        following = self._flights.begin(flight.members, n_steps, flight) if n_steps else None
+        off = following.lost if following else set()
+        for running, tokens in self._flights.land(flight):
+            if not running.generation.finish_reason and not self._take_picked(running, tokens, flight.n_steps):
+                off.add(running)
+        self._flight = following
+
+    def _n_following(self, flight: Flight) -> int:
+        """How many steps to begin behind a flight: none where others wait to be let in, or some are out of it."""
+        assert self.lookahead is not None
+        current = [running for running, _ in flight.members if not running.generation.finish_reason]
+        if flight.lost or len(current) != len(flight.members) or len(current) != len(self._running):
+            return 0
+        ready = [generation for generation in self._waiting if generation.ready]
+        if ready:
+            first = self.policy.first(ready)
+            if (self._slots and first is not self._refused) or self.policy.gives_way(self._running, first):
+                return 0
+        return self.lookahead.steps(flight.members, flight.n_steps)
+
+    def _take_picked(self, running: Running, tokens: Sequence[int], n_steps: int) -> bool:
+        """Go on with the tokens picked; whether all steps were of use, so that the next ones are."""
+        running.undecided = len(tokens) < n_steps
+        for n, token in enumerate(tokens, 1):
+            self._computed(running, 1)
+            self._take(running, token)
+            if running.pending != 1 or running.generation.finish_reason:
+                running.generation.chain.skip(n)
+                return False
+        running.generation.chain.skip(len(tokens))
+        return len(tokens) == n_steps
+
+    def _settle(self) -> None:
+        """Let steps that are on their way come to their end."""
+        flight, self._flight = self._flight, None
+        if flight and self._flights:
+            for running, tokens in self._flights.land(flight):
+                if not running.generation.finish_reason:
+                    self._take_picked(running, tokens, flight.n_steps)
+            self._retire()
+
     def _take_guesses(self, running: Running, ahead: Ahead, row: int) -> int:
         """Go on with the tokens of steps until a guess was wrong; how many were right."""
         n_steps = len(ahead.picked)
@@ -197,7 +256,8 @@ class Engine:
 
     def _take_guess(self, running: Running, ahead: Ahead, step: int, row: int) -> bool:
         """Go on with the token of a step. Whether it is the one that the next step was computed for."""
-        token = running.generation.sample(ahead.logits[step, row], ahead.ids[step, row])
+        assert self.lookahead is not None
+        token = self.lookahead.token(running.generation, ahead, step, row)
         if token is None:
             running.undecided = True
             return False
@@ -253,12 +313,14 @@ class Engine:
     def profile(self) -> Generator[None, None, list[KernelTime]]:
         """Times of the kernels of the last step, by name, the longest first."""
         yield
+        self._settle()
         with self._failing_lost():
             return self._runner.profile()
 
     @contextmanager
     def lone(self, adapter_scales: Sequence[float] = ()) -> Iterator[Forward]:
         """A place for a sequence outside the schedule; only one at a time is sure to get its blocks."""
+        self._settle()
         place = self.take_place(must=True)
         assert place is not None
         try:
@@ -270,6 +332,7 @@ class Engine:
         self, place: Place, scales: Sequence[float], tokens: Sequence[int], n_past: int, outputs: Sequence[int]
     ) -> NDArray[np.float32]:
         """One step of a lone sequence; others wait where it needs their blocks."""
+        self._settle()
         self.hold(place, n_past, len(tokens), must=True)
         batch = self.step_of([place], [tokens], [n_past])
         batch.output_ids = np.asarray(outputs, np.int32)

@@ -61,6 +61,12 @@ class Generation:
         """Whether its prompt is not being read for another."""
         return self.after is None or bool(self.after.generated or self.after.finish_reason)
 
+    def past(self, n: int) -> list[int]:
+        """The latest ``n`` tokens, of the prompt and what came after; fewer if there are not so many."""
+        missing = n - len(self.generated)
+        latest = self.generated[-n:] if n else []
+        return [*self.request.prompt[-missing:], *latest] if missing > 0 else latest
+
     @property
     def salt(self) -> bytes:
         scales = np.array(self.adapter_scales, np.float32).tobytes()  # other adapters, other keys and values

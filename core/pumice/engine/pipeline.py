@@ -115,12 +115,28 @@ class Pipeline(Program):
         numbers: Float32Array,
         n_best: int,
         inputs: Mapping[str, Array] | None = None,
+        pasts: Sequence[Sequence[int]] = (),
     ) -> Ahead:
-        steps = list(self.steps_ahead(batch, picks, numbers, n_best))
+        steps = list(self.steps_ahead(batch, picks, numbers, n_best, pasts))
         found = zip(*((step.ids, step.logits, step.picked) for step in steps), strict=True)
         return Ahead(*(np.concatenate(arrays) for arrays in found))
 
-    def steps_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: Float32Array, n_best: int) -> Iterator[Ahead]:
+    @property
+    def decides(self) -> bool:
+        return self._programs[-1].decides
+
+    @property
+    def max_adjustments(self) -> tuple[int, int]:
+        return self._programs[-1].max_adjustments
+
+    def steps_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: Float32Array,
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+    ) -> Iterator[Ahead]:
         """The last program picks each token, and the first goes on with it before anybody looks at it."""
         self.finish()
         values, pending = self._begin(batch)
@@ -128,7 +144,8 @@ class Pipeline(Program):
             values |= pending()
             for program in self._programs[1:-1]:
                 values |= program.run(values, batch)
-            ahead = self._programs[-1].run_ahead(batch, picks, drawn, n_best, values)
+            ahead = self._programs[-1].run_ahead(batch, picks, drawn, n_best, values, pasts)
+            pasts = [[*past, token] for past, token in zip(pasts, ahead.picked[0].tolist(), strict=False)]
             if n_left:
                 batch = replace(batch, tokens=ahead.picked[0], positions=batch.positions + 1)
                 values, pending = self._begin(batch)

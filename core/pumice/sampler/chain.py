@@ -42,9 +42,9 @@ class Chain:
         self.lowers = self._n_lower > 0
         self._peeking = make_rng(context.kind, 0)
         self.n_best = self._n_best()
-        self.pick = self._pick()
         for sampler in self.samplers:
             guarded(sampler.start, f"{_describe(sampler)}: start")(context)
+        self.pick = self._pick()
 
     @classmethod
     def build(
@@ -95,10 +95,15 @@ class Chain:
     def n_vocab(self) -> int:
         return self._context.n_vocab
 
-    def peek(self, n: int) -> NDArray[np.float32]:
-        """float32 [n]: the random numbers that come next, which are still to come."""
+    def peek(self, n: int, skip: int = 0) -> NDArray[np.float32]:
+        """float32 [n]: the random numbers that come next, or after so many; they are still to come."""
         self._peeking.bit_generator.state = self._context.rng.bit_generator.state
-        return self._peeking.random(n).astype(np.float32)
+        return self._peeking.random(skip + n)[skip:].astype(np.float32)
+
+    def skip(self, n: int) -> None:
+        """Leave out the random numbers of ``n`` tokens, which were picked with them elsewhere."""
+        if not self.certain:
+            self._context.rng.random(n)
 
     def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates | None:
         """Run the chain: the candidates left at its end, one of them selected.
@@ -194,7 +199,7 @@ class Chain:
         pick = None if self.n_best is None else Pick(top_k=self.n_best)
         for sampler in self.samplers:
             pick = pick and sampler.guess(pick)
-        return pick
+        return dataclasses.replace(pick, exact=False) if pick and self._masking else pick
 
 
 def _describe(sampler: Sampler) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -99,9 +99,10 @@ class Sampler(ABC):
     def guess(self, pick: Pick) -> Pick | None:
         """What ``pick``, which does what the samplers before do, becomes with this one; None: no ``Pick`` does that.
 
-        It lets a device go on with the token that the chain will most likely choose. The chain has the last word.
+        It lets a device go on with the token that the chain will most likely choose. The chain has the last word,
+        unless ``pick`` stays ``exact``: then it does all that the samplers do. It is asked after ``start``.
         """
-        return pick if self.lowers else None
+        return replace(pick, exact=False) if self.lowers else None
 
     def start(self, context: SamplerContext) -> None:  # noqa: B027 - most samplers have no state
         """Begin a sequence. The tokens of the prompt follow, through ``accept``."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
     import numpy as np
@@ -169,6 +169,7 @@ class Device(ABC):
     """An open device with one queue. What it made is closed with it."""
 
     description: DeviceDescription
+    runs_behind: ClassVar[bool] = True  # a commit does not wait for the end
 
     @property
     def name(self) -> str:

@@ -1,7 +1,7 @@
 """Steps in a row that a program takes by itself: however wrong its guesses, sequences get what they get otherwise."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ class Cells(Program):
         self.max_steps_ = steps
         self.wrong = wrong  # every so many guesses
         self.guesses = 0
-        self.asked: list[tuple[int, int]] = []  # sequences, steps
+        self.asked: list[tuple[int, ...]] = []  # sequences, steps, and whether they follow others
         self.cells: dict[int, Any] = {}
 
     @property
@@ -53,7 +53,9 @@ class Cells(Program):
         self.asked.append((len(batch.slots), 0))
         return {"logits": np.stack([rows[i] for i in batch.output_ids]) if len(batch.output_ids) else np.empty((0, 0))}
 
-    def run_ahead(self, batch: Batch, picks: Sequence[Pick], numbers: np.ndarray, n_best: int) -> Ahead:
+    def run_ahead(
+        self, batch: Batch, picks: Sequence[Pick], numbers: np.ndarray, n_best: int, inputs: Any = None, pasts: Any = ()
+    ) -> Ahead:
         n_steps, n_seqs = numbers.shape
         self.asked.append((n_seqs, n_steps))
         ids, logits = np.empty((n_steps, n_seqs, n_best), np.int32), np.empty((n_steps, n_seqs, n_best), np.float32)
@@ -106,6 +108,30 @@ class Slots(Cells):
         self.copied += len(pairs)
         for source, target in pairs:
             self.cells[target] = self.cells.get(source, [])
+
+
+class Behind(Cells):
+    """Decides, and takes steps behind those that nobody has looked at."""
+
+    decides = follows = True
+    last: np.ndarray | None = None
+
+    def submit_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: np.ndarray,
+        n_best: int,
+        pasts: Any = (),
+        follows: bool = False,
+    ) -> Callable[[], Ahead]:
+        if follows:
+            assert self.last is not None
+            batch = replace(batch, tokens=self.last)
+        ahead = self.run_ahead(batch, picks, numbers, n_best)
+        self.last = ahead.picked[-1]
+        self.asked[-1] = *self.asked[-1], follows
+        return lambda: ahead
 
 
 @dataclass
@@ -172,6 +198,46 @@ def test_wrong_guesses_change_nothing(kind: type[Cells], sampling: dict[str, Any
     assert generate(engine(program, 256), requests()) == expected
     assert [len(tokens) for tokens, _ in expected] == lengths[:n_prompts]
     assert max(n_steps for _, n_steps in program.asked) >= {0: 8, 1: 1, 3: 2, 7: 4}[wrong]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
+@pytest.mark.parametrize("n_ctx", [96, 256])
+def test_steps_behind_others_change_nothing(sampling: dict[str, Any], n_ctx: int) -> None:
+    """Sequences end by length and by end tokens, are cancelled, run out of blocks, and come in meanwhile."""
+    lengths = [60, 33, 1, 49, 20]
+
+    def run(program: Cells) -> list[tuple[list[int], str | None]]:
+        made = engine(program, n_ctx)
+        ends = frozenset([11])
+        pairs = list(zip(PROMPTS, lengths, strict=True))
+        first = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[:3]]
+        for _ in range(2):
+            made.step()
+        later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[3:]]
+        while made.busy:
+            made.step()
+        with made.lone() as forward:
+            forward([1, 2], 0, [1])
+        return [(each.generated, each.finish_reason) for each in [*first, *later]]
+
+    program = Behind(steps=8)
+    assert run(program) == run(Cells(steps=0))
+    assert any(len(asked) == 3 and asked[2] for asked in program.asked)
+
+
+def test_a_cancelled_sequence_is_out_of_steps_on_their_way() -> None:
+    program = Behind(steps=4)
+    made = engine(program, 256)
+    expected = generate(engine(Cells(0), 256), [request([7], GREEDY, 40)])[0]
+    gone, other = (add(made, request(prompt, GREEDY, 40)) for prompt in ([5], [7]))
+    for _ in range(6):
+        made.step()
+    gone.finish_reason = "cancelled"
+    made.cancel([])
+    while made.busy:
+        made.step()
+    assert gone.finish_reason == "cancelled"
+    assert (other.generated, other.finish_reason) == expected
 
 
 def test_steps_are_saved() -> None:

@@ -73,6 +73,7 @@ class Device(Program):
         numbers: np.ndarray,
         n_best: int,
         inputs: Mapping[str, Any] | None = None,
+        pasts: Sequence[Sequence[int]] = (),
     ) -> Ahead:
         assert inputs is not None
         assert numbers.shape == (1, len(batch.tokens))

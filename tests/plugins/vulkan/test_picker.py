@@ -10,12 +10,14 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from graphs import builder
-from pumice.backend import Ahead, Batch, Limits, Pick, Program
+from pumice.backend import Batch, Limits, Pick, Program
 from pumice.config import load_config
 from pumice.engine import lookahead
 from pumice.measure import generation_seconds, kernel_times
 from pumice.model import Model
+from pumice.sampler import Chain, SamplerContext
 from pumice.testing import compile_graph
+from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
 from tiny_zoo import ZOO
@@ -116,6 +118,54 @@ def test_the_numbers_at_the_ends(tmp_path: Path, vulkan: VulkanBackend) -> None:
     assert made.run_ahead(batch([1, 2, 3]), [Pick(10)] * 3, drawn, 10).picked.tolist() == [[0, 4, 9]]
 
 
+@pytest.mark.parametrize("n_steps", [1, 4])
+def test_logits_are_adjusted_as_samplers_do(tmp_path: Path, vulkan: VulkanBackend, n_steps: int) -> None:
+    table = rng.standard_normal((50, 50)).astype(np.float32)
+    made = program(tmp_path, vulkan, table)
+    pasts = [[3, 4, 3, 9, 9, 9, 17], [1], [*range(10), *range(5)]]
+    parameters: list[dict[str, Any]] = [
+        {"repeat_penalty": 1.3, "frequency_penalty": 0.4, "presence_penalty": 0.2, "logit_bias": {9: -0.5}},
+        {"logit_bias": dict.fromkeys(range(40), -np.inf)},
+        {"repeat_penalty": 1.7, "repeat_last_n": 6},
+    ]
+    chains = [chain({**each, "temperature": 0.0}, past) for each, past in zip(parameters, pasts, strict=True)]
+    picks = [each.pick for each in chains]
+    assert all(pick.exact and pick.adjusts for pick in picks)
+    kept = [past[-pick.last_n :] if pick.last_n else [] for pick, past in zip(picks, pasts, strict=True)]
+    tokens = [past[-1] for past in pasts]
+    found = made.run_ahead(batch(tokens), picks, numbers(n_steps, 3), 1, pasts=kept)
+    for step in range(n_steps):
+        expected = [each.sample(table[token]) for each, token in zip(chains, tokens, strict=True)]
+        assert found.picked[step].tolist() == expected
+        tokens = expected
+        for each, token in zip(chains, tokens, strict=True):
+            each.accept(token)
+
+
+def chain(parameters: dict[str, Any], past: list[int]) -> Chain:
+    made = Chain.build(SAMPLERS, list(SAMPLERS), parameters, SamplerContext(50))
+    for token in past:
+        made.accept(token)
+    return made
+
+
+def test_steps_follow_others_that_nobody_has_seen(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    table = rng.standard_normal((500, 500)).astype(np.float32)
+    made, drawn = program(tmp_path, vulkan, table), numbers(12, 2)
+    picks = [Pick(20, temperature=0.9), Pick(30, last_n=5, repeat_penalty=1.5)]
+    pasts = [[], [9, 8, 7]]
+    expected = made.run_ahead(batch([3, 7]), picks, drawn, 1, pasts=pasts).picked
+    if not made.follows:
+        pytest.skip("a driver that waits for each commit")
+    pending = [made.submit_ahead(batch([3, 7]), picks, drawn[:4], 1, pasts)]
+    found = []
+    for start in (4, 8, None):
+        if start:
+            pending.append(made.submit_ahead(batch([0, 0]), picks, drawn[start : start + 4], 1, follows=True))
+        found.append(pending.pop(0)().picked)
+    assert np.concatenate(found).tolist() == expected.tolist()
+
+
 def interval(pick: Pick, logits: np.ndarray, at: int) -> tuple[float, float]:
     """The numbers that pick candidate ``at``."""
     p = np.exp(logits[: pick.top_k].astype(np.float64) - logits[0])
@@ -177,16 +227,20 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps of each call of ``steps_ahead``, as they come."""
+    """The steps of each call of ``steps_ahead`` and ``submit_ahead``, as they come."""
     calls: list[int] = []
-    steps_ahead = program.steps_ahead
 
-    def counted(batch: Batch, picks: list[Pick], drawn: np.ndarray, n_best: int) -> Iterator[Ahead]:
-        calls.append(len(drawn))
-        found: Iterator[Ahead] = steps_ahead(batch, picks, drawn, n_best)
-        return found
+    def count(name: str) -> None:
+        method = getattr(program, name)
 
-    monkeypatch.setattr(program, "steps_ahead", counted)
+        def counted(batch: Batch, picks: list[Pick], drawn: np.ndarray, *more: Any, **options: Any) -> Any:
+            calls.append(len(drawn))
+            return method(batch, picks, drawn, *more, **options)
+
+        monkeypatch.setattr(program, name, counted)
+
+    count("steps_ahead")
+    count("submit_ahead")
     return calls
 
 

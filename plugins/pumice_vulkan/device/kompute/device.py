@@ -31,6 +31,8 @@ class KomputeDevice(CheckedDevice):
     - Host buffers may lie in memory that the processor does not cache: write there freely, read little.
     """
 
+    runs_behind = False
+
     def __init__(self, index: int) -> None:
         self._physical = choose(instance().devices, index)
         self._manager = Manager(self._physical, index)
