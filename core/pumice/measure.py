@@ -42,13 +42,15 @@ def parallel_seconds(model: Model, n_prompt: int, n_generate: int, n_parallel: i
     Each has ``n_prompt`` random tokens of its own. They are sampled as the model is configured.
     """
     salt = uuid.uuid4().hex  # nothing is found in the cache but what the first of the two leaves for the second
-    ids = [random_tokens(model, n_prompt, seed) for seed in range(n_parallel)]
+    ids = [random_tokens(model, n_prompt + 1, seed) for seed in range(n_parallel)]
 
-    def run(n_tokens: int) -> list[Timings]:
-        return _at_once(model, [Request(each, n_tokens, end_tokens=frozenset(), cache_salt=salt) for each in ids])
+    def run(n_read: int, n_tokens: int) -> list[Timings]:
+        requests = [Request(each[:n_read], n_tokens, end_tokens=frozenset(), cache_salt=salt) for each in ids]
+        return _at_once(model, requests)
 
-    reading = max(timings.prompt_seconds for timings in run(1))
-    generating = max(timings.generation_seconds for timings in run(n_generate + 1))
+    reading = max(timings.prompt_seconds for timings in run(n_prompt, 1))
+    # With a token that is not in the cache, all begin to generate with the same step.
+    generating = max(timings.generation_seconds for timings in run(n_prompt + 1, n_generate + 1))
     return reading, generating
 
 

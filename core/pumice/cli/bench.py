@@ -60,7 +60,7 @@ def command(
     if parallel and not (n_prompt and n_gen):
         raise click.UsageError("--parallel needs both --n-prompt and --n-gen")
     if options["n_ctx"] is None:
-        length = n_prompt + n_gen + 1 if parallel else n_depth + max(n_prompt, n_gen, 1)
+        length = n_prompt + n_gen + 2 if parallel else n_depth + max(n_prompt, n_gen, 1)
         options["n_ctx"] = length * max(parallel, default=1)
     if parallel:
         options["config"] = {**(options["config"] or {}), "n_parallel": max(parallel)}

@@ -13,7 +13,7 @@ from pumice.plugin import KVState, Limits, Node, Tensor, Weight
 from pumice_vulkan.kv_cache import BLOCK, can_hold, is_quantized
 from pumice_vulkan.lower.attended import attended, cache_of, store
 from pumice_vulkan.lower.halves import UNIT, new_halves, tiles
-from pumice_vulkan.lower.products import LEAST_FEW, MOST_FEW
+from pumice_vulkan.lower.products import MOST_FEW, least_few
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
@@ -60,7 +60,8 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
     counters = at.constant(("attention counters", n_rows * n_groups), lambda: np.zeros(n_rows * n_groups, np.uint32))
     partial = at.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
     y = at.place(node.output)
-    leaves_halves = at.cooperative and LEAST_FEW <= n_rows <= MOST_FEW and n_head * state.v_dim % 32 == 0
+    width = n_head * state.v_dim
+    leaves_halves = at.cooperative and least_few(width) <= n_rows <= MOST_FEW and width % 32 == 0
     halves = new_halves(at, node.output, tiled=True) if leaves_halves else None
     at.dispatch(
         f"attention_decode.{at.limits.kv_type}",

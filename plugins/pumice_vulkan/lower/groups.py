@@ -67,13 +67,13 @@ def _normed(at: Lowering, nodes: list[Node]) -> bool:
 def _gated(at: Lowering, nodes: list[Node]) -> bool:
     norm, gate, up, last = nodes
     matrices = [_matrix(at, gate), _matrix(at, up)]
+    shape = use_few(at, matrices[0], at.rows(norm.output), paired=True) if _go_together(*matrices) else None
+    if shape and normed_halves(at, norm, tiled=True):
+        few_product(at, FewProduct(norm.output, matrices, at.place(last.output), output=last.output), shape)
+        return True
     if _in_half(at, norm, matrices):
-        shape = use_few(at, matrices[0], at.rows(norm.output), paired=True)
-        if shape and _go_together(*matrices):
-            few_product(at, FewProduct(norm.output, matrices, at.place(last.output), output=last.output), shape)
-        else:
-            for part in (gate, up, last):
-                at.lower(part)
+        for part in (gate, up, last):
+            at.lower(part)
         return True
     if not _fits(at, norm, matrices) or not _go_together(*matrices):
         return False
@@ -117,9 +117,10 @@ def _in_half(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
     """Normalize for products on matrix units, if all of them are."""
     rows = at.rows(norm.output)
     few = [use_few(at, each, rows) is not None for each in matrices]
-    if not all(few) and not (rows > MOST_VECTORS and all(use_cooperative(at, each) for each in matrices)):
+    if any(few) != all(few):
         return False
-    return normed_halves(at, norm, tiled=any(few))
+    many = rows > MOST_VECTORS and all(use_cooperative(at, each) for each in matrices)
+    return (all(few) or many) and normed_halves(at, norm, tiled=all(few))
 
 
 def _fits(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:

@@ -12,6 +12,7 @@ from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 def _norm(at: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs["x"], node.inputs.get("weight"), node.inputs.get("bias")
     width = int(x.shape[-1])
+    most = min(1024, at.device.description.max_threads_per_threadgroup)
     operands = {"x": x, "weight": x if weight is None else weight, "bias": x if bias is None else bias}
     at.dispatch(
         node.op,
@@ -25,7 +26,7 @@ def _norm(at: Lowering, node: Node) -> None:
             "weight_rows": _rows(weight, width),
             "bias_rows": _rows(bias, width),
         },
-        constants=[local_size(width), weight is not None, bias is not None],
+        constants=[local_size(width, most), weight is not None, bias is not None],
         grid=at.grid(at.rows(x) * inner(x)),
     )
 

@@ -23,7 +23,8 @@ from pumice_vulkan.tuning import (
 )
 
 MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
-LEAST_FEW, MOST_FEW = 9, 64  # rows for which shaders/matmul_few.comp is best
+MOST_FEW = 64  # rows of x for which shaders/matmul_few.comp is best
+SMALL = 2**19  # values of a matrix that is read from the cache for each of some rows
 TILE_VECTORS = 32  # that a workgroup of shaders/matmul.comp has
 NO_FLAGS = ProductFlag(0)
 INT8_X = "int8 activations"  # scratch memory, and whose they are
@@ -95,6 +96,8 @@ def product(
         few_product(at, FewProduct(x, [weight], y, bias, residual), shape)
     elif at.rows(x) <= MOST_VECTORS:
         vector_product(at, VectorProduct(x, [weight], [y], [bias], residual))
+    elif at.rows(x) <= MOST_FEW and weight.format.dense and weight.n_rows * weight.n_columns <= SMALL:
+        vector_product(at, VectorProduct(x, [weight], [y], [bias], residual, experts=Experts(1)))
     elif use_cooperative(at, weight):
         cooperative_product(at, x, weight, y, bias, residual)
     else:
@@ -253,9 +256,15 @@ class FewProduct:
     output: Tensor | None = None
 
 
+def least_few(n_columns: int, n_rows: int = 0) -> int:
+    """From how many rows of x on matrix units are faster: short products are done before they would be busy."""
+    return 5 if n_columns <= 2048 or (n_columns >= 8192 and n_rows <= 2048) else 9
+
+
 def use_few(at: Lowering, weight: Matrix, n_rows: int, paired: bool = False) -> FewShape | None:
     """How the kernel for some rows of x shares out a product; None: it is not for it."""
-    if not LEAST_FEW <= n_rows <= MOST_FEW or not use_cooperative(at, weight) or weight.n_columns % BLOCK_COLUMNS:
+    least = least_few(weight.n_columns, weight.n_rows)
+    if not least <= n_rows <= MOST_FEW or not use_cooperative(at, weight) or weight.n_columns % BLOCK_COLUMNS:
         return None
     shape = few_shape(at.device, weight.n_rows, weight.n_columns, n_rows, paired)
     return shape if shape and shape.shared_bytes(UNIT) <= at.device.threadgroup_memory_bytes else None

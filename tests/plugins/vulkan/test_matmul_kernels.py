@@ -228,14 +228,16 @@ def test_gate_and_up_in_one_dispatch(vulkan: VulkanBackend) -> None:
 
 @pytest.mark.parametrize("n_tokens", [1, 3, 8])
 def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBackend, n_tokens: int) -> None:
-    (gate, gates), (up, ups) = (weight(name, GGMLType.Q4_0, 1056, 256) for name in ("gate", "up"))
+    (gate, gates), (up, ups) = (
+        weight(name, GGMLType.Q4_0, 1056, 256) for name in (f"gate {n_tokens}", f"up {n_tokens}")
+    )
     down, downs = weight("down", GGMLType.Q8_0, 70, 1056)
     factors, x = f32(256), f32(n_tokens, 256)
     norm = GGUFTensor("norm", GGMLType.F32, factors.shape, 0, factors.nbytes, factors.tobytes())
 
     def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
         seen = g.rms_norm(a["x"], g.weight("norm"), 1e-5)
-        values = g.silu(g.linear(seen, g.weight("gate"))) * g.linear(seen, g.weight("up"))
+        values = g.silu(g.linear(seen, g.weight(gate.name))) * g.linear(seen, g.weight(up.name))
         return g.linear(values, g.weight("down"))
 
     with mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
@@ -252,3 +254,26 @@ def test_residual(vulkan: VulkanBackend) -> None:
     x, residual = f32(2, 512), 30 * f32(2, 64)
     (y,) = fused(vulkan, [w], x, residual=residual)
     assert error(y, x @ numbers.T + residual) < tolerance(vulkan, GGMLType.Q6_K, True)
+
+
+@pytest.mark.parametrize("many_rows", [64, 12288])
+def test_a_gate_on_matrix_units(matrix_units: VulkanBackend, many_rows: int) -> None:
+    """A norm, two products and the one behind them, which find what the one before left in float16."""
+    gate, gate_numbers = weight("gate", GGMLType.Q4_K, 96, 256)
+    up, up_numbers = weight("up", GGMLType.Q4_K, 96, 256)
+    down, down_numbers = weight("down", GGMLType.Q8_0, 256, 96)
+    scale, x = f32(256), f32(64, 256)
+    norm = GGUFTensor("norm", GGMLType.F32, scale.shape, 0, scale.nbytes, scale.tobytes())
+
+    def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+        h = g.rms_norm(a["x"], g.weight("norm"), 1e-5)
+        h = g.silu_mul(g.linear(h, g.weight("gate")), g.linear(h, g.weight("up")))
+        return a["x"] + g.linear(h, g.weight("down"))
+
+    with mock.patch("pumice_vulkan.tuning.MANY_ROWS", many_rows):
+        run = compiled(matrix_units, [gate, up, down, norm], {"x": x}, build)
+        for n in (9, 16, 40, 64):
+            h = x[:n] / np.sqrt(np.mean(x[:n] ** 2, axis=1, keepdims=True) + 1e-5) * scale
+            g = h @ gate_numbers.T
+            expected = x[:n] + (g / (1 + np.exp(-g)) * (h @ up_numbers.T)) @ down_numbers.T
+            assert error(run(n), expected) < 2e-6, n
