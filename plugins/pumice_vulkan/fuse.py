@@ -62,7 +62,7 @@ def _groups(segment: Segment) -> list[Group]:
     uses = _Uses(segment)
     taken: set[Node] = set()
     groups = []
-    for match in (_gated, _normed, _residual, _attend, _route):
+    for match in (_gated, _gated_experts, _normed, _residual, _attend, _route, _expert_sum):
         for node in segment.nodes:
             found = match(node, uses)
             if found is not None and not taken & set(found.nodes):
@@ -93,6 +93,29 @@ def _gated(node: Node, uses: _Uses) -> Group | None:
         if product.operands() == [gate.output, up.output] and _alike(gate, up):
             return Group("gated", [node, gate, up, product])
     return None
+
+
+def _gated_experts(node: Node, uses: _Uses) -> Group | None:
+    """SwiGLU of experts: ``silu(gate(x)) * up(x)``, with the matrices of the same ids."""
+    if node.op != "silu_mul":
+        return None
+    gate, up = (uses.maker.get(tensor) for tensor in node.operands())
+    if gate is None or up is None or (gate.op, up.op) != ("mul_mat_id", "mul_mat_id") or not _alike(gate, up):
+        return None
+    same = all(gate.inputs[name] is up.inputs[name] for name in ("x", "ids"))
+    if not same or uses.only(gate.output) is not node or uses.only(up.output) is not node:
+        return None
+    return Group("gated experts", [gate, up, node])
+
+
+def _expert_sum(node: Node, uses: _Uses) -> Group | None:
+    """The weighed sum of experts' results that is added to something of its shape."""
+    add = uses.only(node.output) if node.op == "expert_sum" else None
+    if add is None or add.op != "add" or add.inputs["x"] is add.inputs["y"]:
+        return None
+    if any(tensor.shape != node.output.shape for tensor in add.operands()):
+        return None
+    return Group("expert sum", [node, add])
 
 
 def _residual(node: Node, uses: _Uses) -> Group | None:

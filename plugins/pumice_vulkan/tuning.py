@@ -164,11 +164,13 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
     lanes = 1
     while lanes < min(-(-dim // 8), device.subgroup_size):
         lanes *= 2
-    threads = max(device.subgroup_size, min(256, device.description.max_threads_per_threadgroup))
+    busy = n_tokens * n_head >= 4 * PROCESSORS
+    most = 64 if busy else 256
+    threads = max(device.subgroup_size, min(most, device.description.max_threads_per_threadgroup))
     heads = min(n_head // n_head_kv, 2 if n_ctx > LONG_CONTEXT or n_tokens * n_head >= 2 * PROCESSORS else 1)
-    if n_tokens * n_head >= 4 * PROCESSORS:
+    if busy:
         heads = min(n_head // n_head_kv, 4)
-    fewest = 4 if n_tokens == 1 else 2
+    fewest = 2 if n_tokens > 1 and not busy else 4
     max_parts = min(32, max(fewest, 2 * PROCESSORS * heads // (n_head * n_tokens)))
     return DecodeShape(threads, lanes, 4, 2, heads, max_parts)
 

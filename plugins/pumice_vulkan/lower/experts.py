@@ -43,19 +43,38 @@ def _batched_linear(at: Lowering, node: Node) -> None:
     _multiply(at, x, matrix(at, weight), at.place(node.output), Experts(int(weight.shape[0])))
 
 
+def gated_experts(at: Lowering, gate: Node, up: Node, last: Node) -> bool:
+    """Both products and the gate in one dispatch; False where pairs are many, or the kernel cannot do it."""
+    x = gate.inputs["x"]
+    matrices = [matrix(at, node.weight("weight")) for node in (gate, up)]
+    experts = _experts(at, gate)
+    if not _are_few(at, x, matrices[0], experts) or matrices[0].place.buffer is not matrices[1].place.buffer:
+        return False
+    vector_product(at, VectorProduct(x, matrices, [at.place(last.output)], paired=True, experts=experts))
+    return True
+
+
+def _experts(at: Lowering, node: Node) -> Experts:
+    x, ids = node.inputs["x"], node.inputs["ids"]
+    return Experts(int(ids.shape[1]), at.place(ids), own_x=len(x.shape) == 3)
+
+
+def _are_few(at: Lowering, x: Tensor, weight: Matrix, experts: Experts) -> bool:
+    """Whether a matrix has few tokens, on average."""
+    least = COOPERATIVE_TOKENS if use_cooperative(at, weight) else TILED_TOKENS
+    return at.rows(x) * experts.n_used // weight.n_matrices < least
+
+
 def _mul_mat_id(at: Lowering, node: Node) -> None:
     x, weight, ids = node.inputs["x"], node.weight("weight"), node.inputs["ids"]
-    experts = Experts(int(ids.shape[1]), at.place(ids), own_x=len(x.shape) == 3)
-    _multiply(at, x, matrix(at, weight), at.place(node.output), experts, ids)
+    _multiply(at, x, matrix(at, weight), at.place(node.output), _experts(at, node), ids)
 
 
 def _multiply(at: Lowering, x: Tensor, weight: Matrix, y: Place, experts: Experts, ids: Tensor | None = None) -> None:
-    cooperative = use_cooperative(at, weight)
-    n_tokens = at.rows(x) * experts.n_used // weight.n_matrices  # of a matrix, on average
-    if n_tokens < (COOPERATIVE_TOKENS if cooperative else TILED_TOKENS):
+    if _are_few(at, x, weight, experts):
         vector_product(at, VectorProduct(x, [weight], [y], experts=experts))
-    elif cooperative:
-        shape = expert_shape(at.device, n_tokens)
+    elif use_cooperative(at, weight):
+        shape = expert_shape(at.device, at.rows(x) * experts.n_used // weight.n_matrices)
         cooperative_product(at, x, weight, y, shape=shape, routes=_routes(at, x, weight, experts, ids, shape.n))
     else:
         tiled_product(at, x, weight, y, routes=_routes(at, x, weight, experts, ids, TILE_VECTORS))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention import attend_alone
+from pumice_vulkan.lower.experts import gated_experts
 from pumice_vulkan.lower.halves import normed_halves
 from pumice_vulkan.lower.products import (
     INT8_BLOCK_BYTES,
@@ -23,7 +24,7 @@ from pumice_vulkan.lower.products import (
     use_int8,
     vector_product,
 )
-from pumice_vulkan.lower.route import route
+from pumice_vulkan.lower.route import expert_sum, route
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 
@@ -109,6 +110,18 @@ def _route(at: Lowering, nodes: list[Node]) -> bool:
     return True
 
 
+def _gated_experts(at: Lowering, nodes: list[Node]) -> bool:
+    gate, up, last = nodes
+    return gated_experts(at, gate, up, last)
+
+
+def _expert_sum(at: Lowering, nodes: list[Node]) -> bool:
+    weighed, add = nodes
+    (other,) = [tensor for tensor in add.operands() if tensor is not weighed.output]
+    expert_sum(at, weighed, add.output, other)
+    return True
+
+
 def _matrix(at: Lowering, linear: Node) -> Matrix:
     return matrix(at, linear.weight("weight"))
 
@@ -140,6 +153,8 @@ KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "gated": _gated,
     "residual": _residual,
     "attend": _attend,
+    "gated experts": _gated_experts,
+    "expert sum": _expert_sum,
     "route": _route,
 }
 

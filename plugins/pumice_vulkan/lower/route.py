@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pumice.plugin import Limits, Node
+from pumice.plugin import Limits, Node, Tensor
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
 GATES = ("softmax", "sigmoid", "softmax_of_chosen")  # as GATE of route.comp counts them
@@ -47,15 +47,21 @@ def route(at: Lowering, chosen: Node | None, weighed: Node | None) -> None:
     )
 
 
-def _expert_sum(at: Lowering, node: Node) -> None:
+def expert_sum(at: Lowering, node: Node, result: Tensor, residual: Tensor | None = None) -> None:
+    """The weighed sum of experts' results, perhaps added to something."""
     y, weights = node.operands()
     n_used, width = int(weights.shape[-1]), int(y.shape[-1])
     at.dispatch(
         "expert_sum",
         count=y,
-        reads={"x": at.place(y), "weights": at.place(weights)},
-        writes={"y": at.place(node.output)},
+        reads={
+            "x": at.place(y),
+            "weights": at.place(weights),
+            "residual": at.place(weights if residual is None else residual),
+        },
+        writes={"y": at.place(result)},
         push={"n_used": n_used, "width": width},
+        constants=[residual is not None],
         grid=at.grid(-(-at.rows(y) * width // 64)),
     )
 
@@ -63,5 +69,5 @@ def _expert_sum(at: Lowering, node: Node) -> None:
 RULES = {
     "expert_ids": Rule(lambda at, node: route(at, node, None), _claims),
     "expert_weights": Rule(lambda at, node: route(at, None, node), _claims),
-    "expert_sum": Rule(_expert_sum),
+    "expert_sum": Rule(lambda at, node: expert_sum(at, node, node.output)),
 }

@@ -142,6 +142,26 @@ def test_pairs_are_grouped_once_for_all_products_with_the_same_ids(
     check(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), [inputs], build, (1, MOST))
     program = compiled(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), inputs, build)
     assert isinstance(program, DeviceProgram)
-    groups = {n: [each.kernel for each in at].count("group") for (n, _), at in program._lowered.items()}
+    lowered = {bucket.n_tokens: at for bucket, at in program._lowered.items()}
+    groups = {n: [each.kernel for each in at].count("group") for n, at in lowered.items()}
     assert (groups[1], groups[MOST]) == (0, 2)
+    program.close()
+
+
+def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Generator) -> None:
+    """Gate and up of few pairs are one dispatch, and so are the weighed sum and what it is added to."""
+
+    def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
+        gate, up = (g.mul_mat_id(a["x"], g.weight("w"), a["ids"]) for _ in range(2))
+        down = g.mul_mat_id(g.silu(gate) * up, g.weight("w"), a["ids"])
+        return g.expert_sum(down, a["weights"]) + a["x"]
+
+    inputs = {"x": f32(rng, MOST, 64), "ids": routing(rng, 40, 3), "weights": f32(rng, MOST, 3)}
+    w = weight(rng, GGMLType.Q8_0, 40, 64, 64)
+    check(vulkan, w, [inputs], build, (1, 5, MOST))
+    program = compiled(vulkan, w, inputs, build)
+    assert isinstance(program, DeviceProgram)
+    (lone,) = [at for bucket, at in program._lowered.items() if bucket.n_tokens == 1 and bucket.n_outputs == 1][:1]
+    kernels = [each.kernel.split(".")[0] for each in lone]
+    assert [name.removesuffix("_int8") for name in kernels] == ["matvec", "matvec", "expert_sum"]
     program.close()

@@ -231,14 +231,14 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
     (gate, gates), (up, ups) = (
         weight(name, GGMLType.Q4_0, 1056, 256) for name in (f"gate {n_tokens}", f"up {n_tokens}")
     )
-    down, downs = weight("down", GGMLType.Q8_0, 70, 1056)
+    down, downs = weight(f"down {n_tokens}", GGMLType.Q8_0, 70, 1056)
     factors, x = f32(256), f32(n_tokens, 256)
-    norm = GGUFTensor("norm", GGMLType.F32, factors.shape, 0, factors.nbytes, factors.tobytes())
+    norm = GGUFTensor(f"norm {n_tokens}", GGMLType.F32, factors.shape, 0, factors.nbytes, factors.tobytes())
 
     def build(g: GraphBuilder, a: dict[str, Tensor]) -> Tensor:
-        seen = g.rms_norm(a["x"], g.weight("norm"), 1e-5)
+        seen = g.rms_norm(a["x"], g.weight(norm.name), 1e-5)
         values = g.silu(g.linear(seen, g.weight(gate.name))) * g.linear(seen, g.weight(up.name))
-        return g.linear(values, g.weight("down"))
+        return g.linear(values, g.weight(down.name))
 
     with mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
         run = compiled(vulkan, [norm, gate, up, down], {"x": x}, build)
