@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any, Self, TypeVar, overload
 
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
+from pumice.chat.isolated import Renderer
 from pumice.chat_stream import AsyncChatStream, ChatStream
 from pumice.config import Config
 from pumice.embedding import Embedder, Texts
@@ -46,6 +47,7 @@ class Frontend(ABC):
         self._file = file
         self._load_tokenizer = TokenizerOf(file, registry)
         self._formats = registry.chat_formats
+        self._renderer: Renderer | None = None  # of chat templates; None: in this process
 
     # --- what the model is
 
@@ -161,7 +163,8 @@ class Frontend(ABC):
 
     @cached_property
     def _chat(self) -> Chat:
-        return Chat(self.metadata, self.tokenizer, self._formats, self.config.chat_template or None)
+        template = self.config.chat_template or None
+        return Chat(self.metadata, self.tokenizer, self._formats, template, self._renderer)
 
     # --- running it
 

@@ -11,6 +11,7 @@ from pumice.chat.answer import Answer
 from pumice.chat.form import answer_grammar
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.guard import Guard
+from pumice.chat.isolated import Renderer
 from pumice.chat.parser import ChatParser
 from pumice.chat.probe import probe
 from pumice.chat.prompt import Prompt, make_prompt
@@ -59,11 +60,15 @@ class Chat:
         tokenizer: Tokenizer,
         formats: Mapping[str, ChatFormat],
         chat_template: str | None = None,
+        renderer: Renderer | None = None,
     ) -> None:
-        """``formats``: the known ones, by name; ``chat_template``: for requests that name none."""
+        """``formats``: the known ones, by name; ``chat_template``: for requests that name none.
+
+        ``renderer`` renders templates elsewhere; None: here.
+        """
         self._tokenizer = tokenizer
         self._formats = formats
-        self._templates = ChatTemplates(metadata, tokenizer, chat_template)
+        self._templates = ChatTemplates(metadata, tokenizer, chat_template, renderer)
         self._known: dict[str, tuple[ChatFormat, Guard]] = {}
 
     def text(self, request: ChatRequest) -> str:

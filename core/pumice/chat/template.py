@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any
 
 from pumice.chat.builtin import BUILTIN
+from pumice.chat.isolated import Renderer
 from pumice.chat.jinja import JinjaTemplate
 from pumice.errors import RequestError
 from pumice.suggest import unknown_name
@@ -28,10 +29,14 @@ class ChatTemplate:
     where it wants text; contents are lists of parts where it wants those.
     """
 
-    def __init__(self, source: str, bos: str = "", eos: str = "") -> None:
-        """``bos`` and ``eos`` are the spellings of the tokens. Raises ModelError if ``source`` is no template."""
+    def __init__(self, source: str, bos: str = "", eos: str = "", renderer: Renderer | None = None) -> None:
+        """``bos`` and ``eos`` are the spellings of the tokens; ``renderer`` renders elsewhere.
+
+        Raises ModelError if ``source`` is no template.
+        """
         self.source = source
         self._jinja = JinjaTemplate(source)
+        self._renderer = renderer
         self._tokens = {"bos_token": bos, "eos_token": eos}
 
     def render(
@@ -130,7 +135,7 @@ class ChatTemplate:
             "documents": None,
             "add_generation_prompt": add_generation_prompt,
         }
-        return self._jinja.render(context)
+        return self._renderer(self.source, context) if self._renderer else self._jinja.render(context)
 
     def _try(
         self,
@@ -148,8 +153,15 @@ class ChatTemplate:
 class ChatTemplates:
     """The templates that a model may be given: of its file, one of them for tools, or one that was named."""
 
-    def __init__(self, metadata: Mapping[str, Any], tokenizer: Tokenizer, chosen: str | None = None) -> None:
+    def __init__(
+        self,
+        metadata: Mapping[str, Any],
+        tokenizer: Tokenizer,
+        chosen: str | None = None,
+        renderer: Renderer | None = None,
+    ) -> None:
         """``chosen``: the name of a variant of the file or of a built-in template, or a template itself."""
+        self._renderer = renderer
         self._sources = {
             key.removeprefix(KEY).removeprefix("."): value
             for key, value in metadata.items()
@@ -166,7 +178,7 @@ class ChatTemplates:
         """
         source = self._source(chosen or self._chosen, for_tools)
         if source not in self._made:
-            self._made[source] = ChatTemplate(source, self._bos, self._eos)
+            self._made[source] = ChatTemplate(source, self._bos, self._eos, self._renderer)
         return self._made[source]
 
     def _source(self, chosen: str | None, for_tools: bool) -> str:

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
+from pumice.chat.isolated import shared_renderer
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.messages import Event
@@ -23,7 +24,7 @@ Deliver = Callable[..., object]
 
 
 class ProcessModel(Frontend):
-    """As ``Model``, but a crash, or the lack of memory, ends the engine's process alone.
+    """As ``Model``, but a crash, or the lack of memory, ends the engine's process alone, or that of chat templates.
 
     Its streams then raise EngineDiedError, and so does whoever asks after; load it again. ``name`` and ``command`` are
     what ``pumice ps`` shows. ``deliver``: how events reach those who listen; None: in the thread that reads them.
@@ -53,6 +54,7 @@ class ProcessModel(Frontend):
             stack.callback(process.close)
             super().__init__(file, config, registry, client, process.loaded.result())
             self.process = process
+            self._renderer = shared_renderer()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
 
     @property

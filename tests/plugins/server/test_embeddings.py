@@ -1,0 +1,96 @@
+"""Embeddings and ranking, by the official clients and as llama-server, Jina and TEI have them."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import ollama
+import openai
+import pytest
+
+from server_thread import running
+
+TEXTS = ["Once upon a time", "The cat sat"]
+
+
+@pytest.fixture(scope="module")
+def expected(server):
+    return server.model.embed(TEXTS)
+
+
+def test_openais_client(server, expected):
+    """It asks for base64 if not told otherwise."""
+    client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="unused", max_retries=0)
+    for form in ({}, {"encoding_format": "float"}):
+        found = client.embeddings.create(model="demo", input=TEXTS, **form)
+        np.testing.assert_allclose([each.embedding for each in found.data], expected, rtol=1e-5, atol=1e-6)
+    assert found.usage.prompt_tokens == sum(len(server.model.tokenize(text)) for text in TEXTS)
+    one = client.embeddings.create(model="demo", input=server.model.tokenize(TEXTS[1]), dimensions=8)
+    np.testing.assert_allclose(one.data[0].embedding, server.model.embed(TEXTS[1], dimensions=8)[0], rtol=1e-4)
+
+
+def test_ollamas_client(server, expected):
+    client = ollama.Client(host=server.url)
+    found = client.embed(model="demo", input=TEXTS)
+    np.testing.assert_allclose(found.embeddings, expected, rtol=1e-5, atol=1e-6)
+    raw = server.model.embed(TEXTS[0], normalize=False)[0]
+    np.testing.assert_allclose(client.embeddings(model="demo", prompt=TEXTS[0]).embedding, raw, rtol=1e-4, atol=1e-5)
+    assert client.embed(model="demo", input=[]).embeddings == []
+    long = "word and " * 1000
+    assert len(client.embed(model="demo", input=long).embeddings) == 1
+    with pytest.raises(ollama.ResponseError, match="tokens, n_ctx is 512"):
+        client.embed(model="demo", input=long, truncate=False)
+
+
+@pytest.mark.parametrize(("norm", "size"), [(2, 1.0), (1, 1.0), (0, 32760.0), (-1, None)])
+def test_llama_servers_norms(server, norm, size):
+    told = server.client.post("/embeddings", json={"content": TEXTS[0], "embd_normalize": norm}).json()
+    assert told[0]["index"] == 0
+    vector = np.array(told[0]["embedding"][0])
+    raw = server.model.embed(TEXTS[0], normalize=False)[0]
+    measure = np.abs(vector).max() if norm == 0 else np.linalg.norm(vector, max(norm, 1))
+    assert measure == pytest.approx(np.linalg.norm(raw, 1) if size is None else size, rel=1e-3)
+    assert np.dot(vector, raw) == pytest.approx(np.linalg.norm(vector) * np.linalg.norm(raw), rel=1e-3)
+
+
+class Ranking:
+    """A model that finds long documents good."""
+
+    def __init__(self, model) -> None:
+        self._model = model
+        self.facts = SimpleNamespace(**{**vars(model.facts), "n_labels": 1})
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    async def arerank(self, query, documents):
+        return [float(len(document)) for document in documents]
+
+
+def test_ranking(model):
+    documents = ["a", "abc", "ab"]
+    with running(Ranking(model)) as server:
+        told = server.client.post("/v1/rerank", json={"query": "x", "documents": documents, "top_n": 2}).json()
+        assert told["results"] == [{"index": 1, "relevance_score": 3.0}, {"index": 2, "relevance_score": 2.0}]
+        assert told["usage"]["prompt_tokens"] > 0
+        tei = server.client.post("/rerank", json={"query": "x", "texts": documents, "return_text": True}).json()
+        assert tei[0] == {"index": 1, "score": 3.0, "text": "abc"}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/v1/embeddings", {}, 400),
+        ("/v1/embeddings", {"input": []}, 400),
+        ("/v1/embeddings", {"input": [""] * 2049}, 400),
+        ("/v1/embeddings", {"input": [True]}, 400),
+        ("/v1/embeddings", {"input": "a", "encoding_format": "hex"}, 400),
+        ("/v1/embeddings", {"input": "a", "dimensions": 0}, 400),
+        ("/v1/embeddings", {"input": [10**9]}, 400),
+        ("/v1/embeddings", {"input": "word and " * 1000}, 400),
+        ("/rerank", {"query": "x", "documents": []}, 400),
+        ("/rerank", {"query": 5, "documents": ["a"]}, 400),
+        ("/rerank", {"query": "x", "documents": ["a"]}, 501),
+    ],
+)
+def test_wrong_requests(server, path, body, status):
+    assert server.client.post(path, json=body).status_code == status
