@@ -1,6 +1,7 @@
 """Pumice and llama.cpp side by side: tokens/s, time to the first token, peak memory.
 
     python bench/compare_llama_cpp.py model.gguf [more.gguf ...] [--load] [--memory] [--json results.json]
+    python bench/compare_llama_cpp.py model.gguf --parallel 1,4,16 --batched-bench path/to/llama-batched-bench
 
 Each engine has its own process with the model loaded once. They take turns, so that both see the same machine;
 the one that waits does not compute. Each row is written when it is measured: the median of the repetitions, the
@@ -9,6 +10,9 @@ lowest and the highest, and the ratio of the medians.
 llama.cpp is used through llama-cpp-python's C interface with llama-bench's settings: every core, 16-bit cache, flash
 attention and mmap as it chooses, random tokens. Pumice gets the same context, batch and cache type; it generates by
 choosing the most probable token, which llama.cpp is spared.
+
+With --parallel many sequences are read and generated at once, by ``pumice bench`` and llama-batched-bench, whose
+processes take turns; their lengths are those of the first pp and the first tg of --tests.
 """
 
 import argparse
@@ -26,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from engine_process import Memory
+from parallel import Parallel, ParallelError
 from tqdm import tqdm
 
 ENGINES = ("pumice", "llama.cpp")
@@ -178,6 +183,7 @@ class Comparison:
         self._repetitions: int = arguments.repetitions
         self._measure_load: bool = arguments.load
         self._measure_memory: bool = arguments.memory
+        self._parallel = parallel_of(arguments)
         self._settings = {
             "backend": arguments.backend,
             "n_gpu_layers": arguments.n_gpu_layers,
@@ -188,10 +194,25 @@ class Comparison:
         self.about: dict[str, str] = {}
 
     def rows(self, model: Path) -> Iterator[Row]:
+        if self._parallel:
+            yield from self._many(model, self._parallel)
+            return
         if self._tests:
             yield from self._speeds(model)
         if self._measure_load:
             yield from self._loads(model)
+
+    def _many(self, model: Path, parallel: Parallel) -> Iterator[Row]:
+        """Each repetition in fresh processes, which warm up by themselves."""
+        self.about = {"llama.cpp": "llama-batched-bench", "pumice": "pumice bench"}
+        samples: dict[tuple[str, int], dict[str, list[float]]] = {}
+        for turn in self._turns("sequences"):
+            for name in self._engines[::turn]:
+                for key, speed in parallel.runners[name](model).items():
+                    samples.setdefault(key, {each: [] for each in self._engines})[name].append(speed)
+        for (kind, n_seqs), speeds in sorted(samples.items()):
+            n_tokens = parallel.n_prompt if kind == "pp" else parallel.n_gen
+            yield Row(model.stem, f"{kind}{n_tokens}, {n_seqs} sequences", "tokens/s", speeds)
 
     def _start(self, name: str, model: Path) -> Engine:
         engine = Engine(name, self._pythons[name], {**self._settings, "path": str(model)})
@@ -293,6 +314,15 @@ def mebibytes(sizes: list[int | None]) -> list[float]:
     return [size / 2**20 for size in sizes if size is not None]
 
 
+def parallel_of(arguments: argparse.Namespace) -> Parallel | None:
+    """What --parallel asks for."""
+    if not arguments.parallel:
+        return None
+    lengths = [next((test.n_tokens for test in arguments.tests if test.kind == kind), 128) for kind in ("pp", "tg")]
+    options = arguments.threads, arguments.n_gpu_layers, arguments.backend, arguments.batched_bench
+    return Parallel(*lengths, arguments.parallel, *options)
+
+
 def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
@@ -325,6 +355,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--memory", action="store_true", help="also which part of the memory's read rate tg tests reach"
     )
+    parser.add_argument(
+        "--parallel",
+        type=lambda text: [positive(number) for number in text.split(",")],
+        metavar="N,N,...",
+        help="so many sequences at once, next to llama-batched-bench",
+    )
+    parser.add_argument(
+        "--batched-bench", default="llama-batched-bench", metavar="PROGRAM", help="default: %(default)s"
+    )
     parser.add_argument("--backend", help="Pumice's backend; default: its configuration's")
     parser.add_argument("-ngl", "--n-gpu-layers", type=int, default=-1, help="layers on a GPU, of both; -1: all")
     parser.add_argument("-t", "--threads", type=positive, default=available_cores(), help="default: %(default)s")
@@ -349,7 +388,7 @@ def main() -> None:
                     print("| --- | --- | --- | --- | --- |")
                 rows.append(row)
                 print(row.markdown(), flush=True)
-    except BenchError as error:
+    except (BenchError, ParallelError) as error:
         sys.exit(f"error: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -2,9 +2,12 @@
 
 import argparse
 import importlib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+
+DEMO = Path(__file__).resolve().parents[2] / "core" / "pumice" / "models" / "pumice-demo.gguf"
 
 
 @pytest.fixture
@@ -36,3 +39,29 @@ def test_one_engine_alone_has_no_ratio(compare):
     row = compare.Row("m", "pp8", "tokens/s", {"llama.cpp": [0.5]})
     assert row.ratio is None
     assert row.markdown().split("|")[3:6:2] == [f" {'-':<24} ", f" {'-':<6} "]
+
+
+BATCHED = """#!/bin/sh
+echo 'a line of its log'
+echo '{"pp": 8, "tg": 4, "pl": 2, "speed_pp": 50.0, "speed_tg": 20.0}'
+"""
+
+
+@pytest.fixture
+def parallel(compare, tmp_path):
+    program = tmp_path / "llama-batched-bench"
+    program.write_text(BATCHED)
+    program.chmod(0o755)
+    return importlib.import_module("parallel").Parallel(8, 4, [2], 1, 0, "numpy", str(program))
+
+
+def test_many_sequences_are_measured_by_both(parallel):
+    theirs, ours = parallel.runners["llama.cpp"](Path("model.gguf")), parallel.runners["pumice"](DEMO)
+    assert theirs == {("pp", 2): 50.0, ("tg", 2): 20.0}
+    assert ours.keys() == theirs.keys()
+    assert min(ours.values()) > 0
+
+
+def test_a_program_that_is_not_there_is_one_line(parallel):
+    with pytest.raises(Exception, match="nothing is not found: build llama"):
+        replace(parallel, program="nothing").runners["llama.cpp"](Path("model.gguf"))
