@@ -27,7 +27,7 @@ def test_the_defaults_are_in_the_wheel(wheel):
 
 
 def test_the_handbook_is_in_the_wheel(wheel):
-    pages = {path.name: path.read_bytes() for path in (ROOT / "docs").glob("*.md")}
+    pages = {path.name: path.read_bytes() for path in (ROOT / "docs").rglob("*") if path.is_file()}
     assert pages == {Path(name).name: wheel.read(name) for name in wheel.namelist() if name.startswith(DOCS)}
 
 

@@ -48,6 +48,8 @@ def command(model: str, system: str | None, stats: bool, n_predict: int | None, 
         if text is None:
             from pumice.cli.chat.editor import Editor
 
+            about = f"{Path(model).stem} on {', '.join(loaded.backends)}, {loaded.n_ctx} tokens of context"
+            click.secho(about, bold=True, err=True)
             Session(conversation, Editor().read, stats).run()
             return
         conversation.say(text)

@@ -23,7 +23,7 @@ class Editor:
     def __init__(self, input: Input | None = None, output: Output | None = None) -> None:
         """``input`` and ``output`` are the terminal; the prompt goes to standard error."""
         self._session: PromptSession[str] = PromptSession(
-            ">>> ",
+            [("bold ansicyan", ">>> ")],
             multiline=True,
             prompt_continuation="... ",
             history=_history(),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -50,7 +51,7 @@ class Session:
 
     def run(self) -> bool:
         """True at its end."""
-        click.echo("Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists commands.", err=True)
+        click.secho("Ctrl-C stops an answer, Ctrl-D ends the chat, /help lists commands.", dim=True, err=True)
         while True:
             try:
                 line = self._read().strip()
@@ -140,20 +141,18 @@ def answer(conversation: Conversation) -> Answered:
     """
     content: list[str] = []
     reasoning: list[str] = []
-    terminal = sys.stdout.isatty()
+    shown: Shown = ShownOnTerminal() if sys.stdout.isatty() else Shown()
     completed = False
     with conversation.answer() as stream, contextlib.suppress(KeyboardInterrupt):
         for delta in stream:
             if delta.reasoning:
                 reasoning.append(delta.reasoning)
-                _write(click.style(delta.reasoning, dim=True) if terminal else "")
+                shown.reason(delta.reasoning)
             if delta.content:
-                _write("\n\n" if terminal and reasoning and not content else "")
                 content.append(delta.content)
-                _write(delta.content)
+                shown.say(delta.content)
         completed = True
-    if terminal:
-        _write("\n")
+    shown.end()
     message = Message("".join(content), "".join(reasoning))
     conversation.keep(message)
     timings = stream.timings
@@ -162,6 +161,45 @@ def answer(conversation: Conversation) -> Answered:
         f"answer {timings.generated_tokens} tokens, {timings.generation_per_second:.1f} tokens/s"
     )
     return Answered(message, completed, statistics)
+
+
+class Shown:
+    """An answer on standard output where that is a file or a pipe: its content alone."""
+
+    def reason(self, text: str) -> None:
+        pass
+
+    def say(self, text: str) -> None:
+        _write(text)
+
+    def end(self) -> None:
+        pass
+
+
+class ShownOnTerminal(Shown):
+    """An answer with its reasoning, dimmed, in lines that end with words. White space before either is left out."""
+
+    def __init__(self) -> None:
+        from pumice.cli.chat.wrap import Wrapper
+
+        self._wrapper = Wrapper(shutil.get_terminal_size().columns)
+        self._has_reasoning = self._has_content = False
+
+    def reason(self, text: str) -> None:
+        text = text if self._has_reasoning else text.lstrip()
+        self._has_reasoning = self._has_reasoning or bool(text)
+        _write(click.style(self._wrapper.add(text), dim=True))
+
+    def say(self, text: str) -> None:
+        if not self._has_content:
+            text = text.lstrip()
+            self._has_content = bool(text)
+            if text and self._has_reasoning:
+                text = f"\n\n{text}"
+        _write(self._wrapper.add(text))
+
+    def end(self) -> None:
+        _write("\n")
 
 
 def _write(text: str) -> None:

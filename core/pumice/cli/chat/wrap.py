@@ -1,0 +1,47 @@
+"""Line wrapping for text that comes in pieces: words are never cut at the terminal's edge."""
+
+from __future__ import annotations
+
+from prompt_toolkit.utils import get_cwidth
+
+
+class Wrapper:
+    """Turns text into what is written to a terminal.
+
+    The beginning of a word is written when it comes. If the word turns out to be too long for its line, that is erased,
+    and the word goes to the next one.
+    """
+
+    def __init__(self, columns: int) -> None:
+        self._columns = max(2, columns - 1)  # terminals differ in what they do with the last one
+        self._column = 0
+        self._word = ""  # as far as it is written
+
+    def add(self, text: str) -> str:
+        return "".join(map(self._add, text))
+
+    def _add(self, character: str) -> str:
+        width = get_cwidth(character)
+        is_word = not character.isspace() and width < 2  # a wide character, as of Chinese, may stand on any line
+        if character == "\n":
+            self._begin_line("")
+            return character
+        if self._column + width <= self._columns:
+            self._column += width
+            self._word = self._word + character if is_word else ""
+            return character
+        if character.isspace():
+            self._begin_line("")
+            return "\n"
+        moved = self._word if is_word and _cells(self._word) < self._column else ""
+        erased = f"\x1b[{_cells(moved)}D\x1b[K" if moved else ""
+        self._begin_line(moved + character)
+        return f"{erased}\n{moved}{character}"
+
+    def _begin_line(self, text: str) -> None:
+        self._word = text
+        self._column = _cells(text)
+
+
+def _cells(text: str) -> int:
+    return sum(map(get_cwidth, text))

@@ -1,0 +1,51 @@
+"""Lines of a chat's answers, as a terminal emulator shows what is written."""
+
+import pytest
+
+from pumice.cli.chat.wrap import Wrapper
+
+
+def shown(pieces: list[str], columns: int) -> list[str]:
+    """What stands in the lines of a terminal that knows newline and the two codes that erase a word."""
+    lines, column = [""], 0
+    text = "".join(map(Wrapper(columns).add, pieces))
+    while text:
+        if text.startswith("\x1b["):
+            back, _, text = text[2:].partition("D\x1b[K")
+            lines[-1] = lines[-1][: -int(back)]
+            column -= int(back)
+            continue
+        character, text = text[0], text[1:]
+        if character == "\n":
+            lines.append("")
+            column = 0
+        else:
+            lines[-1] += character
+            column += 1
+        assert column < columns
+    return lines
+
+
+WORDS = "The quick brown fox jumps over the lazy dog and away"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 100])
+@pytest.mark.parametrize("columns", [8, 13, 21, 80])
+def test_words_are_kept_whole(size, columns):
+    pieces = [WORDS[i : i + size] for i in range(0, len(WORDS), size)]
+    lines = shown(pieces, columns)
+    assert " ".join(line.strip() for line in lines) == WORDS
+    assert len(lines) > 1 or columns == 80
+
+
+def test_words_longer_than_a_line_are_cut():
+    assert shown(["a ", "b" * 10, " c"], 7) == ["a ", "b" * 6, "bbbb c"]
+
+
+def test_lines_that_end_by_themselves():
+    assert shown(["one\ntwo\n", "\nthree"], 80) == ["one", "two", "", "three"]
+
+
+def test_wide_characters_may_stand_on_any_line():
+    wrapper = Wrapper(8)
+    assert "".join(map(wrapper.add, "日本語の文章")) == "日本語\nの文章"
