@@ -49,7 +49,14 @@ def write_gguf(
 
 
 def tiny_llama(
-    path: Path, *, seed: int = 0, n_layer: int = 2, n_ctx: int = 256, n_vocab: int = 300, tokenizer: bool = True
+    path: Path,
+    *,
+    seed: int = 0,
+    n_layer: int = 2,
+    n_ctx: int = 256,
+    n_vocab: int = 300,
+    tokenizer: bool = True,
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path:
     """A llama of 64 dimensions with random weights; its tokenizer writes every byte as one token."""
     rng = np.random.default_rng(seed)
@@ -87,7 +94,7 @@ def tiny_llama(
         tensors[prefix + "ffn_gate.weight"] = matrix(n_ff, dim)
         tensors[prefix + "ffn_up.weight"] = matrix(n_ff, dim)
         tensors[prefix + "ffn_down.weight"] = matrix(dim, n_ff)
-    return write_gguf(path, metadata, tensors)
+    return write_gguf(path, metadata | dict(more), tensors)
 
 
 def byte_tokenizer(n_vocab: int) -> dict[str, Any]:

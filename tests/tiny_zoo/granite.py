@@ -9,8 +9,8 @@ SCALES = {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.5, "at
 granite = partial(tiny, ends=TIED, **SCALES)
 
 LATENT = "attn_norm attn_kv_a_mqa=r+p,n attn_kv_a_norm=r attn_kv_b=h*(2*d-p),r attn_output"
-LATENTS = {"r": 32, "p": 8, "ql": 24}
-latent = partial(tiny, dims=LATENTS, attention__head_count_kv=4, attention__kv_lora_rank=32, rope__dimension_count=8)
+LATENTS = {"r": 32, "d": 32, "p": 16, "ql": 24}
+latent = partial(tiny, dims=LATENTS, attention__head_count_kv=4, attention__kv_lora_rank=32, rope__dimension_count=16)
 minicpm3 = partial(
     latent,
     "minicpm3",

@@ -16,6 +16,7 @@ from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.grammar import Compiler, Constraint
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
+from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 
 
@@ -61,7 +62,11 @@ class Preparer:
     def _generation(self, id: int, request: Request, n_ctx: int) -> Generation:
         tokenizer = self.load_tokenizer()
         context = SamplerContext(n_vocab=self.n_vocab, tokenizer=tokenizer)
-        first = [Constraint(request.grammar, self._compiler, len(request.prompt))] if request.grammar else []
+        first: list[Sampler] = []
+        if tokenizer and tokenizer.suppressed:
+            first.append(Suppressed(tokenizer.suppressed, self.n_vocab))
+        if request.grammar:
+            first.append(Constraint(request.grammar, self._compiler, len(request.prompt)))
         order, sampling = self.order, {**self.sampling, **request.sampling}
         if request.samplers is not None:
             order = request.samplers

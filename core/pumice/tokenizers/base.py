@@ -21,6 +21,7 @@ class Tokenizer(ABC):
         bos, eos, sep: Ids of the tokens that begin, end and separate texts, or None.
         eog: Ids of all tokens that end a generation.
         fim: Those of fill-in-the-middle, by name: fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep.
+        suppressed: Ids of tokens that are never generated.
         add_bos, add_eos, add_sep: Whether the model wants them around its input.
         chat_template: The Jinja template of the file's ``tokenizer.chat_template``, or None.
     """
@@ -48,6 +49,7 @@ class Tokenizer(ABC):
         self.bos, self.eos, self.sep, self.unk = special.bos, special.eos, special.sep, special.unk
         self.eog = special.eog
         self.fim = special.fim
+        self.suppressed = special.suppressed
         self.add_bos: bool = value(metadata, "add_bos_token", bool, add_bos)
         self.add_eos: bool = value(metadata, "add_eos_token", bool, add_eos)
         self.add_sep: bool = value(metadata, "add_sep_token", bool, add_sep)

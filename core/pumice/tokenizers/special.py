@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pumice.errors import TokenizerError
 from pumice.tokenizers.vocabulary import PREFIX, Vocabulary, value
 
 _logger = logging.getLogger("pumice")
@@ -56,6 +57,8 @@ class SpecialTokens:
     """All tokens that end a generation."""
     fim: Mapping[str, int]
     """Those of fill-in-the-middle that there are: fim_pre, fim_suf, fim_mid, fim_pad, fim_rep, fim_sep."""
+    suppressed: frozenset[int]
+    """Those that the file never wants generated."""
 
     @classmethod
     def from_metadata(
@@ -69,7 +72,8 @@ class SpecialTokens:
         keys = {"bos": "bos", "eos": "eos", "unk": "unknown", "sep": "seperator"}  # misspelt in the format itself
         ids = {name: _token_id(metadata, key, vocabulary, defaults.get(name)) for name, key in keys.items()}
         fim = _fill_in_the_middle(metadata, vocabulary)
-        return cls(**ids, eog=_end_of_generation(metadata, vocabulary, ids["eos"], fim), fim=fim)
+        eog = _end_of_generation(metadata, vocabulary, ids["eos"], fim)
+        return cls(**ids, eog=eog, fim=fim, suppressed=_suppressed(metadata, vocabulary))
 
 
 def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, default: int | None = None) -> int | None:
@@ -82,6 +86,16 @@ def _token_id(metadata: Mapping[str, Any], key: str, vocabulary: Vocabulary, def
             "%s%s is %d, outside the vocabulary of %d tokens: it is not used", PREFIX, key, found, len(vocabulary)
         )
     return default if default is not None and 0 <= default < len(vocabulary) else None
+
+
+def _suppressed(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> frozenset[int]:
+    """Ids outside the vocabulary mean nothing, as in llama.cpp."""
+    key = f"{PREFIX}suppress_tokens"
+    found = metadata.get(key, [])
+    tokens = found.tolist() if hasattr(found, "tolist") else found
+    if not isinstance(tokens, list) or not all(type(token) is int for token in tokens):
+        raise TokenizerError(f"metadata key {key} must be a list of token ids")
+    return frozenset(token for token in tokens if 0 <= token < len(vocabulary))
 
 
 def _fill_in_the_middle(metadata: Mapping[str, Any], vocabulary: Vocabulary) -> dict[str, int]:

@@ -17,7 +17,7 @@ from pumice.gguf import GGMLType
 from pumice_vulkan import VulkanBackend
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import IDS, N_CTX
-from tiny_zoo import CHUNKED, FAMILIES, LIMITS, ZOO
+from tiny_zoo import CHUNKED, LARGEST, LIMITS, ZOO
 
 
 @pytest.fixture(autouse=True)
@@ -41,17 +41,19 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(path, SHARED_IDS, 4, "int8"), expected[name]) < 1e-4
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", LARGEST.values())
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), IDS), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
 
 @pytest.mark.parametrize("name", CHUNKED)
-def test_batching_does_not_change_logits(tiny_file: Any, name: str) -> None:
-    path = tiny_file(name)
-    at_once = logits(path, IDS)
-    for n_batch in (1, 5):
-        assert error(logits(path, IDS, n_batch), at_once) < 1e-8
+def test_tiny_models_token_by_token(tiny_file: Any, tiny_logits: Any, name: str) -> None:
+    assert error(logits(tiny_file(name), IDS, 1), tiny_logits[name]) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["gemma3", "deepseek2-v3", "gpt-oss", "mamba"])
+def test_chunks_do_not_change_logits(tiny_file: Any, name: str) -> None:
+    assert error(logits(tiny_file(name), IDS, 5), logits(tiny_file(name), IDS)) < 1e-8
 
 
 @pytest.mark.parametrize(("kv_type", "n_gpu_layers"), [("f32", -1), ("f16", -1), ("f16", 3)])

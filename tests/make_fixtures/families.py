@@ -1,0 +1,115 @@
+"""Make the table of model families in docs/models.md: what was compared with llama.cpp, and how near each backend is.
+
+    python tests/make_fixtures/families.py [ARCHITECTURE...]    (minutes, most of them for a software Vulkan device)
+
+Architectures that are not named keep their errors.
+"""
+
+import math
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+TESTS = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(TESTS))
+
+import pumice  # noqa: E402
+from pumice.gguf import GGUFFile  # noqa: E402
+from pumice.graph import GraphBuilder  # noqa: E402
+from pumice.lazy import resolve  # noqa: E402
+from pumice.plugin import HParams  # noqa: E402
+from pumice_architectures import ARCHITECTURES  # noqa: E402
+from reference_models import error  # noqa: E402
+from tiny_models import IDS, N_CTX  # noqa: E402
+from tiny_zoo import ZOO  # noqa: E402
+
+DOCS = TESTS.parent / "docs" / "models.md"
+BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
+BACKENDS = ("numpy", "cpu", "vulkan")
+HEADER = "| architecture | keys beyond Llama's | tiny models | NumPy | CPU | Vulkan |\n" + "| --- " * 6 + "|\n"
+UNKNOWN = ["?"] * len(BACKENDS)
+
+
+def main(wanted: list[str]) -> None:
+    os.environ["PUMICE_VULKAN_SOFTWARE"] = "1"
+    before, table, after = parts(DOCS.read_text())
+    errors = known_errors(table)
+    with tempfile.TemporaryDirectory() as folder:
+        for architecture in wanted or ARCHITECTURES:
+            errors[architecture] = [measured(architecture, backend, Path(folder)) for backend in BACKENDS]
+            print(architecture, *errors[architecture], file=sys.stderr)
+    DOCS.write_text(before + HEADER + "".join(rows(errors)) + after)
+
+
+def parts(text: str) -> tuple[str, str, str]:
+    """The page before the table, the table, and the rest."""
+    start, stop = text.index(BEGIN) + len(BEGIN), text.index(END)
+    return text[:start], text[start:stop], text[stop:]
+
+
+def known_errors(table: str) -> dict[str, list[str]]:
+    """The last three cells of each architecture's row."""
+    found = re.findall(r"^\| `(.+?)` \|.*?((?: \| [^|]+){3}) \|$", table, re.MULTILINE)
+    return {architecture: cells.split(" | ")[1:] for architecture, cells in found}
+
+
+def rows(errors: dict[str, list[str]]) -> Iterator[str]:
+    usual = keys_of("llama") | keys_of("gpt2")
+    for architecture in sorted(ARCHITECTURES):
+        keys = ", ".join(f"`{key}`" for key in sorted(keys_of(architecture) - usual))
+        cells = [f"`{architecture}`", keys or "-", ", ".join(models(architecture)), *errors.get(architecture, UNKNOWN)]
+        yield f"| {' | '.join(cells)} |\n"
+
+
+def models(architecture: str) -> list[str]:
+    return [name for name, model in ZOO.items() if model.architecture == architecture]
+
+
+def keys_of(architecture: str) -> set[str]:
+    """The metadata keys that the family looks for in any of its tiny models."""
+    found = set()
+    look = HParams._get
+
+    def noted(hparams: HParams, key: str, default: object) -> object:
+        found.add(key if hparams.architecture == architecture else f"{hparams.architecture}.{key}")
+        return look(hparams, key, default)
+
+    with patch.object(HParams, "_get", noted), tempfile.TemporaryDirectory() as folder:
+        for name in models(architecture):
+            file = GGUFFile.open(ZOO[name].write(Path(folder) / f"{name}.gguf"))
+            family = resolve(ARCHITECTURES[architecture])(HParams(file.metadata))
+            family.build(GraphBuilder(file.tensors, family.n_layer, N_CTX))
+    return found
+
+
+def measured(architecture: str, backend: str, folder: Path) -> str:
+    """The largest error of its models, rounded up to a power of ten, and what else computed a part of them."""
+    largest, others = 0.0, set()
+    for name, expected in logits(architecture).items():
+        path = folder / f"{name}.gguf"
+        if not path.exists():
+            ZOO[name].write(path)
+        config = {"vulkan": {"activations": "float"}} if backend == "vulkan" else {}
+        with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
+            largest = max(largest, error(model.logits(IDS), expected))
+            others |= set(model.backends) - {backend}
+    text = f"1e{math.ceil(math.log10(largest))}" if largest else "-"
+    return f"{text}, partly {' and '.join(sorted(others))}" if others else text
+
+
+def logits(architecture: str) -> dict[str, np.ndarray]:
+    found: dict[str, np.ndarray] = {}
+    for path in (TESTS / "fixtures" / "tiny_logits").iterdir():
+        with np.load(path) as file:
+            found |= {name: file[name] for name in models(architecture) if name in file}
+    return found
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
