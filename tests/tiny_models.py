@@ -74,19 +74,26 @@ class TinyModel:
     metadata: dict[str, Any]
     shapes: Shapes
 
+    def keys(self) -> dict[str, Any]:
+        """The metadata of its file."""
+        return whole_keys(self.architecture, self.metadata)
+
     def write(self, path: Path) -> Path:
         tensors = {name: weights(name, shape) for name, shape in self.shapes.items()}
         return write_tiny(path, self.architecture, self.metadata, tensors)
 
 
 def write_tiny(path: Path, architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
-    prefixed = {key[1:] if key[0] == "/" else f"{architecture}.{key}": value for key, value in metadata.items()}
-    fixed = {"general.architecture": architecture, "tokenizer.ggml.model": "no_vocab"}
     infos = [TensorInfo(name, GGMLType.F32, array.shape) for name, array in tensors.items()]
-    with Writer(path, fixed | prefixed, infos) as writer:
+    with Writer(path, whole_keys(architecture, metadata), infos) as writer:
         for array in tensors.values():
             writer.write(array)
     return path
+
+
+def whole_keys(architecture: str, metadata: Mapping[str, Any]) -> dict[str, Any]:
+    prefixed = {key[1:] if key[0] == "/" else f"{architecture}.{key}": value for key, value in metadata.items()}
+    return {"general.architecture": architecture, "tokenizer.ggml.model": "no_vocab"} | prefixed
 
 
 def tiny(
