@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tiny_models import ATTENTION, DIMS, ENDS, FUSED_ATTENTION, IDS, LLAMA, SWIGLU, TIED, TinyModel, tiny
 
 TEXTS = [IDS, IDS[:7], [5], IDS[3:20]]
@@ -116,3 +119,14 @@ MODELS = {
         classifier__output_labels=["yes", "no"],
     ),
 }
+
+
+def encoded(model: Any, pooling: int) -> NDArray[np.float32]:
+    """What llama.cpp gives for ``TEXTS``, one below the other."""
+    if pooling == RANK:
+        embedder = model._embedder
+        return np.array(model.client.encode(TEXTS, embedder._pooling_of_scores, scores=True).result(60))
+    if pooling == NONE:
+        return np.concatenate(model.embed(TEXTS, normalize=False))
+    found: NDArray[np.float32] = model.embed(TEXTS, normalize=False)
+    return found

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin import HParams
 from pumice.plugin.nn.decoder import Decoder
 
 
 class Dream(Decoder):
     """Qwen 2's layer. Every position sees every other, so that nothing can be cached."""
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        return super().attention(g, x, blk, i, causal=False, cache=False, **options)
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.causal = False  # whatever the file says
 
 
 class LLaDA(Dream):

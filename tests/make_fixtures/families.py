@@ -20,6 +20,7 @@ TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
 
 import pumice  # noqa: E402
+import tiny_encoders  # noqa: E402
 from pumice.graph import GraphBuilder  # noqa: E402
 from pumice.lazy import resolve  # noqa: E402
 from pumice.plugin import ArraySource, HParams  # noqa: E402
@@ -27,6 +28,8 @@ from pumice_architectures import ARCHITECTURES  # noqa: E402
 from reference_models import error  # noqa: E402
 from tiny_models import IDS, N_CTX  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
+
+ALL = ZOO | tiny_encoders.MODELS
 
 DOCS = TESTS.parent / "docs" / "models.md"
 BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
@@ -67,7 +70,7 @@ def rows(errors: dict[str, list[str]]) -> Iterator[str]:
 
 
 def models(architecture: str) -> list[str]:
-    return [name for name, model in ZOO.items() if model.architecture == architecture]
+    return [name for name, model in ALL.items() if model.architecture == architecture]
 
 
 def keys_of(architecture: str) -> set[str]:
@@ -81,30 +84,38 @@ def keys_of(architecture: str) -> set[str]:
 
     with patch.object(HParams, "_get", noted):
         for name in models(architecture):
-            tensors = {tensor: ArraySource(np.ones(shape)) for tensor, shape in ZOO[name].shapes.items()}
-            family = resolve(ARCHITECTURES[architecture])(HParams(ZOO[name].keys()))
-            family.build(GraphBuilder(tensors, family.n_layer, N_CTX))
+            tensors = {tensor: ArraySource(np.ones(shape)) for tensor, shape in ALL[name].shapes.items()}
+            family = resolve(ARCHITECTURES[architecture])(HParams(ALL[name].keys()))
+            g = None
+            for build in family.graphs().values():
+                g = GraphBuilder(tensors, family.n_layer, N_CTX, shared=g)
+                build(g)
     return found
 
 
 def measured(architecture: str, backend: str, folder: Path) -> str:
     """The largest error of its models, rounded up to a power of ten, and what else computed a part of them."""
     largest, others = 0.0, set()
-    for name, expected in logits(architecture).items():
+    for name, expected in expected_outputs(architecture).items():
         path = folder / f"{name}.gguf"
         if not path.exists():
-            ZOO[name].write(path)
+            ALL[name].write(path)
         config = {"vulkan": {"activations": "float"}} if backend == "vulkan" else {}
         with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
-            largest = max(largest, error(model.logits(IDS), expected))
+            found = (
+                model.logits(IDS) if name in ZOO else tiny_encoders.encoded(model, ALL[name].metadata["pooling_type"])
+            )
+            largest = max(largest, error(found, expected))
             others |= set(model.backends) - {backend}
     text = f"1e{math.ceil(math.log10(largest))}" if largest else "-"
     return f"{text}, partly {' and '.join(sorted(others))}" if others else text
 
 
-def logits(architecture: str) -> dict[str, np.ndarray]:
+def expected_outputs(architecture: str) -> dict[str, np.ndarray]:
+    """What llama.cpp computes for its models: logits, embeddings or scores."""
     found: dict[str, np.ndarray] = {}
-    for path in (TESTS / "fixtures" / "tiny_logits").iterdir():
+    fixtures = TESTS / "fixtures"
+    for path in [*(fixtures / "tiny_logits").iterdir(), fixtures / "tiny_embeddings.npz"]:
         with np.load(path) as file:
             found |= {name: file[name] for name in models(architecture) if name in file}
     return found

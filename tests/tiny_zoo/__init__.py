@@ -26,5 +26,5 @@ LIMITS = {"gemma2-27b": 1e-5, "gemma3n": 1e-4}
 LARGEST = {model.architecture: name for name, model in sorted(FAMILIES.items(), key=lambda each: len(each[1].shapes))}
 """The model of each architecture that has the most tensors."""
 
-CHUNKED = [name for name in LARGEST.values() if name not in DEEP and name not in CLUSTERS["diffusion"]]
+CHUNKED = [name for name in LARGEST.values() if name not in DEEP]
 """One of each architecture, to see that chunks of a prompt give what the whole prompt gives."""

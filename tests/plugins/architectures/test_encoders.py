@@ -23,7 +23,7 @@ from pumice_architectures import ARCHITECTURES
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import SOFTWARE
 from reference_models import error
-from tiny_encoders import MODELS, NONE, RANK, TEXTS
+from tiny_encoders import MODELS, encoded
 from tiny_models import N_CTX, TIED, tiny
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "tiny_embeddings.npz"
@@ -44,16 +44,9 @@ def encoder_file(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 
 def results(path: Path, pooling: int, backend: str, **options: Any) -> NDArray[np.float32]:
-    """What llama.cpp gives for ``TEXTS``, one below the other."""
     with pumice.load(path, **{"backend": backend, "kv_type": "f32", "n_ctx": N_CTX} | options) as model:
         assert model.backends == [backend]
-        if pooling == RANK:
-            embedder = model._embedder
-            return np.array(model.client.encode(TEXTS, embedder._pooling_of_scores, scores=True).result(60))
-        if pooling == NONE:
-            return np.concatenate(model.embed(TEXTS, normalize=False))
-        found: NDArray[np.float32] = model.embed(TEXTS, normalize=False)
-        return found
+        return encoded(model, pooling)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu", "vulkan"])
