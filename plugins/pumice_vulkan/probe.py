@@ -1,19 +1,26 @@
 """Whether a device's matrix units can be trusted: a small product in a process of its own, for drivers may crash.
 
-Run as ``python -m pumice_vulkan.probe DRIVER INDEX`` it does the product and exits with 0 if it is right.
+Run as ``python -m pumice_vulkan.probe DRIVER INDEX`` it does the product and exits with 0 if it is right. That is kept
+in a file, since starting a process and Vulkan once more takes most of a second.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 
-from pumice_vulkan.device import Device, MatrixShape, open_device
+from pumice_vulkan.device import Device, DeviceDescription, MatrixShape, open_device
 from pumice_vulkan.flags import FIXED, ProductFlag
+from pumice_vulkan.shaders import interface, shader
 
+KERNEL = "matmul_cooperative.f16"
 SHAPE = MatrixShape(16, 16, 16, "float16", "float32")
 TIMEOUT_SECONDS = 60
 
@@ -22,22 +29,36 @@ def cooperative_matrices_work(device: Device) -> bool:
     """Whether products on matrix units come out right; asked once for a device."""
     if SHAPE not in device.cooperative_matrices or "float16" not in device.features:
         return False
-    return _probe(device.description.driver, device.description.index)
+    return _probe(device.description)
 
 
 @functools.cache
-def _probe(driver: str, index: int) -> bool:
-    command = [sys.executable, "-m", "pumice_vulkan.probe", driver, str(index)]
+def _probe(description: DeviceDescription) -> bool:
+    known = _file(description)
+    if known.exists():
+        return True
+    command = [sys.executable, "-m", "pumice_vulkan.probe", description.driver, str(description.index)]
     try:
-        return subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS).returncode == 0
+        works = subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
+    if works:
+        with contextlib.suppress(OSError):
+            known.parent.mkdir(parents=True, exist_ok=True)
+            known.touch()
+    return works
+
+
+def _file(description: DeviceDescription) -> Path:
+    """There if this device, with this driver and this kernel, was right before."""
+    given, base = os.environ.get("PUMICE_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
+    folder = Path(given or (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "pumice")
+    about = (description.name, description.driver, description.vulkan_driver, description.api_version)
+    return folder / "vulkan" / hashlib.sha256(repr(about).encode() + shader(KERNEL)).hexdigest()[:32]
 
 
 def product_is_right(device: Device) -> bool:
     """``x @ w.T`` of random float16 matrices, with edges that are no whole tiles, against NumPy."""
-    from pumice_vulkan.shaders import interface, shader
-
     rng = np.random.default_rng(0)
     n_rows, n_tokens, n_columns = 72, 40, 96
     w = rng.standard_normal((n_rows, n_columns)).astype(np.float16)
@@ -49,7 +70,7 @@ def product_is_right(device: Device) -> bool:
         buffer.contents[:] = array.reshape(-1).view(np.uint8)
     y = device.new_buffer(4 * n_rows * n_tokens, host=True)
     constants = [4 * device.subgroup_size, n_columns // 8, ProductFlag.RAGGED_X, 64, 64, 2, 2, 64, SHAPE.m]
-    declared = interface("matmul_cooperative.f16")
+    declared = interface(KERNEL)
     push = declared.pack(
         **{f"{name}_at": 0 for name in declared.places},
         rows=FIXED | n_tokens,

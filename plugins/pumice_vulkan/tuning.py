@@ -165,7 +165,7 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
     while lanes < min(-(-dim // 8), device.subgroup_size):
         lanes *= 2
     busy = n_tokens * n_head >= 4 * PROCESSORS
-    most = 64 if busy else 256
+    most = 256 if not busy else 128 if n_tokens * n_head < 8 * PROCESSORS else 64
     threads = max(device.subgroup_size, min(most, device.description.max_threads_per_threadgroup))
     heads = min(n_head // n_head_kv, 2 if n_ctx > LONG_CONTEXT or n_tokens * n_head >= 2 * PROCESSORS else 1)
     if busy:
