@@ -20,6 +20,7 @@ T = TypeVar("T")
 
 DONE = b"data: [DONE]\n\n"
 _PING = b":\n\n"  # a comment, which keeps connections open
+STALL_SECONDS = 60.0  # in which a client has to take a part of its answer
 PING_SECONDS = 30.0  # between two comments while nothing else is sent
 
 logger = logging.getLogger("pumice")
@@ -107,7 +108,12 @@ class Streaming(StreamingResponse):
         async def send_part(message: Message) -> None:
             nonlocal last
             last = loop.time()
-            await send(message)
+            try:
+                async with asyncio.timeout(STALL_SECONDS):
+                    await send(message)
+            except TimeoutError:
+                logger.warning("a client did not take a part of its answer for %.0f seconds", STALL_SECONDS)
+                raise ClientDisconnect from None
 
         async def ping(data: bytes, seconds: float) -> None:
             await asyncio.sleep(seconds)

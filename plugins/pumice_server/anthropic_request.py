@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +15,8 @@ from pumice_server.service import Service
 
 MAX_TOKENS = 4096  # of an answer, where a request does not say
 
+# Claude Code's header of a system prompt has a stamp that changes at every request, and would spoil the cache.
+_CHANGING = re.compile(r"\A(x-anthropic-billing-header:[^\n]{0,200}?\bcch=)[0-9a-z]{5};")
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -21,7 +24,7 @@ def read_messages(body: Body) -> list[dict[str, Any]]:
     given = body.get("messages", list, [])
     if not given or len(given) > MAX_MESSAGES:
         raise bad_request(f"messages must be a list of 1 to {MAX_MESSAGES} messages")
-    system = _text(body.first("system"), "system")
+    system = _CHANGING.sub(r"\1fffff;", _text(body.first("system"), "system"))
     messages = [{"role": "system", "content": system}] if system else []
     for i, each in enumerate(given):
         messages += _message(_object(each, f"messages[{i}]"), f"messages[{i}]")

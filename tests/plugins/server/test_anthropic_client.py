@@ -85,6 +85,15 @@ def test_blocks_become_messages():
     ]
 
 
+def test_a_stamp_that_changes_does_not_spoil_the_cache():
+    def system(text: str) -> str:
+        return read_messages(Body({"system": text, "messages": [{"role": "user", "content": "x"}]}))[0]["content"]
+
+    header = "x-anthropic-billing-header: cc_version=2.1.101.e51; cc_entrypoint=cli; cch={};You are."
+    assert system(header.format("a5145")) == system(header.format("ef01a")) == header.format("fffff")
+    assert system("Say cch=a5145;") == "Say cch=a5145;"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

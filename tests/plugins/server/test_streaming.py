@@ -3,6 +3,10 @@
 import asyncio
 from collections.abc import AsyncIterator
 
+import pytest
+from starlette.requests import ClientDisconnect
+
+from pumice_server import answers
 from pumice_server.answers import Streaming, event
 
 
@@ -52,6 +56,27 @@ def test_an_error_is_the_last_part():
     bodies, ended = sent(failing(), None)
     assert b"internal error" in bodies[-1]
     assert b"secret" not in bodies[-1]
+    assert ended
+
+
+def test_a_reader_that_takes_nothing(monkeypatch):
+    """The answer ends, and so does its generation."""
+    monkeypatch.setattr(answers, "STALL_SECONDS", 0.1)
+    ended = []
+
+    async def send(message) -> None:
+        if message.get("body"):
+            await asyncio.sleep(60)
+
+    async def receive():
+        await asyncio.sleep(60)
+
+    async def run() -> None:
+        response = Streaming(slow(0.0), lambda: ended.append(True), ping=None)
+        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(asyncio.wait_for(run(), 10))
     assert ended
 
 

@@ -1,0 +1,136 @@
+"""Clients as servers meet them: right requests, wrong ones, bodies that are cut, readers that leave, wait or stall."""
+
+import contextlib
+import json
+import random
+import socket
+import time
+from collections.abc import Callable
+
+import httpx2
+
+from pumice_server.application import POST
+from pumice_server.options import SAMPLING
+
+PATHS = [path for paths in POST.values() for path in paths if "{" not in path]
+GENERATING = ["/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages", "/api/chat", "/completion"]
+GOOD = {
+    "messages": [{"role": "user", "content": "Once"}],
+    "prompt": "Once",
+    "input": "Once",
+    "query": "Once",
+    "documents": ["upon", "a time"],
+    "content": "Once",
+    "tokens": [1, 2],
+    "max_tokens": 4,
+    "max_output_tokens": 4,
+    "n_predict": 4,
+    "options": {"num_predict": 4},
+}
+NAMES = [*GOOD, *SAMPLING]
+NAMES += ["n", "stream", "stop", "logit_bias", "logprobs", "top_logprobs", "n_probs", "tools", "system", "tool_choice"]
+NAMES += ["response_format", "json_schema", "grammar", "format", "think", "thinking", "raw", "echo", "stream_options"]
+NAMES += ["chat_template_kwargs", "reasoning_effort", "reasoning_budget_tokens", "stop_sequences", "samplers", "text"]
+NAMES += ["response_fields", "return_progress", "id_slot", "keep_alive", "previous_response_id", "encoding_format"]
+NAMES += ["dimensions", "embd_normalize", "truncate", "top_n", "cache_prompt", "instructions"]
+VALUES = [None, True, False, 0, -1, 2, 10**9, 1e308, -0.5, "", "x", "auto", [], {}, [1], ["x"], [[]], [{}], {"a": 1}]
+VALUES += [[True], {"type": "json_object"}, {"type": "tool", "name": "x"}, [{"role": "tool"}], "\x00", [{"name": "f"}]]
+DUE = (200, 400, 404, 408, 409, 413, 429, 501)
+"""Statuses that are nobody's fault, or the client's."""
+
+
+def ask(url: str, number: int) -> str:
+    """Client ``number`` asks. What went wrong, if that was the server's fault."""
+    chosen = random.Random(number)
+    kinds = [fields, fields, fields, cut, leave, stall, garbage]
+    return chosen.choice(kinds)(url, chosen)
+
+
+def fields(url: str, chosen: random.Random) -> str:
+    """Fields of every kind with values of every kind."""
+    path = chosen.choice(PATHS)
+    body = GOOD | {chosen.choice(NAMES): chosen.choice(VALUES) for _ in range(chosen.randint(0, 3))}
+    body |= {"stream": True} if chosen.random() < 0.3 else {}
+    body.pop("keep_alive" if path != "/api/generate" else "", None)
+    response = httpx2.post(url + path, content=json.dumps(body).encode(), timeout=120)
+    told = response.status_code == 200 and '"error":{' in response.text and "/responses" not in path
+    return f"{path} {response.status_code} {response.text[-200:]} {body}" if told or _undue(response) else ""
+
+
+def cut(url: str, chosen: random.Random) -> str:
+    """A body that ends before its length, or whose sender does not wait for the answer."""
+    data = json.dumps(GOOD).encode()
+    _send(url, _head(chosen.choice(PATHS), len(data)) + data[: chosen.choice([5, len(data)])])
+    return ""
+
+
+def leave(url: str, chosen: random.Random) -> str:
+    """A stream whose reader leaves after its first line."""
+    path = chosen.choice(GENERATING)
+    with httpx2.stream("POST", url + path, json=_streamed(path, 300), timeout=120) as response:
+        next(response.iter_lines(), None)
+        return f"{response.status_code} of a stream" if _undue(response) else ""
+
+
+def stall(url: str, chosen: random.Random) -> str:
+    """A stream that is read slowly."""
+    path = chosen.choice(GENERATING)
+    with httpx2.stream("POST", url + path, json=_streamed(path, 30), timeout=120) as response:
+        for line in response.iter_lines():
+            time.sleep(0.002)
+            if response.status_code == 200 and '"error":{' in line:
+                return line
+        return f"{response.status_code} of a slow stream" if _undue(response) else ""
+
+
+def _streamed(path: str, n_tokens: int) -> dict[str, object]:
+    body = GOOD | {"stream": True, **dict.fromkeys(("max_tokens", "n_predict", "max_output_tokens"), n_tokens)}
+    return {name: value for name, value in body.items() if name != "prompt" or path != "/v1/responses"}
+
+
+def garbage(url: str, chosen: random.Random) -> str:
+    """What is no HTTP, or more of it than is read."""
+    _send(
+        url, chosen.choice([b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9\r\n\r\n", b"X: " + b"a" * 100_000, b"\r\n" * 50])
+    )
+    return ""
+
+
+def _head(path: str, length: int) -> bytes:
+    return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\n\r\n".encode()
+
+
+def _send(url: str, data: bytes) -> None:
+    host, port = url.removeprefix("http://").split(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=60) as connection:
+        connection.sendall(data)
+
+
+def _undue(response: httpx2.Response) -> bool:
+    return response.status_code not in DUE
+
+
+def seconds_of(url: str, n: int = 20) -> float:
+    """Of a short completion, alone: the median."""
+    spent = []
+    for i in range(n):
+        started = time.perf_counter()
+        httpx2.post(
+            f"{url}/v1/completions", json={"prompt": f"Once {i}", "max_tokens": 8}, timeout=60
+        ).raise_for_status()
+        spent.append(time.perf_counter() - started)
+    return sorted(spent)[n // 2]
+
+
+def idle(url: str) -> bool:
+    """Whether the engine has nothing in hand."""
+    lines = httpx2.get(f"{url}/metrics", timeout=60).text.splitlines()
+    busy = ("pumice_engine_sequences_running{", "pumice_engine_sequences_waiting{")
+    return all(float(line.split()[-1]) == 0 for line in lines if line.startswith(busy))
+
+
+def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
