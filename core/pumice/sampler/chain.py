@@ -15,11 +15,13 @@ from pumice.backend import Pick
 from pumice.errors import BackendError, PluginError, RequestError
 from pumice.guard import guarded, raise_named
 from pumice.sampler import parameters
-from pumice.sampler.candidates import Candidates
+from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import Sampler, SamplerContext
-from pumice.sampler.mask import Mask, allows, to_tokens
+from pumice.sampler.mask import Mask, allows, count, to_tokens
 from pumice.sampler.random import make_rng
 from pumice.suggest import unknown_name
+
+_SPARE = 4  # highest logits that are looked at first, for each that is needed, where a mask may exclude some
 
 
 class Chain:
@@ -124,9 +126,20 @@ class Chain:
         if not math.isfinite(peak):
             what = "contain NaN" if math.isnan(peak) else "are all -inf" if peak < 0 else "contain infinity"
             raise BackendError(f"the model's logits {what}; try another backend, or check the model file")
-        candidates, n_left_out = self._allowed(logits, ids)
+        if ids is None and self.mask is not None and self.n_best is not None:
+            # Most often enough of the highest logits are allowed, and no others need to be looked at.
+            best = largest(logits, _SPARE * self.n_best)
+            found = self._run(logits[best], best.astype(np.int32))
+            if found is not None:
+                return found
+        return self._run(logits, ids)
+
+    def _run(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> Candidates | None:
+        candidates = self._allowed(logits, ids)
+        if ids is not None and not len(candidates) and self._n_allowed:
+            return None
         for i, sampler in enumerate(self.samplers):
-            if i == self._n_lower and ids is not None and n_left_out and not self._decided(candidates, logits[-1]):
+            if i == self._n_lower and ids is not None and not self._decided(candidates, logits[-1]):
                 return None
             try:
                 sampler.apply(candidates)
@@ -165,26 +178,31 @@ class Chain:
             except Exception as error:
                 raise_named(error, f"{_describe(sampler)}: accept")
 
-    def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> tuple[Candidates, int]:
-        """The candidates that the mask leaves, in arrays that may be written, and how many others there are."""
+    def _allowed(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None) -> Candidates:
+        """The candidates that the mask leaves, in arrays that may be written."""
         mask, n_vocab = self.mask, self._context.n_vocab
         if mask is None:
             # A first sampler that keeps few of all logits writes into none; they need no copy.
             writes = ids is not None or self.lowers or self.n_best is None
-            candidates, n_allowed = Candidates(logits.copy() if writes else logits, ids), n_vocab
+            candidates = Candidates(logits.copy() if writes else logits, ids)
         else:
-            allowed = to_tokens(mask, n_vocab)
-            here = allowed if ids is None else np.flatnonzero(allows(mask, ids))
-            candidates = Candidates(logits[here], allowed if ids is None else ids[here])
-            n_allowed = len(allowed)
+            here = to_tokens(mask, n_vocab) if ids is None else np.flatnonzero(allows(mask, ids))
+            candidates = Candidates(logits[here], here.astype(np.int32) if ids is None else ids[here])
         candidates.sorted = ids is not None
-        return candidates, n_allowed - len(candidates)
+        return candidates
+
+    @property
+    def _n_allowed(self) -> int:
+        """Tokens that the mask leaves."""
+        return self._context.n_vocab if self.mask is None else count(self.mask, self._context.n_vocab)
 
     def _decided(self, candidates: Candidates, highest_left_out: np.float32) -> bool:
-        """Whether enough of the candidates, after lowering, are above all that are not among them."""
+        """Whether enough of the candidates, after lowering, are above all that are not among them; or those are all."""
         assert self.n_best is not None
+        if (candidates.sorted and len(candidates) >= self.n_best) or len(candidates) == self._n_allowed:
+            return True
         if candidates.sorted:
-            return len(candidates) >= self.n_best
+            return False
         # Of equal logits the lower token id comes first.
         candidates.keep(np.argsort(candidates.ids))
         return bool(np.count_nonzero(candidates.logits > highest_left_out) >= self.n_best)

@@ -10,6 +10,7 @@ from annotated_types import Ge, Interval
 
 from pumice.errors import BackendError, PluginError, RequestError
 from pumice.sampler import Candidates, Chain, Sampler, SamplerContext
+from pumice.sampler.mask import from_tokens
 
 
 @dataclass
@@ -206,3 +207,49 @@ def test_a_sampler_that_breaks_the_contract_is_named() -> None:
         build(["nothing", "best"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Silent: apply: selected no token"):
         build(["silent"]).sample(LOGITS)
+
+
+@dataclass
+class Masked(Sampler):
+    """Allows some tokens, and changes nothing."""
+
+    tokens: list[int] = field(default_factory=list)
+    lowers = True
+
+    def start(self, context: SamplerContext) -> None:
+        self._mask = from_tokens(self.tokens, context.n_vocab)
+
+    def mask(self) -> Any:
+        return self._mask
+
+    def apply(self, candidates: Candidates) -> None:
+        pass
+
+
+@dataclass
+class Few(Sampler):
+    """Keeps the highest, at most so many."""
+
+    k: int = 3
+    selects = True
+
+    @property
+    def n_best(self) -> int:
+        return self.k
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.keep_top(self.k)
+        candidates.select(0)
+
+
+@pytest.mark.parametrize("n_allowed", [1, 2, 5, 40, 380, 400])
+@pytest.mark.parametrize("k", [1, 3, 20])
+def test_what_is_masked_is_as_if_it_were_not_there(n_allowed: int, k: int) -> None:
+    rng = np.random.default_rng(n_allowed * k)
+    for _ in range(20):
+        logits = rng.integers(-9, 9, 400).astype(np.float32)  # many equal ones
+        tokens = np.sort(rng.permutation(400)[:n_allowed])
+        left = Chain([Masked(tokens.tolist()), Few(k)], SamplerContext(400)).apply(logits)
+        best = tokens[np.argsort(-logits[tokens], kind="stable")[:k]]
+        assert left is not None
+        assert left.ids.tolist() == best.tolist()

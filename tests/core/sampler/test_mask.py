@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pumice.sampler.mask import allows, from_tokens, n_words, only_token, to_tokens
+from pumice.sampler.mask import allows, count, from_tokens, n_words, only_token, to_tokens
 
 
 @pytest.mark.parametrize("n_vocab", [1, 31, 32, 33, 1000])
@@ -12,6 +12,7 @@ def test_a_mask_is_a_set_of_tokens(n_vocab: int) -> None:
     assert (mask.dtype, mask.shape) == (np.uint32, (n_words(n_vocab),))
     assert [int(mask[t // 32]) >> (t % 32) & 1 for t in range(n_vocab)] == [int(t in tokens) for t in range(n_vocab)]
     assert to_tokens(mask, n_vocab).tolist() == tokens.tolist()
+    assert count(mask, n_vocab) == len(tokens)
     assert np.flatnonzero(allows(mask, np.arange(n_vocab))).tolist() == tokens.tolist()
 
 
