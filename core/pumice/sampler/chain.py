@@ -126,9 +126,8 @@ class Chain:
         if not math.isfinite(peak):
             what = "contain NaN" if math.isnan(peak) else "are all -inf" if peak < 0 else "contain infinity"
             raise BackendError(f"the model's logits {what}; try another backend, or check the model file")
-        if ids is None and self.mask is not None and self.n_best is not None:
-            # Most often enough of the highest logits are allowed, and no others need to be looked at.
-            best = largest(logits, _SPARE * self.n_best)
+        if ids is None and self._n_best_likely:
+            best = largest(logits, self._n_best_likely)
             found = self._run(logits[best], best.astype(np.int32))
             if found is not None:
                 return found
@@ -190,6 +189,13 @@ class Chain:
             candidates = Candidates(logits[here], here.astype(np.int32) if ids is None else ids[here])
         candidates.sorted = ids is not None
         return candidates
+
+    @property
+    def _n_best_likely(self) -> int:
+        """How many of the highest logits most likely hold enough that are allowed, if a mask leaves many; else 0."""
+        if self.mask is None or self.n_best is None or _SPARE * self._n_allowed < self.n_vocab:
+            return 0
+        return _SPARE * self.n_best
 
     @property
     def _n_allowed(self) -> int:
