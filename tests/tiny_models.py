@@ -62,6 +62,11 @@ EXPERTS = "ffn_norm ffn_gate_inp ffn_gate_exps ffn_up_exps ffn_down_exps"
 LLAMA = f"{ATTENTION} {SWIGLU}"
 SMALL = {"n": 16, "h": 2, "g": 1, "d": 8, "f": 16}
 """Sizes for models of many layers."""
+YARN: dict[str, Any] = {
+    "rope__scaling__type": "yarn",
+    "rope__scaling__factor": 8.0,
+    "rope__scaling__original_context_length": 32,
+}
 
 Shapes = dict[str, tuple[int, ...]]
 

@@ -3,41 +3,33 @@
 from __future__ import annotations
 
 import math
+from typing import Any, ClassVar
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import gated_feed_forward, linear, temperature
-from pumice.plugin.nn.decoder import Decoder
-from pumice.plugin.nn.experts import mixture_of_experts, read_experts, read_gate
+from pumice.plugin.nn.blocks import linear, temperature
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import Rope, read_rope
 
 
-class DeepSeek2(Decoder):
+class DeepSeek2(ExpertDecoder):
     """Multi-head latent attention; dense layers first, then experts beside shared ones."""
 
     neox = False
+    gate_of_file = True
+    normalize = None
+    shared = "expert_shared_count"
+    #: Whether YaRN's mscale is the file's mscale_all_dim, or else 1.
+    mscale_is_for_all: ClassVar[bool] = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.kv_lora_rank = hparams.positive("attention.kv_lora_rank")
         self.is_absorbed = hparams.get_int("attention.key_length_mla", 0) > 0
-        self.n_dense = hparams.get_int("leading_dense_block_count", 0)
-        self.n_shared = hparams.get_int("expert_shared_count")
-        self.gate = read_gate(hparams, "softmax")
         # the file holds a tenth of the paper's mscale_all_dim
         self.mscale_all_dim = hparams.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
 
-    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        x = x + self.latent_attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
-        h = self.norm(g, x, blk + "ffn_norm")
-        if i < self.n_dense:
-            return x + gated_feed_forward(g, h, blk, self.n_ff(i), g.silu)
-        experts = read_experts(self.hparams, i, gate=self.gate, normalize=None)
-        shared = gated_feed_forward(g, h, blk, experts.n_ff * self.n_shared, g.silu, suffix="_shexp")
-        return x + (mixture_of_experts(g, h, blk, experts) + shared)
-
-    def latent_attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """Attention of a normalized ``x``, and the output matrix."""
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         n_head, k_dim, v_dim = self.head_sizes(i)
         rope = self.rope(g, i)
         q = self.sharpen(g, self.queries(g, x, blk, n_head * k_dim).reshape(x.shape[0], n_head, k_dim))
@@ -50,9 +42,8 @@ class DeepSeek2(Decoder):
         if g.find_weight(f"{blk}attn_q.weight"):
             return linear(g, x, blk + "attn_q", n_out)
         rank = self.hparams.positive("attention.q_lora_rank")
-        return linear(
-            g, self.norm(g, linear(g, x, blk + "attn_q_a", rank), blk + "attn_q_a_norm"), blk + "attn_q_b", n_out
-        )
+        compressed = self.norm(g, linear(g, x, blk + "attn_q_a", rank), blk + "attn_q_a_norm")
+        return linear(g, compressed, blk + "attn_q_b", n_out)
 
     def head_sizes(self, i: int) -> tuple[int, int, int]:
         """Heads, and the values of a key and of a value after unpacking."""
@@ -67,7 +58,7 @@ class DeepSeek2(Decoder):
             g,
             self.head_sizes(i)[1],
             neox=self.neox,
-            mscale=self.mscale_all_dim or 1.0,
+            mscale=(self.mscale_all_dim if self.mscale_is_for_all else 0.0) or 1.0,
             mscale_all_dim=self.mscale_all_dim,
         )
 
@@ -81,3 +72,9 @@ class DeepSeek2(Decoder):
         beta = self.hparams.number("attention.temperature_scale", 0.0)
         factors = temperature(g, beta, self.hparams.get_int("attention.temperature_length", 0)) if beta else None
         return q if factors is None else q * factors
+
+
+class Mistral4(DeepSeek2):
+    """Mistral Small 4 (2026)."""
+
+    mscale_is_for_all = False

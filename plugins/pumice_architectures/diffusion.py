@@ -1,9 +1,10 @@
-"""Masked diffusion: Dream (Ye et al. 2025, arXiv:2508.15487) and LLaDA (Nie et al. 2025, arXiv:2502.09992)."""
+"""Masked diffusion: Dream (Ye et al. 2025, arXiv:2508.15487), LLaDA (Nie et al. 2025, arXiv:2502.09992), RND1."""
 
 from __future__ import annotations
 
 from pumice.plugin import HParams
 from pumice.plugin.nn.decoder import Decoder
+from pumice_architectures.qwen_moe import Qwen3MoE
 
 
 class Dream(Decoder):
@@ -16,3 +17,14 @@ class Dream(Decoder):
 
 class LLaDA(Dream):
     neox = False
+
+
+class RND1(Qwen3MoE):
+    ffn_scales = False
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        return super().attention(g, x, blk, i, causal=False, cache=False, **options)
+
+
+class LLaDAMoE(RND1):
+    normalize = False

@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from tiny_models import ATTENTION, EXPERTS, tiny
-from tiny_zoo.ropes import YARN
+from tiny_models import ATTENTION, EXPERTS, YARN, tiny
 
 four_experts = partial(tiny, expert_count=4, expert_used_count=2, expert_feed_forward_length=96)
 gpt_oss = partial(

@@ -1,7 +1,6 @@
 """Attention whose results a gate multiplies, and windows with positions of their own; most with experts."""
 
-from tiny_models import ATTENTION, FUSED_ATTENTION, SWIGLU, TIED, tiny
-from tiny_zoo.ropes import YARN
+from tiny_models import ATTENTION, FUSED_ATTENTION, SWIGLU, TIED, YARN, tiny
 from tiny_zoo.routed import BIAS, EXPERTS, HEAD_NORMS, SHARED, SIZES, after_dense, routed, twelve
 
 PER_HEAD, PER_VALUE = "attn_gate=h,n", "attn_gate=h*d,n"

@@ -3,13 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tiny_models import DIMS, EXPERTS, SMALL, SWIGLU, TinyModel, tiny
+from tiny_models import DIMS, EXPERTS, SMALL, SWIGLU, YARN, TinyModel, tiny
 
 SHARED = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp"
 LATENT = "attn_norm attn_kv_a_mqa=r+p,n attn_kv_a_norm=r attn_output"
 QUERIES = "attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*d,ql"
 ABSORBED = "attn_k_b=h,r,d-p attn_v_b=h,d,r"
+INDEXER = (
+    "indexer.attn_q_b.weight=hi*di,ql indexer.attn_k.weight=di,n "
+    "indexer.k_norm.weight=di indexer.k_norm.bias=di indexer.proj.weight=hi,n"
+)
 ABSORBED_ONE_HEAD = "attn_k_b=r,d-p attn_v_b=d,r"  # ggml drops a last dimension of 1
+
+INDEXED: dict[str, Any] = {
+    "attention__indexer__head_count": 2,
+    "attention__indexer__key_length": 64,
+    "attention__indexer__top_k": 512,
+}
 
 
 def deepseek2(
@@ -17,11 +27,12 @@ def deepseek2(
     attention: str = f"{LATENT} {QUERIES} {ABSORBED}",
     experts: str = f"{EXPERTS} {SHARED}",
     dims: Mapping[str, int] | None = None,
+    architecture: str = "deepseek2",
     **keys: Any,
 ) -> TinyModel:
     """``r`` values of a latent, ``p`` of a head with positions, ``ql`` of compressed queries."""
     sizes = DIMS | dict(dims or {})
-    sizes = {"r": 2 * sizes["d"], "p": sizes["d"] // 2, "ql": 24} | sizes
+    sizes = {"r": 2 * sizes["d"], "p": sizes["d"] // 2, "ql": 24, "hi": 2, "di": 64} | sizes
     compressed = {"attention__q_lora_rank": sizes["ql"]} if "attn_q_a" in attention else {}
     mla = {
         "attention__head_count_kv": 1,
@@ -41,7 +52,7 @@ def deepseek2(
     }
     heads = mla if "attn_k_b" in attention else {"attention__head_count_kv": sizes["h"]}
     layers = [f"{attention} {SWIGLU}", *[f"{attention} {experts}"] * (n_layer - 1)]
-    return tiny("deepseek2", layers, dims=sizes, **common | compressed | heads | keys)
+    return tiny(architecture, layers, dims=sizes, **common | compressed | heads | keys)
 
 
 MODELS = {
@@ -56,6 +67,34 @@ MODELS = {
         expert_gating_func=2,
         expert_weights_norm=True,
         expert_weights_scale=2.5,
+    ),
+    "mistral4": deepseek2(
+        architecture="mistral4",
+        experts="ffn_norm ffn_gate_inp ffn_gate_up_exps ffn_down_exps " + SHARED,
+        **YARN,
+        rope__scaling__yarn_log_multiplier=0.0707,
+        attention__temperature_scale=0.5,
+        attention__temperature_length=8,
+        expert_weights_norm=True,
+    ),
+    "deepseek32": deepseek2(
+        attention=f"{LATENT} {QUERIES} {ABSORBED} {INDEXER}",
+        experts=f"{EXPERTS} exp_probs_b.bias {SHARED} ffn_gate_exps.scale ffn_down_exps.scale",
+        architecture="deepseek32",
+        **INDEXED,
+        **YARN,
+        rope__scaling__yarn_log_multiplier=0.0707,
+        expert_gating_func=2,
+        expert_weights_norm=True,
+        expert_weights_scale=2.5,
+    ),
+    "glm-dsa": deepseek2(
+        attention=f"{LATENT} {QUERIES} {ABSORBED} {INDEXER}",
+        experts=f"{EXPERTS} exp_probs_b.bias {SHARED}",
+        architecture="glm-dsa",
+        **INDEXED,
+        attention__indexer__types=[1, 0, 1],
+        expert_weights_norm=True,
     ),
     "deepseek2-drafts": deepseek2(2, block_count=3, nextn_predict_layers=1),
     "deepseek2-temperature": deepseek2(2, attention__temperature_scale=0.5, attention__temperature_length=8),

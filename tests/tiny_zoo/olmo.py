@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from tiny_models import ENDS, SMALL, tiny
-from tiny_zoo.ropes import YARN
+from tiny_models import ENDS, SMALL, YARN, tiny
 
 BLOCKS = "attn_q attn_k attn_v attn_output post_attention_norm ffn_gate ffn_up ffn_down post_ffw_norm"
 WIDE_NORMS = f"{BLOCKS} attn_q_norm=h*d attn_k_norm=g*d"

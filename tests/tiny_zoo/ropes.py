@@ -2,14 +2,8 @@
 
 from typing import Any
 
-from tiny_models import ENDS, LLAMA, TinyModel, tiny
+from tiny_models import ENDS, LLAMA, YARN, TinyModel, tiny
 from tiny_zoo.mla import deepseek2
-
-YARN: dict[str, Any] = {
-    "rope__scaling__type": "yarn",
-    "rope__scaling__factor": 8.0,
-    "rope__scaling__original_context_length": 32,
-}
 
 
 def llama(architecture: str = "llama", ends: str = ENDS, **keys: Any) -> TinyModel:

@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from tiny_models import ATTENTION, FUSED_ATTENTION, SWIGLU, TIED, tiny
-from tiny_zoo.ropes import YARN
+from tiny_models import ATTENTION, FUSED_ATTENTION, SWIGLU, TIED, YARN, tiny
 
 EXPERTS = "ffn_norm ffn_gate_inp ffn_gate_exps=E,e,n ffn_up_exps=E,e,n ffn_down_exps=E,n,e"  # e: an expert's width
 SHARED = "ffn_gate_shexp=s,n ffn_up_shexp=s,n ffn_down_shexp=n,s"  # s: that of the shared experts together
@@ -209,6 +208,25 @@ MODELS = {
         dims={"e": 96},
         rope__dimension_count=8,
         expert_gating_func=2,
+    ),
+    "minimax-m3": routed(
+        "minimax-m3",
+        after_dense(
+            f"{ATTENTION} {HEAD_NORMS}",
+            f"{EXPERTS} {BIAS} {SHARED} indexer.q_proj.weight=g*8,n indexer.k_proj.weight=8,n "
+            "indexer.q_norm.weight=8 indexer.k_norm.weight=8",
+        ),
+        leading_dense_block_count=1,
+        rope__dimension_count=8,
+        expert_shared_count=2,
+        expert_gating_func=2,
+        expert_weights_norm=True,
+        expert_weights_scale=2.0,
+        attention__indexer__head_count=2,
+        attention__indexer__key_length=8,
+        attention__indexer__top_k=16,
+        attention__indexer__block_size=32,
+        attention__indexer__local_blocks=1,
     ),
     "phimoe": routed(
         "phimoe",

@@ -1,7 +1,6 @@
 """Mixtures of experts whose layers do not all see the same: windows, chunks, layers without positions."""
 
-from tiny_models import ATTENTION, ENDS, SWIGLU, TIED
-from tiny_zoo.ropes import YARN
+from tiny_models import ATTENTION, ENDS, SWIGLU, TIED, YARN
 from tiny_zoo.routed import BIAS, EXPERTS, HEAD_NORMS, SHARED, after_dense, routed, twelve
 
 MODELS = {

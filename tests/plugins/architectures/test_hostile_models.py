@@ -75,7 +75,15 @@ def test_no_tensor_is_overlooked(files: Any, name: str) -> None:
 
 def is_unused(name: str, tensor: str) -> bool:
     """Of images, drafts, other contexts; RWKV 7's first layer; what precedes a deci layer without feed-forward."""
-    parts = (".vis_", ".nextn.", "rope_factors_", "blk.0.time_mix_v0", "blk.0.time_mix_v1", "blk.0.time_mix_v2")
+    parts = (
+        ".vis_",
+        ".nextn.",
+        ".indexer.",
+        "rope_factors_",
+        "blk.0.time_mix_v0",
+        "blk.0.time_mix_v1",
+        "blk.0.time_mix_v2",
+    )
     drafts = name.endswith("-drafts") and tensor.startswith(f"blk.{ZOO[name].metadata['block_count'] - 1}.")
     return drafts or any(part in tensor for part in parts) or (name[:4] == "deci" and tensor.startswith("blk.3."))
 
