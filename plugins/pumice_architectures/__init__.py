@@ -57,6 +57,7 @@ ARCHITECTURES = {
     "granitehybrid": "pumice_architectures.granite_hybrid:GraniteHybrid",
     "granitemoe": "pumice_architectures.granite:GraniteMoE",
     "grok": "pumice_architectures.grok:Grok",
+    "grovemoe": "pumice_architectures.grovemoe:GroveMoE",
     "hrm_text": "pumice_architectures.loops:HRMText",
     "hunyuan-dense": "pumice_architectures.hunyuan:HunyuanDense",
     "hunyuan-moe": "pumice_architectures.hunyuan_moe:HunyuanMoE",

@@ -125,6 +125,10 @@ def top_k(x: F32Array, k: int) -> I32Array:
     return np.argsort(-x, axis=-1, kind="stable")[..., :k].astype(np.int32)
 
 
+def expert_groups(ids: I32Array, size: int) -> I32Array:
+    return ids // np.int32(size)
+
+
 def gather(x: F32Array, ids: I32Array) -> F32Array:
     return np.take_along_axis(x, ids, axis=-1)
 
@@ -156,6 +160,7 @@ OPS: dict[str, Any] = {
         position_scale,
         softmax,
         top_k,
+        expert_groups,
         gather,
         sum_,
         slice_,

@@ -174,6 +174,18 @@ MODELS = {
         attn_logit_softcapping=3.0,
         final_logit_softcapping=5.0,
     ),
+    "grovemoe": routed(
+        "grovemoe",
+        f"{ATTENTION} {HEAD_NORMS} {EXPERTS} "
+        "ffn_gate_chexps=E//2,16,n ffn_up_chexps=E//2,16,n ffn_down_chexps=E//2,n,16",
+        TIED,
+        dims={"E": 8, "e": 48},
+        expert_count=8,
+        expert_used_count=3,
+        expert_group_scale=0.3,
+        experts_per_group=2,
+        expert_chunk_feed_forward_length=16,
+    ),
     "hunyuan-moe": routed(
         "hunyuan-moe",
         f"{ATTENTION} {HEAD_NORMS} {EXPERTS} {SHARED}",

@@ -11,7 +11,19 @@ import numpy as np
 
 from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to
 from pumice_cpu.kernels.rows import find_largest
-from pumice_cpu.simd import bits_f32, exp, fma, get_f32, get_i32, get_i64, keep_first, put_f32, splat_f32, sum_lanes
+from pumice_cpu.simd import (
+    bits_f32,
+    exp,
+    fma,
+    get_f32,
+    get_i32,
+    get_i64,
+    keep_first,
+    put_f32,
+    put_i32,
+    splat_f32,
+    sum_lanes,
+)
 
 SMALLEST_SUM = np.float32(2.0**-14)  # of weights that are normalized
 LOWEST = np.float32(-np.inf)
@@ -97,6 +109,12 @@ def choose(gate: str) -> Any:
             find_largest(preference, ids + 4 * n_used * row, n_expert, n_used)
 
     return kernel
+
+
+def groups(thread, n_threads, count, ids, y, n_used, size):
+    n = get_i64(count) * n_used
+    for i in range(part_start(n, thread, n_threads), part_start(n, thread + 1, n_threads)):
+        put_i32(y + 4 * i, np.int32(get_i32(ids + 4 * i) // size))
 
 
 def weigh(gate: str) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import Node
+from pumice.plugin import Node, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
@@ -28,6 +28,18 @@ def _expert_ids(at: Lowering, node: Node) -> None:
         n_used=n_used,
         n_group=n_group,
         n_group_used=node.attrs["n_group_used"],
+    )
+
+
+def _expert_groups(at: Lowering, node: Node) -> None:
+    (ids,) = node.operands()
+    at.add(
+        "route.groups",
+        count=at.count_address(ids),
+        ids=at.address(ids),
+        y=at.address(node.output),
+        n_used=row_size(ids.shape),
+        size=node.attrs["size"],
     )
 
 
@@ -61,6 +73,7 @@ def _expert_sum(at: Lowering, node: Node) -> None:
 
 RULES = {
     "expert_ids": Rule(_expert_ids),
+    "expert_groups": Rule(_expert_groups),
     "expert_weights": Rule(_expert_weights),
     "expert_sum": Rule(_expert_sum),
 }

@@ -47,6 +47,18 @@ def route(at: Lowering, chosen: Node | None, weighed: Node | None) -> None:
     )
 
 
+def _expert_groups(at: Lowering, node: Node) -> None:
+    (ids,) = node.operands()
+    at.dispatch(
+        "expert_groups",
+        count=ids,
+        reads={"ids": at.place(ids)},
+        writes={"y": at.place(node.output)},
+        push={"width": at.width(ids), "size": node.attrs["size"]},
+        grid=at.grid(-(-at.rows(ids) * at.width(ids) // 64)),
+    )
+
+
 def expert_sum(at: Lowering, node: Node, result: Tensor, residual: Tensor | None = None) -> None:
     """The weighed sum of experts' results, perhaps added to something."""
     y, weights = node.operands()
@@ -69,5 +81,6 @@ def expert_sum(at: Lowering, node: Node, result: Tensor, residual: Tensor | None
 RULES = {
     "expert_ids": Rule(lambda at, node: route(at, node, None), _claims),
     "expert_weights": Rule(lambda at, node: route(at, None, node), _claims),
+    "expert_groups": Rule(_expert_groups),
     "expert_sum": Rule(lambda at, node: expert_sum(at, node, node.output)),
 }

@@ -49,6 +49,7 @@ class Ops:
     gelu_mul = elementwise.gelu_mul
 
     expert_ids = route.expert_ids
+    expert_groups = route.expert_groups
     expert_weights = route.expert_weights
     expert_sum = route.expert_sum
 

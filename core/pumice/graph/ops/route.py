@@ -6,7 +6,7 @@ over the logits of the chosen experts alone.
 
 from __future__ import annotations
 
-from pumice.graph.operation import Result, Tracer, composite, need
+from pumice.graph.operation import Result, Tracer, composite, need, operation
 from pumice.graph.ops.arrange import gather, slice_, sum_, top_k
 from pumice.graph.ops.elementwise import clamp, sigmoid
 from pumice.graph.ops.norms import softmax
@@ -73,6 +73,13 @@ def expert_ids(
         left = n_group_used * size
         need(n_used <= left, f"expert_ids: cannot take {n_used} of the {left} experts of {n_group_used} groups")
     return Result((logits.shape[0], n_used), "i32")
+
+
+@operation
+def expert_groups(ids: Tensor, size: int) -> Result:
+    """int32 ``[...]``: the groups of ``size`` experts that each of the experts ``ids [...]`` is in, ``ids // size``."""
+    need(size > 0, f"expert_groups: a group of {size} experts")
+    return Result(ids.shape, "i32")
 
 
 def _weigh(g: Tracer, logits: Tensor, ids: Tensor, *, gate: str, normalize: bool = False, scale: float = 1.0) -> Tensor:

@@ -89,12 +89,28 @@ def mixture_of_experts(
     where it is not ``x``.
     """
     ids, weights = choose_experts(g, x if router_input is None else router_input, blk, experts)
-    gate, up = _gate_and_up(g, x, blk, ids, experts, scaled)
+    return run_experts(g, x, blk, experts, ids, weights, join, scaled=scaled)
+
+
+def run_experts(
+    g: GraphBuilder,
+    x: Tensor,
+    blk: str,
+    experts: Experts,
+    ids: Tensor,
+    weights: Tensor,
+    join: Join | None = None,
+    *,
+    suffix: str = "_exps",
+    scaled: bool = False,
+) -> Tensor:
+    """The experts ``ids [t, n_expert_used]``, whose results ``weights`` add up."""
+    gate, up = _gate_and_up(g, x, blk, ids, experts, suffix, scaled)
     if experts.weighs_inputs:  # the matrices are linear: their results may be weighed as well
         factors = weights.reshape(*weights.shape, 1)
         gate, up = gate * factors, up * factors
     y = (join or swiglu(g))(gate, up)
-    y = expert_linear(g, y, f"{blk}ffn_down_exps", ids, experts.n_expert, width(x), scaled)
+    y = expert_linear(g, y, f"{blk}ffn_down{suffix}", ids, experts.n_expert, width(x), scaled)
     return g.sum(y, axis=-2) if experts.weighs_inputs else g.expert_sum(y, weights)
 
 
@@ -182,11 +198,11 @@ def expert_linear(
 
 
 def _gate_and_up(
-    g: GraphBuilder, x: Tensor, blk: str, ids: Tensor, experts: Experts, scaled: bool
+    g: GraphBuilder, x: Tensor, blk: str, ids: Tensor, experts: Experts, suffix: str, scaled: bool
 ) -> tuple[Tensor, Tensor]:
     n_ff = experts.n_ff
-    if g.find_weight(f"{blk}ffn_gate_up_exps.weight"):
-        both = expert_linear(g, x, f"{blk}ffn_gate_up_exps", ids, experts.n_expert, 2 * n_ff, scaled)
+    if g.find_weight(f"{blk}ffn_gate_up{suffix}.weight"):
+        both = expert_linear(g, x, f"{blk}ffn_gate_up{suffix}", ids, experts.n_expert, 2 * n_ff, scaled)
         return g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
-    gate = expert_linear(g, x, f"{blk}ffn_gate_exps", ids, experts.n_expert, n_ff, scaled)
-    return gate, expert_linear(g, x, f"{blk}ffn_up_exps", ids, experts.n_expert, n_ff, scaled)
+    gate = expert_linear(g, x, f"{blk}ffn_gate{suffix}", ids, experts.n_expert, n_ff, scaled)
+    return gate, expert_linear(g, x, f"{blk}ffn_up{suffix}", ids, experts.n_expert, n_ff, scaled)

@@ -1,0 +1,44 @@
+"""GroveMoE (inclusionAI 2025, arXiv:2508.07785)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import linear
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice.plugin.nn.experts import run_experts
+
+
+class GroveMoE(ExpertDecoder):
+    """Qwen 3 with experts, behind which each group of them has one more, the adjugate.
+
+    That is computed as llama.cpp does: it takes what the experts give, the best as many experts as there are groups
+    choose it, and it counts as the expert does that has the number of the group.
+    """
+
+    qk_norm = "before rope"
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.group_scale = hparams.number("expert_group_scale")
+        self.group_size = hparams.positive("experts_per_group")
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        experts = self.experts(i)
+        n_group = experts.n_expert // self.group_size
+        if experts.n_expert % self.group_size:
+            message = f"is {self.group_size}, which does not divide {experts.n_expert} experts"
+            raise self.hparams.wrong("experts_per_group", message)
+        logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
+        ids = g.expert_ids(logits, None, n_used=experts.n_expert_used, gate="softmax")
+        weights = g.expert_weights(logits, ids, gate="softmax", normalize=True)
+        y = run_experts(g, x, blk, experts, ids, weights)
+
+        n_used = min(experts.n_expert_used, n_group)
+        best = g.expert_ids(logits, None, n_used=n_used, gate="softmax")
+        groups = g.expert_groups(best, self.group_size)
+        weights = g.expert_weights(logits, groups, gate="softmax", normalize=True)
+        n_ff = self.hparams.count("expert_chunk_feed_forward_length", i, default=0, low=0) or self.heads(i).k_dim
+        adjugates = replace(experts, n_expert=n_group, n_expert_used=n_used, n_ff=n_ff)
+        return y + run_experts(g, y, blk, adjugates, groups, weights, suffix="_chexps") * self.group_scale
