@@ -1,14 +1,19 @@
 """Multi-head latent attention: DeepSeek 2 and what followed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tiny_models import DIMS, EXPERTS, SMALL, SWIGLU, YARN, TinyModel, tiny
+from tiny_models import DIMS, ENDS, EXPERTS, SMALL, SWIGLU, YARN, TinyModel, tiny
 
 SHARED = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp"
 LATENT = "attn_norm attn_kv_a_mqa=r+p,n attn_kv_a_norm=r attn_output"
 QUERIES = "attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*d,ql"
 ABSORBED = "attn_k_b=h,r,d-p attn_v_b=h,d,r"
+SLIDING = (  # latents of 24 values, heads of 24 for keys and 12 for values
+    "attn_norm attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*24,ql attn_kv_a_mqa=24+p,n attn_kv_a_norm=24 "
+    "attn_k_b=h,24,24-p attn_v_b=h,12,24 attn_output=n,h*12"
+)
+STREAMS = "hc_attn_fn=2*C,C*n hc_attn_base=2*C hc_attn_scale=2 hc_ffn_fn=2*C,C*n hc_ffn_base=2*C hc_ffn_scale=2"
 INDEXER = (
     "indexer.attn_q_b.weight=hi*di,ql indexer.attn_k.weight=di,n "
     "indexer.k_norm.weight=di indexer.k_norm.bias=di indexer.proj.weight=hi,n"
@@ -28,11 +33,13 @@ def deepseek2(
     experts: str = f"{EXPERTS} {SHARED}",
     dims: Mapping[str, int] | None = None,
     architecture: str = "deepseek2",
+    ends: str = ENDS,
+    layers: Sequence[str] = (),
     **keys: Any,
 ) -> TinyModel:
     """``r`` values of a latent, ``p`` of a head with positions, ``ql`` of compressed queries."""
     sizes = DIMS | dict(dims or {})
-    sizes = {"r": 2 * sizes["d"], "p": sizes["d"] // 2, "ql": 24, "hi": 2, "di": 64} | sizes
+    sizes = {"r": 2 * sizes["d"], "p": sizes["d"] // 2, "ql": 24, "hi": 2, "di": 64, "C": 3} | sizes
     compressed = {"attention__q_lora_rank": sizes["ql"]} if "attn_q_a" in attention else {}
     mla = {
         "attention__head_count_kv": 1,
@@ -51,8 +58,8 @@ def deepseek2(
         "expert_feed_forward_length": sizes["f"],
     }
     heads = mla if "attn_k_b" in attention else {"attention__head_count_kv": sizes["h"]}
-    layers = [f"{attention} {SWIGLU}", *[f"{attention} {experts}"] * (n_layer - 1)]
-    return tiny(architecture, layers, dims=sizes, **common | compressed | heads | keys)
+    layers = layers or [f"{attention} {SWIGLU}", *[f"{attention} {experts}"] * (n_layer - 1)]
+    return tiny(architecture, layers, ends, dims=sizes, **common | compressed | heads | keys)
 
 
 MODELS = {
@@ -94,6 +101,45 @@ MODELS = {
         architecture="glm-dsa",
         **INDEXED,
         attention__indexer__types=[1, 0, 1],
+        expert_weights_norm=True,
+    ),
+    "hy_v4": deepseek2(
+        attention=f"{LATENT} {QUERIES} {ABSORBED} attn_gate=h*d,n attn_sinks {STREAMS}",
+        experts=f"{EXPERTS} exp_probs_b.bias {SHARED}",
+        ends=f"{ENDS} output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1",
+        architecture="hy_v4",
+        expert_gating_func=2,
+        expert_weights_norm=True,
+        expert_weights_scale=2.5,
+        swiglu_clamp_exp=[0.0, 0.5, 0.0],
+        hyper_connection__count=3,
+        hyper_connection__epsilon=1e-3,
+        hyper_connection__magnitude=1.5,
+    ),
+    "dots3note": deepseek2(
+        4,
+        ends=ENDS,
+        layers=[
+            f"{attention} attn_k_norm=p attn_gate=h,n {names}"
+            for attention, names in (
+                (f"{LATENT} {QUERIES} {ABSORBED} {INDEXER}", SWIGLU),
+                (SLIDING, f"{EXPERTS} exp_probs_b.bias {SHARED}"),
+                (f"{LATENT} {QUERIES} {ABSORBED} {INDEXER}", f"{EXPERTS} exp_probs_b.bias {SHARED}"),
+                (SLIDING, f"{EXPERTS} exp_probs_b.bias {SHARED}"),
+            )
+        ],
+        architecture="dots3note",
+        **INDEXED,
+        attention__indexer__types=[1, 0, 1, 0],
+        attention__sliding_window=8,
+        attention__sliding_window_pattern=[False, True, False, True],
+        attention__kv_lora_rank_swa=24,
+        attention__key_length_swa=32,
+        attention__value_length_swa=24,
+        attention__key_length_mla_swa=24,
+        attention__value_length_mla_swa=12,
+        rope__freq_base_swa=500.0,
+        expert_gating_func=2,
         expert_weights_norm=True,
     ),
     "deepseek2-drafts": deepseek2(2, block_count=3, nextn_predict_layers=1),

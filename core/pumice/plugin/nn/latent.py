@@ -23,12 +23,15 @@ def latent_attention(
     norm: Norm,
     scale: float,
     n_rot: int = 0,
+    norm_of_key: str = "",
+    **options: Any,
 ) -> Tensor:
     """Attention of queries ``q [t, n_head, k_dim]`` over latents of ``rank`` values: ``[t, n_head, v_dim]``.
 
     ``attn_kv_a_mqa`` makes of ``x`` the latent, which ``norm`` normalizes by ``attn_kv_a_norm``, and a key with
-    position; that key and the last ``n_rot`` values of a query are turned by ``rope`` (0: as many as it turns; None: no
-    rotation). Files have either ``attn_k_b`` and ``attn_v_b`` or, older ones, ``attn_kv_b``.
+    position, which has a norm too if ``norm_of_key`` names one; that key and the last ``n_rot`` values of a query
+    are turned by ``rope`` (0: as many as it turns; None: no rotation). Files have either ``attn_k_b`` and ``attn_v_b``
+    or, older ones, ``attn_kv_b``. With ``options`` of the operation ``attention`` every step attends to latents.
     """
     k_dim, n_rot = width(q), n_rot or (rope.n_rot if rope else 0)
     if not 0 < n_rot < k_dim:
@@ -37,10 +40,16 @@ def latent_attention(
     compressed = linear(g, x, blk + "attn_kv_a_mqa", rank + n_rot)
     latent = norm(g, g.slice(compressed, 0, rank), blk + "attn_kv_a_norm")
     k_rope = g.slice(compressed, rank, rank + n_rot).reshape(x.shape[0], 1, n_rot)
+    if norm_of_key:
+        k_rope = norm(g, k_rope, blk + norm_of_key)
     if rope:
         q_rope, k_rope = rope(g, q_rope), rope(g, k_rope)
-    weights = latent_weights(g, blk, int(q.shape[1]), rank, k_dim - n_rot, v_dim)
-    return g.latent_attention(q_nope, q_rope, latent, k_rope, *weights, scale=scale)
+    k_b, v_b, kv_b = latent_weights(g, blk, int(q.shape[1]), rank, k_dim - n_rot, v_dim)
+    if not options:
+        return g.latent_attention(q_nope, q_rope, latent, k_rope, k_b, v_b, kv_b, scale=scale)
+    queries = g.concat(g.batched_linear(q_nope, k_b), q_rope)
+    keys = g.concat(latent.reshape(x.shape[0], 1, rank), k_rope)
+    return g.batched_linear(g.attention(queries, keys, None, scale=scale, v_dim=rank, **options), v_b)
 
 
 def latent_weights(
