@@ -22,8 +22,9 @@ class LLaDA(Dream):
 class RND1(Qwen3MoE):
     ffn_scales = False
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        return super().attention(g, x, blk, i, causal=False, cache=False, **options)
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.causal = False
 
 
 class LLaDAMoE(RND1):
