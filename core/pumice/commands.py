@@ -16,12 +16,13 @@ _NAMES = (
     "bench",
     "gguf",
     "convert",
+    "export-lora",
     "quantize",
     "imatrix",
     "perplexity",
 )
 
-COMMANDS = {name: f"pumice.cli.{name}:command" for name in _NAMES}
+COMMANDS = {name: f"pumice.cli.{name.replace('-', '_')}:command" for name in _NAMES}
 
 BUNDLED_COMMANDS = {"serve": "pumice_server.command:command"}
 """Those that bundled plugins register by the hook of commands, here too so that help need not load the plugins."""

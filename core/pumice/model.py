@@ -22,8 +22,8 @@ from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.guard import guard, guarded
-from pumice.lora import read_adapter
-from pumice.opening import open_model
+from pumice.lora import Adapter, read_adapter
+from pumice.opening import open_adapter, open_model
 from pumice.registry import Registry, get_registry
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def prepare(
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
-    adapters = [read_adapter(path, file.architecture) for path in config.adapters.values()]
+    adapters = [_adapter(path, file, registry) for path in config.adapters.values()]
     graphs = trace(file, architecture, sizes.n_ctx, adapters)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
@@ -140,6 +140,11 @@ def prepare(
     runner = Runner(graphs, backends, make_limits(graphs, sizes), config.n_gpu_layers, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
+
+
+def _adapter(path: str, model: GGUFFile, registry: Registry) -> Adapter:
+    with open_adapter(path, registry, base=model.path) as file:
+        return read_adapter(file, model.architecture)
 
 
 def _context_length(config: Config, architecture: Architecture) -> int:

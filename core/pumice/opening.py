@@ -27,6 +27,25 @@ def open_model(
     return convert(folder, conversions.find(folder.config.model_class)(folder), type)
 
 
+def open_adapter(
+    path: str | os.PathLike[str], registry: Registry | None = None, base: str | os.PathLike[str] | None = None
+) -> GGUFFile:
+    """A GGUF file, or what a folder of the package peft becomes.
+
+    base: the folder of the model that it changes, where the adapter names none that is on this machine.
+    Raises GGUFError or ConvertError.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        return GGUFFile.open(path)
+    from pumice.convert.adapter import AdapterFolder, base_folder, convert_adapter
+
+    folder = AdapterFolder(path)
+    model = base_folder(folder, Path(base) if base is not None and Path(base).is_dir() else None)
+    conversions = (registry or load_registry(load_config())).conversions
+    return convert_adapter(folder, conversions.find(model.config.model_class)(model))
+
+
 def check_model(file: GGUFFile, registry: Registry | None = None) -> None:
     """Whether a model could run: its tokenizer is complete, its tensors are those of its architecture.
 

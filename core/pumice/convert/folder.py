@@ -108,18 +108,7 @@ class Folder:
 
     def json(self, name: str) -> dict[str, Any]:
         """The object in a JSON file."""
-        path = self.path / name
-        try:
-            if path.stat().st_size > MAX_JSON_BYTES:
-                raise ConvertError(f"{path}: is larger than {MAX_JSON_BYTES >> 20} MiB")
-            value = json.loads(path.read_text("utf-8"))
-        except OSError as error:
-            raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
-        except (ValueError, RecursionError) as error:
-            raise ConvertError(f"{path}: is not JSON: {error}") from None
-        if not isinstance(value, dict):
-            raise ConvertError(f"{path}: is not a JSON object")
-        return value
+        return read_json(self.path / name)
 
     def optional_json(self, name: str) -> dict[str, Any]:
         """As ``json``, empty if there is no such file."""
@@ -155,3 +144,18 @@ class Folder:
             because = f"; {pickled} may run code when it is read, and is not opened" if pickled else ""
             raise ConvertError(f"{self.path}: has no model*.safetensors{because}")
         return found
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file. Raises ConvertError."""
+    try:
+        if path.stat().st_size > MAX_JSON_BYTES:
+            raise ConvertError(f"{path}: is larger than {MAX_JSON_BYTES >> 20} MiB")
+        value = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConvertError(f"{path}: {(error.strerror or str(error)).lower()}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConvertError(f"{path}: is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ConvertError(f"{path}: is not a JSON object")
+    return value

@@ -5,5 +5,6 @@
 
 from pumice.lora.adapter import Adapter, read_adapter
 from pumice.lora.builder import SCALES, AdaptedBuilder
+from pumice.lora.merge import merge
 
-__all__ = ["SCALES", "AdaptedBuilder", "Adapter", "read_adapter"]
+__all__ = ["SCALES", "AdaptedBuilder", "Adapter", "merge", "read_adapter"]

@@ -37,18 +37,16 @@ class Adapter:
     metadata: Mapping[str, Any]
 
 
-def read_adapter(path: str | Path, architecture: str) -> Adapter:
-    """Read a file. Raises GGUFError, and ModelError for one that is no adapter of such a model."""
-    path = Path(path)
-    with GGUFFile.open(path) as file:
-        metadata = dict(file.metadata)
-        _check(path, metadata, architecture)
-        alpha = metadata.get("adapter.lora.alpha", 0.0)
-        stored = [name for name in file.tensors if not name.endswith(IGNORED)]
-        names = sorted({name.removesuffix(DOWN).removesuffix(UP) for name in stored})
-        if not names:
-            raise ModelError(f"{path}: is an adapter without tensors")
-        return Adapter(path, {name: _pair(path, name, file.tensors, float(alpha)) for name in names}, metadata)
+def read_adapter(file: GGUFFile, architecture: str) -> Adapter:
+    """Read a file that is open. Raises ModelError for one that is no adapter of such a model."""
+    path, metadata = file.path, dict(file.metadata)
+    _check(path, metadata, architecture)
+    alpha = metadata.get("adapter.lora.alpha", 0.0)
+    stored = [name for name in file.tensors if not name.endswith(IGNORED)]
+    names = sorted({name.removesuffix(DOWN).removesuffix(UP) for name in stored})
+    if not names:
+        raise ModelError(f"{path}: is an adapter without tensors")
+    return Adapter(path, {name: _pair(path, name, file.tensors, float(alpha)) for name in names}, metadata)
 
 
 def _check(path: Path, metadata: Mapping[str, Any], architecture: str) -> None:

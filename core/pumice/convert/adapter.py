@@ -1,0 +1,160 @@
+"""LoRA adapters as the package peft saves them, as GGUF.
+
+Of ``W + scale * B A`` only ``B`` has the rows of ``W``, so what a family does to rows of its matrices is done to ``B``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from pumice.convert.conversion import EXPERT, Conversion
+from pumice.convert.converted import ConvertedTensor
+from pumice.convert.folder import Folder, read_json
+from pumice.convert.lazy import LazyTensor, stack
+from pumice.convert.safetensors import read_safetensors
+from pumice.errors import ConvertError
+from pumice.gguf import GGMLType, GGUFFile, encode
+from pumice.gguf.metadata import make_metadata
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+PREFIX = "base_model.model."
+SIDES = {"lora_A.weight": "down", "lora_B.weight": "up", "lora_embedding_A": "rows", "lora_embedding_B": "up"}
+
+
+class AdapterFolder:
+    """What peft has saved: ``adapter_config.json`` and ``adapter_model.safetensors``. Raises ConvertError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.config = read_json(path / CONFIG)
+        if self.config.get("peft_type") != "LORA":
+            raise ConvertError(f"{path / CONFIG}: peft_type is {self.config.get('peft_type')!r}; only LORA is known")
+        if self.config.get("use_dora"):
+            raise ConvertError(f"{path / CONFIG}: DoRA changes the size of whole matrices, which no file can say")
+
+    @property
+    def base(self) -> str:
+        """The folder, or the name, of the model that was adapted."""
+        return str(self.config.get("base_model_name_or_path") or "")
+
+    @property
+    def alpha(self) -> float:
+        return float(self.config.get("lora_alpha") or 0.0)
+
+    def factor(self, module: str, rank: int) -> float:
+        """By what ``B`` grows so that ``alpha / rank`` times it is what the adapter was trained with."""
+        pattern = self.config.get("alpha_pattern") or {}
+        alpha = next((float(value) for name, value in pattern.items() if _ends(module, name)), self.alpha)
+        scale = alpha / math.sqrt(rank) if self.config.get("use_rslora") else alpha / rank
+        return scale / (self.alpha / rank) if self.alpha else scale
+
+    def pairs(self) -> dict[str, dict[str, LazyTensor]]:
+        """``down``, ``up`` or ``rows`` by the module that they change. ConvertError for a tensor of another kind."""
+        found: dict[str, dict[str, LazyTensor]] = {}
+        for name, tensor in read_safetensors(self.path / WEIGHTS).items():
+            module, side = next(
+                (
+                    (name.removesuffix(f".{suffix}"), side)
+                    for suffix, side in SIDES.items()
+                    if name.endswith(f".{suffix}")
+                ),
+                (name, None),
+            )
+            if side is None:
+                raise ConvertError(
+                    f"{self.path / WEIGHTS}: {name!r} is a whole tensor; only LoRA's pairs can be converted"
+                )
+            found.setdefault(module.removeprefix(PREFIX), {})[side] = tensor
+        for module, sides in found.items():
+            if "up" not in sides or len(sides) != 2:
+                raise ConvertError(f"{self.path / WEIGHTS}: of {module!r} one of a pair is missing")
+        return found
+
+
+def convert_adapter(folder: AdapterFolder, conversion: Conversion) -> GGUFFile:
+    """The adapter's GGUF file. Raises ConvertError."""
+    lazies = dict(_tensors(folder, conversion))
+    tensors = {name: ConvertedTensor(name, GGMLType.F32, lazy) for name, lazy in lazies.items()}
+    metadata = {
+        "general.architecture": conversion.architecture,
+        "general.type": "adapter",
+        "adapter.type": "lora",
+        "general.name": folder.path.resolve().name,
+        "adapter.lora.alpha": folder.alpha,
+    }
+    made = make_metadata({key: encode(value) for key, value in metadata.items()})
+    return GGUFFile(folder.path, made, tensors, sum(tensor.nbytes for tensor in tensors.values()))
+
+
+def _tensors(folder: AdapterFolder, conversion: Conversion) -> Iterator[tuple[str, LazyTensor]]:
+    for module, sides in _joined(folder.pairs()).items():
+        up = sides["up"]
+        rank = up.shape[-1]
+        factor = np.float32(folder.factor(module, rank))
+        up = up.map(lambda x, factor=factor: x * factor)  # type: ignore[misc]
+        name = conversion.rename(f"{module}.weight")
+        if name is None:
+            raise ConvertError(f"{folder.path}: changes {module!r}, which is left out of the model")
+        if "rows" in sides:
+            gguf, _ = next(conversion.convert(name, up))
+            yield f"{gguf}.lora_a", sides["rows"].transpose()
+            yield f"{gguf}.lora_b", up
+            continue
+        _check_rows_alone(folder, conversion, name, up)
+        for gguf, part in conversion.convert(name, up):
+            yield f"{gguf}.lora_a", sides["down"]
+            yield f"{gguf}.lora_b", part
+
+
+def _check_rows_alone(folder: AdapterFolder, conversion: Conversion, name: str, up: LazyTensor) -> None:
+    """ConvertError where the family does more to a matrix than to arrange its rows: then f(X) M is not f(X M)."""
+    random = np.random.default_rng(0)
+    x = random.standard_normal((*up.shape[:-1], 2)).astype(np.float32)
+    mix = random.standard_normal((2, 3)).astype(np.float32)
+    one = [part.read() for _, part in conversion.convert(name, LazyTensor.of(x))]
+    other = [part.read() for _, part in conversion.convert(name, LazyTensor.of(x @ mix))]
+    for a, b in zip(one, other, strict=True):
+        if a.shape[-1] != 2 or (a @ mix).shape != b.shape or not np.allclose(a @ mix, b, atol=1e-4):
+            raise ConvertError(
+                f"{folder.path}: {name!r} is stored otherwise in GGUF, so that it cannot be adapted there"
+            )
+
+
+def _joined(pairs: dict[str, dict[str, LazyTensor]]) -> dict[str, dict[str, LazyTensor]]:
+    """Pairs of a layer's experts as one."""
+    joined: dict[str, dict[str, LazyTensor]] = {}
+    experts: dict[str, dict[int, dict[str, LazyTensor]]] = {}
+    for module, sides in pairs.items():
+        if match := EXPERT.match(module):
+            experts.setdefault(f"{match[1]}.{match[3]}", {})[int(match[2])] = sides
+        else:
+            joined[module] = sides
+    for module, of_expert in experts.items():
+        if sorted(of_expert) != list(range(len(of_expert))) or len({s["up"].shape for s in of_expert.values()}) > 1:
+            raise ConvertError(f"{module!r}: the adapter changes some experts only, or by matrices of different shapes")
+        ordered = [of_expert[i] for i in range(len(of_expert))]
+        joined[module] = {side: stack([sides[side] for sides in ordered]) for side in ordered[0]}
+    return joined
+
+
+def _ends(module: str, pattern: str) -> bool:
+    return module == pattern or module.endswith(f".{pattern}")
+
+
+def is_adapter(path: Path) -> bool:
+    """Whether a folder is an adapter's."""
+    return (path / CONFIG).is_file()
+
+
+def base_folder(folder: AdapterFolder, base: Path | None) -> Folder:
+    """The folder of the model that was adapted: as given, or as the adapter names it if it is on this machine."""
+    if base is not None:
+        return Folder(base)
+    if folder.base and (Path(folder.base) / "config.json").is_file():
+        return Folder(Path(folder.base))
+    named = f"; it was made for {folder.base!r}" if folder.base else ""
+    raise ConvertError(f"{folder.path}: give the folder of the model that it changes with --base{named}")

@@ -1,0 +1,89 @@
+"""Merging: adapters become part of a model's weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.errors import ModelError
+from pumice.gguf import GGMLType, GGUFFile, ModelTensor, encode
+from pumice.gguf.metadata import make_metadata
+from pumice.gguf.tensors import without_ones
+from pumice.lora.adapter import Adapter, Pair
+from pumice.lora.builder import EMBEDDINGS
+
+FILE_TYPE, MOSTLY_F16 = "general.file_type", 1
+
+
+@dataclass(frozen=True)
+class MergedTensor:
+    """``W + sum(scale * B A)``, computed in float32: F32 if ``W`` is, else F16."""
+
+    name: str
+    base: ModelTensor
+    pairs: tuple[tuple[Pair, float], ...]
+
+    @property
+    def type(self) -> GGMLType:
+        return self.base.type if self.base.type is GGMLType.F32 else GGMLType.F16
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.base.shape
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(self.shape)) * (4 if self.type is GGMLType.F32 else 2)
+
+    @property
+    def data(self) -> NDArray[np.uint8]:
+        values = self.base.dequantize().astype(np.float32, copy=True)
+        for pair, scale in self.pairs:
+            values += (np.float32(scale) * _product(self.name, pair)).reshape(values.shape)
+        stored = values if self.type is GGMLType.F32 else values.astype(np.float16)
+        return stored.view(np.uint8).reshape(*self.shape[:-1], -1)
+
+    def dequantize(self) -> NDArray[np.float32]:
+        dtype = np.float32 if self.type is GGMLType.F32 else np.float16
+        return self.data.view(dtype).astype(np.float32)
+
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        self.base.release()
+
+
+def merge(model: GGUFFile, adapters: Sequence[tuple[Adapter, float]]) -> GGUFFile:
+    """The model with adapters, each as strong as its number says, in its weights.
+
+    Tensors that no adapter changes are as they were. Raises ModelError for an adapter that does not fit.
+    """
+    for adapter, _ in adapters:
+        for name, pair in adapter.pairs.items():
+            found = model.tensors.get(name)
+            if found is None:
+                raise ModelError(f"{adapter.path}: changes {name!r}, which {model.path} does not have")
+            if not _fits(name, pair, without_ones(found.shape)):
+                raise ModelError(
+                    f"{adapter.path}: {name!r} does not fit the weight {list(found.shape)} of {model.path}"
+                )
+    tensors: dict[str, ModelTensor] = {}
+    for name, tensor in model.tensors.items():
+        pairs = tuple((adapter.pairs[name], scale) for adapter, scale in adapters if name in adapter.pairs)
+        tensors[name] = MergedTensor(name, tensor, pairs) if pairs else tensor
+    entries = {key: model.metadata.encoded(key) for key in model.metadata}
+    entries[FILE_TYPE] = encode(MOSTLY_F16)
+    n_bytes = sum(tensor.nbytes for tensor in tensors.values())
+    return GGUFFile(model.path, make_metadata(entries), tensors, n_bytes)
+
+
+def _product(name: str, pair: Pair) -> NDArray[np.float32]:
+    return pair.down @ pair.up.T if name == EMBEDDINGS else pair.up @ pair.down
+
+
+def _fits(name: str, pair: Pair, shape: tuple[int, ...]) -> bool:
+    if name == EMBEDDINGS:
+        return (pair.down.shape[0], pair.up.shape[0]) == shape and pair.down.shape[1:] == pair.up.shape[1:]
+    up = (*shape[:-1], pair.down.shape[-2])
+    return pair.up.shape == up and pair.down.shape == (*shape[:-2], pair.down.shape[-2], shape[-1])

@@ -1,0 +1,59 @@
+"""Adapters in a model's weights: the same logits as beside it, and llama-export-lora's files."""
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pumice
+from adapters import ATTENTION, CASES, DENSE, write_adapter, write_case
+from pumice.cli.export_lora import command
+from pumice.errors import GGUFError, ModelError
+from pumice.gguf import GGUFFile
+from tiny_models import IDS
+from tiny_zoo import ZOO
+
+
+def run(*arguments):
+    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_merged_logits_are_those_with_adapters(tmp_path, case):
+    files = write_case(tmp_path, case)
+    base = ZOO[CASES[case][0]].write(tmp_path / "base.gguf")
+    scaled = [argument for path, scale in files for argument in ("--lora-scaled", f"{path}:{scale}")]
+    assert run(base, tmp_path / "merged.gguf", *scaled).stdout.strip() == str(tmp_path / "merged.gguf")
+    named = {f"a{i}": str(path) for i, (path, _) in enumerate(files)}
+    with pumice.load(base, backend="numpy", kv_type="f32", config={"adapters": named}) as model:
+        expected = model.logits(IDS, adapters={f"a{i}": scale for i, (_, scale) in enumerate(files)})
+    with pumice.load(tmp_path / "merged.gguf", backend="numpy", kv_type="f32") as model:
+        assert model.logits(IDS) == pytest.approx(expected, rel=1e-3, abs=1e-4)
+
+
+def test_files_are_llama_export_loras(llama_cpp, tmp_path):
+    files = write_case(tmp_path, "two")
+    base = ZOO["llama-bias"].write(tmp_path / "base.gguf")
+    run(base, tmp_path / "ours.gguf", *(each for path, _ in files[:1] for each in ("--lora", path)))
+    llama_cpp("llama-export-lora", "-m", base, "--lora", files[0][0], "-o", tmp_path / "theirs.gguf")
+    with GGUFFile.open(tmp_path / "ours.gguf") as ours, GGUFFile.open(tmp_path / "theirs.gguf") as theirs:
+        assert dict(ours.metadata)["general.file_type"] == theirs.metadata["general.file_type"]
+        assert ours.tensors.keys() == theirs.tensors.keys()
+        for name, tensor in theirs.tensors.items():
+            assert ours.tensors[name].type == tensor.type
+            assert np.allclose(ours.tensors[name].dequantize(), tensor.dequantize(), atol=1e-5)
+
+
+def test_what_does_not_fit(tmp_path):
+    zoo = ZOO["llama-bias"]
+    base = zoo.write(tmp_path / "base.gguf")
+    other = type(zoo)(zoo.architecture, zoo.metadata, {**zoo.shapes, "blk.0.attn_q.weight": (48, 64), "x": (4, 4)})
+    with pytest.raises(ModelError, match=r"'blk\.0\.attn_q\.weight' does not fit the weight \[64, 64\]"):
+        run(base, tmp_path / "o.gguf", "--lora", write_adapter(tmp_path / "a.gguf", other, ATTENTION))
+    with pytest.raises(ModelError, match=r"changes 'x', which .* does not have"):
+        run(base, tmp_path / "o.gguf", "--lora", write_adapter(tmp_path / "b.gguf", other, ["x"]))
+    assert "give an adapter" in run(base, tmp_path / "o.gguf").stderr
+    assert "expected FILE:SCALE" in run(base, tmp_path / "o.gguf", "--lora-scaled", "a.gguf").stderr
+    fitting = write_adapter(tmp_path / "c.gguf", zoo, DENSE)
+    with pytest.raises(GGUFError, match="exists already; give --force"):
+        run(base, base, "--lora", fitting)
+    assert not (tmp_path / "o.gguf").exists()

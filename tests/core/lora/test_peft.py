@@ -1,0 +1,101 @@
+"""Adapters that peft has saved: its logits, and what cannot be converted."""
+
+import json
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+import pumice
+from checkpoints import FIXTURES, PROMPT, ROWS, weights, write_checkpoint, write_safetensors
+from pumice.cli.convert import command
+from pumice.errors import ConvertError
+
+CHECKPOINTS = json.loads((FIXTURES / "cases.json").read_text())
+ADAPTERS = json.loads((FIXTURES / "adapters.json").read_text())
+LOGITS = np.load(FIXTURES / "adapters.npz")
+
+
+@pytest.fixture
+def folders(tmp_path):
+    """Make the folders of an adapter and of its model."""
+
+    def make(name, config=None, tensors=None):
+        case = ADAPTERS[name]
+        base = CHECKPOINTS[case["checkpoint"]]
+        model = write_checkpoint(tmp_path / "base", base["config"], base["shapes"], base["tokenizer"])
+        adapter = tmp_path / "adapter"
+        adapter.mkdir(exist_ok=True)
+        values = {**case["config"], "base_model_name_or_path": str(model), **(config or {})}
+        (adapter / "adapter_config.json").write_text(json.dumps(values))
+        arrays = {key: weights(key, shape) * 4 for key, shape in case["shapes"].items()}
+        write_safetensors(adapter / "adapter_model.safetensors", {**arrays, **(tensors or {})})
+        return model, adapter
+
+    return make
+
+
+def error(logits, expected):
+    return np.square(logits - expected).mean() / np.square(expected).mean()
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_logits_are_pefts(folders, name):
+    model, adapter = folders(name)
+    expected = LOGITS[name].astype(np.float32)
+    with pumice.load(
+        model, backend="numpy", kv_type="f32", n_ctx=64, config={"adapters": {"a": str(adapter)}}
+    ) as loaded:
+        assert error(loaded.logits(PROMPT)[ROWS], expected) < 1e-4
+        assert error(loaded.logits(PROMPT, adapters={})[ROWS], expected) > 1e-3
+
+
+def test_a_file_is_the_folder(folders, tmp_path):
+    model, adapter = folders("llama-patterns")
+    out = CliRunner().invoke(command, [str(adapter)], catch_exceptions=False).stdout.strip()
+    assert out == str(adapter / "adapter-F32-LoRA.gguf")
+    logits = []
+    for path in (adapter, out):
+        with pumice.load(model, n_ctx=64, config={"adapters": {"a": str(path)}}) as loaded:
+            logits.append(loaded.logits(PROMPT))
+    assert (logits[0] == logits[1]).all()
+
+
+def test_the_model_must_be_known(folders, tmp_path):
+    _, adapter = folders("llama", config={"base_model_name_or_path": "somebody/model"})
+    with pytest.raises(
+        ConvertError, match=r"give the folder of the model .* with --base; it was made for 'somebody/model'"
+    ):
+        CliRunner().invoke(command, [str(adapter)], catch_exceptions=False)
+    done = CliRunner().invoke(
+        command, [str(adapter), "--base", str(tmp_path / "base"), "--dry-run"], catch_exceptions=False
+    )
+    assert "28 tensors" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("config", "tensors", "message"),
+    [
+        ({"peft_type": "IA3"}, {}, "peft_type is 'IA3'; only LORA is known"),
+        ({"use_dora": True}, {}, "DoRA changes the size of whole matrices"),
+        ({}, {"base_model.model.lm_head.weight": np.ones((4, 4), np.float32)}, "is a whole tensor; only LoRA's pairs"),
+        ({}, {"base_model.model.x.lora_A.weight": np.ones((4, 4), np.float32)}, "of 'x' one of a pair is missing"),
+    ],
+)
+def test_adapters_of_other_kinds(folders, config, tensors, message):
+    model, adapter = folders("llama", config, tensors)
+    with pytest.raises(ConvertError, match=message):
+        pumice.load(model, config={"adapters": {"a": str(adapter)}})
+
+
+def test_a_family_that_turns_its_matrices_around(tmp_path):
+    base = CHECKPOINTS["gpt2"]
+    model = write_checkpoint(tmp_path / "base", base["config"], base["shapes"], base["tokenizer"])
+    adapter = tmp_path / "adapter"
+    adapter.mkdir()
+    (adapter / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "lora_alpha": 2, "r": 2}))
+    name = "base_model.model.transformer.h.0.attn.c_attn"
+    shapes = {f"{name}.lora_A.weight": (2, 32), f"{name}.lora_B.weight": (96, 2)}
+    write_safetensors(adapter / "adapter_model.safetensors", {key: weights(key, shapes[key]) for key in shapes})
+    with pytest.raises(ConvertError, match="is stored otherwise in GGUF, so that it cannot be adapted there"):
+        pumice.load(model, config={"adapters": {"a": str(adapter)}})
