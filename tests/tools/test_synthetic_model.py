@@ -1,0 +1,36 @@
+"""Synthetic models: every description is one that its family takes."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pumice.graph import ArraySource, GraphBuilder
+from pumice.plugin import HParams
+from pumice_architectures import ARCHITECTURES
+
+TOOL = runpy.run_path(str(Path(__file__).resolve().parents[2] / "tools" / "synthetic_model.py"))
+
+
+class Nothing(ArraySource):
+    """A tensor of a shape whose numbers nobody wants."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.shape, self.nbytes = shape, 0
+
+
+@pytest.mark.parametrize("name", TOOL["MODELS"])
+def test_descriptions(name: str) -> None:
+    model: Any = TOOL["MODELS"][name]
+    module, _, attribute = ARCHITECTURES[model.architecture].partition(":")
+    family = getattr(__import__(module, fromlist=[attribute]), attribute)
+    metadata = {"general.architecture": model.architecture}
+    metadata |= {f"{model.architecture}.{key}": value for key, value in model.metadata.items()}
+    g = GraphBuilder({name: Nothing(shape) for name, shape in model.shapes.items()}, model.metadata["block_count"], 256)
+    logits = family(HParams(metadata)).build(g)
+    assert logits.shape == ("n_outputs", TOOL["N_VOCAB"])
+    n_matrix_values = sum(a * b for a, b in (s for n, s in model.shapes.items() if TOOL["is_matrix"](n, s)))
+    assert 1e8 < n_matrix_values < 1e9
