@@ -14,6 +14,7 @@ ARCHITECTURES = {
     "baichuan": "pumice_architectures.baichuan:Baichuan",
     "bailingmoe": "pumice_architectures.bailingmoe:BailingMoE",
     "bailingmoe2": "pumice_architectures.bailingmoe:BailingMoE2",
+    "bailingmoe3": "pumice_architectures.bailingmoe3:BailingMoE3",
     "bert": "pumice_architectures.bert:Bert",
     "bitnet": "pumice_architectures.bitnet:BitNet",
     "bloom": "pumice_architectures.bloom:Bloom",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, read_gate, recurrent, sliding_window
+from pumice.plugin.nn import ExpertDecoder, blocks, recurrent, sliding_window
 
 
 class LFM2(recurrent.Hybrid):
@@ -23,8 +23,5 @@ class LFM2(recurrent.Hybrid):
         return super().norm(g, x, "token_embd_norm" if name == "output_norm" else name)
 
 
-class LFM2MoE(LFM2):
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        if i < self.hparams.get_int("leading_dense_block_count", 0):
-            return super().feed_forward(g, x, blk, i)
-        return mixture_of_experts(g, x, blk, read_experts(self.hparams, i, gate=read_gate(self.hparams)))
+class LFM2MoE(LFM2, ExpertDecoder):
+    gate, gate_of_file = "", True

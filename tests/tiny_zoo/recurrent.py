@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tiny_models import ATTENTION, ENDS, EXPERTS, SWIGLU, TIED, tiny
+from tiny_models import ATTENTION, EXPERTS, SWIGLU, TIED, tiny
 
 SECOND = [0, 2, 0]  # key heads of three layers of which the second attends
 SHARED = "ffn_gate_inp_shexp=n ffn_gate_shexp=S,n ffn_up_shexp=S,n ffn_down_shexp=n,S"
@@ -44,9 +44,36 @@ KDA = (
     "attn_output=n,h*D"
 )
 MLA = "attn_norm attn_q=h*d,n attn_kv_a_mqa=r+p,n attn_kv_a_norm=r attn_k_b=h,r,d-p attn_v_b=h,d,r attn_output=n,h*d"
+FULL_KDA = (
+    KDA.replace("ssm_f_a=D,n ssm_f_b=h*D,D", "ssm_f_a=h*D,n")
+    .replace("ssm_g_a=D,n ssm_g_b=h*D,D", "ssm_g_a=h*D,n")
+    .replace("=h*D,1,4", "=1,h*D,1,4")
+)
 KIMI_MOE = f"{EXPERTS} exp_probs_b.bias=E ffn_gate_shexp=f,n ffn_up_shexp=f,n ffn_down_shexp=n,f"
 
 LIGHTNING = "attn_norm attn_qkv=3*h*d,n attn_gate=h*d,n attn_norm_2=h*d attn_output"
+
+kimi = partial(
+    tiny,
+    dims={"D": 8, "d": 32, "r": 32, "p": 16},
+    attention__head_count_kv=[0, 1, 0],
+    attention__kv_lora_rank=32,
+    attention__key_length=48,
+    attention__value_length=32,
+    attention__key_length_mla=32,
+    attention__value_length_mla=32,
+    rope__dimension_count=16,
+    kda__head_dim=8,
+    ssm__conv_kernel=4,
+    leading_dense_block_count=1,
+    expert_count=4,
+    expert_used_count=2,
+    expert_shared_count=1,
+    expert_feed_forward_length=96,
+    expert_gating_func=2,
+    expert_weights_scale=2.5,
+)
+ling3 = partial(kimi, "bailingmoe3", kda__gate_lower_bound=-5.0)
 
 RWKV_ENDS = "token_embd token_embd_norm+ output_norm+ output"
 MIX6 = (
@@ -162,27 +189,24 @@ MODELS = {
         **ROPE,
         **moe,
     ),
-    "kimi-linear": tiny(
+    "kimi-linear": kimi(
         "kimi-linear",
         [f"{KDA} {SWIGLU}", f"{MLA} {KIMI_MOE}", f"{KDA} {KIMI_MOE}"],
-        ENDS,
-        dims={"D": 8, "d": 32, "r": 32, "p": 16},
-        attention__head_count_kv=[0, 1, 0],
-        attention__kv_lora_rank=32,
-        attention__key_length=48,
-        attention__value_length=32,
-        attention__key_length_mla=32,
-        attention__value_length_mla=32,
-        rope__dimension_count=16,
-        kda__head_dim=8,
-        ssm__conv_kernel=4,
-        leading_dense_block_count=1,
-        expert_count=4,
-        expert_used_count=2,
-        expert_shared_count=1,
-        expert_feed_forward_length=96,
-        expert_gating_func=2,
-        expert_weights_scale=2.5,
+    ),
+    "bailingmoe3": ling3(
+        [f"{FULL_KDA} {SWIGLU}", f"{MLA} attn_gate=h,n {KIMI_MOE}", f"{FULL_KDA} {KIMI_MOE}"],
+        expert_weights_norm=True,
+        swiglu_clamp_exp=[0.0, 0.5, 0.7],
+        swiglu_clamp_shexp=[0.4, 0.0, 0.6],
+    ),
+    "bailingmoe3-compressed": ling3(
+        [
+            f"{FULL_KDA} {SWIGLU}",
+            f"{MLA} attn_gate=h,n {KIMI_MOE}".replace("attn_q=h*d,n", "attn_q_a=24,n attn_q_a_norm=24 attn_q_b=h*d,24"),
+            f"{FULL_KDA} {KIMI_MOE}",
+        ],
+        attention__q_lora_rank=24,
+        rope__dimension_sections=[4, 2, 2, 0],
     ),
     "minimax-01": tiny(
         "minimax-01",
