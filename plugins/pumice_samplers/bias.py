@@ -43,9 +43,12 @@ class LogitBias(Sampler):
         self._values = np.array(list(bias.values()), np.float32)
 
     def guess(self, pick: Pick) -> Pick | None:
-        if not self.lowers or pick != Pick(pick.top_k):
+        if not self.lowers or pick != Pick(pick.top_k, biases=pick.biases):
             return super().guess(pick)
-        return replace(pick, biases=tuple(zip(self._tokens.tolist(), self._values.tolist(), strict=True)))
+        biases = dict(pick.biases)
+        for token, value in zip(self._tokens.tolist(), self._values.tolist(), strict=True):
+            biases[token] = biases.get(token, 0.0) + value
+        return replace(pick, biases=tuple(biases.items()))
 
     def apply(self, candidates: Candidates) -> None:
         at = candidates.positions(self._tokens)
