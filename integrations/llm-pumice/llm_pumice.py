@@ -61,6 +61,7 @@ class _Pumice:
 
     can_stream = True
     supports_tools = True
+    supports_schema = True
     Options = _Options
 
     def __init__(self, name: str) -> None:
@@ -75,7 +76,8 @@ class _Pumice:
             for tool in prompt.tools
         ]
         template = DEMO_TEMPLATE if self.name == DEMO else None
-        return {**options, "messages": _messages(prompt), "tools": tools, "chat_template": template}
+        schema = {"json_schema": prompt.schema} if prompt.schema else {}
+        return {**options, **schema, "messages": _messages(prompt), "tools": tools, "chat_template": template}
 
 
 class PumiceModel(_Pumice, llm.Model):

@@ -107,6 +107,17 @@ def test_tools_are_called_and_their_results_go_back(monkeypatch):
     assert json.dumps(second["messages"])
 
 
+def test_a_schema_is_kept_to():
+    schema = {
+        "type": "object",
+        "properties": {"age": {"enum": [3, 4]}},
+        "required": ["age"],
+        "additionalProperties": False,
+    }
+    answer = llm.get_model("pumice/demo").prompt("A goat", schema=schema, max_tokens=200, seed=1).text()
+    assert json.loads(answer)["age"] in (3, 4)
+
+
 def test_what_is_wrong_is_an_error_of_llm():
     with pytest.raises(llm.ModelError, match="tokens"):
         llm.get_model("pumice/demo").prompt("x " * 5000).text()
