@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tiny_models import ATTENTION, DIMS, ENDS, FUSED_ATTENTION, IDS, LLAMA, SWIGLU, TIED, TinyModel, tiny
+from tiny_t5 import GATED, t5
 
 TEXTS = [IDS, IDS[:7], [5], IDS[3:20]]
 NONE, MEAN, CLS, LAST, RANK = range(5)  # GGUF's pooling_type
@@ -109,6 +110,8 @@ MODELS = {
     "gemma-embedding": encoder(
         "gemma-embedding", GEMMA, n_layer=7, attention__sliding_window=8, attention__causal=None
     ),
+    "t5encoder": t5("t5encoder", "token_embd enc.output_norm.weight=n", pooling_type=MEAN),
+    "t5encoder-gated": t5("t5encoder", "token_embd enc.output_norm.weight=n", GATED, every_bias=True, pooling_type=CLS),
     "llama": tiny("llama", LLAMA, pooling_type=LAST),
     "qwen2-both-ways": tiny("qwen2", f"{ATTENTION} {SWIGLU}", attention__causal=False, pooling_type=MEAN),
     "qwen3-rank": tiny(

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pumice.graph import GraphBuilder, Tensor
 
 MAIN = "main"  # the graph that every model has
+ENCODER = "encoder"  # that which reads the prompt where the main graph is a decoder that attends to its memory
 HEAD = "head"  # that of what follows pooling: takes ``pooled [n_seqs, n_embd]``, gives ``embedding`` or ``scores``
 
 _REQUIRED: Any = object()
@@ -107,6 +108,7 @@ class Architecture(ABC):
         self.n_layer = hparams.positive("block_count")
         self.n_embd = hparams.positive("embedding_length")
         self.n_ctx_train = hparams.positive("context_length")
+        self.decoder_start: int | None = None  # the token that a decoder begins with, where an encoder reads the prompt
 
     @abstractmethod
     def build(self, g: GraphBuilder) -> Tensor | None:

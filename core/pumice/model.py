@@ -58,7 +58,8 @@ class Model(Frontend):
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
             named = registry.samplers, config.samplers, config.sampling, list(config.adapters)
-            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named)
+            start = self.architecture.decoder_start if self.runner.encodes else None
+            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named, start)
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
@@ -71,16 +72,29 @@ class Model(Frontend):
     def closed(self) -> bool:
         return not self._finalizer.alive
 
-    def logits(self, ids: Sequence[int], adapters: Mapping[str, float] | None = None) -> NDArray[np.float32]:
-        """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence; ``adapters`` as in ``request``."""
+    def logits(
+        self, ids: Sequence[int], prompt: Sequence[int] = (), adapters: Mapping[str, float] | None = None
+    ) -> NDArray[np.float32]:
+        """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence; ``adapters`` as in ``request``.
+
+        ``prompt``: where an encoder reads the prompt, its tokens; ``ids`` are then those of the decoder.
+        """
         if "logits" not in self.runner.results(MAIN):
             raise RequestError("this model gives no logits: it is an encoder; use embed")
         tokens = token_ids(ids, "logits: ids must be a list of token ids")
         check_ids(tokens, self.n_vocab)
+        read = token_ids(prompt, "logits: prompt must be a list of token ids")
+        check_ids(read, self.n_vocab)
         if not tokens:
             raise RequestError("logits: no token ids given")
+        if bool(read) != self.runner.encodes:
+            raise RequestError(
+                "logits: this model has no encoder that could read the prompt"
+                if read
+                else "logits: give the prompt, which this model's encoder reads"
+            )
         scales = adapter_scales(list(self.config.adapters), adapters)
-        return self.engine.call(lambda engine: lone.logits(engine, tokens, scales))
+        return self.engine.call(lambda engine: lone.logits(engine, tokens, scales, read))
 
     def close(self) -> None:
         self._finalizer()

@@ -144,6 +144,8 @@ ARCHITECTURES = {
     "starcoder": "pumice_architectures.gpt2:GPT2",
     "starcoder2": "pumice_architectures.starcoder2:StarCoder2",
     "step35": "pumice_architectures.step35:Step35",
+    "t5": "pumice_architectures.t5:T5",
+    "t5encoder": "pumice_architectures.t5:T5Encoder",
     "talkie": "pumice_architectures.talkie:Talkie",
     "xverse": "pumice_architectures.llama:Llama",
 }

@@ -58,7 +58,8 @@ def of_text(name: str, model: Any, params: Any, tokens: list[int]) -> np.ndarray
     batch.n_tokens = len(tokens)
     for i, token in enumerate(tokens):
         batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
-    if llama_cpp.llama_decode(context, batch):
+    has_decoder = llama_cpp.llama_model_has_decoder(model)
+    if (llama_cpp.llama_decode if has_decoder else llama_cpp.llama_encode)(context, batch):
         raise SystemExit(f"llama.cpp cannot run {name}")
     pooling = llama_cpp.llama_pooling_type(context)
     n = llama_cpp.llama_model_n_embd(model)

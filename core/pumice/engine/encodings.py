@@ -24,6 +24,7 @@ class Place:
 
     slot: int
     tables: BlockTables
+    memory: tuple[BlockTables, int] | None = None  # of what an encoder kept, and of how many tokens
 
 
 class Places(Protocol):
@@ -98,6 +99,10 @@ class Encodings:
     def busy(self) -> bool:
         return bool(self._waiting or self._placed)
 
+    @property
+    def _wants_whole(self) -> bool:
+        return self._runner.embedder is not None and self._runner.wants_whole(self._runner.embedder)
+
     def add(self, command: Encode) -> None:
         """Queue texts; of none there is an answer at once."""
         job = _Job(command, [None] * len(command.texts))
@@ -136,7 +141,7 @@ class Encodings:
         for text in [*self._placed, *self._waiting]:
             n_new = min(len(text.left), room)
             is_cut = n_new < len(text.left)
-            if n_new == 0 or (members and is_cut and self._runner.needs_whole_sequences):
+            if n_new == 0 or (members and is_cut and self._wants_whole):
                 break
             if not self._enter(text, n_new, must=not members):
                 break

@@ -10,13 +10,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Ahead, Batch, KernelTime
+from pumice.architecture import ENCODER
+from pumice.backend import Ahead, Batch, KernelTime, Memory
 from pumice.engine import logprobs
 from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.encodings import Encodings, Place
 from pumice.engine.flight import Flight, Flights
 from pumice.engine.generation import Generation, Running
-from pumice.engine.kv_cache import KVCache
+from pumice.engine.kv_cache import BlockTables, KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Encode, Event, Failed, Snapshot
 from pumice.engine.runner import Runner
@@ -42,7 +43,9 @@ class Engine:
         limits = runner.limits
         # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
         checkpoints = Checkpoints(range(limits.n_seqs, limits.n_slots)) if runner.keeps_states else None
-        self._cache = KVCache(limits, not runner.recurrent or runner.keeps_states, checkpoints)
+        # What a decoder keeps depends on what its encoder read, too.
+        shares = (not runner.recurrent or runner.keeps_states) and not runner.encodes
+        self._cache = KVCache(limits, shares, checkpoints)
         self._states = RecurrentStates(runner, self._cache)
         self._ahead = runner.ahead if lookahead else None
         self.lookahead = Lookahead(self._ahead, self._cache) if self._ahead else None
@@ -156,6 +159,10 @@ class Engine:
         if self._flight:
             self._land(self._flight)
             return
+        for running, _ in members:
+            if running.memory is not None and not running.is_read:
+                self._read(running.memory, running.slot, running.generation.request.prompt)
+                running.is_read = True
         n_steps = self.lookahead.steps(members) if self.lookahead else 0
         if n_steps and self._flights and self._flights.possible(members):
             self._land(self._flights.begin(members, n_steps))
@@ -307,8 +314,10 @@ class Engine:
     # --- outside the schedule
 
     def _encode(self) -> None:
-        with suppress(Exception), self._failing_lost():  # encodings tell of their errors
-            self.encodings.step()
+        with suppress(Exception):  # encodings tell of their errors, and a step of those of steps on their way
+            self._settle()
+            with self._failing_lost():
+                self.encodings.step()
 
     def profile(self) -> Generator[None, None, list[KernelTime]]:
         """Times of the kernels of the last step, by name, the longest first."""
@@ -318,12 +327,20 @@ class Engine:
             return self._runner.profile()
 
     @contextmanager
-    def lone(self, adapter_scales: Sequence[float] = ()) -> Iterator[Forward]:
-        """A place for a sequence outside the schedule; only one at a time is sure to get its blocks."""
+    def lone(self, adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()) -> Iterator[Forward]:
+        """A place for a sequence outside the schedule; only one at a time is sure to get its blocks.
+
+        ``prompt``: what an encoder reads.
+        """
         self._settle()
         place = self.take_place(must=True)
         assert place is not None
         try:
+            if prompt:
+                place.memory = self._cache.begin([])[0], len(prompt)
+                self.hold(Place(place.slot, place.memory[0]), 0, len(prompt), must=True)
+                with self._failing_lost():
+                    self._read(place.memory[0], place.slot, prompt)
             yield partial(self._forward, place, adapter_scales)
         finally:
             self.give_back(place)
@@ -338,6 +355,7 @@ class Engine:
         batch.output_ids = np.asarray(outputs, np.int32)
         if scales:
             batch.inputs = {SCALES: np.tile(np.array(scales, np.float32), (len(tokens), 1))}
+        batch.memory = self._memory([place.memory] if place.memory else [])
         with self._failing_lost():
             return self._runner.run(batch)
 
@@ -359,6 +377,8 @@ class Engine:
 
     def give_back(self, place: Place) -> None:
         self._cache.release(place.tables)
+        if place.memory:
+            self._cache.release(place.memory[0])
         self._slots.append(place.slot)
         self._refused = None
 
@@ -396,13 +416,18 @@ class Engine:
             return False
         tables, n_past = self._cache.begin(generation.tokens, generation.salt)
         wanted = [(running.tables, len(running.generation.tokens)) for running in self._running]
-        if self._running and not self._cache.fits([*wanted, (tables, len(generation.tokens))]):
+        wanted.append((tables, len(generation.tokens)))
+        memory = self._cache.begin([])[0] if generation.is_encoded else None
+        n_read = len(generation.request.prompt)
+        if memory is not None:
+            wanted.append((memory, n_read))
+        if (self._running and not self._cache.fits(wanted)) or (memory and not self._cache.extend(memory, 0, n_read)):
             self._cache.release(tables, generation.tokens[:n_past])
             self._refused = generation
             return False
         self._waiting.remove(generation)
         generation.admitted(n_past)
-        running = Running(generation, self._slots.pop(), tables, n_past)
+        running = Running(generation, self._slots.pop(), tables, n_past, memory=memory)
         self._running.append(running)
         self._states.restore(running)
         return True
@@ -469,6 +494,8 @@ class Engine:
     def _release(self, running: Running) -> None:
         self._states.keep([running])
         self._cache.release(running.tables, running.generation.tokens[: running.n_past])
+        if running.memory is not None:
+            self._cache.release(running.memory)
         self._refused = None
         self._slots.append(running.slot)
 
@@ -490,4 +517,16 @@ class Engine:
             slots=np.array([running.slot for running, _ in members], np.int32),
             block_tables=self._cache.batch_tables([running.tables for running, _ in members]),
             inputs={SCALES: np.repeat(scales, rows, axis=0)} if scales.size else {},
+            memory=self._memory([(r.memory, len(r.generation.request.prompt)) for r, _ in members if r.memory]),
         )
+
+    def _memory(self, read: Sequence[tuple[BlockTables, int]]) -> Memory | None:
+        """What the encoder kept of each sequence's prompt of so many tokens."""
+        if not read:
+            return None
+        tables = self._cache.batch_tables([tables for tables, _ in read])[0]
+        return Memory(np.array([n for _, n in read], np.int32), tables)
+
+    def _read(self, memory: BlockTables, slot: int, prompt: Sequence[int]) -> None:
+        """Have the encoder read a prompt."""
+        self._runner.outputs(self.step_of([Place(slot, memory)], [prompt], [0]), ENCODER)

@@ -51,7 +51,7 @@ class Flights:
         """Whether nothing has to be taken back, whatever comes."""
         if not self._program.follows or self._cache.checkpoints is not None:
             return False
-        return all(self._lookahead.trusts(running.generation) for running, _ in members)
+        return all(running.memory is None and self._lookahead.trusts(running.generation) for running, _ in members)
 
     def begin(self, members: Members, n_steps: int, before: Flight | None = None) -> Flight:
         """Submit steps, perhaps behind others of the same sequences."""

@@ -21,7 +21,7 @@ from pumice.sampler.mask import only_token
 class Generation:
     """A request on its way, waiting or running. ``tokens`` are those of the context: the prompt, then what came after.
 
-    ``chain`` has accepted the prompt.
+    ``chain`` has accepted the prompt. Where an encoder reads the prompt, ``is_encoded``, the context is the decoder's.
     """
 
     id: int
@@ -32,6 +32,7 @@ class Generation:
     n_ctx: int  # positions that it may have
     n_keep: int = 0  # leading tokens that a full context never drops
     adapter_scales: tuple[float, ...] = ()  # one for each of the model's
+    is_encoded: bool = False
     after: Generation | None = None  # one with the same prompt, which reads it for both
     tokens: list[int] = field(default_factory=list)
     generated: list[int] = field(default_factory=list)
@@ -45,8 +46,8 @@ class Generation:
     _clock: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
-        self.tokens = list(self.request.prompt)
-        self.timings.prompt_tokens = len(self.tokens)
+        self.tokens = self.tokens or list(self.request.prompt)
+        self.timings.prompt_tokens = len(self.request.prompt)
         timeout = self.request.timeout
         self.deadline = time.perf_counter() + timeout if timeout is not None else None
 
@@ -165,6 +166,8 @@ class Running:
     admitted: float = field(default_factory=time.perf_counter)
     began: float | None = None  # when the next token could first be sampled here
     last_step: int = 0  # number of the last step that it had a part in
+    memory: BlockTables | None = None  # of what an encoder kept of the prompt
+    is_read: bool = False  # whether it has
     n_behind: int = 0  # how many of those tokens its recurrent state lacks, once it has ended
     undecided: bool = False  # its next token needs all logits: the highest did not suffice
 

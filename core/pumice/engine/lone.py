@@ -14,15 +14,17 @@ from pumice.errors import RequestError
 
 
 def logits(
-    engine: Engine, tokens: Sequence[int], adapter_scales: Sequence[float] = ()
+    engine: Engine, tokens: Sequence[int], adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()
 ) -> Generator[None, None, NDArray[np.float32]]:
-    """Logits ``[len(tokens), n_vocab]`` of a fresh sequence."""
+    """Logits ``[len(tokens), n_vocab]`` of a fresh sequence; ``prompt``: what an encoder reads before."""
     limits = engine.limits
-    if len(tokens) > limits.n_ctx:
-        raise RequestError(f"{len(tokens)} tokens do not fit the context of {limits.n_ctx}: raise n_ctx")
+    if max(len(tokens), len(prompt)) > limits.n_ctx:
+        raise RequestError(
+            f"{max(len(tokens), len(prompt))} tokens do not fit the context of {limits.n_ctx}: raise n_ctx"
+        )
     chunk = min(limits.n_batch, limits.n_outputs)
     rows = []
-    with engine.lone(adapter_scales) as forward:
+    with engine.lone(adapter_scales, prompt) as forward:
         for first in range(0, len(tokens), chunk):
             part = tokens[first : first + chunk]
             if engine.needs_whole_sequences:  # all of it again, for some of its logits

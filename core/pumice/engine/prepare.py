@@ -25,6 +25,7 @@ class Preparer:
     """Prepares requests for one model. Any thread may, while the engine computes.
 
     Attributes:
+        decoder_start: the first token of a decoder, where an encoder reads prompts.
         samplers: all known, by name; ``order``: the names of the chain; ``sampling``: parameters of every request.
         adapters: the names of the model's, in the order in which its graph takes their scales.
     """
@@ -36,6 +37,7 @@ class Preparer:
     order: Sequence[str]
     sampling: Mapping[str, Any] = field(default_factory=dict)
     adapters: Sequence[str] = ()
+    decoder_start: int | None = None
 
     @cached_property
     def _compiler(self) -> Compiler:
@@ -84,7 +86,10 @@ class Preparer:
         text = TextStream(tokenizer, request.stop, request.special)
         ends = end_tokens | set(request.stop_tokens)
         scales = adapter_scales(self.adapters, request.adapters)
-        return Generation(id, request, chain, text, ends, n_ctx, n_keep=int(begins), adapter_scales=scales)
+        generation = Generation(id, request, chain, text, ends, n_ctx, n_keep=int(begins), adapter_scales=scales)
+        if self.decoder_start is not None:
+            generation.tokens, generation.n_keep, generation.is_encoded = [self.decoder_start], 1, True
+        return generation
 
 
 def check_arguments(request: Request) -> None:

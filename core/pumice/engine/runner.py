@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import MAIN, Architecture
+from pumice.architecture import ENCODER, MAIN, Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
@@ -105,6 +105,8 @@ def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
     for window in attention_windows(states_of_all(graphs)):
         reach = -(-(window + sizes.n_batch) // BLOCK_SIZE) + 1
         n_blocks[window] = min(whole, reach * sizes.n_parallel) if window else whole
+    if ENCODER in graphs:
+        n_blocks[0] = 2 * whole  # a context of the encoder, and one of the decoder
     return Limits(
         n_ctx=sizes.n_ctx,
         n_batch=sizes.n_batch,
@@ -251,12 +253,23 @@ class Runner:
     @property
     def needs_whole_sequences(self) -> bool:
         """Whether the main graph wants a sequence all in one step."""
-        return self._main.graph.needs_whole_sequences
+        return self.wants_whole(MAIN)
+
+    def wants_whole(self, graph: str) -> bool:
+        """Whether a graph wants a sequence all in one step."""
+        return self._graphs[graph].graph.needs_whole_sequences
+
+    @property
+    def encodes(self) -> bool:
+        """Whether an encoder reads the prompt, and the main graph attends to what it keeps of it."""
+        return ENCODER in self._graphs
 
     @property
     def embedder(self) -> str | None:
         """The name of the graph that gives hidden states, ``hidden [n_outputs, n_embd]``; None: there is none."""
-        return next((name for name in (EMBED, MAIN) if name in self._graphs and "hidden" in self.results(name)), None)
+        return next(
+            (name for name in (ENCODER, EMBED, MAIN) if name in self._graphs and "hidden" in self.results(name)), None
+        )
 
     def results(self, graph: str) -> dict[str, int]:
         """The outputs of a graph by name, and the values in a row of each; none of a graph that is not there."""

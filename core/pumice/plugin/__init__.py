@@ -1,6 +1,6 @@
 """Everything a plugin may import, bundled or not."""
 
-from pumice.architecture import HEAD, MAIN, Architecture, HParams
+from pumice.architecture import ENCODER, HEAD, MAIN, Architecture, HParams
 from pumice.arena import Arena
 from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, Memory, NoOptions, Pick, Program
 from pumice.chat import ChatFormat, Keys
@@ -60,6 +60,7 @@ from pumice.tokenizers.vocabulary import Vocabulary
 __all__ = [
     "CODINGS",
     "ELEMENTWISE",
+    "ENCODER",
     "HEAD",
     "KV_TYPES",
     "MAIN",

@@ -143,6 +143,7 @@ class Runner:
     ahead: Program | None = field(init=False)
 
     def __post_init__(self) -> None:
+        self.encodes = False
         self.recurrent = self.keeps_states = isinstance(self.program, Slots)
         self.ahead = self.program if self.program.max_steps else None
 

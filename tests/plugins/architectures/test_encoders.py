@@ -28,7 +28,15 @@ from tiny_models import N_CTX, TIED, tiny
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "tiny_embeddings.npz"
 LIMITS = {"numpy": 1e-6, "cpu": 1e-6, "vulkan": 1e-6}
-LARGEST = ["bert-rank", "nomic-bert-moe", "jina-bert-v2-code", "modern-bert-rank", "neo-bert-rank", "gemma-embedding"]
+LARGEST = [
+    "bert-rank",
+    "nomic-bert-moe",
+    "jina-bert-v2-code",
+    "modern-bert-rank",
+    "neo-bert-rank",
+    "gemma-embedding",
+    "t5encoder",
+]
 HOSTILE = [0, 3, 2**32 - 1, 2**63, -1, 0.0, float("nan"), float("inf"), True, "text", []]
 
 

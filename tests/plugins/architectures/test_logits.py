@@ -14,6 +14,7 @@ from pumice_architectures import ARCHITECTURES
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, LLAMA, N_CTX, TinyModel, tiny, weights, write_tiny
+from tiny_t5 import MODELS as ENCODER_DECODERS
 from tiny_zoo import CHUNKED, LIMITS, ROPES, ZOO
 
 
@@ -34,7 +35,7 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
 
 
 def test_every_architecture_has_tiny_models() -> None:
-    models = [*ZOO.values(), *ENCODERS.values()]
+    models = [*ZOO.values(), *ENCODERS.values(), *ENCODER_DECODERS.values()]
     assert {model.architecture for model in models} == set(ARCHITECTURES)
 
 
