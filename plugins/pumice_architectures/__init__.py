@@ -58,6 +58,7 @@ ARCHITECTURES = {
     "granite_swa": "pumice_architectures.granite:GraniteSWA",
     "granitehybrid": "pumice_architectures.granite_hybrid:GraniteHybrid",
     "granitemoe": "pumice_architectures.granite:GraniteMoE",
+    "graniteswitch": "pumice_architectures.graniteswitch:GraniteSwitch",
     "grok": "pumice_architectures.grok:Grok",
     "grovemoe": "pumice_architectures.grovemoe:GroveMoE",
     "hrm_text": "pumice_architectures.loops:HRMText",

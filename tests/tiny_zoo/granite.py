@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from tiny_models import ATTENTION, EXPERTS, LLAMA, SWIGLU, TIED, tiny
+from tiny_models import ATTENTION, EXPERTS, FUSED_ATTENTION, LLAMA, SWIGLU, TIED, tiny
 
 SCALES = {"embedding_scale": 3.0, "residual_scale": 0.4, "logit_scale": 2.5, "attention__scale": 0.1}
 
@@ -21,7 +21,22 @@ minicpm3 = partial(
 SINKS = "attn_norm attn_q attn_k attn_v attn_output+ attn_sinks"
 PATTERN = {"attention__sliding_window_pattern": [True, False, True], "attention__sliding_window": 8}
 
+OUTPUTS = {"attn_q": "h*d", "attn_k": "g*d", "attn_v": "g*d", "attn_output": "n", "ffn_gate": "f", "ffn_up": "f"}
+LORA = " ".join(
+    f"{name}.lora_a=4,16,{n_in} {name}.lora_b=4,{n_out},16"
+    for name, n_out in (OUTPUTS | {"ffn_down": "n"}).items()
+    for n_in in [{"attn_output": "h*d", "ffn_down": "f"}.get(name, "n")]
+)
+
 MODELS = {
+    "graniteswitch": granite(
+        "graniteswitch",
+        f"{FUSED_ATTENTION} {SWIGLU} {LORA}",
+        adapters__count=3,
+        adapters__lora_rank=16,
+        adapters__token_ids_activate=[31, 30, 16],
+        adapters__token_ids_substitute=[1, 2, 5],
+    ),
     "granite_swa": granite(
         "granite_swa",
         f"{SINKS} ffn_norm ffn_gate+ ffn_up+ ffn_down+",
