@@ -9,6 +9,7 @@ from typing import Any
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
 from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin.nn.experts import choose_by_logits, read_experts, run_experts
 from pumice.plugin.nn.hyper import Heads, read_heads, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base, read_rope
 
@@ -65,7 +66,7 @@ def from_layer_input(g: GraphBuilder, x: Tensor, blk: str, given: Tensor) -> Ten
 class Gemma4(SharedCaches):
     """Layers with and without a window differ in heads, values in a head and rotation; some models have experts."""
 
-    ffn_scales = True
+    norms_before = ("attn_norm", "")  # experts and what is beside them have norms of their own
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -91,7 +92,21 @@ class Gemma4(SharedCaches):
         return x if scale is None else x * scale
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu, scaled=True)
+        y = gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu, scaled=True)
+        if not g.find_weight(f"{blk}ffn_gate_inp.weight"):
+            return y
+        of_experts = self.norm(g, self.run_experts(g, x, blk, i), blk + "post_ffw_norm_2")
+        return self.norm(g, y, blk + "post_ffw_norm_1") + of_experts
+
+    def run_experts(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        """The router reads a norm of its own; ``ffn_gate_inp.scale [n_embd]`` is that norm's weight."""
+        experts = read_experts(self.hparams, i)
+        weight = g.weight(f"{blk}ffn_gate_inp.scale", (self.n_embd,))
+        router = g.weight(f"{blk}ffn_gate_inp.weight", (experts.n_expert, self.n_embd))
+        logits = g.linear(g.rms_norm(x, weight, self.eps) * self.n_embd**-0.5, router)
+        h = self.norm(g, x, blk + "pre_ffw_norm_2")
+        ids, weights = choose_by_logits(g, logits, None, experts)
+        return run_experts(g, h, blk, experts, ids, weights, lambda gate, up: g.gelu(gate) * up, scaled=True)
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 30.0))

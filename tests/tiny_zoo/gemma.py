@@ -42,6 +42,12 @@ SLIDING = (
     f"{NORMS_4.removeprefix('attn_q_norm attn_k_norm ')}"
 )
 
+EXPERTS_4 = (
+    "pre_ffw_norm_2 post_ffw_norm_1 post_ffw_norm_2 ffn_gate_inp ffn_gate_inp.scale=n "
+    "ffn_down_exps=E,n,32 ffn_down_exps.scale"
+)
+SPLIT_4 = "ffn_gate_exps=E,32,n ffn_up_exps=E,32,n"
+
 
 def gemma4(layers: list[str], ends: str = f"{TIED} rope_freqs", **keys: Any) -> TinyModel:
     """A sliding layer's heads have 8 values."""
@@ -61,6 +67,12 @@ MODELS = {
     "gemma3n": gemma3n(n_layer=25, dims=GEMMA3N),
     "gemma3n-short": gemma3n(n_layer=2, dims=GEMMA3N | {"L": 2}, attention__sliding_window_pattern=2),
     "gemma4": gemma4([SLIDING, without(GLOBAL, "attn_v"), f"{SLIDING} layer_output_scale=1", GLOBAL]),
+    "gemma4-moe": gemma4(
+        [f"{SLIDING} {EXPERTS_4} ffn_gate_up_exps=E,2*32,n", GLOBAL, f"{GLOBAL} {EXPERTS_4} {SPLIT_4}"],
+        expert_count=4,
+        expert_used_count=2,
+        expert_feed_forward_length=32,
+    ),
     "gemma4-e2b": gemma4(
         [
             f"{SLIDING} {GIVEN}",

@@ -112,7 +112,7 @@ def may_be_absent(name: str, tensor: str) -> bool:
     of_one = {
         "mpt": ("position_embd.weight", "act.scales"),
         "codeshell": ("token_embd.weight",),
-        "gemma4": ("attn_v.weight", "layer_output_scale.weight"),
+        "gemma4": ("attn_v.weight", "layer_output_scale.weight", "ffn_gate_inp.weight"),
         "grok": ("ffn_up.weight",),
         "hy_v3": ("exp_probs_b",),
         "mimo2": ("attn_sinks.weight",),

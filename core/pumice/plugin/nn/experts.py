@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn.blocks import Join, joined_feed_forward, linear, width
 
 Width = Literal["", "divided", "feed_forward_length"]
@@ -156,6 +156,11 @@ def choose_experts(g: GraphBuilder, x: Tensor, blk: str, experts: Experts) -> tu
     logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
     shape = (experts.n_expert,)
     bias = g.find_weight(f"{blk}exp_probs_b.bias", shape) or g.find_weight(f"{blk}exp_probs_b", shape)
+    return choose_by_logits(g, logits, bias, experts)
+
+
+def choose_by_logits(g: GraphBuilder, logits: Tensor, bias: Weight | None, experts: Experts) -> tuple[Tensor, Tensor]:
+    """As ``choose_experts``, of the router's ``logits [t, n_expert]``."""
     ids = g.expert_ids(
         logits,
         bias,
