@@ -18,10 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from pumice.plugin import ELEMENTWISE
+from pumice_cpu import sources
 from pumice_cpu.isa import current
-
-_DIGEST_BYTES = 16
 
 
 class Entry(NamedTuple):
@@ -38,7 +36,7 @@ def load(name: str) -> Entry | None:
             content = (folder / _file_name(name)).read_bytes()
         except OSError:
             continue
-        digest, rest = content[:_DIGEST_BYTES], content[_DIGEST_BYTES:]
+        digest, rest = content[: sources.DIGEST_BYTES], content[sources.DIGEST_BYTES :]
         if _digest(rest) == digest:
             header, _, code = rest.partition(b"\n")
             return Entry(json.loads(header), code)
@@ -89,19 +87,16 @@ def _is_private(folder: Path) -> bool:
 
 
 def _file_name(name: str) -> str:
-    digest = hashlib.blake2b(f"{_versions()} {current().name} {name}".encode(), digest_size=_DIGEST_BYTES)
+    found = f"{_versions()} {current().name} {name}".encode()
+    digest = hashlib.blake2b(found, digest_size=sources.DIGEST_BYTES)
     return f"{digest.hexdigest()}.kernel"
 
 
 @functools.cache
 def _versions() -> str:
-    sources = hashlib.blake2b(digest_size=_DIGEST_BYTES)
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        sources.update(path.read_bytes())
-    sources.update(repr({name: each.formula for name, each in ELEMENTWISE.items()}).encode())
     packages = [importlib.metadata.version(package) for package in ("numba", "llvmlite")]
-    return " ".join([sources.hexdigest(), *packages, sys.platform])
+    return " ".join([sources.digest(), *packages, sys.platform])
 
 
 def _digest(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=_DIGEST_BYTES).digest()
+    return hashlib.blake2b(content, digest_size=sources.DIGEST_BYTES).digest()

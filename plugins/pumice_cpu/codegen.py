@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pumice_cpu.isa import Isa, current, machine_has
+from pumice_cpu.isa import Isa, current, machine_has, processor
+
+TARGET = "PUMICE_TARGET"  # LLVM's name of another system to compile for; tools/compile_kernels.py sets it
 
 #: What every kernel is called with, besides the parameters that its entry loads from its row of arguments.
 CALL = ("thread", "n_threads")
@@ -48,12 +51,14 @@ def target_machine(isa: Isa) -> Any:
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    triple = llvm.get_process_triple()
-    if isa.triple and not triple.startswith(isa.triple):
-        triple = f"{isa.triple}-unknown-linux-gnu"
+    other = os.environ.get(TARGET, "")
+    triple = other or llvm.get_process_triple()
+    if not other and isa.processor not in ("", processor()):
+        triple = f"{isa.processor}-unknown-linux-gnu"
+    runs_here = not other and machine_has(isa)
     target = llvm.Target.from_triple(triple)
     return target.create_target_machine(
-        cpu=isa.cpu, features=isa.features, opt=3, reloc="pic", codemodel="default", jit=machine_has(isa)
+        cpu=isa.cpu, features=isa.features, opt=3, reloc="pic", codemodel="default", jit=runs_here
     )
 
 

@@ -19,6 +19,7 @@ from typing import Any
 from pumice_cpu.cache import Entry
 from pumice_cpu.codegen import compile_function, compile_kernel, parameters
 from pumice_cpu.isa import ENVIRONMENT, cores, current
+from pumice_cpu.sources import symbol
 
 WORTH_A_PROCESS = 3  # kernels that take longer to compile than another process takes to start
 
@@ -33,11 +34,6 @@ def function_of(name: str) -> Callable[..., Any]:
     module, attribute = path.rsplit(".", 1)
     found: Callable[..., Any] = getattr(importlib.import_module(f"pumice_cpu.kernels.{module}"), attribute)
     return found(*arguments) if arguments else found
-
-
-def symbol(name: str) -> str:
-    """What a kernel is called in its object file."""
-    return "pumice_" + "".join(c if c.isalnum() else "_" for c in name)
 
 
 def compile_one(name: str) -> Entry:

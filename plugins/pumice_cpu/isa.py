@@ -7,9 +7,15 @@ code can be shared by all machines that have the set.
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import importlib.util
 import os
+import platform
+import re
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from pumice.plugin import BackendError
 
@@ -21,7 +27,7 @@ class Isa:
     """An instruction set. ``needs`` are LLVM's names of the features a processor must have."""
 
     name: str
-    triple: str  # of the processor; the system's own is kept where it is the same
+    processor: str  # LLVM's name; empty: any
     cpu: str
     features: str
     needs: tuple[str, ...]
@@ -62,11 +68,45 @@ ISAS = (
 
 def machine_has(isa: Isa) -> bool:
     """Whether this processor can run code for ``isa``."""
-    import llvmlite.binding as llvm
+    return isa.processor in ("", processor()) and features().issuperset(isa.needs)
 
-    features = llvm.get_host_cpu_features()
-    right_processor = llvm.get_process_triple().startswith(isa.triple)
-    return right_processor and all(features.get(feature) for feature in isa.needs)
+
+def processor() -> str:
+    """This machine's, as LLVM calls it."""
+    machine = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
+
+
+@functools.cache
+def features() -> frozenset[str]:
+    """What this processor has, by LLVM's names: from Linux, from LLVM where it is installed, else what is certain."""
+    try:
+        found = re.search(r"^(?:flags|Features)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    except OSError:
+        found = None
+    if found:
+        return frozenset(_LINUX_NAMES.get(name, name) for name in found[1].split())
+    if importlib.util.find_spec("llvmlite"):
+        import llvmlite.binding as llvm
+
+        return frozenset(name for name, present in llvm.get_host_cpu_features().items() if present)
+    if sys.platform == "darwin" and processor() == "aarch64":
+        return frozenset(("neon", "dotprod"))  # every Apple processor that runs macOS
+    if sys.platform == "win32":
+        has = ctypes.WinDLL("kernel32").IsProcessorFeaturePresent
+        return frozenset(name for number, names in _WINDOWS_NUMBERS.items() if has(number) for name in names)
+    return frozenset()
+
+
+_LINUX_NAMES = {
+    "avx512_vnni": "avx512vnni",
+    "avx512_bf16": "avx512bf16",
+    "avx_vnni": "avxvnni",
+    "asimd": "neon",
+    "asimddp": "dotprod",
+}
+#: Of IsProcessorFeaturePresent (winnt.h), and what every processor has that has it.
+_WINDOWS_NUMBERS = {40: ("avx2", "fma", "f16c"), 43: ("neon", "dotprod")}
 
 
 @functools.cache

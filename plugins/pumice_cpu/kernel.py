@@ -1,17 +1,20 @@
-"""Kernels by name: found in the cache or compiled, then called by address."""
+"""Kernels by name: found in the package, in the cache, or compiled; then called by address."""
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from pumice_cpu import cache
+from pumice.plugin import BackendError
+from pumice_cpu import cache, precompiled
 from pumice_cpu.codegen import target_machine
-from pumice_cpu.compiler import compile_all, symbol
+from pumice_cpu.compiler import compile_all
 from pumice_cpu.isa import current
+from pumice_cpu.sources import symbol
 
 _lock = threading.Lock()
 _loaded: dict[str, Kernel] = {}
@@ -27,10 +30,22 @@ class Kernel:
 
 
 def load_kernels(names: Iterable[str]) -> dict[str, Kernel]:
-    """Kernels by their names (``compiler.function_of``); says so on a terminal if some must be compiled first."""
+    """Kernels by their names (``compiler.function_of``); says so on a terminal if some must be compiled first.
+
+    Raises BackendError for one that did not come with the package where there is no compiler.
+    """
     names = list(dict.fromkeys(names))
     with _lock:
+        for name in names:
+            found = None if name in _loaded else precompiled.find(name)
+            if found is not None:
+                _loaded[name] = Kernel(name, tuple(found.parameters), found.address)
         missing = [name for name in names if name not in _loaded]
+        if missing and importlib.util.find_spec("numba") is None:
+            raise BackendError(
+                f"cpu: the kernel {missing[0]} did not come with this package for {current().name}, and there is no "
+                "compiler for it: pip install 'pumice[compiler]'"
+            )
         entries = {name: cache.load(name) for name in missing}
         to_compile = [name for name in missing if entries[name] is None]
         for name, entry in _progress(to_compile):

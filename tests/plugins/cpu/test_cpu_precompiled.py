@@ -1,0 +1,140 @@
+"""Kernels that come with the package: found without Numba and LLVM, and emitted for other systems."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from pumice_cpu import precompiled
+from pumice_cpu.compiler import compile_one
+from pumice_cpu.isa import current
+from pumice_cpu.sources import digest, symbol
+from tools import build_wheels, compile_kernels
+
+ROOT = Path(__file__).parents[3]
+NAMES = ["step.run", "step.wait", "step.start", "elementwise.unary:silu"]
+
+WITHOUT_A_COMPILER = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+from pathlib import Path
+import numpy as np
+from pumice.plugin import BackendError
+from pumice_cpu import precompiled
+precompiled.FOLDER = Path(sys.argv[1])
+from pumice_cpu.kernel import load_kernels
+from pumice_cpu.runtime import OperationTable, ThreadPool
+pool, table = ThreadPool(2), OperationTable()
+x, y, count = np.linspace(-4, 4, 1000, dtype=np.float32), np.zeros(1000, np.float32), np.ones(1, np.int64)
+places = {"count": count.ctypes.data, "x": x.ctypes.data, "y": y.ctypes.data}
+table.add("elementwise.unary:silu", {**places, "width": 1000, "p": 0, "q": 0})
+pool.run(table)
+np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-5)
+try:
+    load_kernels(["elementwise.unary:gelu"])
+except BackendError as error:
+    print(error)
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A library as tools/compile_kernels.py makes it, linked by this system's compiler."""
+    linker = shutil.which("cc")
+    if linker is None or sys.platform != "linux":
+        pytest.skip("no C compiler to link with")
+    folder = tmp_path_factory.mktemp("precompiled")
+    index, objects = {}, []
+    for name in NAMES:
+        entry = compile_one(name)
+        objects.append(folder / f"{symbol(name)}.o")
+        objects[-1].write_bytes(entry.code)
+        index[name] = entry.parameters
+    subprocess.run([linker, "-shared", "-o", folder / f"{current().name}.so", *objects], check=True)
+    (folder / f"{current().name}.json").write_text(json.dumps({"sources": digest(), "kernels": index}))
+    return folder
+
+
+def test_kernels_of_the_package_run_without_a_compiler(folder):
+    done = subprocess.run([sys.executable, "-c", WITHOUT_A_COMPILER, folder], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    message = "cpu: the kernel elementwise.unary:gelu did not come with this package"
+    assert done.stdout.startswith(message)
+    assert done.stdout.endswith("pip install 'pumice[compiler]'\n")
+
+
+def test_a_library_of_other_sources_is_left_alone(folder, tmp_path, monkeypatch, caplog):
+    name = current().name
+    (tmp_path / f"{name}.json").write_text(json.dumps({"sources": "other", "kernels": {"rows.copy": []}}))
+    monkeypatch.setattr(precompiled, "FOLDER", tmp_path)
+    assert precompiled.find("rows.copy") is None
+    assert "was made from other sources" in caplog.text
+    monkeypatch.setattr(precompiled, "FOLDER", folder)
+    assert precompiled.find("elementwise.unary:silu").parameters == ["count", "x", "y", "width", "p", "q"]
+    assert precompiled.find("rows.copy") is None
+
+
+EMIT = """
+import sys
+from pumice_cpu.compiler import compile_one
+sys.stdout.buffer.write(compile_one("norms.rms_norm").code[:20])
+"""
+
+
+@pytest.mark.parametrize(
+    ("tag", "isa", "magic"),
+    [
+        ("manylinux2014_x86_64", "avx512vnni", b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\x3e\x00"),
+        ("manylinux2014_aarch64", "neon", b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x01\x00\xb7\x00"),
+        ("macosx_11_0_arm64", "neon", b"\xcf\xfa\xed\xfe\x0c\x00\x00\x01"),
+        ("win_amd64", "avx2", b"\x64\x86"),
+    ],
+)
+def test_kernels_are_emitted_for_every_platform(tag, isa, magic):
+    target = compile_kernels.TARGETS[tag]
+    assert isa in target.isas
+    environment = {**os.environ, "PUMICE_SIMD": isa, "PUMICE_TARGET": target.triple}
+    done = subprocess.run([sys.executable, "-c", EMIT], capture_output=True, env=environment)
+    assert done.stdout.startswith(magic), done.stderr.decode()
+
+
+def test_the_list_has_what_models_use(tmp_path, monkeypatch):
+    import pumice
+    from pumice.quantize import quantize
+    from pumice_cpu import backend
+    from pumice_cpu.kernel import load_kernels
+    from tiny_zoo import ZOO
+
+    used = set()
+    monkeypatch.setattr(backend, "load_kernels", lambda names: used.update(names) or load_kernels(names))
+    for name in ("gemma2", "qwen3moe"):
+        quantize(ZOO[name].write(tmp_path / f"{name}.gguf"), tmp_path / f"{name}-q8.gguf", "Q8_0")
+        pumice.load(tmp_path / f"{name}-q8.gguf", backend="cpu", n_ctx=64).close()
+    assert used <= set(compile_kernels.kernel_names())
+
+
+def test_a_platform_wheel_has_kernels_and_needs_no_compiler(tmp_path):
+    pure, kernels = tmp_path / "pumice-1.0-py3-none-any.whl", tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "avx2.so").write_bytes(b"code")
+    with zipfile.ZipFile(pure, "w") as wheel:
+        wheel.writestr("pumice/__init__.py", "")
+        wheel.writestr("pumice-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\nTag: py3-none-any\n")
+        asked = "Requires-Dist: numba>=0.60\nRequires-Dist: numpy\nRequires-Dist: numba>=0.60; extra == 'compiler'\n"
+        wheel.writestr("pumice-1.0.dist-info/METADATA", asked)
+        wheel.writestr("pumice-1.0.dist-info/RECORD", "")
+    built = build_wheels.build(pure, "win_amd64", kernels, tmp_path)
+    assert built.name == "pumice-1.0-py3-none-win_amd64.whl"
+    with zipfile.ZipFile(built) as wheel:
+        assert wheel.read("pumice_cpu/precompiled/avx2.so") == b"code"
+        assert b"Tag: py3-none-win_amd64" in wheel.read("pumice-1.0.dist-info/WHEEL")
+        wanted = wheel.read("pumice-1.0.dist-info/METADATA").decode()
+        assert wanted.splitlines() == ["Requires-Dist: numpy", "Requires-Dist: numba>=0.60; extra == 'compiler'"]
+        assert {line.split(",")[0] for line in wheel.read("pumice-1.0.dist-info/RECORD").decode().splitlines()} == set(
+            wheel.namelist()
+        )
