@@ -62,19 +62,28 @@ void keep_best_groups() {
     }
 }
 
-// Each expert counts those that are before it; of equal ones the lower is first.
+// One after the other, each the first behind the last one found.
 void choose(uint row) {
-    const uint lane = gl_LocalInvocationID.x;
-    for (uint n = lane; n < USED; n += gl_WorkGroupSize.x) chosen[n] = n;  // where a logit is no number
-    barrier();
-    for (uint i = lane; i < EXPERTS; i += gl_WorkGroupSize.x) {
-        const float mine = preference[i];
-        uint place = 0;
-        for (uint j = 0; j < EXPERTS; j++) place += uint(preference[j] > mine || (preference[j] == mine && j < i));
-        if (place < USED) chosen[place] = i;
+    float last = 0.0;
+    uint last_index = 0u;
+    for (uint n = 0; n < USED; n++) {
+        float best = LOWEST;
+        uint index = 0xffffffffu;
+        for (uint i = gl_LocalInvocationID.x; i < EXPERTS; i += gl_WorkGroupSize.x) {
+            const float v = preference[i];
+            const bool left = n == 0u || v < last || (v == last && i > last_index);
+            if (left && (index == 0xffffffffu || v > best)) {
+                best = v;
+                index = i;
+            }
+        }
+        last = workgroup_argmax(best, index);
+        last_index = index;
+        if (gl_LocalInvocationID.x == 0u) {
+            chosen[n] = index;
+            ids[ids_at + row * USED + n] = index;
+        }
     }
-    barrier();
-    for (uint n = lane; n < USED; n += gl_WorkGroupSize.x) ids[ids_at + row * USED + n] = chosen[n];
 }
 
 void weigh(uint row) {

@@ -32,7 +32,7 @@ def route(at: Lowering, chosen: Node | None, weighed: Node | None) -> None:
         writes=writes,
         push={"scale": float(weighing.get("scale", 1.0))},
         constants=[
-            local_size(2 * n_expert),
+            local_size(n_expert),
             n_expert,
             int(ids.shape[-1]),
             GATES.index(one.attrs["gate"]),
