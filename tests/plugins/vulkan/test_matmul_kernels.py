@@ -240,7 +240,8 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
         values = g.silu(g.linear(seen, g.weight(gate.name))) * g.linear(seen, g.weight(up.name))
         return g.linear(values, g.weight(down.name))
 
-    with mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
+    no_matrix_units = mock.patch.object(vulkan._open()[0], "cooperative", False)
+    with no_matrix_units, mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
         run = compiled(vulkan, [norm, gate, up, down], {"x": x}, build)
     rows = {call.args[0].n_tokens for call in quantized.call_args_list}
     assert rows == ({1, 2, 4} if vulkan.options.activations == "int8" else set())
