@@ -73,6 +73,7 @@ ARCHITECTURES = {
     "jamba": "pumice_architectures.jamba:Jamba",
     "jina-bert-v2": "pumice_architectures.bert:JinaBertV2",
     "jina-bert-v3": "pumice_architectures.bert:JinaBertV3",
+    "kimi-k3": "pumice_architectures.kimi_k3:KimiK3",
     "kimi-linear": "pumice_architectures.kimi_linear:KimiLinear",
     "laguna": "pumice_architectures.laguna:Laguna",
     "lfm2": "pumice_architectures.lfm2:LFM2",

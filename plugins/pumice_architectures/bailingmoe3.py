@@ -11,6 +11,7 @@ from pumice_architectures.kimi_linear import KimiLinear
 
 class BailingMoE3(KimiLinear):
     normalize = None
+    compressed = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -19,14 +20,6 @@ class BailingMoE3(KimiLinear):
             raise hparams.wrong("kda.gate_lower_bound", f"is {self.bound:g}, it must be below 0")
         if not hparams.get_bool("kda.safe_gate", True):
             raise hparams.wrong("kda.safe_gate", "is false, only bounded decays are known")
-
-    def queries(self, g: GraphBuilder, x: Tensor, blk: str, n_out: int) -> Tensor:
-        rank = self.hparams.get_int("attention.q_lora_rank", 0)
-        if rank <= 0:
-            return super().queries(g, x, blk, n_out)
-        return linear(
-            g, self.norm(g, linear(g, x, blk + "attn_q_a", rank), blk + "attn_q_a_norm"), blk + "attn_q_b", n_out
-        )
 
     def latent_rope(self, g: GraphBuilder, n_rot: int) -> Rope | None:
         sections = rope_sections(self.hparams, (0, 0, 0, 0))

@@ -13,6 +13,7 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 class KimiLinear(recurrent.Hybrid, ExpertDecoder):
     gate, gate_of_file = "", True
     shared = "expert_shared_count"
+    compressed = False  # whether queries of latent attention may be made of a small vector as well
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         """Latent attention, in layers that have it."""
@@ -28,7 +29,11 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
         return linear(g, y, blk + "attn_output", self.n_embd)
 
     def queries(self, g: GraphBuilder, x: Tensor, blk: str, n_out: int) -> Tensor:
-        return linear(g, x, blk + "attn_q", n_out)
+        rank = self.hparams.get_int("attention.q_lora_rank", 0) if self.compressed else 0
+        if rank <= 0:
+            return linear(g, x, blk + "attn_q", n_out)
+        latent = self.norm(g, linear(g, x, blk + "attn_q_a", rank), blk + "attn_q_a_norm")
+        return linear(g, latent, blk + "attn_q_b", n_out)
 
     def latent_rope(self, g: GraphBuilder, n_rot: int) -> Rope | None:
         """None: latent attention has no positions here."""

@@ -49,13 +49,20 @@ FULL_KDA = (
     .replace("ssm_g_a=D,n ssm_g_b=h*D,D", "ssm_g_a=h*D,n")
     .replace("=h*D,1,4", "=1,h*D,1,4")
 )
+K3_KDA = KDA.replace("ssm_g_a=D,n ssm_g_b=h*D,D", "ssm_g=h*D,n").replace("ssm_a!=h,1", "ssm_a!=h")
+K3_MLA = MLA.replace("attn_q=h*d,n", "attn_q_a=24,n attn_q_a_norm=24 attn_q_b=h*d,24") + " attn_gate=h*d,n"
+SCORES = "attn_res_score=n ffn_res_score=n"
 KIMI_MOE = f"{EXPERTS} exp_probs_b.bias=E ffn_gate_shexp=f,n ffn_up_shexp=f,n ffn_down_shexp=n,f"
+K3_MOE = (
+    "ffn_norm ffn_gate_inp ffn_gate_exps=E,f,L ffn_up_exps=E,f,L ffn_down_exps=E,L,f ffn_routed_down=L,n "
+    "ffn_routed_up=n,L exp_probs_b.bias=E ffn_gate_shexp=f,n ffn_up_shexp=f,n ffn_down_shexp=n,f"
+)
 
 LIGHTNING = "attn_norm attn_qkv=3*h*d,n attn_gate=h*d,n attn_norm_2=h*d attn_output"
 
 kimi = partial(
     tiny,
-    dims={"D": 8, "d": 32, "r": 32, "p": 16},
+    dims={"D": 8, "d": 32, "r": 32, "p": 16, "L": 48},
     attention__head_count_kv=[0, 1, 0],
     attention__kv_lora_rank=32,
     attention__key_length=48,
@@ -73,6 +80,7 @@ kimi = partial(
     expert_gating_func=2,
     expert_weights_scale=2.5,
 )
+k3 = partial(kimi, "kimi-k3", activation__situ_beta=1.5, activation__situ_linear_beta=2.0)
 ling3 = partial(kimi, "bailingmoe3", kda__gate_lower_bound=-5.0)
 
 RWKV_ENDS = "token_embd token_embd_norm+ output_norm+ output"
@@ -192,6 +200,24 @@ MODELS = {
     "kimi-linear": kimi(
         "kimi-linear",
         [f"{KDA} {SWIGLU}", f"{MLA} {KIMI_MOE}", f"{KDA} {KIMI_MOE}"],
+    ),
+    "kimi-k3": k3(
+        [
+            f"{K3_KDA} {SWIGLU} {SCORES}",
+            f"{K3_MLA} {K3_MOE} ffn_routed_norm=L {SCORES}",
+            f"{K3_KDA} {K3_MOE} {SCORES}",
+        ],
+        ends="token_embd output_norm output output_res_score=n",
+        attention__q_lora_rank=24,
+        kda__gate_lower_bound=-5.0,
+        expert_latent_length=48,
+        expert_weights_norm=True,
+        attn_res__block_size=2,
+    ),
+    "kimi-k3-plain": k3(
+        [f"{K3_KDA} {SWIGLU}", f"{MLA} {KIMI_MOE}", f"{K3_KDA} {KIMI_MOE}"],
+        attn_res__block_size=0,
+        activation__situ_linear_beta=0.0,
     ),
     "bailingmoe3": ling3(
         [f"{FULL_KDA} {SWIGLU}", f"{MLA} attn_gate=h,n {KIMI_MOE}", f"{FULL_KDA} {KIMI_MOE}"],

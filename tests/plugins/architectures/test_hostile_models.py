@@ -74,7 +74,7 @@ def test_no_tensor_is_overlooked(files: Any, name: str) -> None:
 
 
 def is_unused(name: str, tensor: str) -> bool:
-    """Of images, drafts, other contexts; RWKV 7's first layer; what precedes a deci layer without feed-forward."""
+    """Of images, drafts, other contexts; what only later layers use, or a deci layer with feed-forward."""
     parts = (
         ".vis_",
         ".nextn.",
@@ -83,6 +83,7 @@ def is_unused(name: str, tensor: str) -> bool:
         "blk.0.time_mix_v0",
         "blk.0.time_mix_v1",
         "blk.0.time_mix_v2",
+        "blk.0.attn_res_score",
     )
     drafts = name.endswith("-drafts") and tensor.startswith(f"blk.{ZOO[name].metadata['block_count'] - 1}.")
     return drafts or any(part in tensor for part in parts) or (name[:4] == "deci" and tensor.startswith("blk.3."))
@@ -119,6 +120,7 @@ def may_be_absent(name: str, tensor: str) -> bool:
         "step35": ("attn_gate.weight",),
         "falcon-h1": ("ssm_norm.weight",),
         "arwkv7": ("time_mix_ln.weight",),
+        "kimi-k3": ("attn_gate.weight", "ffn_routed_norm.weight"),
     }
     return tensor.endswith((".bias", *optional, *of_some, *of_one.get(ZOO[name].architecture, ())))
 
