@@ -35,7 +35,7 @@ class Serving(NamedTuple):
 def running(model: pumice.Model, **settings: Any) -> Iterator[Running]:
     """A server of its own for ``model``, which is in this process."""
     application = make_application(Models.of(model, ["demo", "other-name"], Settings(**settings)))
-    with _listening(application) as (url, client):
+    with listening(application) as (url, client):
         yield Running(url, model, client, application)
 
 
@@ -44,17 +44,18 @@ def serving(*specs: Spec, **settings: Any) -> Iterator[Serving]:
     """A server of models that have processes of their own."""
     models = Models(specs, load_process, Settings(**settings))
     application = make_application(models, lambda _: lifespan(models, "", print))
-    with _listening(application) as (url, client):
+    with listening(application) as (url, client):
         yield Serving(url, models, client)
 
 
 @contextmanager
-def _listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
+def listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
+    """The address of an application, and a client of it."""
     config = uvicorn.Config(application, http="h11", log_config=None, ws="none")
     server = uvicorn.Server(config)
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        url = f"http://127.0.0.1:{listening.getsockname()[1]}"
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+    with socket.create_server(("127.0.0.1", 0)) as own:
+        url = f"http://127.0.0.1:{own.getsockname()[1]}"
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
         thread.start()
         try:
             with httpx2.Client(base_url=url, timeout=60) as client:

@@ -36,6 +36,7 @@ class Models:
         self.metrics = Metrics()
         self.draining = False
         self.entries = [Entry(spec, settings.keep_alive) for spec in specs]
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
         self._turn = asyncio.Lock()  # one model is loaded at a time, so that what is free is known
         self._freed = asyncio.Event()  # somebody stopped using a model
@@ -86,6 +87,7 @@ class Models:
         Raises HTTPException where it cannot be had now, and what loading raises.
         """
         entry.n_users += 1
+        self.loop = asyncio.get_running_loop()
         try:
             yield await self._ready(entry)
         finally:
@@ -106,12 +108,14 @@ class Models:
         """Take nothing new; what still runs after so many seconds ends with an error. Signal handlers may call this."""
         if not self.draining:
             self.draining = True
+            if self.loop is None:  # nothing was ever asked for
+                return
             self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._end_all)
 
     def _end_all(self) -> None:
         for entry in self.entries:
             if entry.service:
-                entry.service.model.client.fail(pumice.ModelClosedError("the server is stopping"))
+                entry.service.model.client.end(pumice.ModelClosedError("the server is stopping"))
 
     async def close(self) -> None:
         """End every engine. What is being loaded is ended too."""

@@ -8,6 +8,7 @@ import logging
 import os
 import signal
 import socket
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from types import FrameType
 
@@ -86,7 +87,7 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket) -
 @contextlib.asynccontextmanager
 async def lifespan(models: Models, address: str, failed: Failing) -> AsyncIterator[None]:
     """What runs beside the requests: the only model is loaded, engines are watched, and all end with the server."""
-    if hasattr(signal, "SIGHUP"):
+    if hasattr(signal, "SIGHUP") and threading.current_thread() is threading.main_thread():  # others get no signals
         asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, _reload, models.settings)
     first = _begin(models, address, failed)
     tasks = [asyncio.create_task(models.watch()), asyncio.create_task(first)]

@@ -114,6 +114,13 @@ class EngineClient:
             if listener:
                 listener(event)
 
+    def end(self, error: Exception) -> None:
+        """End all that was asked for by an error."""
+        ids = list(self._listeners)
+        self.fail(error)
+        for id in ids:
+            self.cancel(id)
+
     def fail(self, error: Exception) -> None:
         """The engine is gone: tell everybody who waits."""
         self.receive([Failed(id, error) for id in list(self._listeners)])

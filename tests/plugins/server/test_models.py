@@ -66,6 +66,7 @@ def test_a_model_is_loaded_when_asked_for_and_makes_room_for_another(two, wait_u
 def used(server: Serving, name: str) -> Iterator[None]:
     """A model is in use, as by a request."""
     begun, ended = threading.Event(), threading.Event()
+    server.client.get("/livez")  # once that is answered there is a loop
 
     async def use() -> None:
         async with server.models.using(server.models.find(name)):

@@ -160,6 +160,12 @@ def test_defaults_of_sampling_and_chats():
     assert take_chat(options) == {"reasoning": False, "reasoning_budget": 5, "template_variables": {"a": 1}}
 
 
+def test_the_unit_of_systemd_has_options_that_are_known():
+    unit = (Path(__file__).parents[3] / "deploy" / "pumice.service").read_text()
+    line = re.search(r"^ExecStart=\S+ serve (.*)$", unit, re.MULTILINE)[1]
+    assert command.make_context("serve", line.split()).params["models_catalogue"]
+
+
 def test_requests_as_lines_of_json():
     with serving("--log-jsonl", "-n", "5") as (process, url, _):
         body = {"prompt": "Once", "max_tokens": 50, "ignore_eos": True}

@@ -1,0 +1,55 @@
+"""The beginning and the end of a server: what it answers while its model is loaded, and what becomes of streams."""
+
+import json
+import threading
+import time
+
+import httpx2
+
+from pumice_server.application import make_application
+from pumice_server.entry import Spec
+from pumice_server.models import Models
+from pumice_server.settings import Settings
+from server_thread import listening, running
+
+COMPLETE = {"prompt": "Once", "max_tokens": 2}
+
+
+def test_while_the_model_is_loaded(model, wait_until):
+    """Half of it is done: health says so, and requests wait for the other half."""
+    go, answers = threading.Event(), []
+
+    def load(spec, progress, deliver):
+        progress(5, 10)
+        assert go.wait(30)
+        return model
+
+    models = Models([Spec(["slow"], "")], load, Settings(timeout=60))
+    with listening(make_application(models)) as (url, client):
+        asking = threading.Thread(target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=COMPLETE)))
+        asking.start()
+        wait_until(lambda: "Loading model: 50 %" in client.get("/health").text)
+        assert client.get("/health").status_code == client.get("/readyz").status_code == 503
+        assert client.get("/livez").status_code == 200
+        assert client.get("/v1/models").json()["data"][0]["status"] == {"value": "loading"}
+        time.sleep(0.2)
+        assert answers == []
+        go.set()
+        asking.join(30)
+        assert answers[0].status_code == 200
+        assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_what_still_runs_at_the_end_is_told(model, wait_until):
+    body = {"prompt": "Once", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
+    with running(model, context_shift=True) as server:
+        models = server.application.state.models
+        with server.client.stream("POST", "/v1/completions", json=body) as response:
+            lines = response.iter_lines()
+            next(lines)
+            models.drain(0.0)
+            last = [line for line in lines if line][-1]
+        error = json.loads(last.removeprefix("data: "))["error"]
+        assert (error["code"], error["message"]) == (503, "the server is stopping")
+        wait_until(lambda: model.snapshot().n_running == 0)
+        assert server.client.get("/readyz").status_code == 503
