@@ -85,6 +85,7 @@ async function answer(id: string, parent?: string | null, begun?: Message): Prom
   } finally {
     running.value = new Map([...running.value].filter(([key]) => key !== id));
     await writer.end();
+    void state.attempt(state.refreshModels); // the model may have been loaded for this answer
     state.announcement.value = writer.message.error ? "The answer failed" : "The answer is complete";
   }
 }
@@ -160,8 +161,9 @@ function withCalls(calls: readonly ToolCall[], deltas: NonNullable<Delta["toolCa
 /** The request for what comes after these messages. Throws for options that are no JSON. */
 export function bodyOf(options: Options, before: readonly Message[], goesOn: boolean): object {
   const { system, tools, schema, reasoning, ...sampling } = options;
-  const lastUser = before.findLastIndex((each) => each.role === "user");
-  const messages = before.map((message, index) => requestMessage(message, index > lastUser));
+  const said = before.filter((each) => each.role !== "assistant" || each.content || each.toolCalls); // no failed answers
+  const lastUser = said.findLastIndex((each) => each.role === "user");
+  const messages = said.map((message, index) => requestMessage(message, index > lastUser));
   return {
     ...sampling,
     model: options.model ?? state.models.value[0]?.id ?? "default",

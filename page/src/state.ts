@@ -39,7 +39,7 @@ export const newId = (): string =>
 /** Ask the server what it is, then show what the address names. */
 export async function start(): Promise<void> {
   try {
-    models.value = await api.models();
+    await refreshModels();
     const { sampling, keepsConversations } = await api.properties();
     defaults.value = sampling;
     keptBy.value = keepsConversations ? "server" : "browser";
@@ -69,6 +69,10 @@ export async function attempt(work: () => Promise<void>): Promise<void> {
 export function report(error: unknown): void {
   if (error instanceof api.ApiError && error.status === 401) needsKey.value = true;
   else notice.value = error instanceof Error ? error.message : String(error);
+}
+
+export async function refreshModels(): Promise<void> {
+  models.value = await api.models();
 }
 
 async function refresh(): Promise<void> {

@@ -123,7 +123,7 @@ def test_stop_and_go_on(page, chats):
     assert chats.requests[-1]["continue_final_message"] is True
 
 
-def test_errors(page):
+def test_errors(page, chats):
     say(page, "refuse this")
     expect(answer(page).get_by_role("alert")).to_have_text("this prompt is too long")
     say(page, "break after a few words")
@@ -132,6 +132,9 @@ def test_errors(page):
     page.route("**/v1/chat/completions", lambda route: route.abort())
     say(page, "Anybody there?")
     expect(answer(page).get_by_role("alert")).to_contain_text("does not answer")
+    page.unroute_all()
+    say(page, "Now?")
+    assert [each["content"] for each in chats.requests[-1]["messages"] if each["role"] == "assistant"] == ["You said:"]
     assert [text for text in page.problems if "Failed to load resource" not in text] == []
     page.problems.clear()
 
