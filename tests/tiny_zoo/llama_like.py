@@ -38,6 +38,15 @@ MODELS = {
         expert_count=4,
         expert_used_count=2,
     ),
+    "llama-few-keys": tiny(  # as many heads for keys, all values of a head turn, by what was the only base
+        "llama",
+        FUSED_ATTENTION + " " + SWIGLU,
+        TIED,
+        dims={"g": 4},
+        **dict.fromkeys(
+            ["attention__head_count_kv", "attention__key_length", "attention__value_length", "rope__dimension_count"]
+        ),
+    ),
     "smollm3": tiny("smollm3", LLAMA, n_layer=4),
     "internlm2": tiny("internlm2", QKV_BIASES),
     "xverse": tiny("xverse", LLAMA),
