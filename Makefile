@@ -5,14 +5,15 @@ PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile  # of pytest: 
 STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
+TAGS := manylinux2014_x86_64 manylinux2014_aarch64 macosx_11_0_arm64 win_amd64  # of platform wheels
 
-.PHONY: demo help test test-kompute lint types format check wheel fixtures shaders clean
+.PHONY: demo help test test-kompute lint types format check wheel platform-wheels fixtures shaders clean
 
 demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
 
 help:  ## Say what each target does
-	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 test: $(STAMP)  ## Run every test; TESTS="tests/core -k graph" for some
 	$(VENV)/python -m pytest -q $(PROCESSES) $(TESTS)
@@ -37,6 +38,11 @@ check:  ## Run all that must pass before a change is merged: style, types, tests
 
 wheel: $(STAMP)  ## Build the wheel and the source distribution into dist; .ci/wheel also tries the wheel
 	$(VENV)/python -m hatchling build
+
+platform-wheels: wheel  ## Put the CPU's kernels, compiled for each instruction set, into wheels of their own; TAGS=win_amd64 for some
+	$(VENV)/python -m pip install --quiet --disable-pip-version-check ziglang
+	for tag in $(TAGS); do $(VENV)/python -m tools.compile_kernels $$tag || exit 1; done
+	$(VENV)/python -m tools.build_wheels dist/*-py3-none-any.whl $(TAGS)
 
 fixtures: $(FIXTURES_STAMP)  ## Make what tests compare with again: NAME=tiny_logits, see tests/make_fixtures/README.md
 	$(VENV)/python tests/make_fixtures/$(or $(NAME),$(error give NAME=..., see tests/make_fixtures/README.md)).py $(ARGS)
