@@ -141,6 +141,10 @@ def prepare(
         where = registry.architectures.describe(file.architecture)
         architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
         guard(architecture, where, ["build", "graphs"])
+        graphs_of = architecture.graphs
+        architecture.graphs = lambda: {  # type: ignore[method-assign]
+            name: guarded(build, f"{where}: {name}") for name, build in graphs_of().items()
+        }
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
