@@ -7,7 +7,7 @@ from dataclasses import replace
 from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.blocks import Join
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
-from pumice.plugin.nn.hyper import is_sliding, sliding_pattern, sliding_window
+from pumice.plugin.nn.hyper import is_sliding, slides, sliding_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
 from pumice_architectures.qwen_moe import Qwen3MoE
 
@@ -32,7 +32,7 @@ class Maple(Qwen3MoE):
     expert_width = ""
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if sliding_pattern(self.hparams, self.n_layer)[i] else 0
+        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)

@@ -7,33 +7,79 @@ of them, and the indexer is not asked.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
-from pumice.plugin import GraphBuilder, HParams, ModelError, Tensor
-from pumice.plugin.nn.blocks import attention_gate, linear
-from pumice.plugin.nn.hyper import Heads, sliding_pattern, sliding_window
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import attention_gate, layer_norm, linear
+from pumice.plugin.nn.hyper import Heads, slides, sliding_window
 from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import Rope, frequency_base
 from pumice_architectures.deepseek2 import DeepSeek2
+
+INDEXER_EPS = 1e-6  # of the norm of its keys
 
 
 class SparseLatent(DeepSeek2):
     gate = ""
     mscale_is_for_all = False
+    #: Whether RoPE turns the pairs ``(i, i + n_rot/2)`` of the indexer's heads, or ``(2i, 2i + 1)``.
+    indexer_neox: ClassVar[bool] = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         if not self.is_absorbed:
             raise hparams.wrong("attention.key_length_mla", "is missing or 0: the model attends to latents")
-        self.n_positions = hparams.positive("attention.indexer.top_k")
+        self.q_lora_rank = hparams.positive("attention.q_lora_rank")
+        self.n_chosen, self.n_index_head, self.index_dim = (
+            hparams.positive(f"attention.indexer.{key}") for key in ("top_k", "head_count", "key_length")
+        )
+        self.mask: Tensor | None = None  # of the last layer that had an indexer
 
-    def build(self, g: GraphBuilder) -> Tensor | None:
-        if g.n_ctx > self.n_positions:
-            raise ModelError(
-                f"{self.hparams.architecture} attends to chosen positions beyond a context of {self.n_positions}, "
-                f"which is not supported: use n_ctx={self.n_positions} or less"
-            )
-        return super().build(g)
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        n_head, k_dim, v_dim = self.head_sizes(i)
+        rope, compressed = self.rope(g, i), linear(g, x, blk + "attn_q_a", self.q_lora_rank)
+        compressed = self.norm(g, compressed, blk + "attn_q_a_norm")
+        q = linear(g, compressed, blk + "attn_q_b", n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
+        options = self.latent_options(i) | self.seen(g, x, compressed, blk, i)
+        scale, rank = self.attention_scale(rope, k_dim), self.rank(i)
+        y = latent_attention(g, x, q, blk, rank, v_dim, rope, norm=self.norm, scale=scale, **options)
+        y = self.finish(g, x, y.reshape(x.shape[0], n_head * v_dim), blk, i)
+        return linear(g, y, blk + "attn_output", self.n_embd)
+
+    def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
+        """The mask of chosen positions, if need be; a layer without an indexer takes that of the last one with it."""
+        if g.n_ctx <= self.n_chosen:
+            return {}
+        if self.has_indexer(i):
+            self.mask = self.indexer(g, x, compressed, blk, self.rope(g, i))
+        if self.mask is None:
+            raise self.hparams.wrong("attention.indexer.types", "gives the first layer no indexer")
+        return {"mask": self.mask}
+
+    def indexer(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, rope: Rope) -> Tensor:
+        n_head, dim = self.n_index_head, self.index_dim
+        if rope.n_rot > dim:
+            raise self.hparams.wrong("attention.indexer.key_length", f"is {dim}, less than the {rope.n_rot} that turn")
+        q = linear(g, compressed, blk + "indexer.attn_q_b", n_head * dim).reshape(x.shape[0], n_head, dim)
+        k = layer_norm(g, linear(g, x, blk + "indexer.attn_k", dim), blk + "indexer.k_norm", INDEXER_EPS)
+        turn = replace(rope, neox=self.indexer_neox)
+        q, k = turn(g, q), turn(g, k.reshape(x.shape[0], 1, dim))
+        weights = linear(g, x, blk + "indexer.proj", n_head)
+        return g.choose_positions(q, k, weights, n_chosen=self.n_chosen, n_ctx=g.n_ctx)
+
+    def has_indexer(self, i: int) -> bool:
+        return True
+
+    def rank(self, i: int) -> int:
+        """Values of a latent."""
+        return self.kv_lora_rank
+
+    def latent_options(self, i: int) -> dict[str, Any]:
+        return {}
+
+    def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
+        """What becomes of the heads' results before the output matrix."""
+        return y
 
 
 class DeepSeek32(SparseLatent):
@@ -41,36 +87,47 @@ class DeepSeek32(SparseLatent):
 
 
 class GLMDSA(DeepSeek32):
+    """From GLM 5.2 on not every layer has an indexer."""
+
     gate = "sigmoid"
+    indexer_neox = False
+    n_ctx_52 = 2**20  # context of the first model whose layers share indexers
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.mscale_all_dim = 0.0
 
-    def sharpen(self, g: GraphBuilder, q: Tensor) -> Tensor:
-        return q
+    def has_indexer(self, i: int) -> bool:
+        shared = self.n_ctx_train >= self.n_ctx_52 and i > 2 and i % 4 != 2
+        return bool(self.hparams.count("attention.indexer.types", i, default=int(not shared), low=0))
 
 
 class Dots3Note(SparseLatent):
     """Sliding layers have latents of another size; the shared key is normalized, and each head has a gate."""
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        window, kind = self.window(i), self.kind(i)
+    def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
+        return {} if self.window(i) else super().seen(g, x, compressed, blk, i)
+
+    def latent_options(self, i: int) -> dict[str, Any]:
+        window = self.window(i)
+        return {"norm_of_key": "attn_k_norm"} | ({"window": window} if window else {})
+
+    def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
         n_head, k_dim, v_dim = self.head_sizes(i)
-        rank = self.hparams.positive(f"attention.kv_lora_rank{kind}")
-        q = self.queries(g, x, blk, n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
-        how = {"norm": self.norm, "scale": k_dim**-0.5, "norm_of_key": "attn_k_norm"}
-        options = {"window": window} if window else {}
-        y = latent_attention(g, x, q, blk, rank, v_dim, self.rope(g, i), **how, **options)
-        gated = attention_gate(g, x, blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)
-        return linear(g, gated(y.reshape(x.shape[0], n_head * v_dim)), blk + "attn_output", self.n_embd)
+        return attention_gate(g, x, blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)(y)
+
+    def attention_scale(self, rope: Rope, k_dim: int) -> float:
+        return float(k_dim**-0.5)
+
+    def rank(self, i: int) -> int:
+        return self.hparams.positive(f"attention.kv_lora_rank{self.kind(i)}")
 
     def kind(self, i: int) -> str:
         """What the keys of layer ``i`` end with."""
         return "_swa" if self.window(i) else ""
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams, None) if sliding_pattern(self.hparams, self.n_layer)[i] else 0
+        return sliding_window(self.hparams, None) if slides(self.hparams, i) else 0
 
     def head_sizes(self, i: int) -> tuple[int, int, int]:
         kind = self.kind(i)

@@ -89,6 +89,7 @@ def attention(
     v: F32Array | None,
     sinks: F32Array | None,
     bias: F32Array | None,
+    mask: F32Array | None,
     state: KVCache | None,
     batch: Batch,
     scale: float,
@@ -120,8 +121,30 @@ def attention(
                 state.write(table[s], queries, k[rows], None if v is None else v[rows])
             context = np.arange(how.oldest(int(queries[0])), queries[-1] + 1)
             keys, values = state.read(table[s], context, v_dim)
-        results.append(_attend(q[rows], keys, values, queries, context, how))
+        added = None if mask is None else mask[rows][:, context]
+        results.append(_attend(q[rows], keys, values, queries, context, how, added))
     return np.concatenate(results)
+
+
+def choose_positions(
+    q: F32Array,
+    k: F32Array,
+    weights: F32Array,
+    state: KVCache,
+    batch: Batch,
+    n_chosen: int,
+    n_ctx: int,
+) -> F32Array:
+    mask = np.zeros((len(q), (n_ctx + 127) // 64 * 64), np.float32)
+    for s, table in enumerate(batch.block_tables[state.window]):
+        for row in range(batch.seq_starts[s], batch.seq_starts[s + 1]):
+            position = batch.positions[row : row + 1]
+            state.write(table, position, k[row : row + 1], None)
+            keys, _ = state.read(table, np.arange(position[0] + 1), 0)
+            if len(keys) > n_chosen:
+                scores = weights[row] @ np.maximum(q[row] @ keys[:, 0].T, 0)
+                mask[row, : len(keys)] = np.where(scores < np.sort(scores)[-n_chosen], np.float32(-1e30), 0)
+    return mask
 
 
 def kv_store(k: F32Array, v: F32Array | None, state: KVCache, batch: Batch, name: str) -> F32Array:
@@ -132,7 +155,13 @@ def kv_store(k: F32Array, v: F32Array | None, state: KVCache, batch: Batch, name
 
 
 def _attend(
-    q: F32Array, keys: F32Array, values: F32Array, queries: Positions, context: Positions, how: Scores
+    q: F32Array,
+    keys: F32Array,
+    values: F32Array,
+    queries: Positions,
+    context: Positions,
+    how: Scores,
+    added: F32Array | None,
 ) -> F32Array:
     """``q [t, h, d]`` at positions ``queries [t]``, ``keys [c, g, d]`` and ``values [c, g, e]`` at ``context [c]``:
     ``[t, h, e]``."""
@@ -150,6 +179,8 @@ def _attend(
         reach = how.bias.shape[1] // 2
         table = how.bias[:, np.clip(distance, -reach, reach) + reach]  # [h, t, c]
         scores = scores + table.reshape(n_head_kv, -1, *distance.shape)
+    if added is not None:
+        scores = scores + added
     scores = np.where(how.visible(queries, context), scores, np.float32(-np.inf))
     top = scores.max(axis=-1, keepdims=True)
     sink = None if how.sinks is None else how.sinks.reshape(n_head_kv, -1, 1, 1)

@@ -31,14 +31,19 @@ from pumice.plugin import (
     concrete,
     host_memory_bytes,
 )
-from pumice_numpy.attention import KVCache, attention, kv_store
+from pumice_numpy.attention import KVCache, attention, choose_positions, kv_store
 from pumice_numpy.ops import OPS
 from pumice_numpy.recurrent import RECURRENT_OPS
 from pumice_numpy.tokens import can_cut, joined, single_tokens
 from pumice_numpy.weights import WeightCache
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
-STATEFUL_OPS: dict[str, Any] = {"attention": attention, "kv_store": kv_store, **RECURRENT_OPS}
+STATEFUL_OPS: dict[str, Any] = {
+    "attention": attention,
+    "choose_positions": choose_positions,
+    "kv_store": kv_store,
+    **RECURRENT_OPS,
+}
 
 
 @dataclass

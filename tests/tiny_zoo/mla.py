@@ -9,9 +9,9 @@ SHARED = "ffn_gate_shexp ffn_up_shexp ffn_down_shexp"
 LATENT = "attn_norm attn_kv_a_mqa=r+p,n attn_kv_a_norm=r attn_output"
 QUERIES = "attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*d,ql"
 ABSORBED = "attn_k_b=h,r,d-p attn_v_b=h,d,r"
-SLIDING = (  # latents of 24 values, heads of 24 for keys and 12 for values
-    "attn_norm attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*24,ql attn_kv_a_mqa=24+p,n attn_kv_a_norm=24 "
-    "attn_k_b=h,24,24-p attn_v_b=h,12,24 attn_output=n,h*12"
+SLIDING = (  # latents of 48 values, heads of 48 for keys and 16 for values
+    "attn_norm attn_q_a=ql,n attn_q_a_norm=ql attn_q_b=h*48,ql attn_kv_a_mqa=48+p,n attn_kv_a_norm=48 "
+    "attn_k_b=h,48,48-p attn_v_b=h,16,48 attn_output=n,h*16"
 )
 STREAMS = "hc_attn_fn=2*C,C*n hc_attn_base=2*C hc_attn_scale=2 hc_ffn_fn=2*C,C*n hc_ffn_base=2*C hc_ffn_scale=2"
 INDEXER = (
@@ -20,10 +20,11 @@ INDEXER = (
 )
 ABSORBED_ONE_HEAD = "attn_k_b=r,d-p attn_v_b=d,r"  # ggml drops a last dimension of 1
 
+WIDER = {"d": 32}  # heads whose parts are as wide as vectors
 INDEXED: dict[str, Any] = {
-    "attention__indexer__head_count": 2,
+    "attention__indexer__head_count": 16,
     "attention__indexer__key_length": 64,
-    "attention__indexer__top_k": 512,
+    "attention__indexer__top_k": 10,
 }
 
 
@@ -39,7 +40,7 @@ def deepseek2(
 ) -> TinyModel:
     """``r`` values of a latent, ``p`` of a head with positions, ``ql`` of compressed queries."""
     sizes = DIMS | dict(dims or {})
-    sizes = {"r": 2 * sizes["d"], "p": sizes["d"] // 2, "ql": 24, "hi": 2, "di": 64, "C": 3} | sizes
+    sizes = {"r": 2 * sizes["d"], "p": sizes["d"] // 2, "ql": 24, "hi": 16, "di": 64, "C": 3} | sizes
     compressed = {"attention__q_lora_rank": sizes["ql"]} if "attn_q_a" in attention else {}
     mla = {
         "attention__head_count_kv": 1,
@@ -77,6 +78,7 @@ MODELS = {
     ),
     "mistral4": deepseek2(
         architecture="mistral4",
+        dims=WIDER,
         experts="ffn_norm ffn_gate_inp ffn_gate_up_exps ffn_down_exps " + SHARED,
         **YARN,
         rope__scaling__yarn_log_multiplier=0.0707,
@@ -88,6 +90,7 @@ MODELS = {
         attention=f"{LATENT} {QUERIES} {ABSORBED} {INDEXER}",
         experts=f"{EXPERTS} exp_probs_b.bias {SHARED} ffn_gate_exps.scale ffn_down_exps.scale",
         architecture="deepseek32",
+        dims=WIDER,
         **INDEXED,
         **YARN,
         rope__scaling__yarn_log_multiplier=0.0707,
@@ -99,15 +102,25 @@ MODELS = {
         attention=f"{LATENT} {QUERIES} {ABSORBED} {INDEXER}",
         experts=f"{EXPERTS} exp_probs_b.bias {SHARED}",
         architecture="glm-dsa",
+        dims=WIDER,
         **INDEXED,
         attention__indexer__types=[1, 0, 1],
         expert_weights_norm=True,
+    ),
+    "glm-dsa-short": deepseek2(
+        2,
+        attention=f"{LATENT} {QUERIES} {ABSORBED} {INDEXER}",
+        experts=f"{EXPERTS} {SHARED}",
+        architecture="glm-dsa",
+        dims=WIDER,
+        **INDEXED | {"attention__indexer__top_k": 512},
     ),
     "hy_v4": deepseek2(
         attention=f"{LATENT} {QUERIES} {ABSORBED} attn_gate=h*d,n attn_sinks {STREAMS}",
         experts=f"{EXPERTS} exp_probs_b.bias {SHARED}",
         ends=f"{ENDS} output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1",
         architecture="hy_v4",
+        dims=WIDER,
         expert_gating_func=2,
         expert_weights_norm=True,
         expert_weights_scale=2.5,
@@ -129,15 +142,16 @@ MODELS = {
             )
         ],
         architecture="dots3note",
+        dims=WIDER,
         **INDEXED,
         attention__indexer__types=[1, 0, 1, 0],
         attention__sliding_window=8,
         attention__sliding_window_pattern=[False, True, False, True],
-        attention__kv_lora_rank_swa=24,
-        attention__key_length_swa=32,
-        attention__value_length_swa=24,
-        attention__key_length_mla_swa=24,
-        attention__value_length_mla_swa=12,
+        attention__kv_lora_rank_swa=48,
+        attention__key_length_swa=64,
+        attention__value_length_swa=48,
+        attention__key_length_mla_swa=48,
+        attention__value_length_mla_swa=16,
         rope__freq_base_swa=500.0,
         expert_gating_func=2,
         expert_weights_norm=True,

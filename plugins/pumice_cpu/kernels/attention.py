@@ -78,7 +78,8 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
     ``cells`` is ``tiles`` if blocks of the cache are whole tiles, else ``any``. A score is ``scale * q . k``; where
     ``scores`` has ``capped`` in it, ``cap * tanh`` of it; in units of ln 2. Where it has ``biased``, a value of the
     query head's row of ``bias`` is added, ``stride`` values long: at ``zero`` that of the query's own position, behind
-    it those of the next. ``mask`` is one of SEEN.
+    it those of the next. Where it has ``chosen``, a token has a row of ``bias``, with a value for each position.
+    ``mask`` is one of SEEN.
 
     ``positions``, ``seq_starts``, ``n_seqs`` and ``table`` are places in the step block, as ``lengths``: of each
     sequence the positions that are attended to; 0: all that it has after this step. A part of the work is up to
@@ -94,7 +95,8 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
     """
     read_tile, rows, width, is_capped = tile_reader(kv_type, cells), int(n_rows), WIDTH, "capped" in scores
     n_total, span, weight_stride = rows * width, 16 * WIDTH, 4 * (CHUNK + 16)
-    layout, is_biased = inline(scratch_at), "biased" in scores
+    layout, is_chosen = inline(scratch_at), "chosen" in scores
+    is_biased = is_chosen or "biased" in scores
     (first_of, end_of), part_of = SEEN[mask], part_finder(mask)
 
     @inline
@@ -251,11 +253,15 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
             for r in range(here):
                 position = get_i64(at.places + 8 * (r0 + r))
                 first, last = first_of(position, window, length) - chunk, end_of(position, window, length) - chunk
-                query_head = part.head * shape.group + (part.row0 + r0 + r) % shape.group
+                row = part.row0 + r0 + r
+                query_head = part.head * shape.group + row % shape.group
+                added = query_head * bias.stride + bias.zero + chunk - position
+                if is_chosen:
+                    added = (part.token + row // shape.group) * bias.stride + chunk
                 top = finish_scores(
                     at.weights + weight_stride * r, from_span, to_span, masked,
                     first if first > begin else begin, last if last < to else to, capping,
-                    bias.table + 4 * (query_head * bias.stride + bias.zero + chunk - position),
+                    bias.table + 4 * added,
                 )  # fmt: skip
                 put_f32(shrinks + 4 * r, top)
             highest = maximum(load_f32(highest_place), load_f32(shrinks))

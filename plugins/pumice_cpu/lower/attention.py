@@ -25,7 +25,29 @@ _ALL_POSITIONS = 1 << 40
 _LOG2_E = 1.4426950408889634
 
 
+def _choose_positions(at: Lowering, node: Node) -> None:
+    q, k, weights = node.operands()
+    cells = _cells(at, node)
+    _store(at, cells, k, cells.cache.keys)
+    n_head, k_dim = int(q.shape[1]), int(q.shape[2])
+    whole_tiles = "tiles" if cells.block_size % CELLS == 0 else "any"
+    at.add(
+        f"indexer.choose:{cells.kv_type}:{whole_tiles}",
+        **cells.where,
+        q=at.address(q),
+        weights=at.address(weights),
+        y=at.address(node.output),
+        keys=at.hold(cells.cache.keys.layout),
+        n_head=n_head,
+        width=int(node.output.shape[-1]),
+        n_chosen=node.attrs["n_chosen"],
+        scratch=at.scratch_memory("index keys", 64 * (k_dim + 16) * at.pool.n_threads),
+    )
+
+
 def _claims(node: Node, limits: Limits) -> bool:
+    if "mask" in node.inputs and (node.attrs["slopes"] or "bias" in node.inputs):
+        return False
     return node.state is None or can_hold(node.state_of(KVState), limits)
 
 
@@ -62,7 +84,9 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
     v_width = -(-v_dim // 32) * 32
     scale, softcap = attrs["scale"], attrs["softcap"]
     bias = _bias(at, node, n_head)
-    scores = ("capped" if softcap else "plain") + ("_biased" if bias["bias"] else "")
+    scores = "capped" if softcap else "plain"
+    if bias["bias"]:
+        scores += "_chosen" if "mask" in node.inputs else "_biased"
     whole_tiles = "tiles" if cells.block_size % CELLS == 0 else "any"
     sinks_at = 0 if sinks is None else at.address(sinks)
     is_split = one_token and mask == "causal"
@@ -175,7 +199,9 @@ def _tokens(at: Lowering) -> dict[str, int]:
 
 def _bias(at: Lowering, node: Node, n_head: int) -> dict[str, int]:
     """ALiBi and relative positions: of each head a row with what is added at each distance, in units of ln 2."""
-    slopes, relative = node.attrs["slopes"], node.inputs.get("bias")
+    slopes, relative, mask = node.attrs["slopes"], node.inputs.get("bias"), node.inputs.get("mask")
+    if mask is not None:
+        return {"bias": at.address(mask), "stride": int(mask.shape[-1]), "zero": 0}
     if not slopes and relative is None:
         return {"bias": 0, "stride": 0, "zero": 0}
     reach = max(at.limits.n_ctx, at.limits.n_batch) + 2 * CHUNK  # positions beyond either end are read, not used
@@ -202,4 +228,8 @@ def _claims_store(node: Node, limits: Limits) -> bool:
     return can_hold(node.state_of(KVState), limits)
 
 
-RULES = {"attention": Rule(_attention, _claims), "kv_store": Rule(_kv_store, _claims_store)}
+RULES = {
+    "attention": Rule(_attention, _claims),
+    "kv_store": Rule(_kv_store, _claims_store),
+    "choose_positions": Rule(_choose_positions, _claims_store),
+}

@@ -287,6 +287,8 @@ def _bits(value: float) -> int:
 
 def _claims(node: Node, limits: Limits) -> bool:
     """Attention over a cache, over all of a memory, or over the step alone where rows are whole vectors."""
+    if "mask" in node.inputs:
+        return False
     if isinstance(node.state, KVState):
         masked = node.attrs["causal"] or _window(node)
         return can_hold(node.state, limits) and not (node.state.is_memory and masked)

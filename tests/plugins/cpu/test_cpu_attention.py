@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from attention_steps import attend, attend_fixed, attend_to_memory
+from attention_steps import attend, attend_fixed, attend_to_memory, batches
+from graphs import Case, Graphed
+from pumice.backend import Limits
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
 from pumice_cpu.backend import CpuBackend, CpuOptions
@@ -147,3 +149,24 @@ def test_a_token_gets_the_same_bits_whatever_is_beside_it(tmp_path, options):
     whole, *others = (attend_fixed(tmp_path, backend, steps, 500, scale=0.2, **options) for steps in ALONE)
     for other in others:
         np.testing.assert_array_equal(other, whole)
+
+
+@pytest.mark.parametrize(("kv_type", "block_size"), [("f32", 32), ("q8_0", 32), ("f16", 5)])
+def test_chosen_positions(tmp_path, kv_type, block_size):
+    """Among more positions than are chosen, and among fewer; one token, and prompts."""
+    random, n_ctx = np.random.default_rng(1), 600
+    limits = Limits(n_ctx, 512, 512, 2, block_size, {0: 2 * -(-n_ctx // block_size)}, kv_type)
+
+    def rows(n):
+        shapes = {"q": (8, 64), "k": (1, 64), "weights": (8,), "x": (4, 32), "y": (1, 32)}
+        return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}
+
+    def build(g, a):
+        mask = g.choose_positions(a["q"], a["k"], a["weights"], n_chosen=40, n_ctx=n_ctx)
+        return g.attention(a["x"], a["y"], None, scale=0.5, v_dim=16, mask=mask)
+
+    backends = NumpyBackend(), CpuBackend(CpuOptions(threads=2))
+    expected, actual = (Graphed(tmp_path, backend, Case(build, rows(1), {}), limits) for backend in backends)
+    for step in batches([(30, 170), (1, 1), (0, 1), (60, 300), (1, 0)], n_ctx, block_size, 0):
+        x = rows(len(step.tokens))
+        np.testing.assert_allclose(actual(x, step), expected(x, step), rtol=1e-4, atol=1e-4)

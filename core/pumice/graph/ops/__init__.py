@@ -28,6 +28,7 @@ class Ops:
     position_scale = norms.position_scale
 
     attention = attend.attention
+    choose_positions = attend.choose_positions
     kv_store = attend.kv_store
     latent_attention = attend.latent_attention
 

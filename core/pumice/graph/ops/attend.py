@@ -24,6 +24,7 @@ def attention(
     chunk: int = 0,
     slopes: tuple[float, ...] = (),
     bias: Weight | None = None,
+    mask: Tensor | None = None,
     cache: KVState | bool = True,
 ) -> Result:
     """Append ``k [t, g, d]`` and ``v [t, g, e]`` to the cache, then attend with ``q [t, h, d]``: ``[t, h, e]``.
@@ -38,6 +39,8 @@ def attention(
     arXiv:2108.12409), and value ``r + distance`` of ``bias [h, 2 r + 1]``, cut off at both ends, added (relative
     positions, Raffel et al. 2019, arXiv:1910.10683). ``sinks [h]`` adds one more logit to each softmax that attends to
     nothing.
+
+    ``mask [t, n]``, of ``choose_positions``, is added too: row by row what each position of the query's sequence gets.
 
     ``cache``: True, the layer's own; False, none: a sequence is all in one step; or one that another layer or graph
     fills, and then ``k`` and ``v`` are None.
@@ -61,6 +64,22 @@ def attention(
     need(not (state.is_memory and causal), "attention to what another graph stores is not causal: give causal=False")
     need(0 in (window, chunk), "attention: a window or a chunk, not both")
     return Result((q.shape[0], n_head, v_dim), state=None if cache is False else state)
+
+
+@operation
+def choose_positions(q: Tensor, k: Tensor, weights: Tensor, *, n_chosen: int, n_ctx: int) -> Result:
+    """The positions that a token attends to, by an indexer (DeepSeek-AI 2025, arXiv:2512.02556): ``[t, n]``.
+
+    Appends ``k [t, 1, d]`` to a cache of its own. A position's score is the sum over heads of ``weights [t, h]`` times
+    ``max(q . k, 0)``, with ``q [t, h, d]``. The result is a mask for ``attention``: 0 for the ``n_chosen`` positions of
+    the highest scores, those as high as the last of them included, and -1e30 for the others; behind a token's own
+    position it means nothing. ``n`` is ``n_ctx``, filled up to whole vectors.
+    """
+    need(k.shape[1:] == (1, q.shape[-1]), f"choose_positions: keys {k} do not fit {q}")
+    need(weights.shape == q.shape[:2], f"choose_positions: weights {weights} do not fit {q}")
+    need(n_chosen > 0, f"choose_positions: cannot choose {n_chosen} positions")
+    width = (n_ctx + 127) // 64 * 64
+    return Result((q.shape[0], width), state=KVState("index", 1, int(q.shape[-1]), 0))
 
 
 @operation

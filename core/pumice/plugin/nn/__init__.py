@@ -17,7 +17,7 @@ from pumice.plugin.nn.experts import (
     read_gate,
     shared_expert,
 )
-from pumice.plugin.nn.hyper import Heads, alibi_slopes, is_sliding, read_heads, sliding_pattern, sliding_window
+from pumice.plugin.nn.hyper import Heads, alibi_slopes, is_sliding, read_heads, slides, sliding_window
 from pumice.plugin.nn.latent import latent_attention
 from pumice.plugin.nn.rope import (
     Rope,
@@ -60,7 +60,7 @@ __all__ = [
     "rotated",
     "scaling_factor",
     "shared_expert",
-    "sliding_pattern",
+    "slides",
     "sliding_rope",
     "sliding_window",
     "yarn_mscale",

@@ -51,9 +51,9 @@ def is_sliding(hparams: HParams, layer: int, period: int, *, first_global: bool 
     return period < 1 or (layer % period > 0 if first_global else layer % period < period - 1)
 
 
-def sliding_pattern(hparams: HParams, n_layer: int) -> list[bool]:
-    """Which layers attend to a window only, of files that must say it of each."""
-    return [bool(slides) for slides in hparams.per_layer("attention.sliding_window_pattern", n_layer)]
+def slides(hparams: HParams, layer: int) -> bool:
+    """Whether a layer attends to a window only, of files that must say it of each."""
+    return bool(hparams.per_layer("attention.sliding_window_pattern", layer + 1)[layer])
 
 
 def alibi_slopes(n_head: int, max_bias: float) -> tuple[float, ...]:

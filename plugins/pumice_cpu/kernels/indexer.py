@@ -1,0 +1,80 @@
+"""The positions that a token attends to, by the scores of an indexer: ``choose_positions``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from pumice_cpu.kernels.attention_parts import layout_at
+from pumice_cpu.kernels.common import inline
+from pumice_cpu.kernels.kv_cache import tile_reader
+from pumice_cpu.simd import fma, get_f32, get_i32, get_i64, load_f32, maximum, put_f32, splat_f32, store_f32
+
+HIDDEN = np.float32(-1e30)  # added to the score of a position that is not attended to
+
+
+@inline
+def rank(place):
+    """A float as an integer that is in the same order."""
+    bits = get_i32(place)
+    return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
+
+
+@inline
+def lowest_chosen(row, n, n_chosen):
+    """The rank of the ``n_chosen``-th largest of ``n`` floats, by halving the range it lies in."""
+    low, high = np.int64(-(1 << 31)), np.int64((1 << 31) - 1)
+    while low < high:
+        middle = (low + high + 1) >> 1
+        found = 0
+        for i in range(n):
+            if rank(row + 4 * i) >= middle:
+                found += 1
+        if found >= n_chosen:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def choose(kv_type: str, cells: str) -> Any:
+    """A kernel that gives each token of the batch its row of the mask, ``width`` values long.
+
+    Places are those of ``attention.attend``; ``scratch`` has room for a decoded tile of keys for each thread.
+    """
+    read_tile = tile_reader(kv_type, cells)
+
+    def kernel(
+        thread, n_threads, n_seqs, seq_starts, positions, table, block_size,
+        q, weights, y, keys, n_head, width, n_chosen, scratch,
+    ):  # fmt: skip
+        layout, zero = layout_at(keys), splat_f32(np.float32(0))
+        starts, token_positions = get_i64(seq_starts), get_i64(positions)
+        dim, tile = layout.dim, scratch + 64 * (layout.dim + 16) * thread
+        for seq in range(get_i64(n_seqs)):
+            blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
+            for token in range(get_i32(starts + 4 * seq) + thread, get_i32(starts + 4 * seq + 4), n_threads):
+                n = np.int64(get_i32(token_positions + 4 * token)) + 1
+                row = y + 4 * width * token
+                for first in range(0, n, 16):
+                    total = zero
+                    if n > n_chosen:
+                        read_tile(
+                            layout.cache, blocks, first, np.int64(0), n, block_size, layout.tile_bytes, dim,
+                            layout.unit, tile,
+                        )  # fmt: skip
+                        for head in range(n_head):
+                            product, query = zero, q + 4 * dim * (token * n_head + head)
+                            for column in range(dim):
+                                value = splat_f32(get_f32(query + 4 * column))
+                                product = fma(value, load_f32(tile + 64 * column), product)
+                            weight = splat_f32(get_f32(weights + 4 * (token * n_head + head)))
+                            total = fma(weight, maximum(product, zero), total)
+                    store_f32(row + 4 * first, total)
+                if n > n_chosen:
+                    lowest = lowest_chosen(row, n, n_chosen)
+                    for i in range(n):
+                        put_f32(row + 4 * i, np.float32(0) if rank(row + 4 * i) >= lowest else HIDDEN)
+
+    return kernel
