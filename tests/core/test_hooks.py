@@ -102,7 +102,7 @@ def test_what_is_passed_replaces_what_is_installed(model):
 
 
 def test_an_installed_plugin_may_be_passed_again(model, site):
-    install(site, "mine", backend_plugin("mine", "cache_mib: int = 64"))
+    install(site, "mine", backend_plugin("mine", "cache_mib: int = 64; batch_invariant: bool = False"))
     import mine
 
     with pumice.load(model, plugins=[mine], backend="mine") as loaded:
