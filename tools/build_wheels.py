@@ -17,11 +17,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "pumice_cpu/precompiled"
 COMPILER = "numba"
+KEPT = (".so", ".dylib", ".dll", ".json")
 
 
 def build(pure: Path, tag: str, kernels: Path, out: Path) -> Path:
     """Write the wheel of a platform; its path. ``kernels`` is the folder with its libraries and indexes."""
-    added = {f"{INSIDE}/{path.name}": path.read_bytes() for path in sorted(kernels.iterdir())}
+    chosen = [path for path in sorted(kernels.iterdir()) if path.suffix in KEPT]  # a linker leaves others too
+    added = {f"{INSIDE}/{path.name}": path.read_bytes() for path in chosen}
     if not added:
         raise FileNotFoundError(f"{kernels} is empty: run python -m tools.compile_kernels {tag}")
     target = out / pure.name.replace("-py3-none-any", f"-py3-none-{tag}")

@@ -122,6 +122,7 @@ def test_a_platform_wheel_has_kernels_and_needs_no_compiler(tmp_path):
     pure, kernels = tmp_path / "pumice-1.0-py3-none-any.whl", tmp_path / "kernels"
     kernels.mkdir()
     (kernels / "avx2.so").write_bytes(b"code")
+    (kernels / "pumice.lib").write_bytes(b"what a linker leaves")
     with zipfile.ZipFile(pure, "w") as wheel:
         wheel.writestr("pumice/__init__.py", "")
         wheel.writestr("pumice-1.0.dist-info/WHEEL", "Root-Is-Purelib: true\nTag: py3-none-any\n")
@@ -132,6 +133,7 @@ def test_a_platform_wheel_has_kernels_and_needs_no_compiler(tmp_path):
     assert built.name == "pumice-1.0-py3-none-win_amd64.whl"
     with zipfile.ZipFile(built) as wheel:
         assert wheel.read("pumice_cpu/precompiled/avx2.so") == b"code"
+        assert "pumice_cpu/precompiled/pumice.lib" not in wheel.namelist()
         assert b"Tag: py3-none-win_amd64" in wheel.read("pumice-1.0.dist-info/WHEEL")
         wanted = wheel.read("pumice-1.0.dist-info/METADATA").decode()
         assert wanted.splitlines() == ["Requires-Dist: numpy", "Requires-Dist: numba>=0.60; extra == 'compiler'"]
