@@ -165,7 +165,7 @@ def test_commands(site, home):
         "error: command 'greet' (plugin greeting): ZeroDivisionError: division by zero\n"
     )
     help = pumice_command("--help").stdout
-    assert "\n  greet       Greet somebody.\n" in help
+    assert "\n  greet        Greet somebody.\n" in help
     assert "\n  run " in help
     assert "broken" not in help, "what cannot be imported is not listed"
     broken = pumice_command("broken")
