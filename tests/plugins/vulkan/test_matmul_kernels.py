@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 from unittest import mock
 
@@ -240,14 +241,15 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
         values = g.silu(g.linear(seen, g.weight(gate.name))) * g.linear(seen, g.weight(up.name))
         return g.linear(values, g.weight(down.name))
 
-    no_matrix_units = mock.patch.object(vulkan._open()[0], "cooperative", False)
-    with no_matrix_units, mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
-        run = compiled(vulkan, [norm, gate, up, down], {"x": x}, build)
-    rows = {call.args[0].n_tokens for call in quantized.call_args_list}
-    assert rows == ({1, 2, 4} if vulkan.options.activations == "int8" else set())
-    values = normalized(x, factors) @ gates.T
-    values *= 1 / (1 + np.exp(-values)) * (normalized(x, factors) @ ups.T)
-    assert error(run(n_tokens), values @ downs.T) < 2 * tolerance(vulkan, GGMLType.Q4_0, True)
+    with closing(VulkanBackend(vulkan.options)) as backend:  # where the matrices lie side by side
+        no_matrix_units = mock.patch.object(backend._open()[0], "cooperative", False)
+        with no_matrix_units, mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
+            run = compiled(backend, [norm, gate, up, down], {"x": x}, build)
+        rows = {call.args[0].n_tokens for call in quantized.call_args_list}
+        assert rows == ({1, 2, 4} if vulkan.options.activations == "int8" else set())
+        values = normalized(x, factors) @ gates.T
+        values *= 1 / (1 + np.exp(-values)) * (normalized(x, factors) @ ups.T)
+        assert error(run(n_tokens), values @ downs.T) < 2 * tolerance(vulkan, GGMLType.Q4_0, True)
 
 
 def test_residual(vulkan: VulkanBackend) -> None:
