@@ -66,17 +66,17 @@ def test_it_is_llama_perplexitys(llama_cpp, tmp_path):
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):
-    from pumice.cli.perplexity import command
+    from pumice.cli import cli
 
     path = tmp_path / "text.txt"
     path.write_text(TEXT * 2)
-    command.main([str(demo_model_path()), "-f", str(path), "-c", "32", "--json"], standalone_mode=False)
+    cli.main(["perplexity", str(demo_model_path()), "-f", str(path), "-c", "32", "--json"], standalone_mode=False)
     facts = json.loads(capsys.readouterr().out)
     assert facts["n_ctx"] == 32
     assert facts["n_tokens"] == 15 * facts["n_chunks"]
     assert 1 < facts["perplexity"] < 100_000
     with pytest.raises(RequestError, match="the text has"):
-        command.main([str(demo_model_path()), "-f", str(path), "-c", "2048"], standalone_mode=False)
+        cli.main(["perplexity", str(demo_model_path()), "-f", str(path), "-c", "2048"], standalone_mode=False)
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import pumice
 from checkpoints import FIXTURES, PROMPT, weights, write_checkpoint, write_safetensors
-from pumice.cli.convert import command
+from pumice.cli import cli
 from pumice.convert.safetensors import TYPES, read_safetensors
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 
 def run(*arguments):
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(cli, ["convert", *map(str, arguments)], catch_exceptions=False)
 
 
 def set_config(folder, **values):
@@ -62,9 +62,7 @@ def test_names_types_and_what_is_there_already(folder, tmp_path):
 
 
 def test_a_command_that_takes_a_model_takes_a_folder(folder):
-    from pumice.cli.info import command as info
-
-    assert "llama" in CliRunner().invoke(info, [str(folder)], catch_exceptions=False).stdout
+    assert "llama" in CliRunner().invoke(cli, ["info", str(folder)], catch_exceptions=False).stdout
 
 
 def test_numbers_beyond_float16_are_not_lost(folder):

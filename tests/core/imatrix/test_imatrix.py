@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 import pumice
-from pumice.cli.imatrix import command
+from pumice.cli import cli
 from pumice.demo import demo_model_path
 from pumice.errors import QuantizeError
 from pumice.gguf import GGUFFile
@@ -28,7 +28,7 @@ def text(tmp_path_factory):
 
 
 def run(*arguments):
-    return CliRunner().invoke(command, [str(demo_model_path()), *map(str, arguments)], catch_exceptions=False)
+    return CliRunner().invoke(cli, ["imatrix", str(demo_model_path()), *map(str, arguments)], catch_exceptions=False)
 
 
 @pytest.fixture(scope="module")

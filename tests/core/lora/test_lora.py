@@ -118,10 +118,12 @@ def test_shapes_that_do_not_fit(tmp_path):
 def test_the_option_of_commands(tmp_path):
     from click.testing import CliRunner
 
-    from pumice.cli.info import command
+    from pumice.cli import cli
 
     path = tmp_path / "model.gguf"
     ZOO["llama-bias"].write(path)
     adapter = write_adapter(tmp_path / "style.gguf", ZOO["llama-bias"], DENSE)
-    shown = CliRunner().invoke(command, [str(path), "--graph", "--lora", str(adapter)], catch_exceptions=False).stdout
+    shown = (
+        CliRunner().invoke(cli, ["info", str(path), "--graph", "--lora", str(adapter)], catch_exceptions=False).stdout
+    )
     assert "adapter_scales" in shown

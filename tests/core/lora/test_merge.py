@@ -6,7 +6,7 @@ from click.testing import CliRunner
 
 import pumice
 from adapters import ATTENTION, CASES, DENSE, write_adapter, write_case
-from pumice.cli.export_lora import command
+from pumice.cli import cli
 from pumice.errors import GGUFError, ModelError
 from pumice.gguf import GGUFFile
 from tiny_models import IDS
@@ -14,7 +14,7 @@ from tiny_zoo import ZOO
 
 
 def run(*arguments):
-    return CliRunner().invoke(command, [str(argument) for argument in arguments], catch_exceptions=False)
+    return CliRunner().invoke(cli, ["export-lora", *map(str, arguments)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize("case", CASES)

@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 import pumice
 from checkpoints import FIXTURES, PROMPT, ROWS, weights, write_checkpoint, write_safetensors
-from pumice.cli.convert import command
+from pumice.cli import cli
 from pumice.errors import ConvertError
 
 CHECKPOINTS = json.loads((FIXTURES / "cases.json").read_text())
@@ -52,7 +52,7 @@ def test_logits_are_pefts(folders, name):
 
 def test_a_file_is_the_folder(folders, tmp_path):
     model, adapter = folders("llama-patterns")
-    out = CliRunner().invoke(command, [str(adapter)], catch_exceptions=False).stdout.strip()
+    out = CliRunner().invoke(cli, ["convert", str(adapter)], catch_exceptions=False).stdout.strip()
     assert out == str(adapter / "adapter-F32-LoRA.gguf")
     logits = []
     for path in (adapter, out):
@@ -66,9 +66,9 @@ def test_the_model_must_be_known(folders, tmp_path):
     with pytest.raises(
         ConvertError, match=r"give the folder of the model .* with --base; it was made for 'somebody/model'"
     ):
-        CliRunner().invoke(command, [str(adapter)], catch_exceptions=False)
+        CliRunner().invoke(cli, ["convert", str(adapter)], catch_exceptions=False)
     done = CliRunner().invoke(
-        command, [str(adapter), "--base", str(tmp_path / "base"), "--dry-run"], catch_exceptions=False
+        cli, ["convert", str(adapter), "--base", str(tmp_path / "base"), "--dry-run"], catch_exceptions=False
     )
     assert "28 tensors" in done.stdout
 
