@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile, ModelTensor
 
+EMBEDDINGS = "token_embd.weight"
 DOWN, UP = ".lora_a", ".lora_b"
 IGNORED = "_norm.weight"  # norms that were trained too: llama.cpp leaves them out
 
@@ -26,6 +27,15 @@ class Pair:
 
     down: NDArray[np.float32]
     up: NDArray[np.float32]
+
+    def fits(self, name: str, shape: tuple[int, ...]) -> bool:
+        """Whether it can change the weight ``name`` of this shape."""
+        rank = self.up.shape[-1]
+        if name == EMBEDDINGS:
+            expected = (shape[0], rank), (shape[-1], rank)
+        else:
+            expected = (*shape[:-2], rank, shape[-1]), (*shape[:-1], rank)
+        return (self.down.shape, self.up.shape) == expected
 
 
 @dataclass(frozen=True)

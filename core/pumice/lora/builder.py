@@ -12,12 +12,10 @@ from pumice.errors import ModelError
 from pumice.graph import N_OUTPUTS, N_TOKENS, GraphBuilder, Operation, Tensor, TensorSource, Weight
 from pumice.graph.operation import P
 from pumice.graph.shape import format_shape
-from pumice.lora.adapter import Adapter, Pair
+from pumice.lora.adapter import EMBEDDINGS, Adapter, Pair
 
 SCALES = "adapter_scales"
 """The input that says how strong each adapter is for each token: float32 ``[n_tokens, n_adapters]``."""
-
-EMBEDDINGS = "token_embd.weight"
 
 
 class AdaptedBuilder(GraphBuilder):
@@ -76,12 +74,7 @@ class AdaptedBuilder(GraphBuilder):
 
     def _check(self, adapter: Adapter, name: str, weight: Weight, pair: Pair) -> None:
         whole = weight.source.shape
-        rank = pair.up.shape[-1]
-        if name == EMBEDDINGS:
-            expected = (whole[0], rank), (whole[-1], rank)
-        else:
-            expected = (*whole[:-2], rank, whole[-1]), (*whole[:-1], rank)
-        if (pair.down.shape, pair.up.shape) != expected:
+        if not pair.fits(name, whole):
             shapes = " and ".join(format_shape(array.shape) for array in (pair.down, pair.up))
             raise ModelError(f"{adapter.path}: {name!r} {shapes} does not fit the weight {format_shape(whole)}")
 

@@ -12,8 +12,7 @@ from pumice.errors import ModelError
 from pumice.gguf import GGMLType, GGUFFile, ModelTensor, encode
 from pumice.gguf.metadata import make_metadata
 from pumice.gguf.tensors import without_ones
-from pumice.lora.adapter import Adapter, Pair
-from pumice.lora.builder import EMBEDDINGS
+from pumice.lora.adapter import EMBEDDINGS, Adapter, Pair
 
 FILE_TYPE, MOSTLY_F16 = "general.file_type", 1
 
@@ -64,7 +63,7 @@ def merge(model: GGUFFile, adapters: Sequence[tuple[Adapter, float]]) -> GGUFFil
             found = model.tensors.get(name)
             if found is None:
                 raise ModelError(f"{adapter.path}: changes {name!r}, which {model.path} does not have")
-            if not _fits(name, pair, without_ones(found.shape)):
+            if not pair.fits(name, without_ones(found.shape)):
                 raise ModelError(
                     f"{adapter.path}: {name!r} does not fit the weight {list(found.shape)} of {model.path}"
                 )
@@ -80,10 +79,3 @@ def merge(model: GGUFFile, adapters: Sequence[tuple[Adapter, float]]) -> GGUFFil
 
 def _product(name: str, pair: Pair) -> NDArray[np.float32]:
     return pair.down @ pair.up.T if name == EMBEDDINGS else pair.up @ pair.down
-
-
-def _fits(name: str, pair: Pair, shape: tuple[int, ...]) -> bool:
-    if name == EMBEDDINGS:
-        return (pair.down.shape[0], pair.up.shape[0]) == shape and pair.down.shape[1:] == pair.up.shape[1:]
-    up = (*shape[:-1], pair.down.shape[-2])
-    return pair.up.shape == up and pair.down.shape == (*shape[:-2], pair.down.shape[-2], shape[-1])
