@@ -6,7 +6,7 @@ The `gguf` package is imported when numbers are first decoded: a file is readabl
 from pumice.gguf.metadata import Metadata
 from pumice.gguf.quants import dequantize, quantize
 from pumice.gguf.reader import GGUFFile
-from pumice.gguf.tensors import GGUFTensor, ModelTensor
+from pumice.gguf.tensors import GGUFTensor, ModelTensor, TensorSource
 from pumice.gguf.types import CODINGS, KV_TYPES, Coding, GGMLType, block_size, row_bytes, type_size
 from pumice.gguf.values import Encoded, encode
 from pumice.gguf.writer import TensorInfo, Writer
@@ -22,6 +22,7 @@ __all__ = [
     "Metadata",
     "ModelTensor",
     "TensorInfo",
+    "TensorSource",
     "Writer",
     "block_size",
     "dequantize",

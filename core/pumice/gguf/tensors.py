@@ -18,21 +18,36 @@ MAX_DIMS = 4
 MIN_INFO_BYTES = 8 + 1 + 4 + 8 + 4 + 8  # length and bytes of the name, number of dimensions, one, type, offset
 
 
-class ModelTensor(Protocol):
+class TensorSource(Protocol):
+    """Stored values. ``GGUFTensor`` is one; ``data`` and ``dequantize`` touch memory only when called.
+
+    ``shape`` is in NumPy's order; ``data`` is uint8 ``[*shape[:-1], bytes of a row]`` of blocks of ``type``;
+    ``nbytes`` its size; ``dequantize`` gives float32 of ``shape``.
+    """
+
+    @property
+    def type(self) -> GGMLType: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def nbytes(self) -> int: ...
+
+    @property
+    def data(self) -> NDArray[np.uint8]: ...
+
+    def dequantize(self) -> NDArray[np.float32]: ...
+
+    def release(self, start: int = 0, end: int | None = None) -> None:
+        """Bytes ``start`` to ``end`` (None: the last) have been copied: their memory may be given back."""
+
+
+class ModelTensor(TensorSource, Protocol):
     """A tensor of a model, in a file or not yet: see `GGUFTensor`, which is one."""
 
     @property
     def name(self) -> str: ...
-    @property
-    def type(self) -> GGMLType: ...
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-    @property
-    def nbytes(self) -> int: ...
-    @property
-    def data(self) -> NDArray[np.uint8]: ...
-    def dequantize(self) -> NDArray[np.float32]: ...
-    def release(self, start: int = 0, end: int | None = None) -> None: ...
 
 
 @dataclass(frozen=True, eq=False, slots=True)

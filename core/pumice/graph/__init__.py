@@ -1,5 +1,6 @@
 """The computation graph: tensors, operations, tracing, and the passes that prepare it for backends."""
 
+from pumice.gguf import TensorSource
 from pumice.graph.broadcast import Walk, broadcast_walk
 from pumice.graph.builder import GraphBuilder
 from pumice.graph.formula import Formula
@@ -9,7 +10,7 @@ from pumice.graph.ops import ELEMENTWISE, OPERATIONS
 from pumice.graph.place import Segment, Target, place
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, row_size
 from pumice.graph.show import format_graph
-from pumice.graph.source import ArraySource, TensorSource
+from pumice.graph.source import ArraySource
 from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, State, Tensor, Weight, states_of
 
 __all__ = [

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.errors import ModelError
-from pumice.gguf.tensors import without_ones
+from pumice.gguf.tensors import TensorSource, without_ones
 from pumice.graph.fuse import join_gates
 from pumice.graph.operation import Operation, P
 from pumice.graph.ops import OPERATIONS, Ops
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
-from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, TensorSource
+from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource
 from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the names that every step has a number for

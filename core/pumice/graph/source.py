@@ -4,37 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.gguf import GGMLType
-
-
-class TensorSource(Protocol):
-    """Stored values. ``GGUFTensor`` is one; ``data`` and ``dequantize`` touch memory only when called.
-
-    ``shape`` is in NumPy's order; ``data`` is uint8 ``[*shape[:-1], bytes of a row]`` of blocks of ``type``;
-    ``nbytes`` its size; ``dequantize`` gives float32 of ``shape``.
-    """
-
-    @property
-    def type(self) -> GGMLType: ...
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    def nbytes(self) -> int: ...
-
-    @property
-    def data(self) -> NDArray[np.uint8]: ...
-
-    def dequantize(self) -> NDArray[np.float32]: ...
-
-    def release(self, start: int = 0, end: int | None = None) -> None:
-        """Bytes ``start`` to ``end`` (None: the last) have been copied: their memory may be given back."""
+from pumice.gguf import GGMLType, TensorSource
 
 
 class ReshapedSource:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
-from pumice.gguf import GGMLType, dequantize, row_bytes
+from pumice.gguf import GGMLType, TensorSource, dequantize, row_bytes
 from pumice.graph.shape import Dim, Shape, fixed, format_shape
-from pumice.graph.source import DerivedSource, TensorSource
+from pumice.graph.source import DerivedSource
 
 
 class Recorder(Protocol):
