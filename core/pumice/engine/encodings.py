@@ -11,20 +11,12 @@ from numpy.typing import NDArray
 
 from pumice.architecture import HEAD
 from pumice.backend import Batch, Limits
-from pumice.engine.kv_cache import BlockTables
+from pumice.engine.batches import Part, Place, batch_of
+from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Encode, Encoded, Event, Failed, Pooling
 from pumice.engine.runner import Runner
 
 Rows = NDArray[np.float32]
-
-
-@dataclass(eq=False)
-class Place:
-    """What a sequence outside the schedule of generations has of the engine: a slot, and blocks of the cache."""
-
-    slot: int
-    tables: BlockTables
-    memory: tuple[BlockTables, int] | None = None  # of what an encoder kept, and of how many tokens
 
 
 class Places(Protocol):
@@ -39,9 +31,6 @@ class Places(Protocol):
         """Hold blocks for so many positions more. False: there are none."""
 
     def give_back(self, place: Place) -> None: ...
-
-    def step_of(self, places: Sequence[Place], tokens: Sequence[Sequence[int]], n_past: Sequence[int]) -> Batch:
-        """The step of these sequences' next tokens; it has no output rows."""
 
 
 @dataclass(eq=False)
@@ -79,6 +68,11 @@ class _Text:
             return [n_new - 1] if n_new == len(self.left) else []
         return list(range(n_new))
 
+    def part(self, n_new: int) -> Part:
+        """Its next tokens in a batch."""
+        assert self.place is not None
+        return Part(self.place, self.left[:n_new], self.n_past, self.wanted(n_new))
+
     def pooled(self) -> Rows:
         """``[1, n_embd]``, or ``[n_tokens, n_embd]``."""
         rows = np.concatenate(self.rows)
@@ -88,8 +82,9 @@ class _Text:
 class Encodings:
     """The texts that an engine is to encode, in the order in which they came."""
 
-    def __init__(self, runner: Runner, places: Places) -> None:
+    def __init__(self, runner: Runner, cache: KVCache, places: Places) -> None:
         self._runner = runner
+        self._cache = cache
         self._places = places
         self._waiting: list[_Text] = []
         self._placed: list[_Text] = []
@@ -179,13 +174,9 @@ class Encodings:
 
     def _compute(self, members: Sequence[tuple[_Text, int]]) -> Rows:
         """The hidden states that the members want, one behind the other."""
-        places = [text.place for text, _ in members if text.place is not None]
-        tokens = [text.left[:n_new] for text, n_new in members]
-        batch = self._places.step_of(places, tokens, [text.n_past for text, _ in members])
-        wanted = [batch.seq_starts[i] + row for i, (text, n_new) in enumerate(members) for row in text.wanted(n_new)]
-        batch.output_ids = np.array(wanted, np.int32)
+        parts = [text.part(n_new) for text, n_new in members]
         assert self._runner.embedder is not None, "the model gives no hidden states"
-        return self._runner.outputs(batch, self._runner.embedder)["hidden"]
+        return self._runner.outputs(batch_of(self._cache, parts), self._runner.embedder)["hidden"]
 
     def _take(self, members: Sequence[tuple[_Text, int]], hidden: Rows) -> None:
         first = 0

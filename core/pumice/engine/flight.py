@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pumice.backend import Ahead, Batch, Program
+from pumice.backend import Ahead, Program
+from pumice.engine.batches import Part, batch_of
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
-
-Members = list[tuple[Running, int]]
+from pumice.engine.schedule import Members
 
 
 @dataclass(eq=False)
@@ -44,7 +43,6 @@ class Flights:
         self._program = program
         self._lookahead = lookahead
         self._cache = cache
-        self._rows: dict[int, tuple[NDArray[np.int32], NDArray[np.int32]]] = {}  # of a step, by how many sequences
         self._landed = 0.0
 
     def possible(self, members: Members) -> bool:
@@ -57,9 +55,10 @@ class Flights:
         """Submit steps, perhaps behind others of the same sequences."""
         n_ahead = before.n_steps if before else 0
         asked = self._lookahead.ask([running.generation for running, _ in members], n_steps, n_ahead)
-        batch = self._batch([running for running, _ in members], n_ahead)
+        parts = [Part(each, each.generation.tokens[-1:], each.n_past + n_ahead, [0]) for each, _ in members]
         began = time.perf_counter()
-        return Flight(members, n_steps, self._program.submit_ahead(batch, *asked, follows=before is not None), began)
+        result = self._program.submit_ahead(batch_of(self._cache, parts), *asked, follows=before is not None)
+        return Flight(members, n_steps, result, began)
 
     def land(self, flight: Flight) -> list[tuple[Running, list[int]]]:
         """Wait for a flight, and give its tokens."""
@@ -68,17 +67,3 @@ class Flights:
         self._lookahead.took(len(flight.members), flight.n_steps, now - max(flight.began, self._landed))
         self._landed = now
         return tokens
-
-    def _batch(self, running: Sequence[Running], n_ahead: int) -> Batch:
-        n = len(running)
-        if n not in self._rows:
-            self._rows[n] = np.arange(n, dtype=np.int32), np.arange(n + 1, dtype=np.int32)
-        rows, starts = self._rows[n]
-        return Batch(
-            tokens=np.array([each.generation.tokens[-1] for each in running], np.int32),
-            positions=np.array([each.n_past + n_ahead for each in running], np.int32),
-            output_ids=rows,
-            seq_starts=starts,
-            slots=np.array([each.slot for each in running], np.int32),
-            block_tables=self._cache.batch_tables([each.tables for each in running]),
-        )

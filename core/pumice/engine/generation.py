@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.engine import logprobs
-from pumice.engine.kv_cache import BlockTables
+from pumice.engine.batches import Part, Place
 from pumice.engine.messages import Event, Finished, FinishReason, Logprobs, Output, Progress, Request, Timings
 from pumice.engine.text import TextStream
 from pumice.sampler import Chain
@@ -155,19 +155,16 @@ class Generation:
         return self._clock - before
 
 
-@dataclass(eq=False)
-class Running:
+@dataclass(eq=False, kw_only=True)
+class Running(Place):
     """A generation with a place in the cache."""
 
     generation: Generation
-    slot: int  # of recurrent state
-    tables: BlockTables
     n_past: int  # leading tokens whose keys and values are in the cache
     admitted: float = field(default_factory=time.perf_counter)
     began: float | None = None  # when the next token could first be sampled here
     last_step: int = 0  # number of the last step that it had a part in
-    memory: BlockTables | None = None  # of what an encoder kept of the prompt
-    is_read: bool = False  # whether it has
+    is_read: bool = False  # whether an encoder has read the prompt
     n_behind: int = 0  # how many of those tokens its recurrent state lacks, once it has ended
     undecided: bool = False  # its next token needs all logits: the highest did not suffice
 
@@ -194,6 +191,12 @@ class Running:
     def reading(self) -> bool:
         """Whether no token came yet."""
         return not self.generation.generated
+
+    def part(self, n_new: int) -> Part:
+        """Its next tokens in a batch; the logits of the last are wanted where none is left to compute after it."""
+        tokens = self.generation.tokens[self.n_past : self.n_past + n_new]
+        wanted = [n_new - 1] if self.pending == n_new else []
+        return Part(self, tokens, self.n_past, wanted, self.generation.adapter_scales)
 
     def progress(self) -> Progress:
         return Progress(self.generation.id, self.n_past, len(self.generation.tokens))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pumice.backend import Ahead, Batch, Limits, Pick, Program
-from pumice.engine import Engine, Generation, Preparer, Request
+from pumice.engine import Engine, Generation, Preparer, Request, lone
 from pumice.engine import lookahead as lookahead_module
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
@@ -217,7 +217,7 @@ def test_steps_behind_others_change_nothing(sampling: dict[str, Any], n_ctx: int
         later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[3:]]
         while made.busy:
             made.step()
-        with made.lone() as forward:
+        with lone.sequence(made) as forward:
             forward([1, 2], 0, [1])
         return [(each.generated, each.finish_reason) for each in [*first, *later]]
 
@@ -424,16 +424,16 @@ def test_prompts_come_first() -> None:
 def test_as_many_steps_as_a_moment_allows(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
     monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
     made = engine(Cells(steps=16))
-    lookahead = made.lookahead
+    lookahead = made.multistep.lookahead if made.multistep else None
     assert lookahead is not None
     generation = add(made, request([5], GREEDY, 1000))
     generation.accept(6)
     tables, _ = KVCache(made.limits).begin([])
-    running = Running(generation, 0, tables, 1)
+    running = Running(0, tables, generation=generation, n_past=1)
     assert lookahead.steps([(running, 1)]) == 1
     lookahead.took(1, 1, 1e-9)
     assert lookahead.steps([(running, 1)]) == 1, "the first time may have prepared something"
     lookahead.took(1, 1, seconds)
     assert lookahead.steps([(running, 1)]) == steps
-    other = [(Running(generation, i, tables, 1), 1) for i in range(2)]
+    other = [(Running(i, tables, generation=generation, n_past=1), 1) for i in range(2)]
     assert lookahead.steps(other) == 1, "the time of one sequence says nothing about two"

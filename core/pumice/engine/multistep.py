@@ -1,0 +1,128 @@
+"""Multi-step decoding: a program picks tokens by itself and goes on; guesses are verified, decisions are followed."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from pumice.backend import Ahead, Program
+from pumice.engine.batches import batch_of
+from pumice.engine.flight import Flight, Flights
+from pumice.engine.generation import Running
+from pumice.engine.kv_cache import KVCache
+from pumice.engine.lookahead import Lookahead
+from pumice.engine.schedule import Members
+from pumice.engine.scheduler import Scheduler
+from pumice.engine.states import RecurrentStates
+
+
+class MultiStep:
+    """Computes several steps of the same sequences in a submit, where their samplers allow it.
+
+    ``flight``: steps on their way, of which the next tokens come.
+    """
+
+    def __init__(self, program: Program, scheduler: Scheduler, cache: KVCache, states: RecurrentStates) -> None:
+        self.lookahead = Lookahead(program, cache)
+        self.flight: Flight | None = None
+        self._program = program
+        self._scheduler = scheduler
+        self._cache = cache
+        self._states = states
+        self._flights = Flights(program, self.lookahead, cache)
+
+    def compute(self, members: Members) -> bool:
+        """Take several steps of these. False: the logits of the next one must be seen."""
+        if self.flight:
+            self._land(self.flight)
+            return True
+        n_steps = self.lookahead.steps(members)
+        if n_steps and self._flights.possible(members):
+            self._land(self._flights.begin(members, n_steps))
+        elif n_steps:
+            self._guess(members, n_steps)
+        return n_steps > 0
+
+    def settle(self) -> None:
+        """Let steps that are on their way come to their end."""
+        flight, self.flight = self.flight, None
+        if flight:
+            for running, tokens in self._flights.land(flight):
+                if not running.generation.finish_reason:
+                    self._take_picked(running, tokens, flight.n_steps)
+            self._scheduler.retire()
+
+    # --- what the program decides
+
+    def _land(self, flight: Flight) -> None:
+        """Go on with the tokens of steps on their way, when the next ones are on theirs."""
+        self.flight = None
+        n_steps = self._n_following(flight)
+        following = self._flights.begin(flight.members, n_steps, flight) if n_steps else None
+        off = following.lost if following else set()
+        for running, tokens in self._flights.land(flight):
+            if not running.generation.finish_reason and not self._take_picked(running, tokens, flight.n_steps):
+                off.add(running)
+        self.flight = following
+
+    def _n_following(self, flight: Flight) -> int:
+        """How many steps to begin behind a flight: none where others wait to be let in, or some are out of it."""
+        current = [running for running, _ in flight.members if not running.generation.finish_reason]
+        if flight.lost or len(current) != len(flight.members) or len(current) != len(self._scheduler.running):
+            return 0
+        return 0 if self._scheduler.may_admit() else self.lookahead.steps(flight.members, flight.n_steps)
+
+    def _take_picked(self, running: Running, tokens: Sequence[int], n_steps: int) -> bool:
+        """Go on with the tokens picked; whether all steps were of use, so that the next ones are."""
+        running.undecided = len(tokens) < n_steps
+        for n, token in enumerate(tokens, 1):
+            self._scheduler.computed(running, 1)
+            self._scheduler.take(running, token)
+            if running.pending != 1 or running.generation.finish_reason:
+                running.generation.chain.skip(n)
+                return False
+        running.generation.chain.skip(len(tokens))
+        return len(tokens) == n_steps
+
+    # --- what the program guesses
+
+    def _guess(self, members: Members, n_steps: int) -> None:
+        """The program guesses the tokens; a sequence's chain ends its steps at a wrong guess.
+
+        What was computed beyond lies in the cache where the right tokens will; recurrent states are taken back.
+        """
+        generations = [running.generation for running, _ in members]
+        n_right = [0] * len(members)
+        guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
+        seconds, n_computed = 0.0, 0
+        with self._states.taking_back([running for running, _ in members], n_steps):
+            asked = self.lookahead.ask(generations, n_steps)
+            batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
+            parts = self._program.steps_ahead(batch, *asked)
+            while guessed and n_computed < n_steps:
+                started = time.perf_counter()
+                ahead = next(parts)
+                seconds += time.perf_counter() - started
+                n_computed += len(ahead.picked)
+                for row, running in guessed:
+                    n_right[row] += self._take_guesses(running, ahead, row)
+                guessed = [(row, running) for row, running in guessed if n_right[row] == n_computed]
+        self.lookahead.took(len(members), n_computed, seconds)
+        for generation, n in zip(generations, n_right, strict=True):
+            if not generation.finish_reason:
+                generation.guessed(n, n_steps)
+
+    def _take_guesses(self, running: Running, ahead: Ahead, row: int) -> int:
+        """Go on with the tokens of steps until a guess was wrong; how many were right."""
+        n_steps = len(ahead.picked)
+        return next((step for step in range(n_steps) if not self._take_guess(running, ahead, step, row)), n_steps)
+
+    def _take_guess(self, running: Running, ahead: Ahead, step: int, row: int) -> bool:
+        """Go on with the token of a step. Whether it is the one that the next step was computed for."""
+        token = self.lookahead.token(running.generation, ahead, step, row)
+        if token is None:
+            running.undecided = True
+            return False
+        self._scheduler.computed(running, 1)
+        self._scheduler.take(running, token)
+        return running.pending == 1 and token == ahead.picked[step, row] and not running.generation.finish_reason
