@@ -10,10 +10,11 @@ described in docs/configuration.md.
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from pumice.errors import ConfigError
 from pumice.gguf import KV_TYPES
@@ -55,6 +56,32 @@ class Plugins(BaseModel):
     prefer: dict[str, dict[str, str]] = {}
 
 
+class AdapterOptions(BaseModel):
+    """A LoRA adapter or a control vector; its file alone stands for all of it.
+
+    ``scale``: how strong it is where a request does not say. ``layers``: the first and the last one that a control
+    vector changes; empty: all that it has directions for.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    file: str
+    scale: float = Field(1.0, allow_inf_nan=False)
+    layers: list[int] = []
+
+    @model_validator(mode="before")
+    @classmethod
+    def _file_alone(cls, value: Any) -> Any:
+        return {"file": value} if isinstance(value, str) else value
+
+    @field_validator("layers")
+    @classmethod
+    def _first_and_last(cls, value: list[int]) -> list[int]:
+        if value and (len(value) != 2 or not 1 <= value[0] <= value[1]):
+            raise PydanticCustomError("layers", "should be the first and the last layer, counted from 1")
+        return value
+
+
 class Config(BaseModel):
     """The merged settings. A key that is not a field is the section of the backend of that name.
 
@@ -77,7 +104,7 @@ class Config(BaseModel):
     sampling: dict[str, Any]
     chat_template: str
     plugins: Plugins
-    adapters: dict[str, str]
+    adapters: dict[str, AdapterOptions]
     models: dict[str, dict[str, Any]]
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
@@ -215,10 +242,11 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
     """One line for one of pydantic's errors: the key, and the nearest known one or what was expected."""
     path = [str(part) for part in problem["loc"]]
     key = ".".join(path)
-    known: dict[str, Any] = dict(schema.model_fields)
+    inside: Any = schema
     for part in path[:-1]:
-        inner = known[part].annotation if part in known else None
-        known = dict(inner.model_fields) if isinstance(inner, type) and issubclass(inner, BaseModel) else {}
+        fields = getattr(inside, "model_fields", {})
+        inside = fields[part].annotation if part in fields else next(reversed(get_args(inside)), None)
+    known: dict[str, Any] = dict(getattr(inside, "model_fields", {}))
     if len(path) == 1 and key not in schema.model_fields and problem["type"] != "extra_forbidden":
         hint = f" (a backend's section should be a map, not {problem['input']!r})"
         return f"unknown key {key!r}{did_you_mean(key, known) or hint}"

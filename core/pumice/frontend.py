@@ -279,8 +279,8 @@ class Frontend(ABC):
             json_schema: the same as a JSON schema: a dictionary, JSON text, or a class of pydantic.
             regex: the same as a regular expression.
             choices: the same as a list of texts.
-            adapters: how strong each of the model's adapters is, by its name: 1 as it was trained, 0 for those that are
-                not named; None: all as they were trained.
+            adapters: how strong each of the model's adapters is, by its name: 1 as it was made, 0 for those that are
+                not named; None: all as the configuration says.
             sampling: parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty,
                 ignore_eos, ...
         """

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pumice.architecture import HEAD, MAIN, Architecture, HParams
-from pumice.config import Config
+from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import Event, Facts
@@ -22,7 +22,7 @@ from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.guard import guard, guarded
-from pumice.lora import Adapter, read_adapter
+from pumice.lora import Adapter, is_control_vector, read_adapter, read_control_vector
 from pumice.opening import open_adapter, open_model
 from pumice.registry import Registry, get_registry
 
@@ -57,7 +57,7 @@ class Model(Frontend):
             engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead and not observer)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
-            named = registry.samplers, config.samplers, config.sampling, list(config.adapters)
+            named = registry.samplers, config.samplers, config.sampling, _scales(config)
             start = self.architecture.decoder_start if self.runner.encodes else None
             prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named, start)
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
@@ -93,7 +93,7 @@ class Model(Frontend):
                 if read
                 else "logits: give the prompt, which this model's encoder reads"
             )
-        scales = adapter_scales(list(self.config.adapters), adapters)
+        scales = adapter_scales(_scales(self.config), adapters)
         return self.engine.call(lambda engine: lone.logits(engine, tokens, scales, read))
 
     def close(self) -> None:
@@ -148,7 +148,7 @@ def prepare(
     except ModelError as error:
         raise ModelError(f"{file.path}: {error}") from None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
-    adapters = [_adapter(path, file, registry) for path in config.adapters.values()]
+    adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
     graphs = trace(file, architecture, sizes.n_ctx, adapters)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
@@ -160,9 +160,18 @@ def prepare(
     return architecture, runner
 
 
-def _adapter(path: str, model: GGUFFile, registry: Registry) -> Adapter:
-    with open_adapter(path, registry, base=model.path) as file:
-        return read_adapter(file, model.architecture)
+def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry) -> Adapter:
+    with open_adapter(options.file, registry, base=model.path) as file:
+        if is_control_vector(file):
+            return read_control_vector(file, architecture.n_embd, options.scale, options.layers)
+        if options.layers:
+            raise ModelError(f"{file.path}: is no control vector, only those have layers")
+        return read_adapter(file, model.architecture, options.scale)
+
+
+def _scales(config: Config) -> dict[str, float]:
+    """How strong each adapter is where a request does not say."""
+    return {name: options.scale for name, options in config.adapters.items()}
 
 
 def _context_length(config: Config, architecture: Architecture) -> int:

@@ -33,7 +33,7 @@ class Gemma3n(SharedCaches):
         for i in range(self.n_layer):
             with g.layer(i) as blk:
                 given = g.slice(inputs, i * n_values, (i + 1) * n_values)
-                streams = self.run_streams(g, streams, given, blk, i)
+                streams = g.layer_output(self.run_streams(g, streams, given, blk, i))
         first, others = g.slice(streams, 0, self.n_embd), g.slice(streams, self.n_embd, width(streams))
         streams = g.concat(first, self.mapped(g, "altup_unembd_proj", others, first))
         return self.head(g, g.sum(self.apart(streams), axis=-2) * (1 / N_STREAM))

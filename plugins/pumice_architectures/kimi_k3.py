@@ -31,7 +31,7 @@ class KimiK3(KimiLinear):
                 h = self.attention(g, self.norm(g, h, blk + "attn_norm"), blk, i)
                 x = h if begins else x + h
                 h = self.mixed(g, x, banked, blk + "ffn_res_score")
-                x = x + self.feed_forward(g, self.norm(g, h, blk + "ffn_norm"), blk, i)
+                x = g.layer_output(x + self.feed_forward(g, self.norm(g, h, blk + "ffn_norm"), blk, i))
         return self.mixed(g, x, banked, "output_res_score")
 
     def mixed(self, g: GraphBuilder, x: Tensor, banked: list[Tensor], name: str) -> Tensor:

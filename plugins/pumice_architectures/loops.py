@@ -33,7 +33,7 @@ class Nanbeige(Decoder):
                 x = self.norm(g, x, "output_norm")
             for i in range(self.n_layer):
                 with g.layer(i) as blk:
-                    x = self.layer(g, x, blk, i)
+                    x = g.layer_output(self.layer(g, x, blk, i))
         return self.head(g, x)
 
 
@@ -63,7 +63,7 @@ class HRMText(Decoder):
     def stack(self, g: GraphBuilder, x: Tensor, first: int) -> Tensor:
         for i in range(first, first + self.n_stack):
             with g.layer(i) as blk:
-                x = self.layer(g, x, blk, i)
+                x = g.layer_output(self.layer(g, x, blk, i))
         return self.norm(g, x, "")
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:

@@ -56,7 +56,7 @@ class T5(Architecture):
             with g.layer(i) as blk:
                 bias = self.relative_bias(g, "enc", i, both_ways=True)
                 x = self.self_attention(g, x, f"enc.{blk}", i, bias=bias, causal=False, cache=False)
-                x = self.feed_forward(g, x, f"enc.{blk}", i)
+                x = g.layer_output(self.feed_forward(g, x, f"enc.{blk}", i))
         return self.norm(g, x, "enc.output_norm")
 
     def build(self, g: GraphBuilder) -> Tensor | None:
@@ -68,7 +68,7 @@ class T5(Architecture):
                 bias = self.relative_bias(g, "dec", i, both_ways=False)
                 x = self.self_attention(g, x, f"dec.{blk}", i, bias=bias)
                 x = self.cross_attention(g, x, f"dec.{blk}", i)
-                x = self.feed_forward(g, x, f"dec.{blk}", i)
+                x = g.layer_output(self.feed_forward(g, x, f"dec.{blk}", i))
         return blocks.output_head(g, self.norm(g, g.get_rows(x, g.output_ids), "dec.output_norm"))
 
     def self_attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:

@@ -52,8 +52,13 @@ def quiet(level: int, text: bytes, user_data: object) -> None:
         print(text.decode(errors="replace"), end="", file=sys.stderr)
 
 
-def logits(tiny: TinyModel, adapters: Sequence[tuple[Path, float]] = ()) -> np.ndarray:
-    """float32 ``[len(IDS), n_vocab]``, of a large vocabulary the last four rows. adapters: files and their scales."""
+def logits(
+    tiny: TinyModel, adapters: Sequence[tuple[Path, float]] = (), steering: np.ndarray | None = None
+) -> np.ndarray:
+    """float32 ``[len(IDS), n_vocab]``, of a large vocabulary the last four rows.
+
+    adapters: files and their scales. steering: a control vector ``[layers from 1 on, n_embd]``.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = str(tiny.write(Path(folder) / "model.gguf")).encode()
         model = llama_cpp.llama_model_load_from_file(path, llama_cpp.llama_model_default_params())
@@ -70,6 +75,10 @@ def logits(tiny: TinyModel, adapters: Sequence[tuple[Path, float]] = ()) -> np.n
         llama_cpp.llama_set_adapters_lora(
             context, (llama_cpp.llama_adapter_lora_p_ctypes * len(loaded))(*loaded), len(loaded), scales
         )
+    if steering is not None:
+        data = steering.astype(np.float32).ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+        if llama_cpp.llama_set_adapter_cvec(context, data, steering.size, steering.shape[1], 1, len(steering)):
+            raise RuntimeError("llama.cpp cannot take the control vector")
     batch = llama_cpp.llama_batch_init(len(IDS), 0, 1)
     batch.n_tokens = len(IDS)
     for i, token in enumerate(IDS):

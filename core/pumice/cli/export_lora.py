@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from pumice.cli.options import force_option, locate_model, show_progress
+from pumice.cli.options import force_option, locate_model, show_progress, split_scale
 
 
 @click.command("export-lora")
@@ -36,12 +36,3 @@ def command(model: str, out: Path, adapters: tuple[str, ...], scaled: tuple[str,
         with merge(base, read) as merged, show_progress("merging") as progress:
             write_model(merged, out, force=force, progress=progress)
     click.echo(out)
-
-
-def split_scale(text: str) -> tuple[str, float]:
-    """``a.gguf:0.5`` in its parts."""
-    path, colon, number = text.rpartition(":")
-    try:
-        return path, float(number if colon else "")
-    except ValueError:
-        raise click.BadParameter(f"expected FILE:SCALE, not {text!r}") from None

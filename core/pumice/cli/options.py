@@ -31,12 +31,43 @@ def _set_threads(ctx: click.Context, param: click.Parameter, n: int | None) -> N
             section["threads"] = n
 
 
-def _set_adapters(ctx: click.Context, param: click.Parameter, paths: tuple[str, ...]) -> None:
-    """``--lora FILE`` is short for ``--set adapters.STEM=FILE``."""
-    if paths:
+LAYERS = "pumice.control_vector_layers"
+
+
+def _set_layers(ctx: click.Context, param: click.Parameter, layers: tuple[int, int] | None) -> None:
+    """Eager, so that it is known when the control vectors are read."""
+    ctx.meta[LAYERS] = list(layers) if layers else []
+
+
+def _set_adapters(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> None:
+    """``--lora FILE`` is short for ``--set adapters.STEM=FILE``; the other three for more than a file."""
+    name = param.name or ""
+    for value in values:
+        path, scale = split_scale(value) if name.endswith("scaled") else (value, 1.0)
+        options: dict[str, Any] = {"file": path, "scale": scale}
+        if name.startswith("control_vector"):
+            options["layers"] = ctx.meta[LAYERS]
         section = ctx.params["config"].setdefault("adapters", {})
-        if isinstance(section, dict):
-            section.update({Path(path).stem: path for path in paths})
+        if isinstance(section, dict):  # anything else is a wrong setting, and reported as that
+            stem = Path(path).stem
+            if stem in section:
+                raise click.BadParameter(f"two are named {stem!r}: give names with --set adapters.NAME=FILE")
+            section[stem] = options
+
+
+def split_scale(text: str) -> tuple[str, float]:
+    """``a.gguf:0.5`` in its parts."""
+    path, colon, number = text.rpartition(":")
+    try:
+        return path, float(number if colon else "")
+    except ValueError:
+        raise click.BadParameter(f"expected FILE:SCALE, not {text!r}") from None
+
+
+def _adapter_option(flag: str, metavar: str, help: str) -> Callable[[Command], Command]:
+    return click.option(
+        flag, multiple=True, metavar=metavar, expose_value=False, callback=_set_adapters, help=f"{help} Repeatable."
+    )
 
 
 def _set_verbose(ctx: click.Context, param: click.Parameter, verbose: bool) -> None:
@@ -44,7 +75,7 @@ def _set_verbose(ctx: click.Context, param: click.Parameter, verbose: bool) -> N
         show_logs(verbose=True)
 
 
-_LOAD_OPTIONS = [
+_LOAD_OPTIONS: list[Callable[[Command], Command]] = [
     click.option("--backend", metavar="NAME", help="Backend to compute on, or auto."),
     click.option("-c", "--n-ctx", type=int, help="Tokens of context; 0: as many as the model was trained for."),
     click.option("-b", "--n-batch", type=int, help="Most tokens computed in one step."),
@@ -57,13 +88,18 @@ _LOAD_OPTIONS = [
         callback=_set_threads,
         help="Threads of the backend cpu; 0: as many as there are cores.",
     ),
+    _adapter_option("--lora", "FILE", "A LoRA adapter, named after its file."),
+    _adapter_option("--lora-scaled", "FILE:SCALE", "One that is stronger or weaker."),
+    _adapter_option("--control-vector", "FILE", "A control vector, named after its file."),
+    _adapter_option("--control-vector-scaled", "FILE:SCALE", "One that is stronger or weaker."),
     click.option(
-        "--lora",
-        multiple=True,
-        metavar="FILE",
+        "--control-vector-layer-range",
+        type=(click.IntRange(min=1), click.IntRange(min=1)),
+        metavar="FIRST LAST",
+        is_eager=True,
         expose_value=False,
-        callback=_set_adapters,
-        help="A LoRA adapter, named after its file. Repeatable.",
+        callback=_set_layers,
+        help="The layers that control vectors change; all if not given.",
     ),
     click.option("--kv-type", metavar="TYPE", help="Type of the key/value cache, such as f16 or q8_0."),
     click.option(

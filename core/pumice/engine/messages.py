@@ -43,7 +43,7 @@ class Request:
         priority: those with a higher one come first.
         timeout: seconds after which the sequence ends, waiting or generating; None: any number.
         grammar: what the text has to look like; None: anything.
-        adapters: how strong each adapter is, by its name, 0 for those not named; None: each as it was trained.
+        adapters: how strong each adapter is, by its name, 0 for those not named; None: each as the configuration says.
     """
 
     prompt: Sequence[int]

@@ -27,7 +27,7 @@ class Preparer:
     Attributes:
         decoder_start: the first token of a decoder, where an encoder reads prompts.
         samplers: all known, by name; ``order``: the names of the chain; ``sampling``: parameters of every request.
-        adapters: the names of the model's, in the order in which its graph takes their scales.
+        adapters: how strong each of the model's is, by name, in the order in which its graph takes their scales.
     """
 
     n_ctx: int
@@ -36,7 +36,7 @@ class Preparer:
     samplers: Mapping[str, type[Sampler]]
     order: Sequence[str]
     sampling: Mapping[str, Any] = field(default_factory=dict)
-    adapters: Sequence[str] = ()
+    adapters: Mapping[str, float] = field(default_factory=dict)
     decoder_start: int | None = None
 
     @cached_property
@@ -116,11 +116,14 @@ def check_arguments(request: Request) -> None:
         raise RequestError(f"timeout must be a number of seconds, at least 0, not {timeout!r}")
 
 
-def adapter_scales(adapters: Sequence[str], asked: Mapping[str, float] | None) -> tuple[float, ...]:
-    """How strong each of a model's ``adapters`` is. Raises RequestError for a name that is none's, or no number."""
+def adapter_scales(adapters: Mapping[str, float], asked: Mapping[str, float] | None) -> tuple[float, ...]:
+    """How strong each of a model's ``adapters`` is: as ``asked``, or as the model has it.
+
+    Raises RequestError for a name that is none's, or no number.
+    """
     _check_adapters(asked)
     if asked is None:
-        return (1.0,) * len(adapters)
+        return tuple(adapters.values())
     for name in asked:
         if name not in adapters:
             known = ", ".join(adapters) or "none"

@@ -37,6 +37,7 @@ class GraphBuilder(Ops):
         self._caches: dict[int, KVState] = {}
         self._inputs: dict[str, Input] = {}
         self._outputs: dict[str, Tensor] = {}
+        self._layer_outputs: list[Tensor] = []
         self._sizes: dict[str, int] = {}
         self._nodes: list[Node] = []
         self._n_values = 0
@@ -143,6 +144,14 @@ class GraphBuilder(Ops):
         yield f"blk.{index}."
         self._layer = self.n_layer
 
+    def layer_output(self, x: Tensor) -> Tensor:
+        """The residual stream as a layer leaves it, with what control vectors add to it; what the next layer takes.
+
+        Layers are counted as they run: one that runs twice is two.
+        """
+        self._layer_outputs.append(x)
+        return x
+
     # --- nodes
 
     def apply(self, op: str, *operands: Tensor, **attrs: Any) -> Tensor:
@@ -172,7 +181,8 @@ class GraphBuilder(Ops):
             self.output("logits", logits)
         if not self._outputs:
             raise ModelError("the architecture gives no output: return the logits, or name outputs with g.output")
-        graph = Graph(self._nodes, self._inputs, self._outputs, self.n_layer, dict(self._sizes)).only(self._outputs)
+        graph = Graph(self._nodes, self._inputs, self._outputs, self.n_layer, dict(self._sizes), self._layer_outputs)
+        graph = graph.only(self._outputs)
         return replace(graph, nodes=join_gates(graph.nodes, graph.outputs))
 
     @property

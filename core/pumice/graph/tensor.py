@@ -7,7 +7,7 @@ first dimension may be a name (``shape.py``), whose number each step brings.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
@@ -209,7 +209,7 @@ class Graph:
     """A traced graph: ``nodes`` in an order they can run in, ``outputs`` by name.
 
     A language model's has the output ``logits [n_outputs, n_vocab]``. ``sizes`` has the largest number of each
-    name in its shapes that the architecture brought itself.
+    name in its shapes that the architecture brought itself. ``layer_outputs`` are the residual stream after each layer.
     """
 
     nodes: list[Node]
@@ -217,6 +217,7 @@ class Graph:
     outputs: dict[str, Tensor]
     n_layer: int
     sizes: Mapping[str, int] = field(default_factory=dict)
+    layer_outputs: Sequence[Tensor] = ()
 
     @property
     def states(self) -> list[State]:

@@ -1,10 +1,11 @@
-"""LoRA adapters: low-rank changes of matrices (Hu et al. 2021, arXiv:2106.09685), applied as the model runs.
+"""Adapters, applied as the model runs: LoRA (Hu et al. 2021, arXiv:2106.09685) and control vectors (arXiv:2310.01405).
 
-``y = W x`` becomes ``y = W x + scale * B (A x)``. Files are llama.cpp's; each request has scales of its own.
+Of matrices that LoRA changes, ``y = W x`` becomes ``y = W x + scale * B (A x)``; a control vector adds ``scale * v`` to
+what a layer gives. Files are llama.cpp's; each request has scales of its own.
 """
 
-from pumice.lora.adapter import Adapter, read_adapter
+from pumice.lora.adapter import Adapter, is_control_vector, read_adapter, read_control_vector
 from pumice.lora.builder import SCALES, AdaptedBuilder
 from pumice.lora.merge import merge
 
-__all__ = ["SCALES", "AdaptedBuilder", "Adapter", "merge", "read_adapter"]
+__all__ = ["SCALES", "AdaptedBuilder", "Adapter", "is_control_vector", "merge", "read_adapter", "read_control_vector"]

@@ -1,4 +1,4 @@
-"""`AdaptedBuilder`: a builder whose products add what adapters change."""
+"""`AdaptedBuilder`: a builder whose products and layers add what adapters change."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pumice.errors import ModelError
 from pumice.graph import N_OUTPUTS, N_TOKENS, GraphBuilder, Operation, Tensor, TensorSource, Weight
 from pumice.graph.operation import P
-from pumice.graph.shape import format_shape
+from pumice.graph.shape import format_shape, row_size
 from pumice.lora.adapter import EMBEDDINGS, Adapter, Pair
 
 SCALES = "adapter_scales"
@@ -31,7 +32,7 @@ class AdaptedBuilder(GraphBuilder):
     ) -> None:
         super().__init__(tensors, n_layer, n_ctx, shared)
         self._adapters = adapters
-        self.adapted: set[tuple[int, str]] = shared.adapted if isinstance(shared, AdaptedBuilder) else set()
+        self.adapted: set[tuple[int, str | int]] = shared.adapted if isinstance(shared, AdaptedBuilder) else set()
 
     def trace(self, operation: Operation[P], *args: P.args, **kwargs: P.kwargs) -> Tensor:
         result = super().trace(operation, *args, **kwargs)
@@ -49,14 +50,25 @@ class AdaptedBuilder(GraphBuilder):
                 result = result + delta(self, index, weight, pair, operands)
         return result
 
+    def layer_output(self, x: Tensor) -> Tensor:
+        layer = len(self._layer_outputs)
+        steering = {i: a.directions[layer] for i, a in enumerate(self._adapters) if layer in a.directions}
+        if steering:
+            self.adapted |= {(index, layer) for index in steering}
+            x = x + self._steered(x, layer, steering)
+        return super().layer_output(x)
+
     def check_all_adapted(self) -> None:
-        """Raise ModelError for a pair that no product of the traced graphs takes."""
+        """Raise ModelError for a pair that no product of the traced graphs takes, or a direction that no layer does."""
         for index, adapter in enumerate(self._adapters):
             missing = [name for name in adapter.pairs if (index, name) not in self.adapted]
             if missing:
                 raise ModelError(
                     f"{adapter.path}: changes {missing[0]!r}, which is no matrix of this model that can be adapted"
                 )
+            beyond = [layer for layer in adapter.directions if (index, layer) not in self.adapted]
+            if beyond:
+                raise ModelError(f"{adapter.path}: changes layer {beyond[0]}, which is none of this model that it can")
 
     def factor(self, index: int, name: str, array: Any) -> Weight:
         """A matrix of an adapter as a weight."""
@@ -65,12 +77,26 @@ class AdaptedBuilder(GraphBuilder):
 
     def strength(self, x: Tensor, index: int) -> Tensor:
         """``x [t, ..., r]``, rows of tokens or of outputs, by the strength of an adapter."""
-        n = len(self._adapters)
-        scales: Tensor = self.input(SCALES, (N_TOKENS, n), fill=partial(_as_trained, n))
-        if x.shape[0] == N_OUTPUTS:
-            scales = self.get_rows(scales, self.output_ids)
-        own = self.slice(scales, index, index + 1)
+        own = self.slice(self._scales(x), index, index + 1)
         return x * own.reshape(x.shape[0], *(1 for _ in x.shape[1:]))
+
+    def _scales(self, x: Tensor) -> Tensor:
+        """The scales ``[t, n_adapters]`` beside the rows of ``x``, of tokens or of outputs."""
+        own = [adapter.scale for adapter in self._adapters]
+        scales: Tensor = self.input(SCALES, (N_TOKENS, len(own)), fill=partial(_same_for_all, own))
+        return self.get_rows(scales, self.output_ids) if x.shape[0] == N_OUTPUTS else scales
+
+    def _steered(self, x: Tensor, layer: int, directions: Mapping[int, NDArray[np.float32]]) -> Tensor:
+        """What control vectors add to a layer's ``x``: the scales times a matrix of ``directions``, by adapter.
+
+        Where several streams of the width of a direction run side by side, the same is added to each.
+        """
+        matrix = np.zeros((row_size(x.shape), len(self._adapters)), np.float32)
+        for index, direction in directions.items():
+            matrix[:, index] = np.resize(direction, len(matrix))
+        name = f"directions of layer {layer}"
+        y = self.linear(self._scales(x), self._weights.get(name) or self.constant(name, matrix))
+        return y if y.shape == x.shape else y.reshape(*x.shape)
 
     def _check(self, adapter: Adapter, name: str, weight: Weight, pair: Pair) -> None:
         whole = weight.source.shape
@@ -79,8 +105,8 @@ class AdaptedBuilder(GraphBuilder):
             raise ModelError(f"{adapter.path}: {name!r} {shapes} does not fit the weight {format_shape(whole)}")
 
 
-def _as_trained(n: int, batch: Any) -> Any:
-    return np.ones((len(batch.tokens), n), np.float32)
+def _same_for_all(scales: Sequence[float], batch: Any) -> Any:
+    return np.tile(np.array(scales, np.float32), (len(batch.tokens), 1))
 
 
 Delta = Callable[[AdaptedBuilder, int, Weight, Pair, Mapping[str, Tensor]], Tensor]

@@ -59,7 +59,7 @@ class Decoder(Architecture):
         x = self.embed(g)
         for i in range(self.n_layer):
             with g.layer(i) as blk:
-                x = self.layer(g, x, blk, i)
+                x = g.layer_output(self.layer(g, x, blk, i))
         return x
 
     def embed(self, g: GraphBuilder) -> Tensor:

@@ -1,0 +1,41 @@
+"""Control vectors for tiny models: random directions."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+
+from pumice.gguf import GGMLType, TensorInfo, Writer
+from tiny_models import TinyModel
+from tiny_zoo import DEEP, LARGEST
+
+UNSTEERED = ("plamo2", "hy_v4", "glm4-drafts")  # llama.cpp adds nothing to the first two; the third has one layer
+STEERED = [name for name in LARGEST.values() if name not in (*DEEP, *UNSTEERED)]
+"""One of each architecture."""
+
+ONLY_FEED_FORWARD = ("deci", "nemotron_h", "nemotron_h_moe")
+"""Where llama.cpp adds nothing to layers without a feed-forward block: their directions are 0 here."""
+
+
+def directions(model: TinyModel, seed: int = 0) -> np.ndarray:
+    """``[layers that run but the first, n_embd]``."""
+    n_layer = model.metadata["block_count"] * model.metadata.get("num_loops", 1)
+    n_layer -= model.metadata.get("nextn_predict_layers", 0)
+    shape = n_layer - 1, model.metadata["embedding_length"]
+    found = np.random.default_rng([seed, crc32(model.architecture.encode())]).standard_normal(shape) * 0.5
+    if model.architecture in ONLY_FEED_FORWARD:
+        found *= np.array(model.metadata["feed_forward_length"][1:], bool)[:, None]
+    return found
+
+
+def write_control_vector(path: Path, values: Sequence[np.ndarray] | Mapping[str, np.ndarray], **metadata: Any) -> Path:
+    """A file of the directions of layers 1, 2, ...; or of tensors by name."""
+    tensors = values if isinstance(values, Mapping) else {f"direction.{i + 1}": each for i, each in enumerate(values)}
+    keys = {"general.architecture": "controlvector", "controlvector.model_hint": "any", **metadata}
+    infos = [TensorInfo(name, GGMLType.F32, array.shape) for name, array in tensors.items()]
+    with Writer(path, keys, infos) as writer:
+        for array in tensors.values():
+            writer.write(array.astype(np.float32))
+    return path
