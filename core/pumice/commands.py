@@ -24,5 +24,5 @@ _NAMES = (
 
 COMMANDS = {name: f"pumice.cli.{name.replace('-', '_')}:command" for name in _NAMES}
 
-BUNDLED_COMMANDS = {"serve": "pumice_server.command:command"}
+BUNDLED_COMMANDS = {"serve": "pumice_server.command:command", "batch": "pumice_server.batch.command:command"}
 """Those that bundled plugins register by the hook of commands, here too so that help need not load the plugins."""

@@ -40,6 +40,13 @@ def make_specs(paths: Sequence[str], aliases: Sequence[str], options: Mapping[st
     return specs
 
 
+def demo_options(paths: Sequence[str]) -> dict[str, Any]:
+    """Settings of the demo model where it is the only one: it tells stories, and was never taught to chat."""
+    import pumice
+
+    return {"chat_template": "plain"} if paths == [str(pumice.demo_model_path())] else {}
+
+
 def name_of(path: str) -> str:
     """What a model is called: a file by its name alone, anything else as it is."""
     return Path(path).stem if path.endswith(".gguf") and Path(path).exists() else path

@@ -13,7 +13,7 @@ import click
 from pumice.cli.messages import show_logs
 from pumice.cli.options import locate_model, parse_settings
 from pumice_server.arguments import ServeCommand
-from pumice_server.choice import choose_models, make_specs
+from pumice_server.choice import choose_models, demo_options, make_specs
 from pumice_server.defaults import default_options, take_chat, take_sampling
 from pumice_server.keys import Keys
 from pumice_server.settings import Settings
@@ -81,11 +81,12 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")
 @click.option("-v", "--verbose", "--log-verbose", is_flag=True, help="Say on stderr what is going on.")
 def command(names: tuple[str, ...], **options: Any) -> None:
-    """Serve models over HTTP, to clients of OpenAI, Anthropic, Ollama and llama-server.
+    """Serve models over HTTP.
 
-    MODEL is a GGUF file, or a name such as hf.co/owner/repository:Q4_K_M; without it the demo model is served. One is
-    loaded at once, several are when they are first asked for. Options are named as those of llama-server; of its others
-    some are ignored with a warning, some refused with a reason. Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
+    Clients are those of OpenAI, Anthropic, Ollama and llama-server. MODEL is a GGUF file, or a name such as
+    hf.co/owner/repository:Q4_K_M; without it the demo model is served. One is loaded at once, several are when they are
+    first asked for. Options are named as those of llama-server; of its others some are ignored with a warning, some
+    refused with a reason. Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
     """
     settings = Settings(
         host=options.pop("host"),
@@ -153,8 +154,6 @@ def _memory(gibibytes: float | None) -> int:
 
 def _load_options(paths: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
-    import pumice
-
     config: dict[str, Any] = parse_settings(options.pop("config"))
     key_type, value_type = options.pop("cache_type_k"), options.pop("cache_type_v")
     if key_type and value_type and key_type != value_type:
@@ -163,13 +162,11 @@ def _load_options(paths: Sequence[str], options: dict[str, Any]) -> dict[str, An
     if threads is not None and threads > 0:
         config["cpu"] = {**config.get("cpu", {}), "threads": threads}
     template = _template(options.pop("chat_template"), options.pop("chat_template_file"))
-    if template is None and paths == [str(pumice.demo_model_path())]:
-        template = "plain"  # it tells stories, and was never taught to chat
     n_parallel, max_queue = options["n_parallel"], options.pop("max_queue")
     if n_parallel is not None and n_parallel < 1:
         options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
     defaults = take_sampling(options)
-    config |= {**defaults, "sampling": {**config.get("sampling", {}), **defaults["sampling"]}}
+    config |= {**demo_options(paths), **defaults, "sampling": {**config.get("sampling", {}), **defaults["sampling"]}}
     if template is not None:
         config["chat_template"] = template
     config.setdefault("max_queue", max_queue or _QUEUE_PER_SEQUENCE * (n_parallel or 4))

@@ -8,3 +8,4 @@ from pumice.plugin import hookimpl
 @hookimpl
 def pumice_register_commands(register: Callable[[str, str], None]) -> None:
     register("serve", "pumice_server.command:command")
+    register("batch", "pumice_server.batch.command:command")

@@ -139,15 +139,16 @@ def address(settings: Settings, listening: socket.socket) -> str:
 
 
 def load_process(
-    spec: Spec, progress: Callable[[int, int], None], deliver: Callable[..., object]
+    spec: Spec, progress: Callable[[int, int], None], deliver: Callable[..., object], command: str = "serve"
 ) -> pumice.ProcessModel:
+    """Load a model; ``command`` is the subcommand that ``pumice ps`` shows for it."""
     with show_progress(f"loading {spec.names[0]}", unit="step") as shown:
 
         def tell(done: int, total: int) -> None:
             progress(done, total)
             shown(done, total)
 
-        return pumice.load_process(spec.path, deliver=deliver, command="serve", progress=tell, **spec.options)
+        return pumice.load_process(spec.path, deliver=deliver, command=command, progress=tell, **spec.options)
 
 
 def notify(state: str) -> None:

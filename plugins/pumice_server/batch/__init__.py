@@ -1,0 +1,1 @@
+"""``pumice batch``: a file of requests, in OpenAI's batch format, and a file of their results."""

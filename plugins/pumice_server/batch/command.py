@@ -1,0 +1,99 @@
+"""The command ``pumice batch``."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from pumice.cli.options import load_options, locate_model, show_progress
+
+if TYPE_CHECKING:
+    from pumice_server.batch.results import Results
+    from pumice_server.batch.rows import Row
+
+_FLIGHT_PER_SEQUENCE = 2  # rows in flight for each sequence that is computed, so that the engine never waits for one
+
+_FILE = click.Path(path_type=Path, dir_okay=False)
+
+
+@click.command("batch")
+@click.argument("source", metavar="INPUT", type=_FILE)
+@click.argument("target", metavar="OUTPUT", type=_FILE)
+@click.option("-m", "--model", metavar="MODEL", help="The model that answers.  [default: the demo model]")
+@click.option("--errors", type=_FILE, metavar="FILE", help="Write results of rows that failed to FILE too.")
+@click.option(
+    "-np",
+    "--parallel",
+    "n_parallel",
+    default=16,
+    show_default=True,
+    type=click.IntRange(1),
+    help="Most sequences computed at once.",
+)
+@load_options
+def command(
+    source: Path, target: Path, model: str | None, errors: Path | None, n_parallel: int, **options: Any
+) -> None:
+    """Answer a file of requests.
+
+    INPUT has a request a line in OpenAI's batch format: custom_id, method, url and body; it may be Parquet. OUTPUT gets
+    the result of each as it comes. The same command again goes on where one was ended, however that was.
+    """
+    try:
+        from pumice_server.batch.results import Results
+        from pumice_server.batch.rows import read_ids, read_rows
+    except ModuleNotFoundError as error:
+        raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+    ids = read_ids(source)
+    with Results(target, errors, ids) as results:
+        n_before = len(results.done)
+        if n_before:
+            click.echo(f"{n_before} of {len(ids)} results are in {target} already", err=True)
+        began = time.monotonic()
+        if n_before < len(ids):
+            rows = (row for row in read_rows(source) if row.custom_id not in results.done)
+            with show_progress("rows", unit="row") as progress:
+                tell = partial(_tell, progress, results, len(ids))
+                _answer(rows, results, tell, model, {**options, "n_parallel": n_parallel})
+        results.finish()
+        spent = time.monotonic() - began
+        click.echo(f"{len(ids)} rows, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
+
+
+def _tell(progress: Callable[[int, int], None], results: Results, total: int) -> None:
+    progress(len(results.done), total)
+
+
+def _answer(
+    rows: Iterable[Row],
+    results: Results,
+    tell: Callable[[], None],
+    model: str | None,
+    options: dict[str, Any],
+) -> None:
+    import pumice
+    from pumice_server.batch.answering import Answering
+    from pumice_server.batch.work import answer_all
+    from pumice_server.choice import demo_options, name_of
+    from pumice_server.entry import Spec
+    from pumice_server.serving import load_process
+
+    path = model or str(pumice.demo_model_path())
+    locate_model(path)
+    options["config"] = demo_options([path]) | options["config"]
+    spec = Spec([name_of(path)], path, options)
+
+    async def run() -> None:
+        async with Answering(spec, partial(load_process, command="batch")) as answering:
+            n_in_flight = _FLIGHT_PER_SEQUENCE * options["n_parallel"]
+            async for result in answer_all(rows, answering.answer, n_in_flight):
+                results.add(result)
+                tell()
+
+    asyncio.run(run())

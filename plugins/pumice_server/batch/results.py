@@ -1,0 +1,188 @@
+"""The results of a batch: a file to which each is written as it comes, and from which a batch goes on after a kill."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import IO, Any, Self
+
+import click
+import orjson
+from filelock import FileLock, Timeout
+
+from pumice_server.batch.rows import is_parquet, parquet, read_lines
+
+_JSON_COLUMNS = ("response", "error")  # of Parquet: as JSON texts
+_BEGINNING = b'{"id":"batch_req_'  # of every line
+_LOOK_BYTES = 65536  # that are read at once, to find where the last line begins
+_GROUP_ROWS = 4096  # of Parquet: rows that are written at once
+
+
+class Results:
+    """The results that stand in a file, ``done``, and those that are added: one for each of ``ids``.
+
+    Results are lines of JSON. A file of Parquet is made of them when all are there; until then they stand beside it.
+    ``errors``: a file that has the results of rows that failed, too. Use as a context manager, which locks the file.
+    """
+
+    def __init__(self, path: Path, errors: Path | None, ids: Collection[str]) -> None:
+        self.path = path
+        self.done: set[str] = set()
+        self.n_failed = 0
+        self._ids = ids
+        self._errors = errors
+        self._lines = path.with_name(f"{path.name}.jsonl") if is_parquet(path) else path
+        self._stack = ExitStack()
+
+    def __enter__(self) -> Self:
+        """Raises ClickException where the file is in use, cannot be written, or has results of other rows."""
+        with ExitStack() as stack:
+            try:
+                self._lock(stack)
+                if is_parquet(self.path) and self.path.exists() and not self._lines.exists():
+                    _to_lines(self.path, self._lines)
+                failed = self._read()
+                self._file = stack.enter_context(_open_lines(self._lines))
+                self._failures = stack.enter_context(self._open_errors(failed)) if self._errors else None
+            except OSError as error:
+                raise click.ClickException(f"cannot write {error.filename or self.path}: {error.strerror}") from None
+            self._stack = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, result: Mapping[str, Any]) -> None:
+        """Write a result; a second one of a row is left out. Raises ClickException where the disk is full."""
+        if result["custom_id"] in self.done:
+            return
+        line = orjson.dumps(result) + b"\n"
+        self.done.add(result["custom_id"])
+        try:
+            _write(self._file, line)
+            if is_failed(result):
+                self.n_failed += 1
+                if self._failures:
+                    _write(self._failures, line)
+        except OSError as error:
+            raise click.ClickException(f"cannot write {self.path}: {error.strerror}") from None
+
+    def finish(self) -> None:
+        """All results are there: what was written is on the disk, as Parquet if that was asked for."""
+        os.fsync(self._file.fileno())
+        if is_parquet(self.path):
+            _to_parquet(self._lines, self.path)
+            self._lines.unlink()
+
+    def _lock(self, stack: ExitStack) -> None:
+        if not self.path.parent.is_dir():
+            raise click.ClickException(f"cannot write {self.path}: there is no folder {self.path.parent}")
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        try:
+            stack.enter_context(FileLock(lock, timeout=0))
+        except Timeout:
+            raise click.ClickException(f"{self.path} is being written by another process") from None
+        stack.callback(_remove, lock)
+
+    def _read(self) -> list[bytes]:
+        """Note what stands in the file; the lines of those that failed."""
+        failed = []
+        for line, result in _read_results(self._lines, self._ids):
+            self.done.add(result["custom_id"])
+            if is_failed(result):
+                failed.append(line)
+        self.n_failed = len(failed)
+        return failed
+
+    def _open_errors(self, failed: list[bytes]) -> IO[bytes]:
+        """The file of failures, written again, since a kill may have come between the two files."""
+        assert self._errors is not None
+        for _ in _read_results(self._errors, self._ids):
+            pass  # what is there is of this batch, else it stays as it is
+        temporary = self._errors.with_name(f"{self._errors.name}.new")
+        temporary.write_bytes(b"".join(failed))
+        temporary.replace(self._errors)
+        return self._errors.open("ab")
+
+
+def is_failed(result: Mapping[str, Any]) -> bool:
+    return result["response"] is None or result["response"]["status_code"] >= 400
+
+
+def _read_results(path: Path, ids: Collection[str]) -> Iterator[tuple[bytes, dict[str, Any]]]:
+    """Whole lines, and the results in them. Raises ClickException for what is no result of these rows."""
+    for number, line in enumerate(read_lines(path) if path.exists() else (), 1):
+        if not line.endswith(b"\n") and (line.startswith(_BEGINNING) or _BEGINNING.startswith(line)):
+            return  # it was being written when its writer was killed
+        try:
+            result = orjson.loads(line)
+            custom_id, _ = result["custom_id"], is_failed(result)
+        except (ValueError, TypeError, KeyError):
+            raise click.ClickException(
+                f"{path}:{number}: this is no result of a batch; name another file for the results"
+            ) from None
+        if custom_id not in ids:
+            raise click.ClickException(
+                f"{path}:{number}: this is the result of {custom_id!r:.100}, which is not in the input; "
+                "name another file for the results"
+            )
+        yield line, result
+
+
+def _open_lines(path: Path) -> IO[bytes]:
+    """A file to add lines to; what follows its last whole line is dropped."""
+    file = path.open("a+b")
+    left = end = file.seek(0, os.SEEK_END)
+    while left:
+        start = max(0, left - _LOOK_BYTES)
+        file.seek(start)
+        newline = file.read(left - start).rfind(b"\n")
+        if newline >= 0:
+            file.truncate(start + newline + 1)
+            return file
+        left = start
+    if end:
+        file.truncate(0)
+    return file
+
+
+def _write(file: IO[bytes], line: bytes) -> None:
+    file.write(line)
+    file.flush()
+
+
+def _to_parquet(lines: Path, path: Path) -> None:
+    import pyarrow
+
+    module = parquet()
+    temporary = path.with_name(f"{path.name}.new")
+    schema = pyarrow.schema([(name, pyarrow.string()) for name in ("id", "custom_id", *_JSON_COLUMNS)])
+    coming = map(_columns, read_lines(lines))
+    with module.ParquetWriter(temporary, schema) as writer:
+        while group := list(itertools.islice(coming, _GROUP_ROWS)):
+            writer.write_table(pyarrow.Table.from_pylist(group, schema))
+    temporary.replace(path)
+
+
+def _columns(line: bytes) -> dict[str, Any]:
+    result = orjson.loads(line)
+    texts = {name: orjson.dumps(result[name]).decode() for name in _JSON_COLUMNS if result[name] is not None}
+    return {"id": result["id"], "custom_id": result["custom_id"], **texts}
+
+
+def _to_lines(path: Path, lines: Path) -> None:
+    temporary = lines.with_name(f"{lines.name}.new")
+    with temporary.open("wb") as file, parquet().ParquetFile(path) as source:
+        for batch in source.iter_batches():
+            for row in batch.to_pylist():
+                parsed = {name: orjson.loads(row[name]) if row[name] else None for name in _JSON_COLUMNS}
+                file.write(orjson.dumps({**row, **parsed}) + b"\n")
+    temporary.replace(lines)
+
+
+def _remove(path: Path) -> None:
+    with suppress(OSError):
+        path.unlink()

@@ -1,0 +1,106 @@
+"""The requests of a batch: lines of JSON in OpenAI's batch format, or rows of Parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import orjson
+
+URLS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/rerank")
+"""What a row may ask."""
+
+_BATCH_ROWS = 1024  # rows of Parquet that are read at once
+
+
+@dataclass(frozen=True)
+class Row:
+    """One request; ``custom_id`` is its name, which no other row of the file has."""
+
+    custom_id: str
+    url: str
+    body: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, fields: Any) -> Row:
+        """Raises ValueError, which says what is wrong with the row."""
+        if not isinstance(fields, dict):
+            raise ValueError("expected an object with custom_id, method, url and body")
+        custom_id, method, url, body = (fields.get(name) for name in ("custom_id", "method", "url", "body"))
+        if not isinstance(custom_id, str) or not custom_id:
+            raise ValueError("custom_id must be a text that names the row")
+        if method not in (None, "POST"):
+            raise ValueError(f"method must be POST, not {method!r:.60}")
+        if url not in URLS:
+            raise ValueError(f"url must be one of {', '.join(URLS)}, not {url!r:.60}")
+        if isinstance(body, str):  # a column of Parquet
+            body = _parse(body)
+        if not isinstance(body, dict):
+            raise ValueError("body must be an object: the request's fields")
+        if body.get("stream"):
+            raise ValueError("stream must be false: a row has one result")
+        return cls(custom_id, url, body)
+
+
+def read_rows(path: Path) -> Iterator[Row]:
+    """The rows of a file, in its order. Raises ClickException, with the number of the row, for one that is wrong."""
+    for number, fields in enumerate(_read_parquet(path) if is_parquet(path) else read_lines(path), 1):
+        try:
+            if isinstance(fields, bytes):
+                if not fields.strip():
+                    continue
+                fields = _parse(fields)
+            yield Row.read(fields)
+        except ValueError as error:
+            raise click.ClickException(f"{path}:{number}: {error}") from None
+
+
+def read_ids(path: Path) -> dict[str, int]:
+    """The ``custom_id`` of each row, and the row's place. Raises ClickException where two rows have the same."""
+    ids: dict[str, int] = {}
+    for place, row in enumerate(read_rows(path)):
+        if row.custom_id in ids:
+            raise click.ClickException(f"{path}: two rows have the custom_id {row.custom_id!r:.100}")
+        ids[row.custom_id] = place
+    return ids
+
+
+def is_parquet(path: Path) -> bool:
+    return path.suffix == ".parquet"
+
+
+def parquet() -> Any:
+    """The module ``pyarrow.parquet``."""
+    try:
+        import pyarrow.parquet
+    except ModuleNotFoundError:
+        raise click.ClickException("pyarrow is not installed: pip install 'pumice[parquet]'") from None
+    return pyarrow.parquet
+
+
+def read_lines(path: Path) -> Iterator[bytes]:
+    try:
+        with path.open("rb") as file:
+            yield from file
+    except OSError as error:
+        raise click.ClickException(f"cannot read {path}: {error.strerror}") from None
+
+
+def _read_parquet(path: Path) -> Iterator[Any]:
+    module = parquet()
+    try:
+        with module.ParquetFile(path) as file:
+            for batch in file.iter_batches(_BATCH_ROWS):
+                yield from batch.to_pylist()
+    except (OSError, ValueError) as error:  # pyarrow's errors are among them
+        raise click.ClickException(f"cannot read {path}: {' '.join(str(error).split())}") from None
+
+
+def _parse(text: str | bytes) -> Any:
+    try:
+        return orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON: {error}") from None

@@ -1,0 +1,45 @@
+"""Many rows in flight: the engine computes them together, and their results come in the order in which they end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from typing import Any
+
+from pumice_server.batch.answering import is_passing
+from pumice_server.batch.rows import Row
+
+Answer = Callable[[Row], Awaitable[dict[str, Any]]]
+
+
+async def answer_all(rows: Iterable[Row], answer: Answer, n_in_flight: int) -> AsyncIterator[dict[str, Any]]:
+    """One result for each row.
+
+    A row that failed since the engine died is answered at the end once more, alone: another row may have killed it.
+    """
+    troubled = []
+    async for row, result in _answered(rows, answer, n_in_flight):
+        if is_passing(result):
+            troubled.append(row)
+        else:
+            yield result
+    async for _, result in _answered(troubled, answer, 1):
+        yield result
+
+
+async def _answered(rows: Iterable[Row], answer: Answer, n_in_flight: int) -> AsyncIterator[tuple[Row, dict[str, Any]]]:
+    coming = iter(rows)
+    running: dict[asyncio.Future[dict[str, Any]], Row] = {}
+    try:
+        while True:
+            while len(running) < n_in_flight and (row := next(coming, None)) is not None:
+                running[asyncio.ensure_future(answer(row))] = row
+            if not running:
+                return
+            done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield running.pop(task), task.result()
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)

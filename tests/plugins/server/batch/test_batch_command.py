@@ -1,0 +1,172 @@
+"""``pumice batch`` as a process: its results, and that every kill leaves a file from which it goes on."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from openai.types import CreateEmbeddingResponse
+from openai.types.chat import ChatCompletion
+
+import pumice
+from pumice_server.batch.command import command
+
+BATCH = [sys.executable, "-m", "pumice", "batch"]
+SECONDS = 120  # of a whole run
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def row(custom_id: str, url: str = "/v1/completions", **body) -> dict:
+    return {"custom_id": custom_id, "method": "POST", "url": url, "body": {"model": "demo", **body}}
+
+
+def stories(n: int, **body) -> list[dict]:
+    """Rows of which every eighth is wrong."""
+    return [row(f"r{i}", prompt=5 if i % 8 == 7 else f"Once upon {i}", **body) for i in range(n)]
+
+
+def batch(*arguments: object) -> subprocess.CompletedProcess:
+    return subprocess.run([*BATCH, *map(str, arguments)], capture_output=True, text=True, timeout=SECONDS, check=False)
+
+
+def refused(*arguments: object) -> str:
+    """What the command says that does nothing."""
+    done = CliRunner().invoke(command, [*map(str, arguments)])
+    assert (done.exit_code, done.stderr.count("\n")) == (1, 1)
+    return done.stderr
+
+
+def read(path: Path) -> list[dict]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def statuses(path: Path) -> dict[str, int]:
+    """The status of each row's result; each row has one."""
+    results = read(path)
+    assert set(Counter(result["custom_id"] for result in results).values()) <= {1}
+    return {result["custom_id"]: result["response"]["status_code"] for result in results}
+
+
+@pytest.fixture(scope="module")
+def model():
+    with pumice.load(config={"chat_template": "plain"}) as model:
+        yield model
+
+
+def test_results_are_those_of_the_model_in_openais_format(model, tmp_path):
+    chat, vector, greedy = "/v1/chat/completions", "/v1/embeddings", {"temperature": 0, "max_tokens": 12}
+    rows = [
+        row("story", prompt="Once upon a time", **greedy),
+        row("chat", chat, messages=[{"role": "user", "content": "Once"}], **greedy),
+        row("vector", vector, input="a cat"),
+        row("wrong", chat, messages=[]),
+    ]
+    output, errors = tmp_path / "out.jsonl", tmp_path / "errors.jsonl"
+    done = batch(write(tmp_path / "in.jsonl", rows), output, "--errors", errors)
+    assert done.returncode == 0
+    assert done.stderr.startswith("4 rows, 1 of them failed; ")
+    results = {result["custom_id"]: result for result in read(output)}
+    bodies = {name: result["response"]["body"] for name, result in results.items()}
+    assert bodies["story"]["choices"][0]["text"] == model.generate("Once upon a time", **greedy).text
+    answer = ChatCompletion.model_validate(bodies["chat"]).choices[0].message.content
+    assert answer == model.chat(rows[1]["body"]["messages"], **greedy).message.content
+    found = CreateEmbeddingResponse.model_validate(bodies["vector"]).data[0].embedding
+    assert found == pytest.approx(model.embed(["a cat"])[0].tolist(), abs=1e-5)
+    assert read(errors) == [results["wrong"]]
+    assert results["wrong"]["response"]["status_code"] == 400
+    assert "messages must be a list of 1" in bodies["wrong"]["error"]["message"]
+    assert all(result["response"]["request_id"] and result["error"] is None for result in results.values())
+
+
+def test_killed_again_and_again_it_gives_one_result_a_row(tmp_path):
+    source = write(tmp_path / "in.jsonl", stories(80, max_tokens=60))
+    output, errors = tmp_path / "out.jsonl", tmp_path / "errors.jsonl"
+    n_before = 0
+    for _ in range(2):
+        process = subprocess.Popen([*BATCH, source, output, "--errors", errors, "-np", "4"], stderr=subprocess.PIPE)
+        deadline = time.monotonic() + SECONDS
+        while not output.exists() or output.read_bytes().count(b"\n") < n_before + 10:
+            assert time.monotonic() < deadline
+            assert process.poll() is None
+            time.sleep(0.01)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        n_before = output.read_bytes().count(b"\n")
+        before = output.read_bytes()[: output.read_bytes().rfind(b"\n") + 1]
+        with output.open("ab") as file:
+            file.write(b'{"id":"batch_req_1","custom_id":"r1')  # the beginning of a line
+        with errors.open("ab") as file:
+            file.write(b'{"id"')
+    assert n_before < 80
+    done = batch(source, output, "--errors", errors)
+    assert done.stderr.startswith(f"{n_before} of 80 results are in {output} already\n80 rows, 10 of them failed; ")
+    assert output.read_bytes().startswith(before)
+    expected = {f"r{i}": 400 if i % 8 == 7 else 200 for i in range(80)}
+    assert statuses(output) == expected
+    assert statuses(errors) == {name: status for name, status in expected.items() if status == 400}
+    whole = output.read_bytes()
+    assert batch(source, output).stderr.startswith("80 of 80 results")
+    assert output.read_bytes() == whole
+
+
+def test_parquet_goes_in_and_out_and_is_whole_or_not_there(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows = stories(16, max_tokens=2)
+    source, output = tmp_path / "in.parquet", tmp_path / "out.parquet"
+    for each in rows:
+        each["body"] = json.dumps(each["body"])
+    parquet.write_table(pyarrow.Table.from_pylist(rows), source)
+    half = write(tmp_path / "half.jsonl", stories(8, max_tokens=2))
+    assert batch(half, output).returncode == 0
+    assert parquet.read_table(output).num_rows == 8
+    assert batch(source, output).stderr.startswith("8 of 16 results are in")
+    found = parquet.read_table(output).to_pylist()
+    told = {each["custom_id"]: json.loads(each["response"])["status_code"] for each in found}
+    assert told == {f"r{i}": 400 if i % 8 == 7 else 200 for i in range(16)}
+    assert len(found) == 16
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["half.jsonl", "in.parquet", "out.parquet"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"url": "/v1/completions", "body": {}}], "in.jsonl:1: custom_id must be a text"),
+        ([row("a", "/v1/files")], "in.jsonl:1: url must be one of /v1/chat"),
+        ([{**row("a"), "method": "GET"}], "in.jsonl:1: method must be POST"),
+        ([{**row("a"), "body": []}], "in.jsonl:1: body must be an object"),
+        ([row("a", prompt="x"), row("b", stream=True)], "in.jsonl:2: stream must be false"),
+        ([row("a", prompt="x"), row("a", prompt="y")], "two rows have the custom_id 'a'"),
+        ([5], "in.jsonl:1: expected an object with custom_id"),
+    ],
+)
+def test_wrong_rows_are_told_before_anything_is_computed(rows, message, tmp_path):
+    assert message in refused(write(tmp_path / "in.jsonl", rows), tmp_path / "out.jsonl")
+    assert not (tmp_path / "out.jsonl").exists()
+
+
+def test_files_of_others_stay_as_they_are(tmp_path):
+    source = write(tmp_path / "in.jsonl", [row("a", prompt="x", max_tokens=1)])
+    for text, message in [
+        ("a letter", "out.jsonl:1: this is no result of a batch"),
+        ("a letter\n", "out.jsonl:1: this is no result of a batch"),
+        ('{"custom_id": "z", "response": null}\n', "out.jsonl:1: this is the result of 'z', which is not in the input"),
+        (source.read_text(), "this is no result"),
+    ]:
+        target = tmp_path / "out.jsonl"
+        target.write_text(text)
+        for arguments in ([source, target], [source, tmp_path / "other.jsonl", "--errors", target]):
+            assert message in refused(*arguments)
+            assert target.read_text() == text
+    assert "there is no folder" in refused(source, tmp_path / "nowhere" / "out.jsonl")
+    assert "cannot read" in refused(tmp_path / "nothing.jsonl", target)

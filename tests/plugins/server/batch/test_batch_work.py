@@ -1,0 +1,112 @@
+"""Rows in flight: how many, in which order they come back, and what happens when the engine dies."""
+
+import asyncio
+import os
+import signal
+from functools import partial
+
+import click
+import pytest
+
+from gguf_files import tiny_llama
+from pumice_server.batch.answering import Answering
+from pumice_server.batch.results import Results
+from pumice_server.batch.rows import Row
+from pumice_server.batch.work import answer_all
+from pumice_server.entry import Spec
+from pumice_server.serving import load_process
+
+ROWS = [Row(f"r{i}", "/v1/completions", {"prompt": "a", "max_tokens": 40, "ignore_eos": True}) for i in range(24)]
+
+
+def result(row: Row, status: int = 200) -> dict:
+    return {"id": "x", "custom_id": row.custom_id, "response": {"status_code": status, "body": {}}, "error": None}
+
+
+async def collect(answer, n_in_flight: int) -> list[dict]:
+    return [each async for each in answer_all(iter(ROWS), answer, n_in_flight)]
+
+
+def test_so_many_are_in_flight_and_results_come_as_they_end():
+    running = most = 0
+
+    async def answer(row: Row) -> dict:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.2 if row.custom_id == "r0" else 0.001)
+        running -= 1
+        return result(row)
+
+    found = asyncio.run(collect(answer, 5))
+    assert most == 5
+    assert found[-1]["custom_id"] == "r0"
+    assert sorted(each["custom_id"] for each in found) == sorted(row.custom_id for row in ROWS)
+
+
+def test_a_row_that_kills_the_engine_takes_no_other_with_it():
+    running: set[str] = set()
+
+    async def answer(row: Row) -> dict:
+        running.add(row.custom_id)
+        await asyncio.sleep(0.001)
+        status = 503 if "r7" in running else 200
+        running.discard(row.custom_id)
+        return result(row, status)
+
+    found = asyncio.run(collect(answer, 8))
+    told = {each["custom_id"]: each["response"]["status_code"] for each in found}
+    assert told == {row.custom_id: 503 if row.custom_id == "r7" else 200 for row in ROWS}
+    assert len(found) == len(ROWS)
+
+
+def test_what_is_in_flight_ends_with_the_loop():
+    ended = []
+
+    async def answer(row: Row) -> dict:
+        try:
+            await asyncio.sleep(0 if row.custom_id == "r0" else 60)
+        finally:
+            ended.append(row.custom_id)
+        return result(row)
+
+    async def leave() -> None:
+        results = answer_all(iter(ROWS), answer, 3)
+        assert (await anext(results))["custom_id"] == "r0"
+        await results.aclose()
+
+    asyncio.run(leave())
+    assert set(ended) >= {"r0", "r1", "r2"}
+
+
+def test_an_engine_that_is_killed_is_started_again_and_every_row_is_answered(tmp_path):
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    options = {"backend": "numpy", "kv_type": "f32", "n_parallel": 4}
+    spec = Spec(["tiny"], str(path), options)
+
+    async def run() -> list[dict]:
+        found = []
+        async with Answering(spec, partial(load_process, command="batch")) as answering:
+            async for each in answer_all(iter(ROWS), answering.answer, 8):
+                found.append(each)
+                if len(found) == 5:
+                    service = answering._models.entries[0].service
+                    os.kill(service.model.process.pid, signal.SIGKILL)
+        return found
+
+    found = asyncio.run(run())
+    assert {each["custom_id"] for each in found} == {row.custom_id for row in ROWS}
+    assert {each["response"]["status_code"] for each in found} == {200}
+    assert len(found) == len(ROWS)
+
+
+def test_one_process_writes_a_file_and_a_row_is_written_once(tmp_path):
+    path, ids = tmp_path / "out.jsonl", {row.custom_id for row in ROWS}
+    with Results(path, None, ids) as results:
+        results.add(result(ROWS[0]))
+        results.add(result(ROWS[0], 503))
+        with pytest.raises(click.ClickException, match=r"out\.jsonl is being written by another process"):
+            Results(path, None, ids).__enter__()
+    with Results(path, None, ids) as again:
+        assert again.done == {"r0"}
+    assert path.read_text().count("\n") == 1
