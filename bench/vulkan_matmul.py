@@ -33,7 +33,7 @@ from pumice_vulkan.lower import products  # noqa: E402
 from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory  # noqa: E402
 from pumice_vulkan.memory import Place, Weights  # noqa: E402
 from pumice_vulkan.packing import Packing  # noqa: E402
-from pumice_vulkan.program import encode  # noqa: E402
+from pumice_vulkan.recorder import encode  # noqa: E402
 from pumice_vulkan.step import SIZE_WORDS  # noqa: E402
 from pumice_vulkan.tuning import TileShape, VectorShape, tile_shape, vector_shape  # noqa: E402
 

@@ -1,19 +1,15 @@
-"""Programs: the command buffers of one segment on one device."""
+"""Programs: one segment on one device, a step at a time or several in a row."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
-    N_OUTPUTS,
-    N_SEQS,
-    N_TOKENS,
     Ahead,
     Batch,
     KernelTime,
@@ -21,47 +17,21 @@ from pumice.plugin import (
     MemoryPlan,
     Pick,
     Program,
-    RecurrentState,
     Segment,
-    Sizes,
     State,
-    Tensor,
     Weight,
-    concrete,
 )
-from pumice_vulkan.device import CommandBuffer, Device, Encoder
+from pumice_vulkan.buckets import Bucket, Buckets
+from pumice_vulkan.device import Device
 from pumice_vulkan.fuse import parts
+from pumice_vulkan.host import HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
-from pumice_vulkan.lower.rule import STEP_INPUTS, Dispatch, Lowering, Memory
+from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
 from pumice_vulkan.picker import MAX_BEST, Picker
-from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, bucket_sizes, reads_memory
-
-DTYPES = {"f32": np.float32, "i32": np.int32}
-MOST_COPIES = 64  # command buffers that copy states, kept to be used again
-
-
-class Bucket(NamedTuple):
-    """The most tokens and the most output rows of a step; ``lone``: each token is the only one of its sequence."""
-
-    n_tokens: int
-    n_outputs: int
-    lone: bool = False
-
-
-class Recording(NamedTuple):
-    """What a command buffer does: one step, or ``n_steps`` in a row, each with ``n_best`` candidates.
-
-    ``adjusts``: of adjusted logits; ``follows``: from the tokens of those before; ``turn``: which memory of the host.
-    """
-
-    bucket: Bucket
-    n_steps: int = 0
-    n_best: int = 0
-    adjusts: bool = False
-    follows: bool = False
-    turn: int = 0
+from pumice_vulkan.recorder import Recorder, Recording, SlotCopies
+from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
 
 @dataclass
@@ -88,82 +58,44 @@ class DeviceProgram(Program):
     def __init__(self, shared: Shared, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
         self._shared = shared
         self._segment = segment
-        self._limits = limits
-        device = shared.device
-        self._inputs = [tensor for tensor in segment.inputs if tensor.name not in STEP_INPUTS]
-        layout = StepLayout(limits, reads_memory=any(map(reads_memory, segment.nodes)))
-        self._upload_bytes, self._input_places = _pack(self._inputs, limits, 4 * layout.n_words)
-        self._download_bytes, self._output_places = _pack(segment.outputs, limits, 0)
-        self._uploads = [device.new_buffer(self._upload_bytes, host=True) for _ in range(2)]
-        self._download = device.new_buffer(self._download_bytes, host=True)
-        for upload in self._uploads:
-            upload.contents[:] = 0
-        self._arena = Arena(device, plan.size)
-        self._step = device.new_buffer(4 * layout.n_words)
-        self._scratch = Arena(device, 1 << 20)
-        self._memory = Memory(
-            device=device,
-            limits=limits,
-            plan=plan,
-            weights=shared.weights,
-            activations=self._arena.take(max(plan.size, 4)),
-            step=self._step,
-            layout=layout,
-            cache=shared.cache,
-            scratch=self._scratch,
-            int8=shared.int8,
-            cooperative=shared.cooperative,
-            states=shared.states,
-            rules=RULES,
-        )
+        self._arena = Arena(shared.device, plan.size)
+        self._scratch = Arena(shared.device, 1 << 20)
+        self._memory = self._new_memory(plan, limits)
+        self._host = HostMemory(self._memory, segment.inputs, segment.outputs)
+        self._buckets = Buckets(limits)
         new = self._new_weights()
         shared.weights.expect(_weight_bytes(new))
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
-        self._buckets = _buckets(limits)
         cache_bytes = shared.cache.nbytes
-        self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets)}
+        self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets.all)}
         shared.weights.finish()
         self._cache_bytes = shared.cache.nbytes - cache_bytes
         self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
-        self._recorded: dict[Recording, CommandBuffer] = {}
-        self._last: Recording | None = None
-        self._turns: list[Recording | None] = [None, None]  # what used the memory of the host last
-        self._copies: dict[tuple[tuple[int, int], ...], CommandBuffer] = {}
+        self._recorder = Recorder(self._memory, shared.kernels, self._host, self._lowered, self._picker)
+        self._copies = SlotCopies(shared.device, segment.states, shared.states)
 
     def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
         return self.submit(inputs, batch)()
 
     def submit(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Callable[[], Mapping[str, NDArray[Any]]]:
         sizes = batch.sizes
-        self._free(0)
-        self._write(inputs, batch)
-        lone = sizes[N_TOKENS] == sizes[N_SEQS] == sizes[N_OUTPUTS]
-        command = self._commit(Recording(self._bucket(sizes[N_TOKENS], sizes[N_OUTPUTS], lone)))
+        self._recorder.free(0)
+        self._host.write(inputs, batch, 0)
+        command = self._recorder.commit(Recording(self._buckets.of(sizes)))
 
         def results() -> Mapping[str, NDArray[Any]]:
             command.wait()
-            return {tensor.name: self._result(tensor, sizes) for tensor in self._segment.outputs}
+            return {tensor.name: self._host.result(tensor, sizes) for tensor in self._segment.outputs}
 
         return results
 
     @property
     def max_steps(self) -> int:
-        return (1 if self._inputs else MAX_STEPS) if self._picker else 0
+        return (1 if self._host.inputs else MAX_STEPS) if self._picker else 0
 
     @property
     def max_best(self) -> int:
         return MAX_BEST if self._picker else 0
-
-    def run_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: NDArray[np.float32],
-        n_best: int,
-        inputs: Mapping[str, NDArray[Any]] | None = None,
-        pasts: Sequence[Sequence[int]] = (),
-    ) -> Ahead:
-        return self._submit_ahead(batch, picks, numbers, n_best, pasts, inputs or {}, follows=False)()
 
     @property
     def decides(self) -> bool:
@@ -175,7 +107,18 @@ class DeviceProgram(Program):
 
     @property
     def follows(self) -> bool:
-        return not self._inputs and self._picker is not None and self._shared.device.runs_behind
+        return not self._host.inputs and self._picker is not None and self._shared.device.runs_behind
+
+    def run_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: NDArray[np.float32],
+        n_best: int,
+        inputs: Mapping[str, NDArray[Any]] | None = None,
+        pasts: Sequence[Sequence[int]] = (),
+    ) -> Ahead:
+        return self._submit_ahead(batch, picks, numbers, n_best, pasts, inputs or {}, follows=False)()
 
     def submit_ahead(
         self,
@@ -199,18 +142,19 @@ class DeviceProgram(Program):
         follows: bool,
     ) -> Callable[[], Ahead]:
         assert self._picker is not None
-        picker, turn = self._picker, 1 - self._last.turn if follows and self._last else 0
-        self._free(turn)
-        words = self._uploads[turn].contents.view(np.int32)
-        self._write(inputs, batch, turn)
-        self._memory.layout.write_picks(words, picks, numbers, turn)
+        picker, last = self._picker, self._recorder.last
+        turn = 1 - last.turn if follows and last else 0
+        self._recorder.free(turn)
+        self._host.write(inputs, batch, turn)
+        words, layout = self._host.words(turn), self._memory.layout
+        layout.write_picks(words, picks, numbers, turn)
         adjusts = any(pick.adjusts for pick in picks)
         if adjusts and not follows:
-            self._memory.layout.write_pasts(words, pasts)
+            layout.write_pasts(words, pasts)
         n_steps, n_seqs = numbers.shape
-        bucket = self._bucket(n_seqs, n_seqs, lone=True)
+        bucket = self._buckets.of(batch.sizes)
         recording = Recording(bucket, n_steps, 1 if n_best == 1 else MAX_BEST, adjusts, follows, turn)
-        command = self._commit(recording)
+        command = self._recorder.commit(recording)
 
         def results() -> Ahead:
             command.wait()
@@ -224,39 +168,11 @@ class DeviceProgram(Program):
         return True
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
-        key = tuple(pairs)
-        if key not in self._copies:
-            if len(self._copies) == MOST_COPIES:
-                self._copies.pop(next(iter(self._copies))).close()
-            self._copies[key] = self._shared.device.new_command_buffer()
-            self._record_copies(self._copies[key].encoder(), key)
-        self._copies[key].commit_and_wait()
-
-    def _record_copies(self, encoder: Encoder, pairs: Sequence[tuple[int, int]]) -> None:
-        encoder.barrier()
-        for state in self._segment.states:
-            if isinstance(state, RecurrentState):
-                place, n_bytes = self._shared.states[state], 4 * math.prod(state.shape)
-                for source, target in pairs:
-                    begin, end = (4 * place.offset + slot * n_bytes for slot in (source, target))
-                    encoder.copy_buffer(place.buffer, begin, place.buffer, end, n_bytes)
-        encoder.barrier()
-        encoder.end()
+        self._copies.copy(pairs)
 
     def profile(self) -> list[KernelTime]:
         """Runs the last step once more, of several the first; recurrent states go on from there."""
-        if self._last is None:
-            return []
-        recording = self._last._replace(n_steps=min(self._last.n_steps, 1), follows=False)
-        dispatches = self._dispatches(recording)
-        command = self._shared.device.new_command_buffer(len(dispatches) + 1)
-        self._record(command.encoder(), recording, timestamps=True)
-        command.commit_and_wait()
-        command.commit_and_wait()
-        times = command.timestamps()
-        command.close()
-        spans = np.diff(times).tolist()
-        return [KernelTime(each.label, 1, span) for each, span in zip(dispatches, spans, strict=True)]
+        return self._recorder.profile()
 
     @property
     def memory(self) -> dict[str, int]:
@@ -267,15 +183,29 @@ class DeviceProgram(Program):
         }
 
     def close(self) -> None:
-        for command in (*self._recorded.values(), *self._copies.values()):
-            command.close()
-        self._recorded, self._copies = {}, {}
-        for arena in (self._arena, self._scratch):
-            arena.close()
-        for buffer in (self._step, *self._uploads, self._download):
-            buffer.close()
+        for part in (self._recorder, self._copies, self._arena, self._scratch, self._memory.step, self._host):
+            part.close()
         if self._picker:
             self._picker.close()
+
+    def _new_memory(self, plan: MemoryPlan, limits: Limits) -> Memory:
+        shared = self._shared
+        layout = StepLayout(limits, reads_memory=any(map(reads_memory, self._segment.nodes)))
+        return Memory(
+            device=shared.device,
+            limits=limits,
+            plan=plan,
+            weights=shared.weights,
+            activations=self._arena.take(max(plan.size, 4)),
+            step=shared.device.new_buffer(4 * layout.n_words),
+            layout=layout,
+            cache=shared.cache,
+            scratch=self._scratch,
+            int8=shared.int8,
+            cooperative=shared.cooperative,
+            states=shared.states,
+            rules=RULES,
+        )
 
     def _new_weights(self) -> list[Weight]:
         """Those that no program before this one has uploaded."""
@@ -291,116 +221,7 @@ class DeviceProgram(Program):
             at.lower(node)
         return at.dispatches
 
-    def _bucket(self, n_tokens: int, n_outputs: int, lone: bool) -> Bucket:
-        fitting = (b for b in self._buckets if b.n_tokens >= n_tokens and b.n_outputs >= n_outputs)
-        return next(b for b in fitting if lone or not b.lone or n_tokens == 1)
-
-    def _free(self, turn: int) -> None:
-        """Wait until the device is done with the memory of the host of a number."""
-        user = self._turns[turn]
-        if user is not None:
-            self._recorded[user].wait()
-
-    def _write(self, inputs: Mapping[str, NDArray[Any]], batch: Batch, turn: int = 0) -> None:
-        """Have the next commit find a batch and the segment's inputs."""
-        self._memory.layout.write(self._uploads[turn].contents.view(np.int32), batch, turn)
-        for tensor in self._inputs:
-            values = inputs[tensor.name]
-            offset = self._input_places[tensor]
-            view = self._uploads[turn].contents[offset : offset + values.nbytes].view(values.dtype)
-            np.copyto(view.reshape(values.shape), values)
-
-    def _commit(self, recording: Recording) -> CommandBuffer:
-        if recording not in self._recorded:
-            command = self._shared.device.new_command_buffer()
-            self._record(command.encoder(), recording)
-            self._recorded[recording] = command
-        self._recorded[recording].commit()
-        self._last = self._turns[recording.turn] = recording
-        return self._recorded[recording]
-
-    def _dispatches(self, recording: Recording) -> list[Dispatch]:
-        """Those of all steps. What a step picks is where the next one finds its tokens and positions."""
-        bucket, n_steps = recording.bucket, recording.n_steps
-        dispatches = list(self._lowered[bucket])
-        for step in range(n_steps):
-            assert self._picker is not None
-            at = Lowering(self._memory, *bucket)
-            self._picker.lower(at, step, recording.n_best, recording.adjusts, recording.turn)
-            dispatches += _after_all(at.dispatches)
-            if step + 1 < n_steps:
-                dispatches += _after_all(self._lowered[bucket])
-        return dispatches
-
-    def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
-        sizes = bucket_sizes(self._limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
-        activations = self._memory.activations
-        upload = self._uploads[recording.turn]
-        n_words = self._memory.layout.n_host_words if recording.follows else self._memory.layout.n_words
-        encoder.copy_buffer(upload, 0, self._step, 0, 4 * n_words)
-        for tensor in self._inputs:
-            n_bytes, target = _bytes(tensor, sizes), 4 * activations.offset + self._memory.plan.offsets[tensor]
-            encoder.copy_buffer(upload, self._input_places[tensor], activations.buffer, target, n_bytes)
-        encoder.barrier()
-        if timestamps:
-            encoder.timestamp(0)
-        for index, dispatch in enumerate(self._dispatches(recording), 1):
-            if dispatch.barrier:
-                encoder.barrier()
-            encode(encoder, self._shared.kernels, dispatch)
-            if timestamps:
-                encoder.timestamp(index)
-        encoder.barrier()
-        for tensor in [] if recording.n_steps else self._segment.outputs:
-            n_bytes, source = _bytes(tensor, sizes), 4 * activations.offset + self._memory.plan.offsets[tensor]
-            encoder.copy_buffer(activations.buffer, source, self._download, self._output_places[tensor], n_bytes)
-        encoder.end()
-
-    def _result(self, tensor: Tensor, sizes: Sizes) -> NDArray[Any]:
-        shape = concrete(tensor.shape, sizes)
-        offset = self._output_places[tensor]
-        n_bytes = 4 * math.prod(shape)
-        return self._download.contents[offset : offset + n_bytes].view(DTYPES[tensor.dtype]).reshape(shape)
-
-
-def _after_all(dispatches: list[Dispatch]) -> list[Dispatch]:
-    """With a barrier before the first of them."""
-    return [replace(dispatches[0], barrier=True), *dispatches[1:]]
-
-
-def encode(encoder: Encoder, kernels: Kernels, dispatch: Dispatch) -> None:
-    encoder.set_pipeline(kernels.pipeline(dispatch))
-    for index, buffer in enumerate(dispatch.buffers):
-        encoder.set_buffer(index, buffer)
-    encoder.set_bytes(dispatch.push)
-    encoder.dispatch_threadgroups(*dispatch.grid)
-
-
-def _buckets(limits: Limits) -> list[Bucket]:
-    """Powers of two up to the largest step, each for one output row and for as many as it can have; before them those
-    for lone tokens of as many sequences as there can be."""
-    sizes = [1]
-    while sizes[-1] < limits.n_batch:
-        sizes.append(min(2 * sizes[-1], limits.n_batch))
-    buckets = {Bucket(n, m, lone=n == 1) for n in sizes for m in (1, min(n, limits.n_outputs))}
-    most = min(limits.n_seqs, limits.n_outputs, limits.n_batch)
-    buckets |= {Bucket(n, min(n, limits.n_outputs), lone=True) for n in sizes if n < 2 * most}
-    return sorted(buckets, key=lambda bucket: (bucket.n_tokens, not bucket.lone, bucket.n_outputs))
-
 
 def _weight_bytes(weights: Iterable[Weight]) -> int:
     """About what weights take."""
     return sum(weight.nbytes * 33 // 32 + 4096 for weight in weights)
-
-
-def _bytes(tensor: Tensor, sizes: Sizes) -> int:
-    return 4 * math.prod(concrete(tensor.shape, sizes))
-
-
-def _pack(tensors: list[Tensor], limits: Limits, start: int) -> tuple[int, dict[Tensor, int]]:
-    """Offsets for tensors one after the other, and the bytes in all."""
-    offsets = {}
-    for tensor in tensors:
-        offsets[tensor] = start
-        start += -(-_bytes(tensor, limits.sizes) // 256) * 256
-    return max(start, 4), offsets

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, KVState, Limits, Node, Pick, Sizes
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, KVState, Limits, Node, Pick
 
 SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
 """Where the number of a shape's name lies."""
@@ -16,11 +16,6 @@ HEADER = 16
 MAX_STEPS = 16  # that the device takes in a row
 MAX_BIASES = 64  # of a sequence's logits
 MAX_PAST = 256  # tokens that a sequence's penalties look back at; the invocations of shaders/adjust.comp
-
-
-def bucket_sizes(limits: Limits, n_tokens: int, n_outputs: int) -> Sizes:
-    """The largest numbers of steps with at most so many tokens and output rows."""
-    return {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs, N_SEQS: min(n_tokens, limits.n_seqs)}
 
 
 def has_known_sizes(node: Node) -> bool:

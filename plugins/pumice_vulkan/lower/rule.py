@@ -43,12 +43,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import Limits, MemoryPlan, Node, State, Tensor, Weight, concrete, row_size
+from pumice_vulkan.buckets import bucket_sizes
 from pumice_vulkan.device import Buffer, Device
 from pumice_vulkan.flags import FIXED
 from pumice_vulkan.interface import PLACE, Numbers
 from pumice_vulkan.memory import Arena, Part, Place, Weights
 from pumice_vulkan.shaders import interface
-from pumice_vulkan.step import SIZE_WORDS, StepLayout, bucket_sizes
+from pumice_vulkan.step import SIZE_WORDS, StepLayout
 
 Places = Mapping[str, Place | Sequence[Place]]  # what a kernel calls them; several of an array
 

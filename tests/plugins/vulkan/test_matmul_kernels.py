@@ -22,7 +22,7 @@ from pumice_vulkan.lower import halves, products
 from pumice_vulkan.lower.products import VectorProduct, matrix, vector_product
 from pumice_vulkan.lower.rule import Lowering, Memory
 from pumice_vulkan.memory import Arena, Place, Weights
-from pumice_vulkan.program import encode
+from pumice_vulkan.recorder import encode
 from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import TileShape
 from quantizers import quantize

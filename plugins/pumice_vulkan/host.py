@@ -1,0 +1,87 @@
+"""Memory of the host that the device copies from and to: what a step starts from, and what comes out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Batch, Limits, Sizes, Tensor, concrete
+from pumice_vulkan.device import Buffer, Encoder
+from pumice_vulkan.lower.rule import STEP_INPUTS, Memory
+
+DTYPES = {"f32": np.float32, "i32": np.int32}
+N_TURNS = 2  # buffers for what goes up: one is written while the device reads the other
+
+
+class HostMemory:
+    """A step's fields and a segment's inputs go up, its outputs come down."""
+
+    def __init__(self, memory: Memory, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+        self.inputs = [tensor for tensor in inputs if tensor.name not in STEP_INPUTS]
+        self.outputs = outputs
+        self._memory = memory
+        upload_bytes, self._input_places = _pack(self.inputs, memory.limits, 4 * memory.layout.n_words)
+        download_bytes, self._output_places = _pack(outputs, memory.limits, 0)
+        self._uploads = [memory.device.new_buffer(upload_bytes, host=True) for _ in range(N_TURNS)]
+        self._download = memory.device.new_buffer(download_bytes, host=True)
+        for upload in self._uploads:
+            upload.contents[:] = 0
+
+    def words(self, turn: int) -> NDArray[np.int32]:
+        """Those of the step's fields (``StepLayout``), to be written."""
+        return self._uploads[turn].contents.view(np.int32)
+
+    def write(self, inputs: Mapping[str, NDArray[Any]], batch: Batch, turn: int) -> None:
+        """Have the next commit find a batch and the segment's inputs."""
+        self._memory.layout.write(self.words(turn), batch, turn)
+        for tensor in self.inputs:
+            values = inputs[tensor.name]
+            offset = self._input_places[tensor]
+            view = self._uploads[turn].contents[offset : offset + values.nbytes].view(values.dtype)
+            np.copyto(view.reshape(values.shape), values)
+
+    def record_upload(self, encoder: Encoder, turn: int, n_words: int, sizes: Sizes) -> None:
+        """Copy so many words of the step's fields, and the inputs."""
+        upload = self._uploads[turn]
+        encoder.copy_buffer(upload, 0, self._memory.step, 0, 4 * n_words)
+        for tensor in self.inputs:
+            buffer, offset = self._at(tensor)
+            encoder.copy_buffer(upload, self._input_places[tensor], buffer, offset, _bytes(tensor, sizes))
+
+    def record_download(self, encoder: Encoder, sizes: Sizes) -> None:
+        """Copy the outputs."""
+        for tensor in self.outputs:
+            buffer, offset = self._at(tensor)
+            encoder.copy_buffer(buffer, offset, self._download, self._output_places[tensor], _bytes(tensor, sizes))
+
+    def result(self, tensor: Tensor, sizes: Sizes) -> NDArray[Any]:
+        """An output, as the last copy left it; the next one overwrites it."""
+        offset = self._output_places[tensor]
+        values = self._download.contents[offset : offset + _bytes(tensor, sizes)].view(DTYPES[tensor.dtype])
+        return values.reshape(concrete(tensor.shape, sizes))
+
+    def close(self) -> None:
+        for buffer in (*self._uploads, self._download):
+            buffer.close()
+
+    def _at(self, tensor: Tensor) -> tuple[Buffer, int]:
+        """Where an activation lies on the device, in bytes."""
+        activations = self._memory.activations
+        return activations.buffer, 4 * activations.offset + self._memory.plan.offsets[tensor]
+
+
+def _bytes(tensor: Tensor, sizes: Sizes) -> int:
+    return 4 * math.prod(concrete(tensor.shape, sizes))
+
+
+def _pack(tensors: Sequence[Tensor], limits: Limits, start: int) -> tuple[int, dict[Tensor, int]]:
+    """The bytes of tensors one after the other, and their offsets."""
+    offsets = {}
+    for tensor in tensors:
+        offsets[tensor] = start
+        start += -(-_bytes(tensor, limits.sizes) // 256) * 256
+    return max(start, 4), offsets

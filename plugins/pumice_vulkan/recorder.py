@@ -1,0 +1,169 @@
+"""The command buffers of a program: recorded when they are first needed, committed as often as wanted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pumice.plugin import KernelTime, RecurrentState, State
+from pumice_vulkan.buckets import Bucket, bucket_sizes
+from pumice_vulkan.device import CommandBuffer, Device, Encoder
+from pumice_vulkan.host import N_TURNS, HostMemory
+from pumice_vulkan.kernels import Kernels
+from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory
+from pumice_vulkan.picker import Picker
+
+MOST_COPIES = 64  # command buffers that copy states, kept to be used again
+
+
+class Recording(NamedTuple):
+    """What a command buffer does: one step, or ``n_steps`` in a row, each with ``n_best`` candidates.
+
+    ``adjusts``: of adjusted logits; ``follows``: from the tokens of those before; ``turn``: which memory of the host.
+    """
+
+    bucket: Bucket
+    n_steps: int = 0
+    n_best: int = 0
+    adjusts: bool = False
+    follows: bool = False
+    turn: int = 0
+
+
+class Recorder:
+    """Records and commits the steps of a segment; ``lowered`` has the dispatches of one for each bucket."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        kernels: Kernels,
+        host: HostMemory,
+        lowered: Mapping[Bucket, list[Dispatch]],
+        picker: Picker | None,
+    ) -> None:
+        self.last: Recording | None = None
+        self._memory = memory
+        self._kernels = kernels
+        self._host = host
+        self._lowered = lowered
+        self._picker = picker
+        self._recorded: dict[Recording, CommandBuffer] = {}
+        self._turns: list[Recording | None] = [None] * N_TURNS  # what used the memory of the host last
+
+    def free(self, turn: int) -> None:
+        """Wait until the device is done with the memory of the host of a number."""
+        user = self._turns[turn]
+        if user is not None:
+            self._recorded[user].wait()
+
+    def commit(self, recording: Recording) -> CommandBuffer:
+        if recording not in self._recorded:
+            command = self._memory.device.new_command_buffer()
+            self._record(command.encoder(), recording)
+            self._recorded[recording] = command
+        self._recorded[recording].commit()
+        self.last = self._turns[recording.turn] = recording
+        return self._recorded[recording]
+
+    def profile(self) -> list[KernelTime]:
+        """Times of the last commit's kernels; of several steps those of the first."""
+        if self.last is None:
+            return []
+        recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False)
+        dispatches = self._dispatches(recording)
+        command = self._memory.device.new_command_buffer(len(dispatches) + 1)
+        self._record(command.encoder(), recording, timestamps=True)
+        command.commit_and_wait()
+        command.commit_and_wait()
+        times = command.timestamps()
+        command.close()
+        spans = np.diff(times).tolist()
+        return [KernelTime(each.label, 1, span) for each, span in zip(dispatches, spans, strict=True)]
+
+    def close(self) -> None:
+        for command in self._recorded.values():
+            command.close()
+        self._recorded = {}
+
+    def _dispatches(self, recording: Recording) -> list[Dispatch]:
+        """Those of all steps. What a step picks is where the next one finds its tokens and positions."""
+        bucket, n_steps = recording.bucket, recording.n_steps
+        dispatches = list(self._lowered[bucket])
+        for step in range(n_steps):
+            assert self._picker is not None
+            at = Lowering(self._memory, *bucket)
+            self._picker.lower(at, step, recording.n_best, recording.adjusts, recording.turn)
+            dispatches += _after_all(at.dispatches)
+            if step + 1 < n_steps:
+                dispatches += _after_all(self._lowered[bucket])
+        return dispatches
+
+    def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
+        sizes = bucket_sizes(self._memory.limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
+        layout = self._memory.layout
+        n_words = layout.n_host_words if recording.follows else layout.n_words
+        self._host.record_upload(encoder, recording.turn, n_words, sizes)
+        encoder.barrier()
+        if timestamps:
+            encoder.timestamp(0)
+        for index, dispatch in enumerate(self._dispatches(recording), 1):
+            if dispatch.barrier:
+                encoder.barrier()
+            encode(encoder, self._kernels, dispatch)
+            if timestamps:
+                encoder.timestamp(index)
+        encoder.barrier()
+        if not recording.n_steps:
+            self._host.record_download(encoder, sizes)
+        encoder.end()
+
+
+class SlotCopies:
+    """Copies of recurrent states from slots to slots."""
+
+    def __init__(self, device: Device, states: Iterable[State], places: Mapping[State, Any]) -> None:
+        self._device = device
+        recurrent = [state for state in states if isinstance(state, RecurrentState)]
+        self._places = [(places[state], 4 * math.prod(state.shape)) for state in recurrent]
+        self._recorded: dict[tuple[tuple[int, int], ...], CommandBuffer] = {}
+
+    def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
+        """From the first slot of each pair to the second."""
+        key = tuple(pairs)
+        if key not in self._recorded:
+            if len(self._recorded) == MOST_COPIES:
+                self._recorded.pop(next(iter(self._recorded))).close()
+            self._recorded[key] = self._device.new_command_buffer()
+            self._record(self._recorded[key].encoder(), key)
+        self._recorded[key].commit_and_wait()
+
+    def close(self) -> None:
+        for command in self._recorded.values():
+            command.close()
+        self._recorded = {}
+
+    def _record(self, encoder: Encoder, pairs: Sequence[tuple[int, int]]) -> None:
+        encoder.barrier()
+        for place, n_bytes in self._places:
+            for source, target in pairs:
+                begin, end = (4 * place.offset + slot * n_bytes for slot in (source, target))
+                encoder.copy_buffer(place.buffer, begin, place.buffer, end, n_bytes)
+        encoder.barrier()
+        encoder.end()
+
+
+def _after_all(dispatches: list[Dispatch]) -> list[Dispatch]:
+    """With a barrier before the first of them."""
+    return [replace(dispatches[0], barrier=True), *dispatches[1:]]
+
+
+def encode(encoder: Encoder, kernels: Kernels, dispatch: Dispatch) -> None:
+    encoder.set_pipeline(kernels.pipeline(dispatch))
+    for index, buffer in enumerate(dispatch.buffers):
+        encoder.set_buffer(index, buffer)
+    encoder.set_bytes(dispatch.push)
+    encoder.dispatch_threadgroups(*dispatch.grid)
