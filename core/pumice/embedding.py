@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, Protocol, get_args
 
+from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.messages import Facts, Pooling
-from pumice.engine.prepare import check_ids, token_ids
+from pumice.engine.prepare import adapter_scales, check_ids, token_ids
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     import numpy as np
     from numpy.typing import NDArray
 
     Rows = NDArray[np.float32]
 
 Texts = str | Sequence[str | Sequence[int]]
+Adapters = Mapping[str, float] | None
 
 POOLINGS = get_args(Pooling)
 _OF_FILE: tuple[Pooling | None, ...] = ("none", "mean", "cls", "last", None)  # by GGUF's pooling_type; 4 ranks texts
@@ -34,6 +34,7 @@ class Reads(Protocol):
     """What of a model is needed to embed with it."""
 
     client: EngineClient
+    config: Config
     facts: Facts
 
     @property
@@ -59,7 +60,9 @@ class Embedder:
         found = _OF_FILE[index] if isinstance(index, int) and 0 <= index < len(_OF_FILE) else None
         return found or ("last" if self._is_causal else "mean")
 
-    def embed(self, texts: Texts, pooling: Pooling | None, dimensions: int | None) -> Future[Sequence[Rows]]:
+    def embed(
+        self, texts: Texts, pooling: Pooling | None, dimensions: int | None, adapters: Adapters
+    ) -> Future[Sequence[Rows]]:
         """Each text's vector, or vectors, as the engine gives them, for ``finish``."""
         n_embd = self._model.facts.n_embd
         if not n_embd:
@@ -68,7 +71,8 @@ class Embedder:
             raise RequestError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
         if dimensions is not None and (not isinstance(dimensions, int) or not 1 <= dimensions <= n_embd):
             raise RequestError(f"dimensions must be an integer from 1 to the model's {n_embd}, not {dimensions!r}")
-        return self._model.client.encode([self._ids(text) for text in _listed(texts)], pooling or self.pooling)
+        ids = [self._ids(text) for text in _listed(texts)]
+        return self._model.client.encode(ids, pooling or self.pooling, adapter_scales=self._scales(adapters))
 
     def finish(self, values: Sequence[Rows], normalize: bool, dimensions: int | None) -> Any:
         """Vectors cut to ``dimensions`` and of length 1: float32 ``[n, dimensions]``; those of tokens as a list."""
@@ -81,14 +85,17 @@ class Embedder:
             return cut
         return np.array(cut, np.float32).reshape(len(values), dimensions or self._model.facts.n_embd)
 
-    def rank(self, query: str, documents: Sequence[str]) -> Future[Sequence[Rows]]:
+    def rank(self, query: str, documents: Sequence[str], adapters: Adapters) -> Future[Sequence[Rows]]:
         """Each document's scores as the engine gives them."""
         if not self._model.facts.n_labels:
             raise RequestError("this model does not rank texts: its file has no classifier (cls, cls.output)")
         if not isinstance(query, str) or isinstance(documents, str) or not all(isinstance(d, str) for d in documents):
             raise RequestError("rerank takes a query and a list of documents, all of them strings")
         pairs = [self._checked(self._pair(query, document)) for document in documents]
-        return self._model.client.encode(pairs, self._pooling_of_scores, scores=True)
+        return self._model.client.encode(pairs, self._pooling_of_scores, True, self._scales(adapters))
+
+    def _scales(self, adapters: Adapters) -> tuple[float, ...]:
+        return adapter_scales(list(self._model.config.adapters), adapters)
 
     @property
     def _pooling_of_scores(self) -> Pooling:

@@ -51,7 +51,7 @@ def chat_options(body: Body, service: Service) -> dict[str, Any]:
     """What ``Model.chat`` takes beside messages."""
     fields = {name: value for name, value in body.fields.items() if name != "stop"}
     fields |= {"stop": body.first("stop_sequences"), "max_tokens": body.first("max_tokens") or MAX_TOKENS}
-    return {**generation_options(Body(fields), service.model.n_ctx, service.model.tokenize), **prompt_options(body)}
+    return {**generation_options(Body(fields), service), **prompt_options(body)}
 
 
 def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:

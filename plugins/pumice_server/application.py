@@ -12,6 +12,7 @@ from starlette.types import Lifespan
 
 import pumice
 from pumice_server import (
+    adapters,
     anthropic_messages,
     conversations,
     embeddings,
@@ -46,7 +47,7 @@ GET = {
     ollama_facts.version: ["/api/version"],
     facts.props: ["/props"],
     slots.slots: ["/slots"],
-    facts.lora_adapters: ["/lora-adapters"],
+    adapters.list_adapters: ["/lora-adapters"],
     facts.metrics: ["/metrics"],
 }
 DELETE = {
@@ -71,7 +72,7 @@ POST = {
     embeddings.rerank: ["/rerank", "/reranking", "/v1/rerank", "/v1/reranking"],
     infill.infill: ["/infill"],
     slots.act: ["/slots/{id}"],
-    facts.set_lora_adapters: ["/lora-adapters"],
+    adapters.set_adapters: ["/lora-adapters"],
     ollama_pull.pull: ["/api/pull"],
     ollama_pull.refuse: ["/api/create", "/api/copy", "/api/push", "/api/blobs/{digest}"],
     facts.load_model: ["/models/load"],

@@ -14,7 +14,7 @@ _FLAGS = """
     --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling -sp --special
     --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
     --prefill-assistant --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve
-    --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload --lora-init-without-apply
+    --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload
     --no-cors-credentials --no-ui-mcp-proxy --no-webui-mcp-proxy -no-ag --no-agent --reuse-port
     --spec-draft-cpu-moe -cmoed --cpu-moe-draft --spec-draft-backend-sampling --no-spec-draft-backend-sampling
     --spec-default --embedding --embeddings --rerank --reranking
@@ -52,7 +52,6 @@ IGNORED = {**dict.fromkeys(_FLAGS.split(), 0), **dict.fromkeys(_VALUES.split(), 
 
 _REASONS = {
     "models see no images yet": "-mm --mmproj -mmu --mmproj-url --media-path",
-    "LoRA adapters are not supported yet": "--lora --lora-scaled",
     "control vectors are not supported yet": ("--control-vector --control-vector-scaled --control-vector-layer-range"),
     "give it with each request, as `grammar`": "--grammar --grammar-file",
     "give it with each request, as `json_schema` or `response_format`": "-j --json-schema -jf --json-schema-file",

@@ -45,6 +45,12 @@ class Body:
             raise bad_request(f"Field '{name}': Value must be between {least} <= value <= {most}, but got {value}")
         return value
 
+    def number(self, name: str, default: float) -> float:
+        value = self.fields.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise bad_request(f"{name} must be a number, not {_shown(value)}")
+        return value
+
     @property
     def wants_usage(self) -> bool:
         """Whether a stream is to end with its usage."""

@@ -1,14 +1,14 @@
-"""Which models are served, and the names of each."""
+"""Which models are served, the names of each, and the adapters."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.options import configured_models
+from pumice.cli.options import configured_models, split_scale
 
 
 def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
@@ -28,11 +28,16 @@ def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(paths)) or [str(pumice.demo_model_path())]
 
 
-def make_specs(paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any]) -> list[Any]:
-    """``aliases`` are names of the only model. Raises UsageError where two have the same name."""
+def make_specs(
+    paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any], scales: Mapping[str, float]
+) -> list[Any]:
+    """``aliases`` are names of the only model, ``scales`` how strong its adapters are.
+
+    Raises UsageError where two have the same name.
+    """
     from pumice_server.entry import Spec
 
-    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path)) for path in paths]
+    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path), scales) for path in paths]
     names = [spec.names[0] for spec in specs]
     for name in names:
         if names.count(name) > 1:
@@ -78,3 +83,21 @@ def _catalogue() -> list[str]:
     if not names:
         raise click.ClickException("--models-catalogue: the configuration names none under `models`")
     return names
+
+
+def take_adapters(options: dict[str, Any]) -> tuple[dict[str, str], dict[str, float]]:
+    """Remove the options of adapters: their files by name, which is that of the file, and their scales."""
+    plain, scaled = options.pop("lora"), options.pop("lora_scaled")
+    off = options.pop("lora_init_without_apply")
+    found = [(path, 1.0) for path in _separated(plain)] + [split_scale(each) for each in _separated(scaled)]
+    files: dict[str, str] = {}
+    for path, _ in found:
+        name = Path(path).stem
+        if name in files:
+            raise click.UsageError(f"two adapters are called {name}: rename a file")
+        files[name] = path
+    return files, {Path(path).stem: 0.0 if off else scale for path, scale in found}
+
+
+def _separated(values: Iterable[str]) -> list[str]:
+    return [each.strip() for value in values for each in value.split(",") if each.strip()]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import click
 from pumice.cli.messages import show_logs
 from pumice.cli.options import locate_model, parse_settings
 from pumice_server.arguments import ServeCommand
-from pumice_server.choice import choose_models, demo_options, make_specs
+from pumice_server.choice import choose_models, demo_options, make_specs, take_adapters
 from pumice_server.defaults import default_options, take_chat, take_sampling
 from pumice_server.keys import Keys
 from pumice_server.settings import Settings
@@ -76,6 +76,9 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--context-shift/--no-context-shift", help="Forget the older half of a full context, and go on.")
 @click.option("--slot-save-path", type=click.Path(path_type=Path), metavar="DIR", help="Where slots are saved.")
 @click.option("--allow-pull", is_flag=True, help="Clients may have models fetched.")
+@click.option("--lora", multiple=True, metavar="FILES", help="LoRA adapters, separated by commas.")
+@click.option("--lora-scaled", multiple=True, metavar="FILE:SCALE,...", help="Those that are stronger or weaker.")
+@click.option("--lora-init-without-apply", is_flag=True, help="Apply none until POST /lora-adapters says so.")
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @default_options
 @click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")
@@ -118,10 +121,13 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     aliases = [each.strip() for each in (options.pop("alias") or "").split(",") if each.strip()]
     if aliases and len(paths) > 1:
         raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
+    adapters, scales = take_adapters(options)
+    if adapters and len(paths) > 1:
+        raise click.UsageError("--lora is for one model: give others their adapters in the catalogue")
     with listen(settings) as socket:
         if len(paths) == 1:
             locate_model(paths[0])
-        serve(make_specs(paths, aliases, _load_options(paths, options)), settings, socket)
+        serve(make_specs(paths, aliases, _load_options(paths, adapters, options), scales), settings, socket)
 
 
 def _log(verbose: bool, as_json: bool) -> None:
@@ -152,7 +158,7 @@ def _memory(gibibytes: float | None) -> int:
     return int(0.9 * host_memory_bytes()) if gibibytes is None else int(gibibytes * 2**30)
 
 
-def _load_options(paths: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+def _load_options(paths: Sequence[str], adapters: Mapping[str, str], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
     config: dict[str, Any] = parse_settings(options.pop("config"))
     key_type, value_type = options.pop("cache_type_k"), options.pop("cache_type_v")
@@ -167,6 +173,8 @@ def _load_options(paths: Sequence[str], options: dict[str, Any]) -> dict[str, An
         options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
     defaults = take_sampling(options)
     config |= {**demo_options(paths), **defaults, "sampling": {**config.get("sampling", {}), **defaults["sampling"]}}
+    if adapters:
+        config["adapters"] = {**config.get("adapters", {}), **adapters}
     if template is not None:
         config["chat_template"] = template
     config.setdefault("max_queue", max_queue or _QUEUE_PER_SEQUENCE * (n_parallel or 4))

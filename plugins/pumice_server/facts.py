@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 import pumice
 from pumice_server.answers import json_response
-from pumice_server.body import Body, read_json
+from pumice_server.body import Body
 from pumice_server.entry import Entry
 from pumice_server.models import Models, service_of
 from pumice_server.service import Service
@@ -53,7 +53,8 @@ async def ready(request: Request) -> Response:
 
 async def list_models(request: Request) -> Response:
     models: Models = request.app.state.models
-    return json_response({"object": "list", "data": [_described(entry, entry.name) for entry in models.entries]})
+    data = [_described(entry, name) for entry in models.entries for name in (entry.name, *entry.scales)]
+    return json_response({"object": "list", "data": data})
 
 
 async def show_model(request: Request) -> Response:
@@ -61,7 +62,7 @@ async def show_model(request: Request) -> Response:
     name = request.path_params["name"]
     entry = models.known(name)
     if entry is None:
-        served = ", ".join(other for each in models.entries for other in each.spec.names)
+        served = ", ".join(other for each in models.entries for other in each.names)
         raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
     return json_response(_described(entry, name))
 
@@ -72,6 +73,7 @@ def _described(entry: Entry, name: str) -> dict[str, Any]:
         "object": "model",
         "created": entry.created,
         "owned_by": "pumice",
+        "parent": entry.name if name not in entry.spec.names else None,
         "aliases": [other for other in entry.spec.names if other != name],
         "status": {"value": entry.state},
     }
@@ -125,19 +127,6 @@ def _properties(service: Service) -> dict[str, Any]:
 async def change_props(request: Request) -> Response:
     """Nothing of a model can be changed while it is served, nor does llama-server have what could be."""
     raise HTTPException(501, "properties cannot be changed")
-
-
-async def lora_adapters(request: Request) -> Response:
-    """None: adapters are not applied."""
-    await service_of(request, request.query_params.get("model"))
-    return json_response([])
-
-
-async def set_lora_adapters(request: Request) -> Response:
-    """Scales of no adapters are what they are."""
-    if await read_json(request):
-        raise HTTPException(400, "there are no LoRA adapters: none can be scaled")
-    return json_response({"success": True})
 
 
 async def metrics(request: Request) -> Response:

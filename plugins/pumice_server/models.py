@@ -71,7 +71,7 @@ class Models:
 
     def known(self, name: str) -> Entry | None:
         wanted = {name, name.removesuffix(":latest")}
-        return next((entry for entry in self.entries if wanted & set(entry.spec.names)), None)
+        return next((entry for entry in self.entries if wanted & set(entry.names)), None)
 
     def add(self, spec: Spec) -> None:
         """Serve another model; one that is known by that name stays."""
@@ -198,7 +198,7 @@ class Models:
             entry.loading = None
 
     def _take(self, entry: Entry, model: AnyModel, seconds: float) -> None:
-        entry.loaded(Service(model, entry.spec.names, self.settings, self.metrics), seconds)
+        entry.loaded(Service(model, entry.spec.names, self.settings, self.metrics, entry.scales_of(model)), seconds)
 
     def _notice_death(self, entry: Entry) -> None:
         error = entry.service.model.error if entry.service else None
@@ -254,6 +254,8 @@ async def _in_thread(call: Callable[..., T], *arguments: object) -> T:
 async def service_of(request: Request, name: object = None) -> Service:
     """The service of the model that a request names, which is in use until the request's answer has ended."""
     models: Models = request.app.state.models
-    entry = models.find(name if isinstance(name, str) else None)
+    name = name if isinstance(name, str) else None
+    entry = models.find(name)
     stack: contextlib.AsyncExitStack = request.state.stack
-    return await stack.enter_async_context(models.using(entry))
+    service = await stack.enter_async_context(models.using(entry))
+    return service.called(name) if name else service

@@ -75,7 +75,7 @@ async def mixed_tokens(
 def _options(body: Body, service: Service) -> dict[str, Any]:
     for name, least in _CHECKED.items():
         body.integer(name, 0, least, MAX_IDS)
-    options = generation_options(body, service.model.n_ctx, service.model.tokenize)
+    options = generation_options(body, service)
     n_probs = body.integer("n_probs", 0, 0, MAX_PROBS)
     if n_probs:
         options["logprobs"] = n_probs

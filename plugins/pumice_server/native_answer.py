@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pumice
+from pumice_server.adapters import listed
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import Clock, chat_logprob, timings
@@ -96,7 +97,7 @@ class NativeAnswer:
             "model": self.service.name,
             "tokens_predicted": done.timings.generated_tokens,
             "tokens_evaluated": done.timings.prompt_tokens,
-            "generation_settings": {**model.config.sampling, **self.options, "n_ctx": model.n_ctx},
+            "generation_settings": self._settings(),
             "prompt": model.detokenize(self.prompt),
             "has_new_line": "\n" in done.text,
             "truncated": False,
@@ -105,6 +106,11 @@ class NativeAnswer:
             "tokens_cached": done.timings.prompt_tokens + len(done.tokens),
             "timings": timings(done.timings),
         }
+
+    def _settings(self) -> dict[str, Any]:
+        model, options = self.service.model, dict(self.options)
+        scales = options.pop("adapters", self.service.scales)
+        return {**model.config.sampling, **options, "lora": listed(scales), "n_ctx": model.n_ctx}
 
     def part(self, piece: pumice.Piece) -> dict[str, Any]:
         told = self._begun(piece.text, [] if piece.token is None else [piece.token])

@@ -132,7 +132,7 @@ def _options(body: Body, service: Service) -> dict[str, Any]:
     given = dict(body.get("options", dict, {}))
     limit = given.pop("num_predict", None)
     fields = Body({**given, "max_tokens": -1 if limit in (None, -2) else limit})  # -2: until the context is full
-    options = generation_options(fields, service.model.n_ctx, service.model.tokenize)
+    options = generation_options(fields, service)
     form = body.first("format")
     if form == "json":
         options["response_format"] = {"type": "json_object"}

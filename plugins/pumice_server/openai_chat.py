@@ -50,7 +50,7 @@ def read_messages(body: Body) -> list[Any]:
 
 def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
     """What ``Model.chat`` takes, as a chat request's fields say it."""
-    options = generation_options(body, service.model.n_ctx, service.model.tokenize)
+    options = generation_options(body, service)
     options |= {name: body.fields[name] for name in _CHAT_FIELDS if name in body.fields}
     options |= template_options(body)
     n_top = body.integer("top_logprobs", 0, 0, MAX_TOP_LOGPROBS)

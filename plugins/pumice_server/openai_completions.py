@@ -67,7 +67,7 @@ def _options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
     for name in ("echo", "best_of"):
         if body.first(name) not in (None, False, 1, body.first("n")):
             raise bad_request(f"{name} is not supported")
-    options = generation_options(body, service.model.n_ctx, service.model.tokenize)
+    options = generation_options(body, service)
     if body.first("n_predict", "max_completion_tokens", "max_tokens") is None:
         options["max_tokens"] = _MAX_TOKENS
     if "logprobs" in body.fields:

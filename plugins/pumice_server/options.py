@@ -6,9 +6,11 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from pumice_server.adapters import read_scales
 from pumice_server.body import Body
 from pumice_server.chain import read_samplers
 from pumice_server.errors import bad_request
+from pumice_server.service import Service
 
 Tokenize = Callable[[str], list[int]]
 
@@ -42,7 +44,7 @@ SAMPLING = (
 )
 """Parameters of the sampler chain that have the same name here as there."""
 
-REFUSED = ("lora", "suffix")
+REFUSED = ("suffix",)
 """Fields that would change the answer, and that are not served: an error is better than a wrong answer."""
 
 FORMS = ("grammar", "json_schema")
@@ -54,14 +56,14 @@ MAX_BIASES, MAX_BIAS_LENGTH = 1024, 256  # tokens, characters of one
 MAX_N = 16  # completions of one prompt
 
 
-def generation_options(body: Body, n_ctx: int, tokenize: Tokenize) -> dict[str, Any]:
-    """``max_tokens``, ``stop``, sampling and a grammar. Raises HTTPException or RequestError for wrong ones."""
+def generation_options(body: Body, service: Service) -> dict[str, Any]:
+    """``max_tokens``, ``stop``, sampling, a grammar, adapters. Raises HTTPException or RequestError for wrong ones."""
     for name in REFUSED:
         if body.fields.get(name):
             raise bad_request(f"{name} is not supported")
     sampling = {name: body.fields[name] for name in SAMPLING if name in body.fields}
     form = {name: body.fields[name] for name in FORMS if name in body.fields}
-    sampling |= {name: n_ctx for name in _LAST_N if sampling.get(name) == -1}
+    sampling |= {name: service.model.n_ctx for name in _LAST_N if sampling.get(name) == -1}
     order = body.first("samplers")
     if order is not None:
         try:
@@ -70,8 +72,10 @@ def generation_options(body: Body, n_ctx: int, tokenize: Tokenize) -> dict[str, 
             raise bad_request(f"samplers: {error}") from None
     bias = body.first("logit_bias")
     if bias:
-        sampling["logit_bias"] = _logit_bias(bias, tokenize)
+        sampling["logit_bias"] = _logit_bias(bias, service.model.tokenize)
     options: dict[str, Any] = {**sampling, **form, "stop": _stop(body)}
+    if body.first("lora") not in (None, []):
+        options["adapters"] = read_scales(body.fields["lora"], list(service.scales), "lora")
     max_tokens = body.first("n_predict", "max_completion_tokens", "max_tokens")
     options["max_tokens"] = None if max_tokens == -1 else max_tokens
     return options

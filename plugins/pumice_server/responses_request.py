@@ -52,7 +52,7 @@ def response_options(body: Body, service: Service) -> dict[str, Any]:
         if body.first(name):
             raise bad_request(f"{name} is not supported")
     fields = {**body.fields, "max_tokens": body.first("max_output_tokens")}
-    options = {**generation_options(Body(fields), service.model.n_ctx, service.model.tokenize), **prompt_options(body)}
+    options = {**generation_options(Body(fields), service), **prompt_options(body)}
     form = body.get("text", dict, {}).get("format")
     if isinstance(form, Mapping) and form.get("type") == "json_schema":
         form = {"type": "json_schema", "json_schema": form}

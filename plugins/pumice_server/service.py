@@ -6,6 +6,7 @@ The model may be in this process, as here, or in another one: nothing else of it
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
@@ -52,12 +53,21 @@ class Whole(Closable, Protocol[C]):
 class Service:
     """One model that is loaded, and the names it is served under; the first is the one that answers carry."""
 
-    def __init__(self, model: AnyModel, names: Sequence[str], settings: Settings, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        model: AnyModel,
+        names: Sequence[str],
+        settings: Settings,
+        metrics: Metrics,
+        scales: dict[str, float] | None = None,
+    ) -> None:
+        """``scales``: how strong each of the model's adapters is where a request does not say."""
         self.model = model
         self.names = names
         self.created = int(time.time())
         self._always: dict[str, Any] = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
+        self.scales = {} if scales is None else scales
         self._chat = settings.chat
         self._max_tokens = settings.max_tokens
         self.heard = time.monotonic()  # when the engine last answered
@@ -68,6 +78,15 @@ class Service:
     @property
     def name(self) -> str:
         return self.names[0]
+
+    def called(self, name: str) -> Service:
+        """This, or for the name of an adapter, or ``MODEL:ADAPTER``, the same model with that adapter alone."""
+        adapter = name if name in self.scales else name.partition(":")[2]
+        if name in self.names or adapter not in self.scales:
+            return self
+        alone = copy.copy(self)
+        alone.names, alone.scales = [name], {other: float(other == adapter) for other in self.scales}
+        return alone
 
     async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
         """In a thread, since long texts take a while."""
@@ -96,7 +115,7 @@ class Service:
         with _closing_on_error(streams):
             for prompt in ids:
                 self._check_length(prompt)
-                for each in self._seeded(self._bounded(options), n):
+                for each in self._seeded(self._completed(options), n):
                     tell = partial(progress, len(streams)) if progress else None
                     streams.append(self.model.astream(prompt, progress=tell, **self._always, **each))
             for stream in streams:
@@ -106,7 +125,7 @@ class Service:
     async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
         """Begin ``n`` answers. Raises RequestError."""
         self._check_count(n)
-        options = self.with_defaults(self._bounded(options))
+        options = self.with_defaults(self._completed(options))
         turn = await asyncio.to_thread(self.model.prepare_chat, messages, **options)
         self._check_length(turn.prompt.tokens)
         streams: list[pumice.AsyncChatStream] = []
@@ -162,12 +181,13 @@ class Service:
         variables = {**self._chat.get("template_variables", {}), **given.get("template_variables", {})}
         return {**self._chat, **given, "template_variables": variables}
 
-    def _bounded(self, options: Mapping[str, Any]) -> dict[str, Any]:
-        """No answer is longer than the server allows."""
+    def _completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Adapters are as strong as the server says where a request does not; no answer is longer than it allows."""
+        completed = {"adapters": dict(self.scales), **options}
         asked, most = options.get("max_tokens"), self._max_tokens
         if most < 0 or (isinstance(asked, int) and 0 <= asked <= most):
-            return dict(options)
-        return {**options, "max_tokens": most}
+            return completed
+        return {**completed, "max_tokens": most}
 
     def _seeded(self, options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
         """Options of ``n`` completions: each has a seed higher by one, where a seed is given or configured."""

@@ -116,6 +116,7 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
             async with models.using(entry):
                 click.echo(_summary(entry, models.settings), err=True)
         except Exception as error:
+            models.draining = True  # it is not tried again
             failed(error)
             return
     else:

@@ -72,7 +72,13 @@ class EngineClient:
         if self._listeners.pop(id, None):
             self.cancel(id)
 
-    def encode(self, texts: Sequence[Sequence[int]], pooling: Pooling, scores: bool = False) -> Future[Encodings]:
+    def encode(
+        self,
+        texts: Sequence[Sequence[int]],
+        pooling: Pooling,
+        scores: bool = False,
+        adapter_scales: Sequence[float] = (),
+    ) -> Future[Encodings]:
         """What texts, token ids, are in one vector each; as ``Encode``. Cancelling the future ends the work."""
         future: Future[Encodings] = Future()
 
@@ -83,7 +89,7 @@ class EngineClient:
                 elif isinstance(event, Failed):
                     future.set_exception(event.error)
 
-        (id,) = self._submit(lambda ids: Encode(ids[0], texts, pooling, scores), [listen])
+        (id,) = self._submit(lambda ids: Encode(ids[0], texts, pooling, scores, adapter_scales), [listen])
         future.add_done_callback(lambda done: self.drop(id) if done.cancelled() else None)
         return future
 

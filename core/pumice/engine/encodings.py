@@ -71,7 +71,8 @@ class _Text:
     def part(self, n_new: int) -> Part:
         """Its next tokens in a batch."""
         assert self.place is not None
-        return Part(self.place, self.left[:n_new], self.n_past, self.wanted(n_new))
+        scales = self.job.command.adapter_scales
+        return Part(self.place, self.left[:n_new], self.n_past, self.wanted(n_new), scales)
 
     def pooled(self) -> Rows:
         """``[1, n_embd]``, or ``[n_tokens, n_embd]``."""

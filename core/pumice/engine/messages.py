@@ -162,13 +162,15 @@ Pooling = Literal["none", "mean", "cls", "last"]
 class Encode:
     """Answer with ``Encoded``: each of ``texts``, token ids, as one vector or, without pooling, as one a token.
 
-    ``scores``: the scores of a text, not its embedding.
+    ``scores``: the scores of a text, not its embedding. ``adapter_scales``: how strong each adapter is; none: all as
+    they were trained.
     """
 
     id: int
     texts: Sequence[Sequence[int]]
     pooling: Pooling
     scores: bool = False
+    adapter_scales: Sequence[float] = ()
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,10 @@ def _check(path: Path, metadata: Mapping[str, Any], architecture: str) -> None:
     kind = metadata.get("general.type"), metadata.get("adapter.type")
     if kind != ("adapter", "lora"):
         raise ModelError(f"{path}: is no LoRA adapter: general.type and adapter.type are {kind[0]!r} and {kind[1]!r}")
+    if "adapter.alora.invocation_tokens" in metadata:
+        raise ModelError(
+            f"{path}: is an activated LoRA adapter, which works from certain tokens on: these are not applied"
+        )
     if metadata.get("general.architecture") != architecture:
         raise ModelError(
             f"{path}: is an adapter of {metadata.get('general.architecture')!r}, the model is {architecture!r}"

@@ -79,6 +79,21 @@ def test_scales_that_are_wrong(tmp_path, adapters, message):
         model.generate(IDS, adapters=adapters, **GREEDY)
 
 
+def test_embeddings_have_adapters(tmp_path):
+    files = [path for path, _ in write_case(tmp_path, "two")]
+    texts = [IDS[:9], IDS[2:12]]
+    with load(tmp_path, "llama-bias", files) as model:
+        of = {str(adapters): model.embed(texts, adapters=adapters) for adapters in (None, {}, {"a1": 1.0})}
+        trained = model.embed(texts, adapters={"a0": 1.0, "a1": 1.0})
+        with pytest.raises(RequestError, match="the model has no adapter 'b'"):
+            model.embed(texts, adapters={"b": 1.0})
+    assert of["None"] == pytest.approx(trained)
+    for number, alone in ((0, "{}"), (1, "{'a1': 1.0}")):
+        with load(tmp_path, "llama-bias", files[1 : 1 + number]) as model:
+            assert of[alone] == pytest.approx(model.embed(texts), abs=1e-5)
+    assert np.abs(of["None"] - of["{}"]).max() > 0.01
+
+
 def test_alpha_is_a_part_of_the_scale(tmp_path):
     zoo = ZOO["llama-bias"]
     files = [write_adapter(tmp_path / f"{alpha}.gguf", zoo, DENSE, alpha=alpha) for alpha in (0.0, 3.0, 6.0)]
@@ -95,6 +110,7 @@ def test_alpha_is_a_part_of_the_scale(tmp_path):
         ({"general.architecture": "qwen2"}, ATTENTION, "is an adapter of 'qwen2', the model is 'llama'"),
         ({}, ["blk.0.attn_q.weight", "blk.9.attn_q.weight"], "changes 'blk.9.attn_q.weight', which is no matrix"),
         ({}, [], "is an adapter without tensors"),
+        ({"adapter.alora.invocation_tokens": [1, 2]}, ATTENTION, "is an activated LoRA adapter"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, changes, names, message):

@@ -62,7 +62,7 @@ class Ranking:
     def __getattr__(self, name):
         return getattr(self._model, name)
 
-    async def arerank(self, query, documents):
+    async def arerank(self, query, documents, adapters):
         return [float(len(document)) for document in documents]
 
 

@@ -158,9 +158,3 @@ def test_a_chain_of_samplers(server):
 
 def test_a_prompt_that_is_only_read(server):
     assert post(server, "/completion", prompt=PROMPT, n_predict=0)["tokens_predicted"] == 0
-
-
-def test_adapters(server):
-    assert server.client.get("/lora-adapters").json() == []
-    assert server.client.post("/lora-adapters", json=[]).json() == {"success": True}
-    assert server.client.post("/lora-adapters", json=[{"id": 0, "scale": 1}]).status_code == 400

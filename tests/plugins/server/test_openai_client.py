@@ -164,7 +164,7 @@ def test_a_prompt_that_is_too_long(client):
         ({"messages": []}, "messages must be a list of 1 to"),
         ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\].content: expected a list, not 5"),
         ({"extra_body": {"grammar": "root ::= x"}}, "grammar"),
-        ({"extra_body": {"lora": [{"id": 0}]}}, "lora is not supported"),
+        ({"extra_body": {"lora": [{"id": 0}]}}, "lora: this model has no LoRA adapters"),
     ],
 )
 def test_wrong_requests_are_told(client, options, message):

@@ -84,6 +84,10 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--ssl-key-file", "x"], "TLS needs both"),
         (["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"], "TLS: /nowhere, /nowhere: "),
         (["--no-such"], "No such option"),
+        (["a.gguf", "b.gguf", "--lora", "c.gguf"], "--lora is for one model"),
+        (["--lora", "a/x.gguf,b/x.gguf"], "two adapters are called x"),
+        (["--lora-scaled", "x.gguf:much"], "expected FILE:SCALE, not 'x.gguf:much'"),
+        (["--lora", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf"),
         (["--samplers", "dance"], "--samplers: 'dance' is not one of"),
         (["--chat-template-kwargs", "{"], "--chat-template-kwargs is not valid JSON"),
         (["-hff", "x.gguf"], "give -hf too"),
@@ -126,8 +130,8 @@ def test_options_that_are_left_out():
         ["-m", "--jinja", "x", "--", "--jinja"],
         ["-fa", "--poll"],
     )
-    with pytest.raises(click.UsageError, match="LoRA"):
-        leave_out(["--lora", "x"], [])
+    with pytest.raises(click.UsageError, match="no images"):
+        leave_out(["--mmproj", "x"], [])
 
 
 def test_every_option_of_llama_server_is_taken_left_out_or_refused():

@@ -1,0 +1,116 @@
+"""LoRA adapters of a served model."""
+
+from collections.abc import Iterator
+
+import pytest
+
+import pumice
+from adapters import write_adapter
+from pumice.gguf import GGUFFile
+from pumice_server.choice import take_adapters
+from server_thread import Running, running
+from tiny_models import TinyModel
+
+PROMPT = "Once upon a time"
+GREEDY = {"prompt": PROMPT, "temperature": 0, "max_tokens": 12}
+NAMES = [f"blk.{i}.attn_{part}.weight" for i in range(2) for part in ("q", "v")]
+
+
+@pytest.fixture(scope="module")
+def adapted(tmp_path_factory) -> Iterator[Running]:
+    """The demo model with two adapters, the first half as strong as it was trained."""
+    folder = tmp_path_factory.mktemp("adapters")
+    with GGUFFile.open(pumice.demo_model_path()) as file:
+        demo = TinyModel(file.architecture, {}, {name: tensor.shape for name, tensor in file.tensors.items()})
+    files = {name: str(write_adapter(folder / f"{name}.gguf", demo, NAMES, seed=i)) for i, name in enumerate("ab")}
+    loaded = pumice.load(config={"adapters": files, "chat_template": "plain"}, n_parallel=4)
+    with loaded as model, running(model) as server:
+        server.application.state.models.entries[0].scales["a"] = 0.5
+        yield server
+
+
+@pytest.fixture(scope="module")
+def texts(adapted):
+    """What the model says with adapters of these strengths."""
+    cases = [{"a": 0.5, "b": 1.0}, {}, {"a": 1.0}, {"b": 1.0}, {"b": 0.25}]
+    found = {str(each): adapted.model.generate(**GREEDY, adapters=each).text for each in cases}
+    assert len(set(found.values())) == len(cases)
+    return lambda **scales: found[str(scales)]
+
+
+def text(adapted, **fields) -> str:
+    response = adapted.client.post("/v1/completions", json=GREEDY | fields)
+    assert response.status_code == 200, response.text
+    return response.json()["choices"][0]["text"]
+
+
+def test_adapters_are_as_strong_as_a_request_says(adapted, texts):
+    assert text(adapted) == texts(a=0.5, b=1.0)
+    assert text(adapted, lora=[]) == texts(a=0.5, b=1.0)
+    assert text(adapted, lora=[{"id": 1, "scale": 0.25}]) == texts(b=0.25)
+    assert text(adapted, lora=[{"id": 0}]) == texts()
+
+
+def test_an_adapter_is_a_model_by_its_own_name(adapted, texts):
+    assert text(adapted, model="a") == texts(a=1.0)
+    assert text(adapted, model="demo:b") == texts(b=1.0)
+    assert text(adapted, model="b", lora=[{"id": 0, "scale": 1}]) == texts(a=1.0)
+    answer = adapted.client.post("/v1/completions", json=GREEDY | {"model": "a"}).json()
+    assert answer["model"] == "a"
+    told = adapted.client.get("/v1/models").json()["data"]
+    assert [(each["id"], each["parent"]) for each in told] == [("demo", None), ("a", "demo"), ("b", "demo")]
+    assert adapted.client.get("/v1/models/demo:a").json()["parent"] == "demo"
+
+
+def test_scales_of_the_server(adapted, texts):
+    path = "/lora-adapters"
+    before = [{"id": 0, "path": "a.gguf", "scale": 0.5}, {"id": 1, "path": "b.gguf", "scale": 1.0}]
+    assert adapted.client.get(path).json() == before
+    try:
+        assert adapted.client.post(path, json=[{"id": 1, "scale": 0.25}]).json() == {"success": True}
+        assert [each["scale"] for each in adapted.client.get(path).json()] == [0.0, 0.25]
+        assert text(adapted) == texts(b=0.25)
+    finally:
+        adapted.client.post(path, json=before)
+    assert text(adapted) == texts(a=0.5, b=1.0)
+
+
+def test_what_a_completion_says_of_them(adapted):
+    told = adapted.client.post("/completion", json=GREEDY | {"lora": [{"id": 1, "scale": 2}]}).json()
+    assert told["generation_settings"]["lora"] == [{"id": 0, "scale": 0.0}, {"id": 1, "scale": 2.0}]
+
+
+def test_embeddings_have_them_too(adapted):
+    def embedding(**fields):
+        return adapted.client.post("/v1/embeddings", json={"input": PROMPT} | fields).json()["data"][0]["embedding"]
+
+    model = adapted.model
+    assert embedding() == pytest.approx(model.embed(PROMPT, adapters={"a": 0.5, "b": 1.0})[0].tolist())
+    assert embedding(model="b") == pytest.approx(model.embed(PROMPT, adapters={"b": 1.0})[0].tolist())
+    assert embedding() != pytest.approx(embedding(model="b"))
+
+
+@pytest.mark.parametrize(
+    ("lora", "message"),
+    [
+        ({"id": 0}, "lora must be a list of objects"),
+        ([0], "lora must be a list of objects"),
+        ([{"scale": 1}], "Field 'id'"),
+        ([{"id": 2, "scale": 1}], "Field 'id': Value must be between 0 <= value <= 1, but got 2"),
+        ([{"id": "a"}], "id must be an integer"),
+        ([{"id": 0, "scale": "much"}], "scale must be a number"),
+        ([{"id": 0, "scale": 10**400}], "not valid JSON"),
+    ],
+)
+def test_wrong_scales(adapted, lora, message):
+    response = adapted.client.post("/v1/completions", json=GREEDY | {"lora": lora})
+    assert response.status_code == 400
+    assert message in response.json()["error"]["message"]
+
+
+def test_options():
+    options = {"lora": ("x/a.gguf,b.gguf",), "lora_scaled": ("c.gguf:0.5,d.gguf:2",), "lora_init_without_apply": False}
+    files, scales = take_adapters(dict(options))
+    assert files == {"a": "x/a.gguf", "b": "b.gguf", "c": "c.gguf", "d": "d.gguf"}
+    assert scales == {"a": 1.0, "b": 1.0, "c": 0.5, "d": 2.0}
+    assert set(take_adapters(options | {"lora_init_without_apply": True})[1].values()) == {0.0}
