@@ -50,7 +50,8 @@ class Mirostat(Sampler):
             self._keep_estimated(candidates)
         else:
             self._keep_unsurprising(candidates)
-        choice = draw(candidates, self._rng)
+        candidates.keep_top(len(candidates))  # in llama.cpp's order, so that its random numbers choose the same
+        choice = draw(candidates, self._rng) if len(candidates) > 1 else 0
         surprise = -math.log2(candidates.probabilities()[choice])
         self.mu -= self.mirostat_eta * (surprise - self.mirostat_tau)
         candidates.select(choice)

@@ -23,6 +23,10 @@ CASES: list[dict[str, Any]] = [
     *({"seed": seed} for seed in (0, 1, 2, 4294967290)),
     {"seed": 3, "xtc_probability": 0.5},
     {"seed": 4, "temperature": 1.5, "top_k": 0, "top_p": 1.0, "min_p": 0.0},
+    {"seed": 5, "mirostat": 1, "mirostat_tau": 1.0},
+    {"seed": 6, "mirostat": 1, "mirostat_tau": 2.0, "mirostat_eta": 0.3},
+    {"seed": 7, "mirostat": 2},
+    {"seed": 8, "mirostat": 2, "mirostat_tau": 1.0, "temperature": 1.2},
 ]
 
 
