@@ -110,6 +110,11 @@ class Config(BaseModel):
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
 
     @property
+    def adapter_scales(self) -> dict[str, float]:
+        """How strong each adapter is where a request does not say."""
+        return {name: options.scale for name, options in self.adapters.items()}
+
+    @property
     def sections(self) -> dict[str, dict[str, Any]]:
         """Backend name -> options, for every backend that the configuration has a section for."""
         return dict(self.__pydantic_extra__)

@@ -95,7 +95,7 @@ class Embedder:
         return self._model.client.encode(pairs, self._pooling_of_scores, True, self._scales(adapters))
 
     def _scales(self, adapters: Adapters) -> tuple[float, ...]:
-        return adapter_scales(list(self._model.config.adapters), adapters)
+        return adapter_scales(self._model.config.adapter_scales, adapters)
 
     @property
     def _pooling_of_scores(self) -> Pooling:

@@ -24,6 +24,7 @@ from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError, TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import FORMS, Grammar, grammar_source
+from pumice.opening import is_lora
 from pumice.registry import Registry
 from pumice.stream import AsyncStream, Completion, Stream
 from pumice.tokenizers import Tokenizer, from_metadata
@@ -160,6 +161,11 @@ class Frontend(ABC):
         turn = messages if isinstance(messages, Turn) else self.prepare_chat(messages, **options)
         rest = {k: v for k, v in options.items() if k not in OPTIONS and k not in FORMS}
         return turn, {"special": turn.special, **rest}
+
+    @cached_property
+    def loras(self) -> list[str]:
+        """Names of its LoRA adapters; its other adapters are control vectors."""
+        return [name for name, options in self.config.adapters.items() if is_lora(options.file)]
 
     @cached_property
     def _chat(self) -> Chat:

@@ -57,7 +57,7 @@ class Model(Frontend):
             engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead and not observer)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
-            named = registry.samplers, config.samplers, config.sampling, _scales(config)
+            named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
             prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named, start)
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
@@ -93,7 +93,7 @@ class Model(Frontend):
                 if read
                 else "logits: give the prompt, which this model's encoder reads"
             )
-        scales = adapter_scales(_scales(self.config), adapters)
+        scales = adapter_scales(self.config.adapter_scales, adapters)
         return self.engine.call(lambda engine: lone.logits(engine, tokens, scales, read))
 
     def close(self) -> None:
@@ -167,11 +167,6 @@ def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architectur
         if options.layers:
             raise ModelError(f"{file.path}: is no control vector, only those have layers")
         return read_adapter(file, model.architecture, options.scale)
-
-
-def _scales(config: Config) -> dict[str, float]:
-    """How strong each adapter is where a request does not say."""
-    return {name: options.scale for name, options in config.adapters.items()}
 
 
 def _context_length(config: Config, architecture: Architecture) -> int:

@@ -46,6 +46,16 @@ def open_adapter(
     return convert_adapter(folder, conversions.find(model.config.model_class)(model))
 
 
+def is_lora(path: str | os.PathLike[str]) -> bool:
+    """Whether an adapter is one of LoRA, not a control vector, which is always a file."""
+    from pumice.lora import is_control_vector
+
+    if Path(path).is_dir():
+        return True
+    with GGUFFile.open(path) as file:
+        return not is_control_vector(file)
+
+
 def check_model(file: GGUFFile, registry: Registry | None = None) -> None:
     """Whether a model could run: its tokenizer is complete, its tensors are those of its architecture.
 

@@ -1,4 +1,7 @@
-"""LoRA adapters of a served model: how strong each is, by its name; requests call them by their number."""
+"""LoRA adapters of a served model: how strong each is, by its name; requests call them by their number.
+
+Control vectors are as strong as the server was told.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ from pumice_server.models import service_of
 async def list_adapters(request: Request) -> Response:
     """``GET /lora-adapters``; of paths their last part."""
     service = await service_of(request, request.query_params.get("model"))
-    paths = service.model.config.adapters
+    files = service.model.config.adapters
     told = [
-        {"id": i, "path": Path(paths[name]).name, "scale": scale}
+        {"id": i, "path": Path(files[name].file).name, "scale": scale}
         for i, (name, scale) in enumerate(service.scales.items())
     ]
     return json_response(told)

@@ -52,7 +52,6 @@ IGNORED = {**dict.fromkeys(_FLAGS.split(), 0), **dict.fromkeys(_VALUES.split(), 
 
 _REASONS = {
     "models see no images yet": "-mm --mmproj -mmu --mmproj-url --media-path",
-    "control vectors are not supported yet": ("--control-vector --control-vector-scaled --control-vector-layer-range"),
     "give it with each request, as `grammar`": "--grammar --grammar-file",
     "give it with each request, as `json_schema` or `response_format`": "-j --json-schema -jf --json-schema-file",
     "give it with each request, as `logit_bias`": "-l --logit-bias",

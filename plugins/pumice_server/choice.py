@@ -28,16 +28,11 @@ def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(paths)) or [str(pumice.demo_model_path())]
 
 
-def make_specs(
-    paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any], scales: Mapping[str, float]
-) -> list[Any]:
-    """``aliases`` are names of the only model, ``scales`` how strong its adapters are.
-
-    Raises UsageError where two have the same name.
-    """
+def make_specs(paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any]) -> list[Any]:
+    """``aliases`` are names of the only model. Raises UsageError where two have the same name."""
     from pumice_server.entry import Spec
 
-    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path), scales) for path in paths]
+    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path)) for path in paths]
     names = [spec.names[0] for spec in specs]
     for name in names:
         if names.count(name) > 1:
@@ -85,18 +80,21 @@ def _catalogue() -> list[str]:
     return names
 
 
-def take_adapters(options: dict[str, Any]) -> tuple[dict[str, str], dict[str, float]]:
-    """Remove the options of adapters: their files by name, which is that of the file, and their scales."""
-    plain, scaled = options.pop("lora"), options.pop("lora_scaled")
+def take_adapters(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Remove the options of LoRA adapters and control vectors; the configuration's ``adapters``."""
+    layers = list(options.pop("control_vector_layer_range") or [])
     off = options.pop("lora_init_without_apply")
-    found = [(path, 1.0) for path in _separated(plain)] + [split_scale(each) for each in _separated(scaled)]
-    files: dict[str, str] = {}
-    for path, _ in found:
-        name = Path(path).stem
-        if name in files:
-            raise click.UsageError(f"two adapters are called {name}: rename a file")
-        files[name] = path
-    return files, {Path(path).stem: 0.0 if off else scale for path, scale in found}
+    adapters: dict[str, dict[str, Any]] = {}
+    for option in ("lora", "lora_scaled", "control_vector", "control_vector_scaled"):
+        for each in _separated(options.pop(option)):
+            path, scale = split_scale(each) if option.endswith("scaled") else (each, 1.0)
+            name = Path(path).stem
+            if name in adapters:
+                raise click.UsageError(f"two adapters are called {name}: rename a file")
+            is_lora = option.startswith("lora")
+            only = {} if is_lora else {"layers": layers}
+            adapters[name] = {"file": path, "scale": 0.0 if off and is_lora else scale, **only}
+    return adapters
 
 
 def _separated(values: Iterable[str]) -> list[str]:

@@ -79,6 +79,14 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--lora", multiple=True, metavar="FILES", help="LoRA adapters, separated by commas.")
 @click.option("--lora-scaled", multiple=True, metavar="FILE:SCALE,...", help="Those that are stronger or weaker.")
 @click.option("--lora-init-without-apply", is_flag=True, help="Apply none until POST /lora-adapters says so.")
+@click.option("--control-vector", multiple=True, metavar="FILES", help="Control vectors, separated by commas.")
+@click.option("--control-vector-scaled", multiple=True, metavar="FILE:SCALE,...", help="Stronger or weaker ones.")
+@click.option(
+    "--control-vector-layer-range",
+    type=(click.IntRange(min=1), click.IntRange(min=1)),
+    metavar="FIRST LAST",
+    help="Layers that they change; all if not given.",
+)
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @default_options
 @click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")
@@ -121,13 +129,13 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     aliases = [each.strip() for each in (options.pop("alias") or "").split(",") if each.strip()]
     if aliases and len(paths) > 1:
         raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
-    adapters, scales = take_adapters(options)
+    adapters = take_adapters(options)
     if adapters and len(paths) > 1:
-        raise click.UsageError("--lora is for one model: give others their adapters in the catalogue")
+        raise click.UsageError("adapters are for one model: give others theirs in the catalogue")
     with listen(settings) as socket:
         if len(paths) == 1:
             locate_model(paths[0])
-        serve(make_specs(paths, aliases, _load_options(paths, adapters, options), scales), settings, socket)
+        serve(make_specs(paths, aliases, _load_options(paths, adapters, options)), settings, socket)
 
 
 def _log(verbose: bool, as_json: bool) -> None:
@@ -158,7 +166,7 @@ def _memory(gibibytes: float | None) -> int:
     return int(0.9 * host_memory_bytes()) if gibibytes is None else int(gibibytes * 2**30)
 
 
-def _load_options(paths: Sequence[str], adapters: Mapping[str, str], options: dict[str, Any]) -> dict[str, Any]:
+def _load_options(paths: Sequence[str], adapters: Mapping[str, Any], options: dict[str, Any]) -> dict[str, Any]:
     """The arguments of ``pumice.load``, from llama-server's options."""
     config: dict[str, Any] = parse_settings(options.pop("config"))
     key_type, value_type = options.pop("cache_type_k"), options.pop("cache_type_v")

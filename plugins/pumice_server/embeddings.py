@@ -94,7 +94,7 @@ async def rerank(request: Request) -> Response:
     top = body.integer("top_n", len(documents), 0, MAX_IDS)
     if not service.model.facts.n_labels:
         raise HTTPException(501, "this model does not rank texts: its file has no classifier")
-    scores = await unless_gone(request, service.model.arerank(query, documents, service.scales))
+    scores = await unless_gone(request, service.model.arerank(query, documents, service.adapters))
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top]
     if as_tei:
         with_text = body.get("return_text", bool, False)
@@ -114,7 +114,7 @@ async def _embed(service: Service, texts: Sequence[list[int]], body: Body) -> Ve
     norm = body.integer("embd_normalize", _EUCLIDEAN, _NONE, 1000)
     dimensions = body.first("dimensions")
     found = await service.model.aembed(
-        texts, normalize=norm == _EUCLIDEAN, dimensions=dimensions, adapters=service.scales
+        texts, normalize=norm == _EUCLIDEAN, dimensions=dimensions, adapters=service.adapters
     )
     return [_scaled(each, norm) for each in found] if norm not in (_EUCLIDEAN, _NONE) else list(found)
 

@@ -24,14 +24,12 @@ class Spec:
         names: what it is called by; answers carry the first.
         path: any name of a model; ``options``: further arguments of ``pumice.load``.
         size: bytes that it takes, as far as that is known before it is loaded.
-        scales: how strong its adapters are, by their names, if not as they were trained.
     """
 
     names: Sequence[str]
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
     size: int = 0
-    scales: Mapping[str, float] = field(default_factory=dict)
 
 
 Load = Callable[[Spec, Callable[[int, int], None], Callable[..., object]], AnyModel]
@@ -43,7 +41,7 @@ class Entry:
 
     def __init__(self, spec: Spec, keep_alive: float) -> None:
         self.spec = spec
-        self.scales = dict(spec.scales)  # of its adapters; those that it has beside are known when it is loaded
+        self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
         self.created = int(time.time())
         self.service: Service | None = None
         self.loading: asyncio.Task[None] | None = None
@@ -68,8 +66,8 @@ class Entry:
         return [*own, *self.scales, *(f"{name}:{adapter}" for name in own for adapter in self.scales)]
 
     def scales_of(self, model: AnyModel) -> dict[str, float]:
-        """Those of each adapter, in the model's order; they stay what they are when it is loaded again."""
-        self.scales = {name: self.scales.get(name, 1.0) for name in model.config.adapters}
+        """How strong each LoRA adapter is, in the model's order; that stays when it is loaded again."""
+        self.scales = {name: self.scales.get(name, model.config.adapters[name].scale) for name in model.loras}
         return self.scales
 
     @property

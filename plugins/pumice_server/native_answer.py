@@ -109,8 +109,9 @@ class NativeAnswer:
 
     def _settings(self) -> dict[str, Any]:
         model, options = self.service.model, dict(self.options)
-        scales = options.pop("adapters", self.service.scales)
-        return {**model.config.sampling, **options, "lora": listed(scales), "n_ctx": model.n_ctx}
+        scales = options.pop("adapters", self.service.adapters)
+        loras = listed({name: scales[name] for name in self.service.scales})
+        return {**model.config.sampling, **options, "lora": loras, "n_ctx": model.n_ctx}
 
     def part(self, piece: pumice.Piece) -> dict[str, Any]:
         told = self._begun(piece.text, [] if piece.token is None else [piece.token])

@@ -75,7 +75,7 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
         sampling["logit_bias"] = _logit_bias(bias, service.model.tokenize)
     options: dict[str, Any] = {**sampling, **form, "stop": _stop(body)}
     if body.first("lora") not in (None, []):
-        options["adapters"] = read_scales(body.fields["lora"], list(service.scales), "lora")
+        options["adapters"] = service.adapters | read_scales(body.fields["lora"], list(service.scales), "lora")
     max_tokens = body.first("n_predict", "max_completion_tokens", "max_tokens")
     options["max_tokens"] = None if max_tokens == -1 else max_tokens
     return options

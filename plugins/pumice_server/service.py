@@ -61,7 +61,7 @@ class Service:
         metrics: Metrics,
         scales: dict[str, float] | None = None,
     ) -> None:
-        """``scales``: how strong each of the model's adapters is where a request does not say."""
+        """``scales``: how strong each of the model's LoRA adapters is where a request does not say."""
         self.model = model
         self.names = names
         self.created = int(time.time())
@@ -181,9 +181,14 @@ class Service:
         variables = {**self._chat.get("template_variables", {}), **given.get("template_variables", {})}
         return {**self._chat, **given, "template_variables": variables}
 
+    @property
+    def adapters(self) -> dict[str, float]:
+        """How strong all are, control vectors too, which no request changes."""
+        return {**self.model.config.adapter_scales, **self.scales}
+
     def _completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Adapters are as strong as the server says where a request does not; no answer is longer than it allows."""
-        completed = {"adapters": dict(self.scales), **options}
+        completed = {"adapters": self.adapters, **options}
         asked, most = options.get("max_tokens"), self._max_tokens
         if most < 0 or (isinstance(asked, int) and 0 <= asked <= most):
             return completed

@@ -237,12 +237,3 @@ def show_progress(what: str, unit: str = "B") -> Iterator[Callable[[int, int], N
             bar.update(done - bar.n)
 
         yield progress
-
-
-def split_scale(text: str) -> tuple[str, float]:
-    """``a.gguf:0.5`` in its parts."""
-    path, colon, number = text.rpartition(":")
-    try:
-        return path, float(number if colon else "")
-    except ValueError:
-        raise click.BadParameter(f"expected FILE:SCALE, not {text!r}") from None

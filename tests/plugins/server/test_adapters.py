@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 import pumice
 from adapters import write_adapter
+from control_vectors import write_control_vector
 from pumice.gguf import GGUFFile
 from pumice_server.choice import take_adapters
+from pumice_server.command import command
 from server_thread import Running, running
 from tiny_models import TinyModel
 
@@ -108,9 +111,30 @@ def test_wrong_scales(adapted, lora, message):
     assert message in response.json()["error"]["message"]
 
 
+def test_control_vectors_stay_as_they_are(tmp_path, adapted):
+    directions = np.random.default_rng(0).standard_normal((3, adapted.model.facts.n_embd))
+    files = {
+        "a": adapted.model.config.adapters["a"].file,
+        "happy": str(write_control_vector(tmp_path / "h", directions)),
+    }
+    with pumice.load(config={"adapters": files}) as model, running(model) as server:
+        assert [each["path"] for each in server.client.get("/lora-adapters").json()] == ["a.gguf"]
+        expected = model.generate(**GREEDY, adapters={"happy": 1.0}).text
+        assert text(server, lora=[{"id": 0, "scale": 0}]) == expected
+        assert text(server, model="a") == model.generate(**GREEDY).text
+        assert len({expected, text(server, model="a"), model.generate(**GREEDY, adapters={}).text}) == 3
+
+
 def test_options():
-    options = {"lora": ("x/a.gguf,b.gguf",), "lora_scaled": ("c.gguf:0.5,d.gguf:2",), "lora_init_without_apply": False}
-    files, scales = take_adapters(dict(options))
-    assert files == {"a": "x/a.gguf", "b": "b.gguf", "c": "c.gguf", "d": "d.gguf"}
-    assert scales == {"a": 1.0, "b": 1.0, "c": 0.5, "d": 2.0}
-    assert set(take_adapters(options | {"lora_init_without_apply": True})[1].values()) == {0.0}
+    line = "--lora x/a.gguf,b.gguf --lora-scaled c.gguf:0.5,d.gguf:2 --control-vector e.gguf"
+    line += " --control-vector-layer-range 2 5"
+    vector = {"file": "e.gguf", "scale": 1.0, "layers": [2, 5]}
+    found = take_adapters(command.make_context("serve", line.split()).params)
+    assert found.pop("e") == vector
+    assert found == {
+        name: {"file": file, "scale": scale}
+        for name, file, scale in (("a", "x/a.gguf", 1), ("b", "b.gguf", 1), ("c", "c.gguf", 0.5), ("d", "d.gguf", 2))
+    }
+    off = take_adapters(command.make_context("serve", [*line.split(), "--lora-init-without-apply"]).params)
+    assert off.pop("e") == vector
+    assert {each["scale"] for each in off.values()} == {0.0}

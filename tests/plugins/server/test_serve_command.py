@@ -84,7 +84,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--ssl-key-file", "x"], "TLS needs both"),
         (["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"], "TLS: /nowhere, /nowhere: "),
         (["--no-such"], "No such option"),
-        (["a.gguf", "b.gguf", "--lora", "c.gguf"], "--lora is for one model"),
+        (["a.gguf", "b.gguf", "--lora", "c.gguf"], "adapters are for one model"),
         (["--lora", "a/x.gguf,b/x.gguf"], "two adapters are called x"),
         (["--lora-scaled", "x.gguf:much"], "expected FILE:SCALE, not 'x.gguf:much'"),
         (["--lora", "/nowhere.gguf", "--port", "0"], "/nowhere.gguf"),
