@@ -69,7 +69,7 @@ class Embedder:
             raise RequestError("this model gives no embeddings: its architecture has no output named hidden")
         if pooling is not None and pooling not in POOLINGS:
             raise RequestError(f"pooling must be one of {', '.join(POOLINGS)}, not {pooling!r}")
-        if dimensions is not None and (not isinstance(dimensions, int) or not 1 <= dimensions <= n_embd):
+        if dimensions is not None and (type(dimensions) is not int or not 1 <= dimensions <= n_embd):
             raise RequestError(f"dimensions must be an integer from 1 to the model's {n_embd}, not {dimensions!r}")
         ids = [self._ids(text) for text in _listed(texts)]
         return self._model.client.encode(ids, pooling or self.pooling, adapter_scales=self._scales(adapters))

@@ -105,6 +105,7 @@ def test_coroutines(model: pumice.Model) -> None:
         ([[1]], {"pooling": "max"}, "pooling must be one of none, mean, cls, last, not 'max'"),
         ([[1]], {"dimensions": 65}, "dimensions must be an integer from 1 to the model's 64, not 65"),
         ([[1]], {"dimensions": 0}, "dimensions must be an integer from 1 to the model's 64, not 0"),
+        ([[1]], {"dimensions": True}, "dimensions must be an integer from 1 to the model's 64, not True"),
     ],
 )
 def test_wrong_arguments(model: pumice.Model, texts: Any, options: Any, message: str) -> None:
