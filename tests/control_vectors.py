@@ -19,6 +19,23 @@ ONLY_FEED_FORWARD = ("deci", "nemotron_h", "nemotron_h_moe")
 """Where llama.cpp adds nothing to layers without a feed-forward block: their directions are 0 here."""
 
 
+PAIRS = [
+    ("Once upon a time there was a very happy girl who", "Once upon a time there was a very sad girl who"),
+    ("The dog was happy and played all day. He said", "The dog was sad and cried all night. He said"),
+    ("Tom felt great joy.\\nHe ran", "Tom felt great pain.\\nHe fell down"),
+]
+"""Prompts for the demo model, as lines of files: with escapes."""
+
+
+def write_pairs(folder: Path, pairs: Sequence[tuple[str, str]] = PAIRS) -> list[str]:
+    """Two files of prompts, and the options of a command that name them."""
+    options = []
+    for name, lines in zip(("positive", "negative"), zip(*pairs, strict=True), strict=True):
+        (folder / f"{name}.txt").write_text("\n\n".join(lines) + "\n")
+        options += [f"--{name}-file", str(folder / f"{name}.txt")]
+    return options
+
+
 def directions(model: TinyModel, seed: int = 0) -> np.ndarray:
     """``[layers that run but the first, n_embd]``."""
     n_layer = model.metadata["block_count"] * model.metadata.get("num_loops", 1)

@@ -19,6 +19,7 @@ _NAMES = (
     "export-lora",
     "quantize",
     "imatrix",
+    "control-vector",
     "perplexity",
 )
 

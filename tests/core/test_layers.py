@@ -29,7 +29,7 @@ LAYERS = [
     ["imatrix"],
     ["opening"],
     ["chat_stream"],
-    ["quantize", "perplexity"],
+    ["quantize", "perplexity", "control_vector"],
     ["kl_divergence"],
     ["frontend"],
     ["model"],

@@ -13,7 +13,7 @@ from pumice.errors import ConfigError, ModelError
 from tiny_models import IDS
 from tiny_zoo import LIMITS, ZOO
 
-LOGITS = np.load(Path(__file__).parents[2] / "fixtures" / "control_vector_logits.npz")
+LOGITS = np.load(Path(__file__).parents[2] / "fixtures" / "control_vectors.npz")
 MODEL = ZOO["llama-bias"]
 
 
