@@ -15,10 +15,10 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.adapters.adapter import CONTROL_VECTOR, DIRECTION, EMBEDDINGS
 from pumice.errors import ModelError, RequestError
 from pumice.gguf import GGMLType, TensorInfo, Writer, encode
 from pumice.graph import Graph
-from pumice.lora.adapter import CONTROL_VECTOR, DIRECTION, EMBEDDINGS
 
 Rows = NDArray[np.float32]
 Method = Literal["pca", "mean"]

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pumice.adapters import Adapter, is_control_vector, read_adapter, read_control_vector
 from pumice.architecture import HEAD, MAIN, Architecture, HParams
 from pumice.config import AdapterOptions, Config
 from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, lone
@@ -22,7 +23,6 @@ from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.guard import guard, guarded
-from pumice.lora import Adapter, is_control_vector, read_adapter, read_control_vector
 from pumice.opening import open_adapter, open_model
 from pumice.registry import Registry, get_registry
 

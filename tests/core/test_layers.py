@@ -17,7 +17,7 @@ LAYERS = [
     ["tokenizers"],
     ["graph"],
     ["sampler", "backend", "architecture", "arena", "quantizer"],
-    ["grammar", "convert", "lora"],
+    ["grammar", "convert", "adapters"],
     ["chat"],
     ["hookspecs"],
     ["builtin"],

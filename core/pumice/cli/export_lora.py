@@ -21,8 +21,8 @@ def command(model: str, out: Path, adapters: tuple[str, ...], scaled: tuple[str,
     Weights that change are written as F16, or F32 where they are F32; the others stay as they are. Quantize the file
     again to make it small.
     """
+    from pumice.adapters import merge, read_adapter
     from pumice.convert import write_model
-    from pumice.lora import merge, read_adapter
     from pumice.opening import open_adapter, open_model
 
     wanted = [(path, 1.0) for path in adapters] + [split_scale(each) for each in scaled]

@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from pumice.adapters import SCALES
 from pumice.backend import Batch, Memory
 from pumice.engine.kv_cache import BlockTables, KVCache
-from pumice.lora import SCALES
 
 
 class Read(NamedTuple):

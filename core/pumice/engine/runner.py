@@ -11,6 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.adapters import AdaptedBuilder, Adapter
 from pumice.architecture import ENCODER, MAIN, Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
 from pumice.engine.placed import PlacedGraph
@@ -18,7 +19,6 @@ from pumice.engine.placement import place_layers
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, KVState, RecurrentState, State, row_size
-from pumice.lora import AdaptedBuilder, Adapter
 
 EMBED = "embed"  # the main graph as far as its hidden states, where it has logits too; compiled when first wanted
 

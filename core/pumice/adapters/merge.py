@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.adapters.adapter import EMBEDDINGS, Adapter, Pair
 from pumice.errors import ModelError
 from pumice.gguf import GGMLType, GGUFFile, ModelTensor, encode
 from pumice.gguf.metadata import make_metadata
 from pumice.gguf.tensors import without_ones
-from pumice.lora.adapter import EMBEDDINGS, Adapter, Pair
 
 FILE_TYPE, MOSTLY_F16 = "general.file_type", 1
 

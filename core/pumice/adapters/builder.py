@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.adapters.adapter import EMBEDDINGS, Adapter, Pair
 from pumice.errors import ModelError
 from pumice.graph import N_OUTPUTS, N_TOKENS, GraphBuilder, Operation, Tensor, TensorSource, Weight
 from pumice.graph.operation import P
 from pumice.graph.shape import format_shape, row_size
-from pumice.lora.adapter import EMBEDDINGS, Adapter, Pair
 
 SCALES = "adapter_scales"
 """The input that says how strong each adapter is for each token: float32 ``[n_tokens, n_adapters]``."""

@@ -4,8 +4,8 @@ Of matrices that LoRA changes, ``y = W x`` becomes ``y = W x + scale * B (A x)``
 what a layer gives. Files are llama.cpp's; each request has scales of its own.
 """
 
-from pumice.lora.adapter import Adapter, is_control_vector, read_adapter, read_control_vector
-from pumice.lora.builder import SCALES, AdaptedBuilder
-from pumice.lora.merge import merge
+from pumice.adapters.adapter import Adapter, is_control_vector, read_adapter, read_control_vector
+from pumice.adapters.builder import SCALES, AdaptedBuilder
+from pumice.adapters.merge import merge
 
 __all__ = ["SCALES", "AdaptedBuilder", "Adapter", "is_control_vector", "merge", "read_adapter", "read_control_vector"]
