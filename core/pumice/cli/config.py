@@ -22,7 +22,7 @@ DEFAULT = "built in"  # of a backend or a sampler, where no file says otherwise
 @json_option
 @load_options
 def command(as_json: bool, config: dict[str, Any], **options: Any) -> None:
-    """Show the settings in effect, and the file that each is from.
+    """Show the settings in effect, and where each is from.
 
     Files are merged: later ones of the list override those before. The options of this command are what they would be
     for `pumice run`.
