@@ -48,7 +48,7 @@ def open_adapter(
 
 def is_lora(path: str | os.PathLike[str]) -> bool:
     """Whether an adapter is one of LoRA, not a control vector, which is always a file."""
-    from pumice.lora import is_control_vector
+    from pumice.adapters import is_control_vector
 
     if Path(path).is_dir():
         return True
