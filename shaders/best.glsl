@@ -10,9 +10,11 @@ shared uvec2 slots[SLOTS]; // key, id
 
 const uvec2 NOTHING = uvec2(0u, 0xffffffffu);
 
+bool is_nan(uint bits) { return (bits & 0x7fffffffu) > 0x7f800000u; }
+
 // Keys order as the values of these bits, and NaN above all; -0 and 0 are equal.
 uint key_of(uint bits) {
-    if ((bits & 0x7fffffffu) > 0x7f800000u) return 0xffffffffu;
+    if (is_nan(bits)) return 0xffffffffu;
     if (bits == 0x80000000u) bits = 0u;
     return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;
 }

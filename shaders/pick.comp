@@ -1,19 +1,25 @@
 // The best of all parts of a row, and the token picked of them, which becomes the next to compute. A workgroup a row.
-// A result is the token, then ids, then logits.
+// A result is the token, then ids, then logits; with RAW the token's logit before it was adjusted.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "best.glsl"
 
 #define STEP_ACCESS
 #include "common.glsl"
+layout(constant_id = 2) const bool RAW = false;
 layout(std430, set = 0, binding = 1) readonly buffer X { uvec2 x[]; };
-layout(std430, set = 0, binding = 2) buffer Y { uint y[]; };
+layout(std430, set = 0, binding = 2) readonly buffer Logits { uint logits[]; };
+layout(std430, set = 0, binding = 3) readonly buffer Saved { uvec2 saved[]; };
+layout(std430, set = 0, binding = 4) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
-    uint rows, x_at, y_at;
-    uint n_parts;
+    uint rows, x_at, logits_at, saved_at, y_at;
+    uint n_parts, width, n_saved;
+    uint stride; // words of a row's result
     uint tokens, positions, picks, numbers, past, past_counts; // words of the step block
     uint most_past;
 };
+
+#include "best_parts.glsl"
 
 #define CHOSEN slots[2u * BEST].x
 #define N_KEPT slots[2u * BEST].y
@@ -58,21 +64,21 @@ uint pick(uint row) {
     return CHOSEN;
 }
 
+// What a logit was before it was adjusted.
+uint raw_logit(uint row, uint token) {
+    uint bits = logits[logits_at + row * width + token];
+    for (uint i = 0u; i < n_saved; i++) {
+        const uvec2 known = saved[saved_at / 2u + row * n_saved + i];
+        if (known.x == token) bits = known.y;
+    }
+    return bits;
+}
+
 void main() {
     uint row = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
     if (row >= row_count(rows)) return;
-    const uint MORE = SLOTS / BEST - 1u; // parts beside the best so far
-    for (uint i = me; i < BEST; i += gl_WorkGroupSize.x) slots[i] = NOTHING;
-    for (uint first = 0u; first < n_parts; first += MORE) {
-        uint n = min(MORE, n_parts - first) * BEST, n_slots = 2u * BEST;
-        while (n_slots < n + BEST) n_slots *= 2u;
-        for (uint i = me; i < n_slots - BEST; i += gl_WorkGroupSize.x) {
-            slots[BEST + i] = i < n ? x[x_at / 2u + (row * n_parts + first) * BEST + i] : NOTHING;
-        }
-        barrier();
-        merge_runs(n_slots);
-    }
-    uint to = y_at + row * (2u * BEST + 1u);
+    merge_parts(row);
+    uint to = y_at + row * stride;
     if (me < BEST) {
         y[to + 1u + me] = slots[me].y;
         y[to + 1u + BEST + me] = bits_of(slots[me].x);
@@ -80,6 +86,7 @@ void main() {
     uint token = slots[pick(row)].y;
     if (me != 0u) return;
     y[to] = token;
+    if (RAW) y[to + 1u + 2u * BEST] = raw_logit(row, token);
     step_words[tokens + row] = token;
     step_words[positions + row]++;
     step_words[past + row * most_past + step_words[past_counts + row]++ % most_past] = token;

@@ -120,7 +120,8 @@ class Pick:
 
     Before all that logits are adjusted: ``biases`` are added to those of single tokens. Then the logit of a token that
     occurred ``count`` times in the last ``last_n`` is divided by ``repeat_penalty`` where it is above 0, else
-    multiplied, and loses ``count * frequency_penalty + presence_penalty``.
+    multiplied, and loses ``count * frequency_penalty + presence_penalty``. Where it is ``restricted`` each token has a
+    ``Restriction``, and last come its biases and its mask.
 
     ``exact``: that is all that is to be done, so the token picked is the token. Else somebody looks at it again.
     """
@@ -134,16 +135,44 @@ class Pick:
     repeat_penalty: float = 1.0
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
+    restricted: bool = False
     exact: bool = True
 
     @property
     def adjusts(self) -> bool:
         """Whether any logit is adjusted."""
-        return bool(self.biases) or self.last_n > 0
+        return bool(self.biases) or self.last_n > 0 or self.restricted
+
+    @property
+    def only_adjusts(self) -> bool:
+        """Whether nothing is done to the ``top_k`` highest but to pick one."""
+        return (self.top_p, self.min_p, self.temperature) == (1.0, 0.0, 1.0)
 
     def unadjusted(self) -> Pick:
         """The same without adjusting: a guess, where there is something to adjust."""
         return Pick(self.top_k, self.top_p, self.min_p, self.temperature, exact=self.exact and not self.adjusts)
+
+
+@dataclass(frozen=True)
+class Restriction:
+    """What holds for a sequence's next token alone, and is known only when the one before it is.
+
+    Logits of tokens that are not in the ``mask``, uint32 ``[ceil(n_vocab / 32)]``, a bit a token, become -inf; None:
+    all may come. ``biases`` are added to those of single tokens, each of them once.
+    """
+
+    mask: NDArray[np.uint32] | None = None
+    biases: Sequence[tuple[int, float]] = ()
+
+
+@dataclass(frozen=True)
+class Raw:
+    """Logits as the model gave them, before anything was adjusted."""
+
+    ids: Int32Array  # [n_steps, n_seqs, n_raw], of the highest, in descending order, equal ones by token id
+    logits: Float32Array  # [n_steps, n_seqs, n_raw]
+    picked: Float32Array  # [n_steps, n_seqs], of the token that was picked
+    totals: Float32Array  # [n_steps, n_seqs], log(sum(exp(logits))) of the whole vocabulary
 
 
 @dataclass(frozen=True)
@@ -156,6 +185,17 @@ class Ahead:
     ids: Int32Array  # [n_steps, n_seqs, n_best]
     logits: Float32Array  # [n_steps, n_seqs, n_best]
     picked: Int32Array  # [n_steps, n_seqs]
+    raw: Raw | None = None  # where it was asked for
+
+    def part(self, n_seqs: int, n_best: int, n_raw: int) -> Ahead:
+        """Of the first sequences, with so many of the best."""
+        raw = self.raw and Raw(
+            self.raw.ids[:, :n_seqs, :n_raw],
+            self.raw.logits[:, :n_seqs, :n_raw],
+            self.raw.picked[:, :n_seqs],
+            self.raw.totals[:, :n_seqs],
+        )
+        return Ahead(self.ids[:, :n_seqs, :n_best], self.logits[:, :n_seqs, :n_best], self.picked[:, :n_seqs], raw)
 
 
 @dataclass(frozen=True)
@@ -205,19 +245,25 @@ class Program(ABC):
         picks: Sequence[Pick],
         numbers: Float32Array,
         n_best: int,
-        inputs: Mapping[str, Array] | None = None,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
+        inputs: Mapping[str, Array] | None = None,
     ) -> Ahead:
         """Generate: each step after the first computes the tokens that the one before picked, a position further on.
 
         Args:
             batch: of the first step; one token of each sequence, and the output is wanted for all of them. The block
-                tables reach as far as the last step.
+                tables reach as far as the last step. If there is only one step, and the program ``decides``, sequences
+                may have any number of tokens, and what is said of sequences here holds for the output rows.
             picks: for each sequence; ``top_k`` is at most ``max_best``.
             numbers: float32 [n_steps, n_seqs], from [0, 1): what ``picks`` draw with. ``n_steps`` is a power of two.
             n_best: candidates wanted, at most ``max_best`` and the size of the vocabulary.
-            inputs: as of ``run``, where ``max_steps`` is 1.
             pasts: where a pick adjusts, for each sequence the tokens that it looks back at, the latest last.
+            n_raw: highest logits wanted as the model gave them, at most as ``n_best``; 0: no ``raw``. Asked only of
+                programs that ``decide``, as is what follows.
+            restrictions: where a pick is restricted, of each sequence; ``n_steps`` is 1 then.
+            inputs: as of ``run``, where ``max_steps`` is 1.
         """
         raise NotImplementedError
 
@@ -232,6 +278,11 @@ class Program(ABC):
         return 0, 0
 
     @property
+    def max_added(self) -> int:
+        """The most ``biases`` of a ``Restriction``."""
+        return 0
+
+    @property
     def follows(self) -> bool:
         """Whether it has ``submit_ahead``."""
         return False
@@ -243,12 +294,29 @@ class Program(ABC):
         numbers: Float32Array,
         n_best: int,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
         follows: bool = False,
     ) -> Callable[[], Ahead]:
         """Begin to ``run_ahead``, and give what waits for the result, until which it may be asked once more.
 
         With ``follows`` the steps go on behind those that were submitted before, for the same sequences with the same
         picks, from the tokens picked there: those of ``batch`` and ``pasts`` are not looked at.
+        """
+        raise NotImplementedError
+
+    def submit_layers(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: Float32Array,
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        follows: bool = False,
+    ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
+        """As ``submit_ahead``, one step whose picks are restricted: begin it, and give what takes the restrictions.
+
+        They may be found while it computes. Only behind them is the token picked.
         """
         raise NotImplementedError
 
@@ -259,9 +327,11 @@ class Program(ABC):
         numbers: Float32Array,
         n_best: int,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
     ) -> Iterator[Ahead]:
         """``run_ahead`` in parts, one behind the other: while one is looked at, the next may be computed already."""
-        yield self.run_ahead(batch, picks, numbers, n_best, pasts=pasts)
+        yield self.run_ahead(batch, picks, numbers, n_best, pasts, n_raw, restrictions)
 
     @property
     def copies_slots(self) -> bool:

@@ -275,7 +275,7 @@ class Frontend(ABC):
             n_ctx: positions that this sequence may have; None: as many as the model.
             n: how many completions.
             logprobs: log-probabilities of each token and of so many of the likeliest; None: none. They are those of
-                the model; with ``logprobs_sampled`` those after the sampler chain, which cost less.
+                the model; with ``logprobs_sampled`` those after the sampler chain.
             cache_salt: only requests with an equal one share what the cache holds of equal prefixes.
             priority: requests with a higher one come first.
             timeout: seconds after which it ends, waiting or generating; None: any number.

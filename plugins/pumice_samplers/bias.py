@@ -42,8 +42,12 @@ class LogitBias(Sampler):
         self._tokens = np.array(list(bias), np.int64)
         self._values = np.array(list(bias.values()), np.float32)
 
+    @property
+    def adjusts(self) -> bool:
+        return True
+
     def guess(self, pick: Pick) -> Pick | None:
-        if not self.lowers or pick != Pick(pick.top_k, biases=pick.biases):
+        if pick != Pick(pick.top_k, biases=pick.biases):
             return super().guess(pick)
         biases = dict(pick.biases)
         for token, value in zip(self._tokens.tolist(), self._values.tolist(), strict=True):

@@ -4,14 +4,15 @@ By p-e-w, https://github.com/oobabooga/text-generation-webui/pull/5677.
 """
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
 from pumice_samplers.breakers import Breakers
 from pumice_samplers.history import History
 
@@ -56,22 +57,35 @@ class Dry(Sampler):
     def accept(self, token: int) -> None:
         self._history.append(token)
 
+    def guess(self, pick: Pick) -> Pick | None:
+        return replace(pick, restricted=True) if pick.only_adjusts else super().guess(pick)
+
+    def biases(self) -> Sequence[tuple[int, float]]:
+        tokens, penalties = self._penalties()
+        return list(zip(tokens.tolist(), (-penalties).tolist(), strict=True))
+
     def apply(self, candidates: Candidates) -> None:
+        tokens, penalties = self._penalties()
+        at = candidates.positions(tokens)
+        here = at >= 0
+        candidates.logits[at[here]] -= penalties[here]
+        candidates.sorted = False
+
+    def _penalties(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+        """Tokens that would extend a repetition, and what each loses."""
         tokens = self._history.last(self.dry_penalty_last_n)
         reach = self._breakers.distance(tokens)
         if len(tokens) <= self.dry_allowed_length or reach < self.dry_allowed_length:
-            return
+            return np.empty(0, np.int32), np.empty(0, np.float32)
         matches = match_lengths(tokens, min(reach, self._longest))
         repeated = matches >= self.dry_allowed_length
         followers, which = np.unique(tokens[1:][repeated], return_inverse=True)
         lengths = np.zeros(len(followers), np.int64)
         np.maximum.at(lengths, which, matches[repeated])
 
-        at = candidates.positions(followers)
-        hit = (at >= 0) & ~self._breakers.single[followers]
+        hit = ~self._breakers.single[followers]
         growth = self.dry_base ** (lengths[hit] - self.dry_allowed_length).astype(np.float64)
-        candidates.logits[at[hit]] -= (self.dry_multiplier * growth).astype(np.float32)
-        candidates.sorted = False
+        return followers[hit], (self.dry_multiplier * growth).astype(np.float32)
 
     @property
     def _longest(self) -> int:

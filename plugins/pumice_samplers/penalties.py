@@ -42,8 +42,12 @@ class Penalties(Sampler):
     def lowers(self) -> bool:
         return self.repeat_penalty >= 1 and self.frequency_penalty >= 0 and self.presence_penalty >= 0
 
+    @property
+    def adjusts(self) -> bool:
+        return True
+
     def guess(self, pick: Pick) -> Pick | None:
-        if not self.lowers or pick != Pick(pick.top_k, biases=pick.biases):
+        if pick != Pick(pick.top_k, biases=pick.biases):
             return super().guess(pick)
         penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty)
         return Pick(pick.top_k, 1.0, 0.0, 1.0, pick.biases, self.repeat_last_n, *penalties)

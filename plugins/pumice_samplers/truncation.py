@@ -30,7 +30,7 @@ class TopK(Sampler):
         return self.top_k
 
     def guess(self, pick: Pick) -> Pick | None:
-        return replace(pick, top_k=min(self.top_k, pick.top_k)) if _alone(pick) else None
+        return replace(pick, top_k=min(self.top_k, pick.top_k)) if pick.only_adjusts else None
 
     def apply(self, candidates: Candidates) -> None:
         if self.top_k < len(candidates):
@@ -54,7 +54,7 @@ class TopP(Sampler):
         return self.top_p >= 1
 
     def guess(self, pick: Pick) -> Pick | None:
-        return replace(pick, top_p=self.top_p) if _alone(pick) and not self.min_keep else None
+        return replace(pick, top_p=self.top_p) if pick.only_adjusts and not self.min_keep else None
 
     def apply(self, candidates: Candidates) -> None:
         best = _fewest(candidates, candidates.probabilities(), self.top_p, self.min_keep, "left")
@@ -169,11 +169,6 @@ class Xtc(Sampler):
         keep[likely] = False
         keep[likely[_last_lowest(candidates.logits[likely])]] = True
         candidates.keep(keep)
-
-
-def _alone(pick: Pick) -> bool:
-    """Whether nothing was dropped or divided before, but for the lowest."""
-    return (pick.top_p, pick.min_p, pick.temperature) == (1.0, 0.0, 1.0)
 
 
 def _last_lowest(values: NDArray[np.float32]) -> int:

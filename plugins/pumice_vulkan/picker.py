@@ -3,17 +3,40 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
-from pumice.plugin import Ahead, Tensor
+from pumice.plugin import Ahead, Raw, Tensor
 from pumice_vulkan.lower.rule import Lowering, Memory
 from pumice_vulkan.memory import Place
+from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
 from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS
 
 SLOTS = 2048  # logits of a workgroup, as in shaders/best.glsl
 MAX_BEST = 64
+MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # logits of a row that shaders/adjust.comp may change
 INVOCATIONS = 512  # of a workgroup, where the device has so many
+
+
+class Choice(NamedTuple):
+    """What is done behind a step's logits; ``n_best`` candidates, 1 or MAX_BEST, are given back.
+
+    ``adjusts``: of adjusted logits; ``restricted``: by a restriction, too; ``raw``: the likeliest before that as well.
+    """
+
+    n_best: int
+    adjusts: bool = False
+    restricted: bool = False
+    raw: bool = False
+
+    @property
+    def words(self) -> int:
+        """Of a row's result: the token, the candidates; with ``raw`` the token's logit, the total, the likeliest."""
+        return 1 + 2 * self.n_best + (2 + 2 * MAX_BEST if self.raw else 0)
+
+
+NO_CHOICE = Choice(n_best=0)
 
 
 class Picker:
@@ -24,50 +47,104 @@ class Picker:
 
     def __init__(self, memory: Memory, logits: Tensor) -> None:
         self._logits = logits
-        self._n_parts = -(-int(logits.shape[1]) // SLOTS)
+        self._width = int(logits.shape[1])
+        self._n_parts = -(-self._width // SLOTS)
         self._max_seqs = memory.limits.n_seqs
-        self._best = memory.scratch.take(8 * self._max_seqs * self._n_parts * MAX_BEST)
-        n_bytes = 4 * MAX_STEPS * self._max_seqs * _result_words(MAX_BEST)
+        n_parts = self._max_seqs * self._n_parts
+        self._best = memory.scratch.take(8 * n_parts * MAX_BEST)
+        self._sums = memory.scratch.take(4 * n_parts)
+        self._saved = memory.scratch.take(8 * self._max_seqs * MAX_SAVED)
+        self.restrictions = Restrictions(memory.device, self._max_seqs, self._width)
+        n_bytes = 4 * MAX_STEPS * self._max_seqs * Choice(MAX_BEST, raw=True).words
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
 
-    def lower(self, at: Lowering, step: int, n_best: int, adjusts: bool, turn: int) -> None:
-        """Behind the dispatches of step number ``step``; ``n_best`` is 1 or MAX_BEST."""
-        rows, layout = self._rows(at.n_outputs), at.memory.layout
-        width = int(self._logits.shape[1])
-        if adjusts:
-            at.dispatch(
-                "adjust",
-                count=self._logits,
-                reads={},
-                writes={"x": at.place(self._logits)},
-                push={
-                    "width": width,
-                    "adjustments": layout.adjustments,
-                    "biases": layout.biases,
-                    "past": layout.past,
-                    "past_counts": layout.past_counts,
-                },
-                constants=[MAX_PAST, MAX_BIASES],
-                grid=(rows, 1, 1),
-            )
-        constants = [min(INVOCATIONS, at.device.description.max_threads_per_threadgroup), n_best]
+    def lower(self, at: Lowering, step: int, choice: Choice, turn: int) -> None:
+        """Behind the dispatches of step number ``step``."""
+        rows = self._rows(at.n_outputs)
+        result = Place(self._results[turn], step * rows * choice.words, rows * choice.words)
+        if choice.raw:
+            self._find_best(at, rows, MAX_BEST, sums=True)
+            self._give_likeliest(at, rows, choice, result)
+        if choice.adjusts or choice.restricted:
+            self._adjust(at, rows, choice)
+        self._find_best(at, rows, choice.n_best, restricted=choice.restricted)
+        self._pick(at, rows, choice, step, result)
+
+    def results(self, turn: int, n_steps: int, choice: Choice, n_outputs: int) -> Ahead:
+        """A copy of what was found in so many steps, lowered for ``n_outputs`` rows."""
+        shape, n_best = (n_steps, self._rows(n_outputs), choice.words), choice.n_best
+        words = self._results[turn].contents[: 4 * math.prod(shape)].copy().view(np.int32).reshape(shape)
+        floats, end = words.view(np.float32), 1 + 2 * n_best
+        raw = None
+        if choice.raw:
+            ids, logits = words[..., end + 2 : -MAX_BEST], floats[..., -MAX_BEST:]
+            raw = Raw(ids, logits, floats[..., end], floats[..., end + 1])
+        return Ahead(words[..., 1 : 1 + n_best], floats[..., 1 + n_best : end], words[..., 0], raw)
+
+    def close(self) -> None:
+        self.restrictions.close()
+        for buffer in self._results:
+            buffer.close()
+
+    def _adjust(self, at: Lowering, rows: int, choice: Choice) -> None:
+        layout = at.memory.layout
+        at.dispatch(
+            "adjust",
+            count=self._logits,
+            reads={"r": self.restrictions.place},
+            writes={"x": at.place(self._logits), "saved": self._saved},
+            push={
+                "width": self._width,
+                "stride": self.restrictions.stride if choice.restricted else 0,
+                "adjustments": layout.adjustments,
+                "biases": layout.biases,
+                "past": layout.past,
+                "past_counts": layout.past_counts,
+            },
+            constants=[MAX_PAST, MAX_BIASES, MAX_ADDED, int(choice.raw)],
+            grid=(rows, 1, 1),
+        )
+
+    def _find_best(self, at: Lowering, rows: int, n_best: int, restricted: bool = False, sums: bool = False) -> None:
         at.dispatch(
             "best",
             count=self._logits,
-            reads={"x": at.place(self._logits)},
-            writes={"y": self._best},
-            push={"width": width},
-            constants=constants,
+            reads={"x": at.place(self._logits), "r": self.restrictions.place},
+            writes={"y": self._best, "sums": self._sums},
+            push={
+                "width": self._width,
+                "stride": self.restrictions.stride if restricted else 0,
+                "mask": self.restrictions.mask,
+            },
+            constants=[*self._constants(at, n_best), int(sums)],
             grid=(self._n_parts, rows, 1),
         )
-        words = rows * _result_words(n_best)
+
+    def _give_likeliest(self, at: Lowering, rows: int, choice: Choice, result: Place) -> None:
+        begin = 2 + 2 * choice.n_best
+        at.dispatch(
+            "likeliest",
+            count=self._logits,
+            reads={"x": self._best, "sums": self._sums},
+            writes={"y": result.part(begin, result.size - begin)},
+            push={"n_parts": self._n_parts, "stride": choice.words},
+            constants=self._constants(at, MAX_BEST),
+            grid=(rows, 1, 1),
+        )
+
+    def _pick(self, at: Lowering, rows: int, choice: Choice, step: int, result: Place) -> None:
+        layout = at.memory.layout
+        saves = choice.raw and (choice.adjusts or choice.restricted)
         at.dispatch(
             "pick",
             count=self._logits,
-            reads={"x": self._best},
-            writes={"y": Place(self._results[turn], step * words, words)},
+            reads={"x": self._best, "logits": at.place(self._logits), "saved": self._saved},
+            writes={"y": result},
             push={
                 "n_parts": self._n_parts,
+                "width": self._width,
+                "n_saved": MAX_SAVED if saves else 0,
+                "stride": choice.words,
                 "tokens": layout.tokens,
                 "positions": layout.positions,
                 "picks": layout.picks,
@@ -76,23 +153,12 @@ class Picker:
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
             },
-            constants=constants,
+            constants=[*self._constants(at, choice.n_best), int(choice.raw)],
             grid=(rows, 1, 1),
         )
 
-    def results(self, turn: int, n_steps: int, n_best: int, n_outputs: int) -> Ahead:
-        """A copy of what was found in so many steps, lowered for ``n_best`` candidates and ``n_outputs`` rows."""
-        shape = n_steps, self._rows(n_outputs), _result_words(n_best)
-        words = self._results[turn].contents[: 4 * math.prod(shape)].copy().view(np.int32).reshape(shape)
-        return Ahead(words[..., 1 : 1 + n_best], words[..., 1 + n_best :].view(np.float32), words[..., 0])
-
-    def close(self) -> None:
-        for buffer in self._results:
-            buffer.close()
+    def _constants(self, at: Lowering, n_best: int) -> list[int]:
+        return [min(INVOCATIONS, at.device.description.max_threads_per_threadgroup), n_best]
 
     def _rows(self, n_outputs: int) -> int:
         return min(n_outputs, self._max_seqs)
-
-
-def _result_words(n_best: int) -> int:
-    return 1 + 2 * n_best

@@ -17,6 +17,7 @@ from pumice.plugin import (
     MemoryPlan,
     Pick,
     Program,
+    Restriction,
     Segment,
     State,
     Weight,
@@ -29,8 +30,9 @@ from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
 from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory
 from pumice_vulkan.memory import Arena, Weights
-from pumice_vulkan.picker import MAX_BEST, Picker
-from pumice_vulkan.recorder import Recorder, Recording, SlotCopies
+from pumice_vulkan.picker import MAX_BEST, Choice, Picker
+from pumice_vulkan.recorder import Part, Recorder, Recording, SlotCopies
+from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
 
@@ -109,16 +111,23 @@ class DeviceProgram(Program):
     def follows(self) -> bool:
         return not self._host.inputs and self._picker is not None and self._shared.device.runs_behind
 
+    @property
+    def max_added(self) -> int:
+        return MAX_ADDED
+
     def run_ahead(
         self,
         batch: Batch,
         picks: Sequence[Pick],
         numbers: NDArray[np.float32],
         n_best: int,
-        inputs: Mapping[str, NDArray[Any]] | None = None,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
+        inputs: Mapping[str, NDArray[Any]] | None = None,
     ) -> Ahead:
-        return self._submit_ahead(batch, picks, numbers, n_best, pasts, inputs or {}, follows=False)()
+        recording = self._prepare(batch, picks, numbers, n_best, pasts, n_raw, False, inputs or {})
+        return self._choose(recording, len(picks), n_best, n_raw, restrictions)()
 
     def submit_ahead(
         self,
@@ -127,39 +136,68 @@ class DeviceProgram(Program):
         numbers: NDArray[np.float32],
         n_best: int,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
         follows: bool = False,
     ) -> Callable[[], Ahead]:
-        return self._submit_ahead(batch, picks, numbers, n_best, pasts, {}, follows)
+        recording = self._prepare(batch, picks, numbers, n_best, pasts, n_raw, follows, {})
+        return self._choose(recording, len(picks), n_best, n_raw)
 
-    def _submit_ahead(
+    def submit_layers(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: NDArray[np.float32],
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        follows: bool = False,
+    ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
+        recording = self._prepare(batch, picks, numbers, n_best, pasts, n_raw, follows, {})
+        self._recorder.commit(recording._replace(part=Part.LAYERS))
+        behind = recording._replace(part=Part.CHOICE, follows=False)
+        return lambda restrictions: self._choose(behind, len(picks), n_best, n_raw, restrictions)
+
+    def _prepare(
         self,
         batch: Batch,
         picks: Sequence[Pick],
         numbers: NDArray[np.float32],
         n_best: int,
         pasts: Sequence[Sequence[int]],
-        inputs: Mapping[str, NDArray[Any]],
+        n_raw: int,
         follows: bool,
-    ) -> Callable[[], Ahead]:
-        assert self._picker is not None
-        picker, last = self._picker, self._recorder.last
+        inputs: Mapping[str, NDArray[Any]],
+    ) -> Recording:
+        """Have the next commit, of what is given, find what its steps start from."""
+        last = self._recorder.last
         turn = 1 - last.turn if follows and last else 0
         self._recorder.free(turn)
         self._host.write(inputs, batch, turn)
         words, layout = self._host.words(turn), self._memory.layout
         layout.write_picks(words, picks, numbers, turn)
-        adjusts = any(pick.adjusts for pick in picks)
-        if adjusts and not follows:
+        choice = Choice(
+            n_best=1 if n_best == 1 else MAX_BEST,
+            adjusts=any(pick.adjusts for pick in picks),
+            restricted=any(pick.restricted for pick in picks),
+            raw=n_raw > 0,
+        )
+        if choice.adjusts and not follows:
             layout.write_pasts(words, pasts)
-        n_steps, n_seqs = numbers.shape
-        bucket = self._buckets.of(batch.sizes)
-        recording = Recording(bucket, n_steps, 1 if n_best == 1 else MAX_BEST, adjusts, follows, turn)
+        return Recording(self._buckets.of(batch.sizes), len(numbers), choice, follows, turn)
+
+    def _choose(
+        self, recording: Recording, n_rows: int, n_best: int, n_raw: int, restrictions: Sequence[Restriction] = ()
+    ) -> Callable[[], Ahead]:
+        """Commit what picks tokens, and give what waits for them."""
+        assert self._picker is not None
+        picker = self._picker
+        picker.restrictions.write(restrictions, recording.turn)
         command = self._recorder.commit(recording)
 
         def results() -> Ahead:
             command.wait()
-            found = picker.results(turn, n_steps, recording.n_best, bucket.n_outputs)
-            return Ahead(found.ids[:, :n_seqs, :n_best], found.logits[:, :n_seqs, :n_best], found.picked[:, :n_seqs])
+            found = picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
+            return found.part(n_rows, n_best, n_raw)
 
         return results
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,23 +16,31 @@ from pumice_vulkan.device import CommandBuffer, Device, Encoder
 from pumice_vulkan.host import N_TURNS, HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory
-from pumice_vulkan.picker import Picker
+from pumice_vulkan.picker import NO_CHOICE, Choice, Picker
 
 MOST_COPIES = 64  # command buffers that copy states, kept to be used again
 
 
-class Recording(NamedTuple):
-    """What a command buffer does: one step, or ``n_steps`` in a row, each with ``n_best`` candidates.
+class Part(Enum):
+    """Of a recording."""
 
-    ``adjusts``: of adjusted logits; ``follows``: from the tokens of those before; ``turn``: which memory of the host.
+    ALL = "layers and choice"
+    LAYERS = "up to the logits"
+    CHOICE = "behind the logits"
+
+
+class Recording(NamedTuple):
+    """What a command buffer does: one step, or ``n_steps`` in a row, each with a choice of tokens; or a part of that.
+
+    ``follows``: from the tokens of those before; ``turn``: which memory of the host.
     """
 
     bucket: Bucket
     n_steps: int = 0
-    n_best: int = 0
-    adjusts: bool = False
+    choice: Choice = NO_CHOICE
     follows: bool = False
     turn: int = 0
+    part: Part = Part.ALL
 
 
 class Recorder:
@@ -73,7 +82,7 @@ class Recorder:
         """Times of the last commit's kernels; of several steps those of the first."""
         if self.last is None:
             return []
-        recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False)
+        recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False, part=Part.ALL)
         dispatches = self._dispatches(recording)
         command = self._memory.device.new_command_buffer(len(dispatches) + 1)
         self._record(command.encoder(), recording, timestamps=True)
@@ -91,22 +100,26 @@ class Recorder:
 
     def _dispatches(self, recording: Recording) -> list[Dispatch]:
         """Those of all steps. What a step picks is where the next one finds its tokens and positions."""
-        bucket, n_steps = recording.bucket, recording.n_steps
-        dispatches = list(self._lowered[bucket])
-        for step in range(n_steps):
-            assert self._picker is not None
-            at = Lowering(self._memory, *bucket)
-            self._picker.lower(at, step, recording.n_best, recording.adjusts, recording.turn)
-            dispatches += _after_all(at.dispatches)
-            if step + 1 < n_steps:
+        bucket, part = recording.bucket, recording.part
+        dispatches: list[Dispatch] = []
+        for step in range(max(recording.n_steps, 1)):
+            if part is not Part.CHOICE:
                 dispatches += _after_all(self._lowered[bucket])
+            if recording.n_steps and part is not Part.LAYERS:
+                assert self._picker is not None
+                at = Lowering(self._memory, *bucket)
+                self._picker.lower(at, step, recording.choice, recording.turn)
+                dispatches += _after_all(at.dispatches)
         return dispatches
 
     def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
         sizes = bucket_sizes(self._memory.limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
-        layout = self._memory.layout
-        n_words = layout.n_host_words if recording.follows else layout.n_words
-        self._host.record_upload(encoder, recording.turn, n_words, sizes)
+        if recording.part is not Part.CHOICE:
+            layout = self._memory.layout
+            n_words = layout.n_host_words if recording.follows else layout.n_words
+            self._host.record_upload(encoder, recording.turn, n_words, sizes)
+        if self._picker and recording.choice.restricted and recording.part is not Part.LAYERS:
+            self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
         encoder.barrier()
         if timestamps:
             encoder.timestamp(0)
@@ -158,7 +171,7 @@ class SlotCopies:
 
 def _after_all(dispatches: list[Dispatch]) -> list[Dispatch]:
     """With a barrier before the first of them."""
-    return [replace(dispatches[0], barrier=True), *dispatches[1:]]
+    return [*(replace(first, barrier=True) for first in dispatches[:1]), *dispatches[1:]]
 
 
 def encode(encoder: Encoder, kernels: Kernels, dispatch: Dispatch) -> None:

@@ -6,13 +6,16 @@ import time
 from collections.abc import Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pumice.architecture import ENCODER
 from pumice.backend import KernelTime
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.encodings import Encodings
-from pumice.engine.generation import Generation
+from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Encode, Event, Snapshot
 from pumice.engine.multistep import MultiStep
@@ -136,13 +139,22 @@ class Engine:
                 running.is_read = True
         if self.multistep and self.multistep.compute(members):
             return
-        logits = self.runner.run(batch_of(self.cache, [running.part(n_new) for running, n_new in members]))
+        batch = batch_of(self.cache, [running.part(n_new) for running, n_new in members])
+        whole = [running for running, n_new in members if running.pending == n_new]
+        picked = self.multistep.pick(batch, whole) if self.multistep and self.runner.is_ahead(batch) else None
+        logits = None if picked else self.runner.run(batch)
         for running, n_new in members:
             self.scheduler.computed(running, n_new)
             if running.reading:
                 self._events.append(running.progress())
         self._states.keep([running for running, _ in members if running.at_mark])
-        whole = [running for running, _ in members if running.pending == 0]
+        if picked:
+            picked()
+        elif logits is not None:
+            self._sample(whole, logits)
+
+    def _sample(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
+        """Go on with the token that each sequence's chain chooses of its row of logits."""
         totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
         for running, row, total in zip(whole, logits, totals, strict=True):
             token = running.generation.sample(row, total=total)

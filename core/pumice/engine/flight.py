@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
-from pumice.backend import Ahead, Program
+from pumice.backend import Ahead, Program, Restriction
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
@@ -18,22 +19,35 @@ from pumice.engine.schedule import Members
 
 @dataclass(eq=False)
 class Flight:
-    """Steps of some sequences, a token of each at a time. ``lost``: those whose tokens are of no use any more."""
+    """Steps of some sequences, a token of each at a time. ``lost``: those whose tokens are of no use any more.
+
+    ``choose``: takes the restrictions of a step's tokens, and submits that they are picked.
+    """
 
     members: Members
     n_steps: int
-    result: Callable[[], Ahead]
     began: float
+    result: Callable[[], Ahead] | None = None
+    choose: Callable[[Sequence[Restriction]], Callable[[], Ahead]] | None = None
     lost: set[Running] = field(default_factory=set)
 
-    def tokens(self) -> list[tuple[Running, list[int]]]:
-        """The tokens that were picked for each sequence. Ends with the first that has no finite logit before it."""
+    def landed(self) -> list[Landed]:
+        """What was picked for each sequence. Ends with the first token that has no finite logit before it."""
+        assert self.result is not None
         ahead = self.result()
         finite = np.isfinite(ahead.logits[:, :, 0])
         n_good = np.where(finite.all(axis=0), self.n_steps, finite.argmin(axis=0)).tolist()
-        picked = ahead.picked.T.tolist()
-        found = zip(self.members, picked, n_good, strict=True)
-        return [(running, tokens[:n]) for (running, _), tokens, n in found if running not in self.lost]
+        rows = enumerate(zip(self.members, n_good, strict=True))
+        return [Landed(running, ahead, row, n) for row, ((running, _), n) in rows if running not in self.lost]
+
+
+class Landed(NamedTuple):
+    """A sequence's tokens: ``n_good`` steps of a row."""
+
+    running: Running
+    ahead: Ahead
+    row: int
+    n_good: int
 
 
 class Flights:
@@ -54,16 +68,33 @@ class Flights:
     def begin(self, members: Members, n_steps: int, before: Flight | None = None) -> Flight:
         """Submit steps, perhaps behind others of the same sequences."""
         n_ahead = before.n_steps if before else 0
-        asked = self._lookahead.ask([running.generation for running, _ in members], n_steps, n_ahead)
+        generations = [running.generation for running, _ in members]
+        asked = self._lookahead.ask(generations, n_steps, n_ahead)
         parts = [Part(each, each.generation.tokens[-1:], each.n_past + n_ahead, [0]) for each, _ in members]
-        began = time.perf_counter()
-        result = self._program.submit_ahead(batch_of(self._cache, parts), *asked, follows=before is not None)
-        return Flight(members, n_steps, result, began)
+        flight = Flight(members, n_steps, time.perf_counter())
+        batch, follows = batch_of(self._cache, parts), before is not None
+        if not self._lookahead.restricts(generations):
+            flight.result = self._program.submit_ahead(batch, *asked, follows=follows)
+            return flight
+        flight.choose = self._program.submit_layers(batch, *asked, follows=follows)
+        if not follows:
+            self.choose(flight)
+        return flight
 
-    def land(self, flight: Flight) -> list[tuple[Running, list[int]]]:
+    def choose(self, flight: Flight) -> None:
+        """Have the tokens picked of a flight that waits for their restrictions: all tokens before are known now."""
+        if flight.choose:
+            restrictions = [
+                Restriction() if running in flight.lost else self._lookahead.restriction(running)
+                for running, _ in flight.members
+            ]
+            flight.result = flight.choose(restrictions)
+            flight.lost |= {running for running, _ in flight.members if running.undecided}
+
+    def land(self, flight: Flight) -> list[Landed]:
         """Wait for a flight, and give its tokens."""
-        tokens = flight.tokens()
+        found = flight.landed()
         now = time.perf_counter()
         self._lookahead.took(len(flight.members), flight.n_steps, now - max(flight.began, self._landed))
         self._landed = now
-        return tokens
+        return found

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend import Ahead, Pick
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place
 from pumice.engine.messages import Event, Finished, FinishReason, Logprobs, Output, Progress, Request, Timings
@@ -94,6 +96,15 @@ class Generation:
             self._logprobs = logprobs.sampled(candidates, n_top, self.chain.certain)
         return candidates.selected
 
+    def picked(self, ahead: Ahead, step: int, row: int, pick: Pick) -> int:
+        """The next token, as a program picked it."""
+        n_top = self.request.logprobs
+        if n_top is not None and ahead.raw is not None and self.wants_raw:
+            self._logprobs = logprobs.found(ahead.raw, step, row, n_top)
+        elif n_top is not None:
+            self._logprobs = logprobs.kept(ahead, step, row, pick, n_top)
+        return int(ahead.picked[step, row])
+
     def admitted(self, n_cached: int) -> None:
         """Note the end of waiting, at first with ``n_cached`` tokens in the cache."""
         if not self.generated:
@@ -119,15 +130,31 @@ class Generation:
         elif self.n_left <= 0:
             self.finish_reason = "length"
 
-    def follow_mask(self) -> None:
-        """Append the tokens that the samplers' masks leave no choice about, and end where they allow none."""
-        while not self.finish_reason and (mask := self.chain.mask) is not None:
-            if not mask.any():
+    def follow_mask(self, least_forced: int = 1) -> None:
+        """Append the tokens that the samplers' masks leave no choice about, and end where they allow none.
+
+        Where fewer than ``least_forced`` are known to come, they are left to be picked one by one.
+        """
+        appends = self.request.logprobs is None
+        while not self.finish_reason:
+            forced = list(self.chain.forced) if appends else []
+            if forced:
+                if len(forced) < least_forced:
+                    return
+            elif (mask := self.chain.mask) is None:
+                return
+            elif not mask.any():
                 self.finish_reason = "stop"
-            elif self.request.logprobs is None and (token := only_token(mask)) is not None:
-                self.accept(token)
+            elif appends and (token := only_token(mask)) is not None:
+                forced = [token]
             else:
                 return
+            self._accept_all(forced)
+
+    def _accept_all(self, tokens: Sequence[int]) -> None:
+        for token in tokens:
+            if not self.finish_reason:
+                self.accept(token)
 
     def guessed(self, n_right: int, n_steps: int) -> None:
         """Note how many of so many guesses were right, before the first wrong one."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend import Ahead, Pick, Raw
 from pumice.engine.messages import Logprobs
 from pumice.sampler import Candidates
 from pumice.sampler.candidates import largest
@@ -27,6 +28,29 @@ def raw(logits: NDArray[np.float32], total: float, token: int, n_top: int) -> Lo
     """Of a whole row of logits and its total."""
     top = largest(logits, min(n_top, len(logits))).tolist()
     return Logprobs(float(logits[token] - total), [(each, float(logits[each] - total)) for each in top])
+
+
+def found(raw: Raw, step: int, row: int, n_top: int) -> Logprobs:
+    """Of what a program found beside the token that it picked."""
+    total, ids = raw.totals[step, row], raw.ids[step, row, :n_top]
+    top = raw.logits[step, row, :n_top] - total
+    return Logprobs(float(raw.picked[step, row] - total), list(zip(ids.tolist(), top.tolist(), strict=True)))
+
+
+def kept(ahead: Ahead, step: int, row: int, pick: Pick, n_top: int) -> Logprobs:
+    """Of the candidates of a program that an exact ``Pick`` keeps; the one picked is always one of them."""
+    ids, logits = ahead.ids[step, row, : pick.top_k], ahead.logits[step, row, : pick.top_k].astype(np.float64)
+    chosen = int(np.flatnonzero(ids == ahead.picked[step, row])[0])
+    if pick.temperature == 0:
+        return Logprobs(0.0, [(int(ids[chosen]), 0.0)][:n_top])
+    weights = np.exp(logits - logits[0])
+    n_kept = 1 + int(np.searchsorted(np.cumsum(weights), pick.top_p * weights.sum()))
+    n_kept = max(chosen + 1, min(n_kept, int(np.count_nonzero(weights >= pick.min_p))))
+    scaled = (logits[:n_kept] - logits[0]) / pick.temperature
+    with np.errstate(divide="ignore"):
+        probabilities = scaled - np.log(np.exp(scaled).sum())
+    top = list(zip(ids[:n_kept].tolist(), probabilities.tolist(), strict=True))
+    return Logprobs(top[chosen][1], top[:n_top])
 
 
 def sampled(candidates: Candidates, n_top: int, certain: bool) -> Logprobs:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Ahead, Pick, Program
+from pumice.backend import Ahead, Pick, Program, Restriction
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 
@@ -24,6 +24,7 @@ class Asked(NamedTuple):
     numbers: NDArray[np.float32]
     n_best: int
     pasts: Sequence[Sequence[int]]
+    n_raw: int
 
 
 class Lookahead:
@@ -48,8 +49,8 @@ class Lookahead:
             return 0  # wrong guesses could not be taken back
         useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
         useful = min(useful, max(generation.n_left for generation in generations) - n_ahead)
-        if not all(generation.generated for generation in generations):
-            useful = 1  # a first token is waited for
+        if not all(generation.generated for generation in generations) or self.restricts(generations):
+            useful = 1  # a first token is waited for, and a restriction is known for one token only
         room = min(member.generation.n_ctx - member.n_past for member in running) - n_ahead
         if n_ahead and (room < 1 or min(generation.n_left for generation in generations) <= n_ahead):
             return 0
@@ -73,25 +74,40 @@ class Lookahead:
 
     def n_best(self, generations: Sequence[Generation]) -> int:
         """How many of the highest logits to ask for: a chain that lowers some itself may need more than it keeps."""
-        chains = [generation.chain for generation in generations]
         lowering = any(each.chain.lowers and not self.trusts(each) for each in generations)
-        most = min(self._program.max_best, chains[0].n_vocab)
-        return most if lowering else max(chain.n_best or 0 for chain in chains)
+        most = self._most(generations[0])
+        return most if lowering else max(self._pick(each).top_k for each in generations)
 
     def trusts(self, generation: Generation) -> bool:
         """Whether what the program picks is the next token, whatever the host would say of the candidates."""
         pick = generation.chain.pick
-        if pick is None or not pick.exact or generation.request.logprobs is not None or not self._program.decides:
+        if pick is None or not pick.exact or not self._program.decides:
+            return False
+        if generation.wants_raw and (generation.request.logprobs or 0) > self._most(generation):
             return False
         n_biases, last_n = self._program.max_adjustments
         return len(pick.biases) <= n_biases and pick.last_n <= last_n
+
+    def restricts(self, generations: Sequence[Generation]) -> bool:
+        """Whether any token that the program picks has a restriction."""
+        return any(self._pick(generation).restricted for generation in generations)
+
+    def restriction(self, running: Running) -> Restriction:
+        """What holds for the next token. Where that is more than the program can do, all logits must be seen."""
+        generation = running.generation
+        if not self._pick(generation).restricted:
+            return Restriction()
+        found = generation.chain.restriction
+        running.undecided = len(found.biases) > self._program.max_added
+        return Restriction() if running.undecided else found
 
     def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0) -> Asked:
         """What the program is to do, behind so many other steps."""
         picks = [self._pick(generation) for generation in generations]
         numbers = np.stack([each.chain.peek(n_steps, n_ahead) for each in generations], axis=1)
         pasts = [each.past(pick.last_n) for each, pick in zip(generations, picks, strict=True)]
-        return Asked(picks, numbers, self.n_best(generations), pasts)
+        tops = [max(1, each.request.logprobs or 0) for each in generations if each.wants_raw]
+        return Asked(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
 
     def token(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int | None:
         """The next token, after a step; None where only all logits can tell."""
@@ -100,7 +116,19 @@ class Lookahead:
         if not math.isfinite(ahead.logits[step, row, 0]):
             return None
         generation.chain.skip(1)
-        return int(ahead.picked[step, row])
+        return self.picked(generation, ahead, step, row)
+
+    def picked(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int:
+        """The next token, of one that is trusted."""
+        return generation.picked(ahead, step, row, self._pick(generation))
+
+    def decides(self, running: Sequence[Running]) -> bool:
+        """Whether the program picks the next token of each by itself, however many tokens it has to read before."""
+        return all(self._guesses(each) and self.trusts(each.generation) for each in running)
+
+    def _most(self, generation: Generation) -> int:
+        """The most of the highest logits that the program can give."""
+        return min(self._program.max_best, generation.chain.n_vocab)
 
     def _pick(self, generation: Generation) -> Pick:
         """What the program does for it: all that there is to do, or a guess."""
@@ -110,9 +138,9 @@ class Lookahead:
 
     def _guesses(self, running: Running) -> bool:
         chain = running.generation.chain
-        if running.undecided or running.generation.wants_raw or chain.pick is None or chain.n_best is None:
+        if running.undecided or chain.pick is None or chain.pick.top_k > self._program.max_best:
             return False
-        return chain.n_best <= self._program.max_best
+        return self.trusts(running.generation) or (chain.n_best is not None and not running.generation.wants_raw)
 
     def _blocks_suffice(self, running: Sequence[Running], n_steps: int) -> bool:
         """Without taking any from sequences that wait."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from pumice.backend import Ahead, Program
+import numpy as np
+
+from pumice.backend import Ahead, Batch, Program, Restriction
 from pumice.engine.batches import batch_of
-from pumice.engine.flight import Flight, Flights
+from pumice.engine.flight import Flight, Flights, Landed
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
@@ -40,17 +43,43 @@ class MultiStep:
         if n_steps and self._flights.possible(members):
             self._land(self._flights.begin(members, n_steps))
         elif n_steps:
-            self._guess(members, n_steps)
+            return self._guess(members, n_steps)
         return n_steps > 0
+
+    def pick(self, batch: Batch, whole: Sequence[Running]) -> Callable[[], None] | None:
+        """Compute a step of any batch, where the program picks the next token of each sequence that is ``whole`` then.
+
+        What it gives goes on with those tokens. None: all logits must be seen.
+        """
+        if not whole or not self.lookahead.decides(whole):
+            return None
+        restrictions = self._restrictions(whole)
+        if restrictions is None:
+            return None
+        asked = self.lookahead.ask([running.generation for running in whole], 1)
+        ahead = next(self._program.steps_ahead(batch, *asked, restrictions))
+        return partial(self._take, whole, ahead) if np.isfinite(ahead.logits[0, :, 0]).all() else None
+
+    def _take(self, whole: Sequence[Running], ahead: Ahead) -> None:
+        for row, running in enumerate(whole):
+            token = self.lookahead.token(running.generation, ahead, 0, row)
+            assert token is not None
+            self._scheduler.take(running, token)
 
     def settle(self) -> None:
         """Let steps that are on their way come to their end."""
         flight, self.flight = self.flight, None
         if flight:
-            for running, tokens in self._flights.land(flight):
-                if not running.generation.finish_reason:
-                    self._take_picked(running, tokens, flight.n_steps)
+            for landed in self._flights.land(flight):
+                self._take_picked(landed, flight.n_steps)
             self._scheduler.retire()
+
+    def _restrictions(self, running: Sequence[Running]) -> Sequence[Restriction] | None:
+        """Of each one's next token, if there are any; None where the program cannot do what one says."""
+        if not self.lookahead.restricts([each.generation for each in running]):
+            return ()
+        found = [self.lookahead.restriction(each) for each in running]
+        return None if any(each.undecided for each in running) else found
 
     # --- what the program decides
 
@@ -59,10 +88,11 @@ class MultiStep:
         self.flight = None
         n_steps = self._n_following(flight)
         following = self._flights.begin(flight.members, n_steps, flight) if n_steps else None
-        off = following.lost if following else set()
-        for running, tokens in self._flights.land(flight):
-            if not running.generation.finish_reason and not self._take_picked(running, tokens, flight.n_steps):
-                off.add(running)
+        for landed in self._flights.land(flight):
+            if not self._take_picked(landed, flight.n_steps, following) and following:
+                following.lost.add(landed.running)
+        if following:
+            self._flights.choose(following)
         self.flight = following
 
     def _n_following(self, flight: Flight) -> int:
@@ -72,25 +102,34 @@ class MultiStep:
             return 0
         return 0 if self._scheduler.may_admit() else self.lookahead.steps(flight.members, flight.n_steps)
 
-    def _take_picked(self, running: Running, tokens: Sequence[int], n_steps: int) -> bool:
+    def _take_picked(self, landed: Landed, n_steps: int, following: Flight | None = None) -> bool:
         """Go on with the tokens picked; whether all steps were of use, so that the next ones are."""
-        running.undecided = len(tokens) < n_steps
-        for n, token in enumerate(tokens, 1):
+        running, ahead, row, n_good = landed
+        generation = running.generation
+        if generation.finish_reason:
+            return False
+        running.undecided = n_good < n_steps
+        least_forced = 3 + len(following.members) // 4 if following else 1  # it takes others' time to begin anew
+        for step in range(n_good):
+            token = self.lookahead.picked(generation, ahead, step, row)
             self._scheduler.computed(running, 1)
-            self._scheduler.take(running, token)
-            if running.pending != 1 or running.generation.finish_reason:
-                running.generation.chain.skip(n)
+            self._scheduler.take(running, token, least_forced)
+            if running.pending != 1 or generation.finish_reason:
+                generation.chain.skip(step + 1)
                 return False
-        running.generation.chain.skip(len(tokens))
-        return len(tokens) == n_steps
+        generation.chain.skip(n_good)
+        return n_good == n_steps
 
     # --- what the program guesses
 
-    def _guess(self, members: Members, n_steps: int) -> None:
+    def _guess(self, members: Members, n_steps: int) -> bool:
         """The program guesses the tokens; a sequence's chain ends its steps at a wrong guess.
 
         What was computed beyond lies in the cache where the right tokens will; recurrent states are taken back.
         """
+        restrictions = self._restrictions([running for running, _ in members])
+        if restrictions is None:
+            return False
         generations = [running.generation for running, _ in members]
         n_right = [0] * len(members)
         guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
@@ -98,7 +137,7 @@ class MultiStep:
         with self._states.taking_back([running for running, _ in members], n_steps):
             asked = self.lookahead.ask(generations, n_steps)
             batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
-            parts = self._program.steps_ahead(batch, *asked)
+            parts = self._program.steps_ahead(batch, *asked, restrictions)
             while guessed and n_computed < n_steps:
                 started = time.perf_counter()
                 ahead = next(parts)
@@ -111,6 +150,7 @@ class MultiStep:
         for generation, n in zip(generations, n_right, strict=True):
             if not generation.finish_reason:
                 generation.guessed(n, n_steps)
+        return True
 
     def _take_guesses(self, running: Running, ahead: Ahead, row: int) -> int:
         """Go on with the tokens of steps until a guess was wrong; how many were right."""

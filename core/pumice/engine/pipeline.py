@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pumice.backend import Ahead, Batch, KernelTime, Pick, Program
+from pumice.backend import Ahead, Batch, KernelTime, Pick, Program, Raw, Restriction
 from pumice.graph import Segment, concrete
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ class Pipeline(Program):
         picks: Sequence[Pick],
         numbers: Float32Array,
         n_best: int,
-        inputs: Mapping[str, Array] | None = None,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
+        inputs: Mapping[str, Array] | None = None,
     ) -> Ahead:
-        steps = list(self.steps_ahead(batch, picks, numbers, n_best, pasts))
-        found = zip(*((step.ids, step.logits, step.picked) for step in steps), strict=True)
-        return Ahead(*(np.concatenate(arrays) for arrays in found))
+        return _joined(list(self.steps_ahead(batch, picks, numbers, n_best, pasts, n_raw, restrictions)))
 
     @property
     def decides(self) -> bool:
@@ -129,6 +129,10 @@ class Pipeline(Program):
     def max_adjustments(self) -> tuple[int, int]:
         return self._programs[-1].max_adjustments
 
+    @property
+    def max_added(self) -> int:
+        return self._programs[-1].max_added
+
     def steps_ahead(
         self,
         batch: Batch,
@@ -136,6 +140,8 @@ class Pipeline(Program):
         numbers: Float32Array,
         n_best: int,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
     ) -> Iterator[Ahead]:
         """The last program picks each token, and the first goes on with it before anybody looks at it."""
         self.finish()
@@ -144,7 +150,7 @@ class Pipeline(Program):
             values |= pending()
             for program in self._programs[1:-1]:
                 values |= program.run(values, batch)
-            ahead = self._programs[-1].run_ahead(batch, picks, drawn, n_best, values, pasts)
+            ahead = self._programs[-1].run_ahead(batch, picks, drawn, n_best, pasts, n_raw, restrictions, values)
             pasts = [[*past, token] for past, token in zip(pasts, ahead.picked[0].tolist(), strict=False)]
             if n_left:
                 batch = replace(batch, tokens=ahead.picked[0], positions=batch.positions + 1)
@@ -178,6 +184,15 @@ class Pipeline(Program):
         self._at = [None] * len(self._programs)
         for program in self._programs:
             program.close()
+
+
+def _joined(steps: Sequence[Ahead]) -> Ahead:
+    """What steps one behind the other gave."""
+    found = zip(*((step.ids, step.logits, step.picked) for step in steps), strict=True)
+    raws = [(raw.ids, raw.logits, raw.picked, raw.totals) for step in steps if (raw := step.raw)]
+    raw = Raw(*(np.concatenate(arrays) for arrays in zip(*raws, strict=True))) if raws else None
+    ids, logits, picked = (np.concatenate(arrays) for arrays in found)
+    return Ahead(ids, logits, picked, raw)
 
 
 def _used_later(segments: Sequence[Segment], i: int) -> frozenset[str]:

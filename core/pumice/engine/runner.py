@@ -202,7 +202,7 @@ class Runner:
         placed = self._graphs[graph]
         if placed.program is None:
             placed.compile()
-        if graph in self._prompts and not batch.positions[batch.seq_starts[:-1]].any():
+        if self._is_prompts(batch, graph):
             placed = self._prompts[graph]
         if placed is not self._main:
             self._main.finish()
@@ -213,6 +213,14 @@ class Runner:
         elif self._observe:
             self._observe(outputs)
         return outputs
+
+    def is_ahead(self, batch: Batch) -> bool:
+        """Whether ``ahead`` computes a step of such a batch."""
+        return self.ahead is not None and not self._is_prompts(batch, MAIN) and self._observe is None
+
+    def _is_prompts(self, batch: Batch, graph: str) -> bool:
+        """Whether the expansion for prompts computes it: there is one, and every sequence begins."""
+        return graph in self._prompts and not batch.positions[batch.seq_starts[:-1]].any()
 
     @property
     def lost(self) -> bool:

@@ -128,12 +128,15 @@ class Scheduler:
             running.began = time.perf_counter()
         self._cache.publish(running.tables, running.generation.tokens, running.n_past)
 
-    def take(self, running: Running, token: int) -> None:
-        """Go on with a token, or end; a mask that cannot be made fails this sequence alone."""
+    def take(self, running: Running, token: int, least_forced: int = 1) -> None:
+        """Go on with a token, or end; a mask that cannot be made fails this sequence alone.
+
+        ``least_forced``: see ``Generation.follow_mask``.
+        """
         running.undecided = False
         try:
             running.generation.accept(token)
-            running.generation.follow_mask()
+            running.generation.follow_mask(least_forced)
         except RequestError as error:
             self.fail([running], error)
             return

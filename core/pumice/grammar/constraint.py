@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend import Pick
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
 from pumice.sampler import Candidates, Sampler
@@ -74,7 +75,7 @@ class Constraint(Sampler):
         self._state = self._answering() if not grammar.reasons else _State.REASONING
         if self._state is _State.INSIDE and self._opening:
             self._state = _State.OPENING
-        self._forced: list[int] = []  # that come next in any case
+        self._forced: list[int] | None = None  # that come next in any case; None: not asked yet
         self._fresh = 0  # newlines that may come yet, between reasoning and grammar
 
     def mask(self) -> NDArray[np.uint32] | None:
@@ -84,13 +85,18 @@ class Constraint(Sampler):
         """
         if self._free:
             return None
-        if self._state is _State.INSIDE and not self._fresh:
-            self._forced = self._forced or self._matcher.compute_ff_tokens()
-            if self._forced:
-                self._mask[:] = 0
-                self._allow(self._forced[:1])
-                return self._mask
+        if forced := self.forced():
+            self._mask[:] = 0
+            self._allow(forced[:1])
+            return self._mask
         return self.allowed()
+
+    def forced(self) -> Sequence[int]:
+        if self._state is not _State.INSIDE or self._fresh:
+            return ()
+        if self._forced is None:
+            self._forced = self._matcher.compute_ff_tokens()
+        return self._forced
 
     def allowed(self) -> NDArray[np.uint32]:
         """The tokens that may come next, a bit each: uint32 [ceil(n_vocab / 32)], lowest bit first.
@@ -112,6 +118,9 @@ class Constraint(Sampler):
     def lowers(self) -> bool:
         return True
 
+    def guess(self, pick: Pick) -> Pick:
+        return pick
+
     def apply(self, candidates: Candidates) -> None:
         """Nothing: what is not in the mask is no candidate."""
 
@@ -126,7 +135,7 @@ class Constraint(Sampler):
             self._fresh = max(self._fresh - len(self._texts[token]), 0)
         else:
             self._state, self._fresh = _State.INSIDE, 0
-            self._forced = self._forced[1:] if self._forced[:1] == [token] else []
+            self._forced = self._forced[1:] or None if self._forced and self._forced[0] == token else None
             self._matcher.consume_token(token)
             self._check()
             if self._grammar.again and self._matcher.is_stopped():

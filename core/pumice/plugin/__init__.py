@@ -2,7 +2,20 @@
 
 from pumice.architecture import ENCODER, HEAD, MAIN, Architecture, HParams
 from pumice.arena import Arena
-from pumice.backend import Ahead, Backend, Batch, DeviceInfo, KernelTime, Limits, Memory, NoOptions, Pick, Program
+from pumice.backend import (
+    Ahead,
+    Backend,
+    Batch,
+    DeviceInfo,
+    KernelTime,
+    Limits,
+    Memory,
+    NoOptions,
+    Pick,
+    Program,
+    Raw,
+    Restriction,
+)
 from pumice.chat import ChatFormat, Keys
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
 from pumice.gguf import (
@@ -101,8 +114,10 @@ __all__ = [
     "Program",
     "PumiceError",
     "Quantizer",
+    "Raw",
     "RecurrentState",
     "RequestError",
+    "Restriction",
     "Result",
     "Sampler",
     "SamplerContext",

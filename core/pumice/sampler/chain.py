@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Pick
+from pumice.backend import Pick, Restriction
 from pumice.errors import BackendError, PluginError, RequestError
 from pumice.guard import guarded, raise_named
 from pumice.sampler import parameters
@@ -32,18 +32,19 @@ class Chain:
 
         ``n_best`` is then how many of the highest logits decide, None if it may be any; with ``lowers`` only after some
         were lowered or masked, so that a few more may be needed. ``pick``, where there is one, chooses the same tokens
-        but for roundings and for what is lowered.
+        but for roundings and for what is adjusted, unless that is part of it.
         """
         self.samplers = tuple(samplers)
         self._context = context
         self._remember = [s for s in self.samplers if type(s).accept is not Sampler.accept]
         self._masking = [s for s in self.samplers if type(s).mask is not Sampler.mask]
+        self._adding = [s for s in self.samplers if type(s).biases is not Sampler.biases]
         self._mask: Mask | None = None
         self._mask_known = not self._masking
         self._n_lower = next((i for i, s in enumerate(self.samplers) if not s.lowers), len(self.samplers))
         self.lowers = self._n_lower > 0
         self._peeking = make_rng(context.kind, 0)
-        self.n_best = self._n_best()
+        self.n_best = self._n_best(lambda sampler: sampler.lowers)
         for sampler in self.samplers:
             guarded(sampler.start, f"{_describe(sampler)}: start")(context)
         self.pick = self._pick()
@@ -168,6 +169,20 @@ class Chain:
             self._mask_known = True
         return self._mask
 
+    @property
+    def forced(self) -> Sequence[int]:
+        """The next tokens, as far as a sampler knows that there is no choice about them."""
+        return self._masking[0].forced() if len(self._masking) == 1 else ()
+
+    @property
+    def restriction(self) -> Restriction:
+        """What holds for the next token, where ``pick`` is restricted."""
+        added: dict[int, float] = {}
+        for sampler in self._adding:
+            for token, value in sampler.biases():
+                added[token] = added.get(token, 0.0) + value
+        return Restriction(self.mask, tuple(added.items()))
+
     def accept(self, token: int) -> None:
         """Tell the samplers the next token of the sequence, from the prompt or sampled."""
         self._mask_known = not self._masking
@@ -213,17 +228,22 @@ class Chain:
         candidates.keep(np.argsort(candidates.ids))
         return bool(np.count_nonzero(candidates.logits > highest_left_out) >= self.n_best)
 
-    def _n_best(self) -> int | None:
-        """How many of the highest logits decide. Where all are kept they stay in the order of their tokens."""
-        n_best = self.samplers[self._n_lower].n_best if self._n_lower < len(self.samplers) else None
+    def _n_best(self, before: Callable[[Sampler], bool]) -> int | None:
+        """How many of the highest logits decide, behind the first samplers, those ``before``.
+
+        Where all are kept they stay in the order of their tokens.
+        """
+        first = next((sampler for sampler in self.samplers if not before(sampler)), None)
+        n_best = first.n_best if first else None
         return n_best if n_best is not None and n_best < self._context.n_vocab else None
 
     def _pick(self) -> Pick | None:
         """What most likely chooses the same tokens, with the numbers from ``peek``; None if no ``Pick`` does."""
-        pick = None if self.n_best is None else Pick(top_k=self.n_best)
+        top_k = self._n_best(lambda sampler: sampler.adjusts)
+        pick = None if top_k is None else Pick(top_k)
         for sampler in self.samplers:
             pick = pick and sampler.guess(pick)
-        return dataclasses.replace(pick, exact=False) if pick and self._masking else pick
+        return dataclasses.replace(pick, restricted=True) if pick and self._masking else pick
 
 
 def _describe(sampler: Sampler) -> str:

@@ -80,6 +80,11 @@ class Sampler(ABC):
         return False
 
     @property
+    def adjusts(self) -> bool:
+        """Whether all it does is to change the logits of some tokens, up or down, and to mask."""
+        return self.lowers
+
+    @property
     def is_neutral(self) -> bool:
         """Whether these parameters switch the sampler off: the chain then leaves it out."""
         return False
@@ -92,7 +97,7 @@ class Sampler(ABC):
     def n_best(self) -> int | None:
         """How many of the highest logits its result depends on; None: on any of them.
 
-        It counts for the first sampler of a chain, those that only lower aside.
+        It counts for the first sampler of a chain, those that only lower, or on a device adjust, aside.
         """
         return None
 
@@ -100,7 +105,8 @@ class Sampler(ABC):
         """What ``pick``, which does what the samplers before do, becomes with this one; None: no ``Pick`` does that.
 
         It lets a device go on with the token that the chain will most likely choose. The chain has the last word,
-        unless ``pick`` stays ``exact``: then it does all that the samplers do. It is asked after ``start``.
+        unless ``pick`` stays ``exact``: then it does all that the samplers do, but for masks, which hold in any case.
+        It is asked after ``start``.
         """
         return replace(pick, exact=False) if self.lowers else None
 
@@ -117,6 +123,17 @@ class Sampler(ABC):
         mask that allows none ends the sequence, as an end token does.
         """
         return None
+
+    def forced(self) -> Sequence[int]:
+        """The next tokens, as far as it is known at little cost that ``mask`` will leave no choice about them."""
+        return ()
+
+    def biases(self) -> Sequence[tuple[int, float]]:
+        """What a sampler whose ``guess`` is ``restricted`` will add to the logits of single tokens, each of them once.
+
+        It is asked once for each token, after ``accept`` of the one before.
+        """
+        return ()
 
     @abstractmethod
     def apply(self, candidates: Candidates) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.backend import Pick
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.contract import Sampler
 from pumice.sampler.mask import from_tokens
@@ -22,6 +23,9 @@ class Suppressed(Sampler):
     @property
     def lowers(self) -> bool:
         return True
+
+    def guess(self, pick: Pick) -> Pick:
+        return pick
 
     def apply(self, candidates: Candidates) -> None:
         """Nothing: what is not in the mask is no candidate."""

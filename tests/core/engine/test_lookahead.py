@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pumice.backend import Ahead, Batch, Limits, Pick, Program
+from pumice.backend import Ahead, Batch, Limits, Pick, Program, Restriction
 from pumice.engine import Engine, Generation, Preparer, Request, lone
 from pumice.engine import lookahead as lookahead_module
 from pumice.engine.generation import Running
@@ -54,21 +54,46 @@ class Cells(Program):
         return {"logits": np.stack([rows[i] for i in batch.output_ids]) if len(batch.output_ids) else np.empty((0, 0))}
 
     def run_ahead(
-        self, batch: Batch, picks: Sequence[Pick], numbers: np.ndarray, n_best: int, inputs: Any = None, pasts: Any = ()
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: np.ndarray,
+        n_best: int,
+        pasts: Any = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
+        inputs: Any = None,
     ) -> Ahead:
         n_steps, n_seqs = numbers.shape
         self.asked.append((n_seqs, n_steps))
+        if len(batch.tokens) > n_seqs:
+            return self.read(batch, picks, numbers, n_best, restrictions)
         ids, logits = np.empty((n_steps, n_seqs, n_best), np.int32), np.empty((n_steps, n_seqs, n_best), np.float32)
         picked = np.empty((n_steps, n_seqs), np.int32)
         tokens = batch.tokens
         for step in range(n_steps):
             for s in range(n_seqs):
                 row = self.logits(batch, s, tokens[s], batch.positions[s] + step)
+                row = restricted(row, restrictions[s]) if restrictions else row
                 ids[step, s] = np.argsort(-row, kind="stable")[:n_best]
                 logits[step, s] = row[ids[step, s]]
                 picked[step, s] = self.pick(picks[s], logits[step, s], ids[step, s], numbers[step, s])
             tokens = picked[step]
         return Ahead(ids, logits, picked)
+
+    def read(
+        self, batch: Batch, picks: Sequence[Pick], numbers: np.ndarray, n_best: int, restrictions: Sequence[Restriction]
+    ) -> Ahead:
+        """One step of any batch."""
+        rows = [
+            restricted(row, restrictions[i]) if restrictions else row
+            for i, row in enumerate(self.run({}, batch)["logits"])
+        ]
+        self.asked.pop()
+        ids = np.array([np.argsort(-row, kind="stable")[:n_best] for row in rows], np.int32)
+        logits = np.array([row[best] for row, best in zip(rows, ids, strict=True)])
+        picked = [self.pick(*each) for each in zip(picks, logits, ids, numbers[0], strict=True)]
+        return Ahead(ids[None], logits[None], np.array([picked], np.int32))
 
     def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
         table = batch.block_tables[0][s]
@@ -89,6 +114,15 @@ class Cells(Program):
         n = min(n, int((p >= pick.min_p).sum()))
         sums = np.cumsum(p[:n] ** (1 / pick.temperature))
         return int(ids[np.searchsorted(sums, number * sums[-1], side="right")])
+
+
+def restricted(logits: np.ndarray, restriction: Restriction) -> np.ndarray:
+    logits = logits.copy()
+    for token, value in restriction.biases:
+        logits[token] += np.float32(value)
+    if restriction.mask is not None:
+        logits[~mask.allows(restriction.mask, np.arange(N_VOCAB))] = -np.inf
+    return logits
 
 
 class Slots(Cells):
@@ -114,6 +148,7 @@ class Behind(Cells):
     """Decides, and takes steps behind those that nobody has looked at."""
 
     decides = follows = True
+    max_added = 40
     last: np.ndarray | None = None
 
     def submit_ahead(
@@ -123,15 +158,20 @@ class Behind(Cells):
         numbers: np.ndarray,
         n_best: int,
         pasts: Any = (),
+        n_raw: int = 0,
         follows: bool = False,
+        restrictions: Sequence[Restriction] = (),
     ) -> Callable[[], Ahead]:
         if follows:
             assert self.last is not None
             batch = replace(batch, tokens=self.last)
-        ahead = self.run_ahead(batch, picks, numbers, n_best)
+        ahead = self.run_ahead(batch, picks, numbers, n_best, restrictions=restrictions)
         self.last = ahead.picked[-1]
         self.asked[-1] = *self.asked[-1], follows
         return lambda: ahead
+
+    def submit_layers(self, *arguments: Any, **options: Any) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
+        return lambda restrictions: self.submit_ahead(*arguments, **options, restrictions=restrictions)
 
 
 @dataclass
@@ -149,6 +189,9 @@ class Runner:
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.program.copy_slots(pairs)
+
+    def is_ahead(self, batch: Batch) -> bool:
+        return self.ahead is not None
 
     def run(self, batch: Batch) -> np.ndarray:
         return self.program.run({}, batch)["logits"]
@@ -374,8 +417,38 @@ class Grammar(Sampler):
         allowed = [written[-1] + 1] if len(written) % 3 else range(self.width)
         return mask.from_tokens(allowed, N_VOCAB)
 
+    def guess(self, pick: Pick) -> Pick:
+        return pick
+
     def apply(self, candidates: Candidates) -> None:
         pass
+
+
+@pytest.mark.parametrize(
+    "sampling", [GREEDY, RANDOM, {**RANDOM, "dry_multiplier": 2.0}], ids=["greedy", "random", "dry"]
+)
+@pytest.mark.parametrize("length", [0, 31])
+def test_restrictions_are_found_while_the_program_computes(
+    sampling: dict[str, Any], length: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same tokens as where the host chooses; steps go on behind others until a mask forces many."""
+    monkeypatch.setitem(SAMPLERS, "grammar", Grammar)
+    order = ["grammar", *(name for name in SAMPLERS if name != "grammar")]
+    results = []
+    for program in (Cells(0), Behind(8)):
+        made = engine(program, 256)
+        prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order)
+        lengths = [length, 0, length]
+        asked = [request(p, {**sampling, "length": n}, 60) for p, n in zip(PROMPTS[1:], lengths, strict=False)]
+        generations = [generation for each in asked for generation in prepare([0], each)]
+        for generation in generations:
+            made.add(generation)
+        while made.busy:
+            made.step()
+        results.append([(each.generated, each.finish_reason) for each in generations])
+    assert results[1] == results[0]
+    if length or "dry_multiplier" in sampling:
+        assert any(len(asked) == 3 and asked[2] for asked in program.asked)
 
 
 @pytest.mark.parametrize("steps", [0, 8])

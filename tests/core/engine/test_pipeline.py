@@ -11,7 +11,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from graphs import batch
-from pumice.backend import Ahead, Batch, Pick, Program
+from pumice.backend import Ahead, Batch, Pick, Program, Restriction
 from pumice.engine import Engine, Preparer, Request, lone
 from pumice.engine.messages import Failed
 from pumice.engine.pipeline import Pipeline
@@ -72,8 +72,10 @@ class Device(Program):
         picks: Sequence[Pick],
         numbers: np.ndarray,
         n_best: int,
-        inputs: Mapping[str, Any] | None = None,
         pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
+        inputs: Mapping[str, Any] | None = None,
     ) -> Ahead:
         assert inputs is not None
         assert numbers.shape == (1, len(batch.tokens))

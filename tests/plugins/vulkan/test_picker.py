@@ -10,12 +10,12 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from graphs import builder
-from pumice.backend import Batch, Limits, Pick, Program
+from pumice.backend import Batch, Limits, Pick, Program, Restriction
 from pumice.config import load_config
 from pumice.engine import lookahead
 from pumice.measure import generation_seconds, kernel_times
 from pumice.model import Model
-from pumice.sampler import Chain, SamplerContext
+from pumice.sampler import Chain, SamplerContext, mask
 from pumice.testing import compile_graph
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
@@ -142,6 +142,85 @@ def test_logits_are_adjusted_as_samplers_do(tmp_path: Path, vulkan: VulkanBacken
             each.accept(token)
 
 
+@pytest.mark.parametrize("width", [70, 5000])
+def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, width: int) -> None:
+    """Masks and biases of a step, behind penalties; without them nothing of the step before is left."""
+    table = rng.standard_normal((20, width)).astype(np.float32)
+    table[7, 3] = 50.0
+    made = program(tmp_path, vulkan, table)
+    few, most = mask.from_tokens([1, 40, 69], width), mask.from_tokens(range(4, width), width)
+    restrictions = [Restriction(few), Restriction(most, [(4, 9.0), (5, -1.5)]), Restriction()]
+    picks = [Pick(40, temperature=0, restricted=True), Pick(40, restricted=True), Pick(40, temperature=0)]
+    drawn = numbers(1, 3)
+    found = made.run_ahead(batch([5, 6, 7]), picks, drawn, 40, [[], [], []], 0, restrictions)
+    first, second = (table[token].copy() for token in (5, 6))
+    first[~mask.allows(few, np.arange(width))] = -np.inf
+    second[[4, 5]] += np.float32([9.0, -1.5])
+    second[:4] = -np.inf
+    assert found.picked[0, 0] == best(first, 1)[0]
+    assert found.ids[0, 0, :3].tolist() == best(first, 3).tolist()
+    assert (found.logits[0, 0, 3:] == -np.inf).all()
+    np.testing.assert_array_equal(found.ids[0, 1], best(second, 40))
+    low, high = interval(picks[1], second[found.ids[0, 1]], found.ids[0, 1].tolist().index(found.picked[0, 1]))
+    assert low - 1e-5 <= drawn[0, 1] <= high + 1e-5
+    assert found.picked[0, 2] == 3
+    again = made.run_ahead(batch([5, 6, 7]), [Pick(1, temperature=0)] * 3, drawn, 1)
+    assert again.picked[0].tolist() == [int(table[token].argmax()) for token in (5, 6, 7)]
+
+
+def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBackend) -> None:
+    """Each says what the token before it allows; the layers of the next step are submitted before it is known."""
+    table = rng.standard_normal((100, 100)).astype(np.float32)
+    made, pick = program(tmp_path, vulkan, table), Pick(1, temperature=0, restricted=True)
+    if not made.follows:
+        pytest.skip("a driver that waits for each commit")
+    token, expected, found = 3, [], []
+    for _ in range(6):
+        allowed = [(token * 7 + i) % 100 for i in range(10)]
+        token = max(allowed, key=lambda each: table[token][each])
+        expected.append(token)
+    layers = made.submit_layers(batch([3]), [pick], numbers(1, 1), 1, [[]])
+    token = 3
+    for _ in range(6):
+        allowed = mask.from_tokens([(token * 7 + i) % 100 for i in range(10)], 100)
+        waiting = layers([Restriction(allowed)])
+        layers = made.submit_layers(batch([0]), [pick], numbers(1, 1), 1, follows=True)
+        token = int(waiting().picked[0, 0])
+        found.append(token)
+    layers([Restriction()])()
+    assert found == expected
+
+
+@pytest.mark.parametrize("width", [65, 5000, 140_000])
+@pytest.mark.parametrize("n_steps", [1, 4])
+def test_logits_as_they_were(tmp_path: Path, vulkan: VulkanBackend, width: int, n_steps: int) -> None:
+    """Before biases, penalties and masks: the likeliest, the one picked, and the logarithm of the sum."""
+    table = (3 * rng.standard_normal((4, width))).astype(np.float32)
+    table[:, 4:] -= np.float32(20.0)  # tokens stay below 4
+    table[1, 5:] = -np.inf
+    made = program(tmp_path, vulkan, table)
+    picks = [
+        Pick(1, temperature=0),
+        Pick(40, biases=((0, -30.0), (1, -30.0), (2, -30.0)), last_n=20, repeat_penalty=1.5),
+        Pick(8, last_n=4, repeat_penalty=1.2, presence_penalty=1.0, restricted=n_steps == 1),
+    ]
+    allowed = Restriction(mask.from_tokens([2, 3], width), [(2, -4.0)])
+    restrictions = [Restriction(), Restriction(), allowed] if n_steps == 1 else ()
+    pasts = [[], [3, 3, 0], [2, 1]]
+    found = made.run_ahead(batch([1, 2, 3]), picks, numbers(n_steps, 3), 8, pasts, 20, restrictions)
+    assert found.raw is not None
+    tokens = [1, 2, 3]
+    for step in range(n_steps):
+        for row, token in enumerate(tokens):
+            logits = table[token]
+            np.testing.assert_array_equal(found.raw.ids[step, row], best(logits, 20))
+            np.testing.assert_array_equal(found.raw.logits[step, row], logits[best(logits, 20)])
+            assert found.raw.picked[step, row] == logits[found.picked[step, row]]
+            total = np.log(np.exp(logits.astype(np.float64)).sum())
+            np.testing.assert_allclose(found.raw.totals[step, row], total, rtol=2e-6, atol=2e-6)
+        tokens = found.picked[step].tolist()
+
+
 def chain(parameters: dict[str, Any], past: list[int]) -> Chain:
     made = Chain.build(SAMPLERS, list(SAMPLERS), parameters, SamplerContext(50))
     for token in past:
@@ -208,6 +287,45 @@ def test_the_same_text_as_a_token_at_a_time(
     assert results[0] == results[1]
     assert len(results[0][0]) == 50
     assert len(calls) < 30, "most guesses were right"
+
+
+GRAMMAR = r"""root ::= "{" item ("," item){2,5} "}"
+item ::= "\"name\":" [0-9]{1,3} | "\"the_long_one\":" [a-z]{2,6}
+"""
+LATE: list[dict[str, Any]] = [
+    {"grammar": GRAMMAR, "temperature": 0.0},
+    {"grammar": GRAMMAR, "seed": 3, "repeat_penalty": 1.3, "temperature": 1.5, "logprobs": 3},
+    {"dry_multiplier": 0.8, "dry_allowed_length": 1, "seed": 4, "temperature": 0.7},
+    {"seed": 6, "logprobs": 5, "frequency_penalty": 0.5, "logit_bias": {100: 5.0}},
+    {"seed": 6, "logprobs": 5, "logprobs_sampled": True, "presence_penalty": 0.5},
+    {"temperature": 0.0, "logprobs": 0},
+]
+
+
+@pytest.mark.parametrize("options", LATE, ids=["grammar", "grammar, logprobs", "dry", "raw", "sampled", "greedy"])
+def test_nobody_sees_all_logits(
+    tmp_path: Path, driver: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masks, DRY and log-probabilities: the device picks, from the first token on, and all is as the host has it."""
+    path = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
+    prompts = ["a", "the cat sat on the mat", "one two three four five"]
+    settings = load_config({"backend": "vulkan", "n_ctx": 256, "n_parallel": 3, "vulkan": {"driver": driver}})
+    results = []
+    for ahead in (False, True):
+        with Model(path, settings, lookahead=ahead) as model:
+            if ahead:
+                monkeypatch.setattr(model.runner, "run", lambda batch: pytest.fail("all logits were asked for"))
+            alone = model.generate(prompts[1], max_tokens=60, **options)
+            results.append([alone, *model.generate_many(prompts, max_tokens=60, **options)])
+    host, device = results
+    assert [each.tokens for each in device] == [each.tokens for each in host]
+    assert [each.finish_reason for each in device] == [each.finish_reason for each in host]
+    for one, other in zip(device, host, strict=True):
+        assert (one.logprobs is None) == (other.logprobs is None) == ("logprobs" not in options)
+        for mine, its in zip(one.logprobs or [], other.logprobs or [], strict=True):
+            assert mine.logprob == pytest.approx(its.logprob, abs=1e-4)
+            assert [token for token, _ in mine.top] == [token for token, _ in its.top]
+            np.testing.assert_allclose([p for _, p in mine.top], [p for _, p in its.top], atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,54 @@
+"""What holds for the next token of each sequence alone, as kernels find it: the host may write it behind the layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import Restriction
+from pumice_vulkan.device import Buffer, Device, Encoder
+from pumice_vulkan.memory import Place
+
+MAX_ADDED = 256  # biases of one step of a sequence; the invocations of shaders/adjust.comp
+
+
+class Restrictions:
+    """A row for each sequence: whether there is a mask, how many biases, pairs of a token and a float, then the mask.
+
+    It is on the device, and twice in memory of the host: one is written while the other is read.
+    """
+
+    def __init__(self, device: Device, n_seqs: int, n_vocab: int) -> None:
+        self._n_seqs = n_seqs
+        self.mask = 2 + 2 * MAX_ADDED  # a word of a row
+        self.stride = self.mask + -(-n_vocab // 32)
+        n_bytes = 4 * n_seqs * self.stride
+        self._device_buffer = device.new_buffer(n_bytes)
+        self._host_buffers: list[Buffer] = [device.new_buffer(n_bytes, host=True) for _ in range(2)]
+        self.place = Place(self._device_buffer, 0, n_bytes // 4)
+
+    def write(self, restrictions: Sequence[Restriction], turn: int) -> None:
+        """Have the next commit find them in the memory of a number."""
+        rows = self._rows(turn)
+        for row, restriction in zip(rows, restrictions, strict=False):
+            row[:2] = restriction.mask is not None, len(restriction.biases)
+            if restriction.biases:
+                pairs = row[2 : 2 + 2 * len(restriction.biases)].reshape(-1, 2)
+                pairs[:, 0] = [token for token, _ in restriction.biases]
+                pairs[:, 1].view(np.float32)[:] = [value for _, value in restriction.biases]
+            if restriction.mask is not None:
+                row[self.mask :].view(np.uint32)[:] = restriction.mask
+
+    def record(self, encoder: Encoder, n_rows: int, turn: int) -> None:
+        """Copy the first rows to the device; there may be fewer."""
+        n_seqs = min(n_rows, self._n_seqs)
+        encoder.copy_buffer(self._host_buffers[turn], 0, self._device_buffer, 0, 4 * n_seqs * self.stride)
+
+    def close(self) -> None:
+        for buffer in (self._device_buffer, *self._host_buffers):
+            buffer.close()
+
+    def _rows(self, turn: int) -> NDArray[np.int32]:
+        return self._host_buffers[turn].contents.view(np.int32).reshape(-1, self.stride)
