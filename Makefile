@@ -5,7 +5,6 @@ PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile  # of pytest: 
 STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
-TAGS := manylinux2014_x86_64 manylinux2014_aarch64 macosx_11_0_arm64 win_amd64  # of platform wheels
 
 .PHONY: demo help test test-kompute lint types format check wheel platform-wheels fixtures shaders clean
 
@@ -41,7 +40,7 @@ wheel: $(STAMP)  ## Build the wheel and the source distribution into dist; .ci/w
 
 platform-wheels: wheel  ## Put the CPU's kernels, compiled for each instruction set, into wheels of their own; TAGS=win_amd64 for some
 	$(VENV)/python -m pip install --quiet --disable-pip-version-check ziglang
-	for tag in $(TAGS); do $(VENV)/python -m tools.compile_kernels $$tag || exit 1; done
+	$(VENV)/python -m tools.compile_kernels $(TAGS)
 	$(VENV)/python -m tools.build_wheels dist/*-py3-none-any.whl $(TAGS)
 
 fixtures: $(FIXTURES_STAMP)  ## Make what tests compare with again: NAME=tiny_logits, see tests/make_fixtures/README.md

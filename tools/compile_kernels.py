@@ -1,9 +1,13 @@
-"""Compile the CPU backend's kernels for other machines: ``python -m tools.compile_kernels TAG``.
+"""Compile the CPU backend's kernels for other machines: ``python -m tools.compile_kernels [TAG ...]``.
 
-TAG is that of a platform wheel, ``manylinux2014_x86_64`` for example. For each instruction set of its processor a
-shared library and an index are written to ``build/kernels/TAG``; ``tools/build_wheels.py`` puts them into a wheel.
-LLVM emits object files for any target, and Zig's linker (``pip install ziglang``, or another's path in ZIG) makes
-libraries of them, on any machine.
+A TAG is that of a platform wheel, ``manylinux2014_x86_64`` for example; without any, all. For each instruction set of
+its processors a shared library and an index are written to ``build/kernels/TAG``; ``tools/build_wheels.py`` puts them
+into a wheel.
+
+Most of the time goes into Numba, which turns a kernel into LLVM's language once for each instruction set; LLVM makes
+of that object files for every system that has the set. Both are kept in ``build/objects``, so that what was interrupted
+goes on where it was. Zig's linker (``pip install ziglang``, or another's path in ZIG) makes libraries of them, on any
+machine.
 """
 
 from __future__ import annotations
@@ -11,18 +15,24 @@ from __future__ import annotations
 import argparse
 import importlib
 import inspect
-import itertools
 import json
 import os
 import pkgutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
+from pumice_cpu.compiler import function_of, source_of
+from pumice_cpu.isa import ENVIRONMENT, Isa, current
+from pumice_cpu.sources import digest, symbol
+
 ROOT = Path(__file__).resolve().parents[1]
+OBJECTS = ROOT / "build" / "objects"
 X86 = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "plain")
 
 
@@ -46,90 +56,123 @@ TARGETS = {
 
 def kernel_names() -> list[str]:
     """The kernels of the current instruction set that come with a wheel; what is rarer is compiled where it runs."""
-    from pumice.graph.ops.route import GATES
-    from pumice.plugin import ELEMENTWISE, KV_TYPES
-    from pumice_cpu.formats import BY_NAME
-    from pumice_cpu.isa import current
-    from pumice_cpu.lower.experts import FLOATS
-    from pumice_cpu.lower.linear_float import TYPES
+    from pumice_cpu import lower, packed, quantizer
 
-    tokens = str(current().tokens)
-    of_two = [name for name, each in ELEMENTWISE.items() if len(each.operands) == 2]
-    rows = sorted({str(min(4, current().tokens)), tokens})
-    scores = ("plain", "capped", "plain_biased")
-    made = {
-        **{each: [BY_NAME] for each in ("linear.matvec", "experts.matvec", "pack.pack")},
-        **{each: [BY_NAME, [tokens]] for each in ("linear.matmul", "experts.matmul")},
-        **{each: [TYPES.values()] for each in ("linear_float.matvec", "linear_float.matmul")},
-        "experts.matvec_float": [FLOATS.values()],
-        "experts.matmul_float": [FLOATS.values(), [str(max(1, current().tokens // 2))]],
-        "elementwise.unary": [[name for name in ELEMENTWISE if name not in of_two]],
-        **{each: [of_two] for each in ("elementwise.binary", "elementwise.broadcast")},
-        "rope.rotate": [("neox", "normal")],
-        **{each: [GATES] for each in ("route.choose", "route.weigh")},
-        "kv_cache.store": [KV_TYPES],
-        "attention.attend": [KV_TYPES, rows, ["tiles"], scores, ["causal"]],
-    }
-    names = [":".join((factory, *each)) for factory, sets in made.items() for each in itertools.product(*sets)]
-    return [*_plain(), *names]
+    return [*runtime_names(), *_plain(), *lower.kernels(), *packed.kernels(), *quantizer.kernels()]
+
+
+def runtime_names() -> list[str]:
+    """The kernels without which no other runs."""
+    from pumice_cpu.runtime import KERNELS
+
+    return list(KERNELS)
 
 
 def _plain() -> Iterator[str]:
     """Kernels that no factory makes."""
     import pumice_cpu.kernels as package
 
-    yield from ("step.run", "step.wait", "step.start")
     for module in pkgutil.iter_modules(package.__path__):
+        if module.name == "bf16" and not current().multiplies_bf16:
+            continue
         for name, function in vars(importlib.import_module(f"pumice_cpu.kernels.{module.name}")).items():
             here = inspect.isfunction(function) and function.__module__ == f"pumice_cpu.kernels.{module.name}"
             if here and next(iter(inspect.signature(function).parameters), "") == "thread":
                 yield f"{module.name}.{name}"
 
 
-def compile_library(target: Target, folder: Path, only: str) -> None:
-    """The library and the index of the current instruction set."""
-    from tqdm import tqdm
+def write_objects(name: str, triples: Sequence[str]) -> None:
+    """Object files of a kernel for the current instruction set, where they are not there yet."""
+    from pumice_cpu.codegen import object_file
 
-    from pumice_cpu.compiler import compile_all
-    from pumice_cpu.isa import current
-    from pumice_cpu.sources import digest, symbol
+    source = None
+    for triple in triples:
+        path = _object(current(), triple, name)
+        if not path.exists():
+            source = source or _source(name)
+            _write(path, object_file(source, triple))
 
-    names = [name for name in kernel_names() if only in name or name.startswith("step.")]
-    index: dict[str, list[str]] = {}
+
+def _source(name: str) -> str:
+    """LLVM's source of a kernel. One without instructions of the set's own serves the other sets of its kind."""
+    isa = current()
+    common = _folder() / f"{isa.tokens}-{isa.name if isa.name == 'plain' or isa.multiplies_bf16 else 'any'}"
+    path = common / f"{symbol(name)}.ll"
+    if path.exists():
+        return path.read_text()
+    source = source_of(name)[1]
+    if "@llvm.x86." not in source and "@llvm.aarch64." not in source:
+        _write(path, source.encode())
+    return source
+
+
+def _folder() -> Path:
+    return OBJECTS / digest()
+
+
+def _object(isa: Isa, triple: str, name: str) -> Path:
+    return _folder() / triple / isa.name / f"{symbol(name)}.o"
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(f".{os.getpid()}")
+    unfinished.write_bytes(content)
+    unfinished.replace(path)
+
+
+def link(target: Target, names: Sequence[str], folder: Path) -> None:
+    """The library of the current instruction set, and its index: the parameters of each kernel."""
+    folder.mkdir(parents=True, exist_ok=True)
+    library = folder / f"{current().name}{target.suffix}"
     with tempfile.TemporaryDirectory() as scratch:
-        objects = []
-        for name, entry in tqdm(compile_all(names), desc=current().name, total=len(names), disable=None):
-            objects.append(Path(scratch, f"{symbol(name)}.o"))
-            objects[-1].write_bytes(entry.code)
-            index[name] = entry.parameters
-        library = folder / f"{current().name}{target.suffix}"
         response = Path(scratch, "objects")
-        response.write_text("\n".join(map(str, objects)))
+        response.write_text("\n".join(str(_object(current(), target.triple, name)) for name in names))
         zig = [os.environ["ZIG"]] if "ZIG" in os.environ else [sys.executable, "-m", "ziglang"]
         command = [*zig, "cc", "-target", target.zig, "-shared", "-s", "-o", str(library), f"@{response}"]
         subprocess.run(command, check=True)
-    content = {"sources": digest(), "kernels": dict(sorted(index.items()))}
-    (folder / f"{current().name}.json").write_text(json.dumps(content))
+    index = {name: _parameters(name) for name in sorted(names)}
+    (folder / f"{current().name}.json").write_text(json.dumps({"sources": digest(), "kernels": index}))
+
+
+def _parameters(name: str) -> list[str]:
+    names = list(inspect.signature(function_of(name)).parameters)
+    return names[2:] if names[0] == "thread" else names
+
+
+def compile_set(tags: Sequence[str], names: Sequence[str], folder: Path, jobs: int) -> None:
+    """Libraries of the current instruction set for each platform that has it."""
+    from tqdm import tqdm
+
+    targets = {tag: TARGETS[tag] for tag in tags if current().name in TARGETS[tag].isas}
+    triples = [target.triple for target in targets.values()]
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        done = pool.map(write_objects, names, [triples] * len(names))
+        for _ in tqdm(done, desc=current().name, total=len(names), disable=None):
+            pass
+    for tag, target in targets.items():
+        link(target, names, folder / tag)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("tag", choices=TARGETS)
+    parser.add_argument("tags", nargs="*", choices=[[], *TARGETS], metavar="TAG", help=f"of {', '.join(TARGETS)}")
     parser.add_argument("--isa", help="this instruction set alone")
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels that have it in their names")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one a core")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "kernels")
     arguments = parser.parse_args()
-    target, folder = TARGETS[arguments.tag], arguments.out / arguments.tag
-    folder.mkdir(parents=True, exist_ok=True)
-    if arguments.isa and os.environ.get("PUMICE_TARGET") == target.triple:
-        compile_library(target, folder, arguments.only)
+    tags = arguments.tags or list(TARGETS)
+    if arguments.isa and os.environ.get(ENVIRONMENT) == arguments.isa:
+        names = [name for name in kernel_names() if arguments.only in name]
+        compile_set(tags, list(dict.fromkeys([*runtime_names(), *names])), arguments.out, arguments.jobs)
         return 0
-    for isa in [arguments.isa] if arguments.isa else target.isas:  # each in a process: kernels depend on the set
-        environment = {**os.environ, "PUMICE_SIMD": isa, "PUMICE_TARGET": target.triple}
-        command = [sys.executable, "-m", "tools.compile_kernels", arguments.tag, "--isa", isa]
-        done = subprocess.run(
-            [*command, "--only", arguments.only, "--out", str(arguments.out)], env=environment, cwd=ROOT
-        )
+    isas = [arguments.isa] if arguments.isa else dict.fromkeys(isa for tag in tags for isa in TARGETS[tag].isas)
+    for isa in isas:  # each in a process: kernels depend on the set
+        command = [sys.executable, "-m", "tools.compile_kernels", *tags, "--isa", isa, "--only", arguments.only]
+        command += ["--jobs", str(arguments.jobs), "--out", str(arguments.out)]
+        done = subprocess.run(command, env={**os.environ, ENVIRONMENT: isa}, cwd=ROOT)
         if done.returncode:
             return done.returncode
     return 0

@@ -8,14 +8,11 @@ from __future__ import annotations
 
 import functools
 import inspect
-import os
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pumice_cpu.isa import Isa, current, machine_has, processor
-
-TARGET = "PUMICE_TARGET"  # LLVM's name of another system to compile for; tools/compile_kernels.py sets it
 
 #: What every kernel is called with, besides the parameters that its entry loads from its row of arguments.
 CALL = ("thread", "n_threads")
@@ -25,48 +22,41 @@ def parameters(function: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def compile_kernel(function: Callable[..., Any], symbol: str) -> bytes:
-    """An object file that exports ``void symbol(i64 arguments, i64 thread, i64 n_threads)``.
-
-    ``function`` takes ``thread``, ``n_threads`` and then its own parameters, which the entry loads, int64
-    after int64, from the address ``arguments``.
-    """
-    return _machine().emit_object(_optimized(_kernel_source(function, symbol)))
+def object_file(source: str, triple: str = "") -> bytes:
+    """Machine code for the current instruction set, of this system or of the one that LLVM calls ``triple``."""
+    machine = target_machine(current(), triple)
+    return machine.emit_object(_optimized(source, machine))
 
 
-def compile_function(function: Callable[..., Any], symbol: str) -> bytes:
-    """An object file that exports ``void symbol(i64, ...)``, for calls from Python."""
-    return _machine().emit_object(_optimized(_function_source(function, symbol)))
-
-
-def kernel_assembly(function: Callable[..., Any]) -> str:
-    """A kernel as readable assembly, also for a processor that is not this machine's."""
-    return _machine().emit_assembly(_optimized(_kernel_source(function, "kernel")))
+def assembly(source: str) -> str:
+    """The same, readable, also for a processor that is not this machine's."""
+    machine = target_machine(current())
+    return machine.emit_assembly(_optimized(source, machine))
 
 
 @functools.cache
-def target_machine(isa: Isa) -> Any:
+def target_machine(isa: Isa, triple: str = "") -> Any:
     """LLVM's description of a processor that has ``isa`` and nothing more."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    other = os.environ.get(TARGET, "")
-    triple = other or llvm.get_process_triple()
-    if not other and isa.processor not in ("", processor()):
+    runs_here = not triple and machine_has(isa)
+    if not triple and isa.processor not in ("", processor()):
         triple = f"{isa.processor}-unknown-linux-gnu"
-    runs_here = not other and machine_has(isa)
+    triple = triple or llvm.get_process_triple()
     target = llvm.Target.from_triple(triple)
     return target.create_target_machine(
         cpu=isa.cpu, features=isa.features, opt=3, reloc="pic", codemodel="default", jit=runs_here
     )
 
 
-def _machine() -> Any:
-    return target_machine(current())
+def kernel_source(function: Callable[..., Any], symbol: str) -> str:
+    """LLVM's source of a kernel that exports ``void symbol(i64 arguments, i64 thread, i64 n_threads)``.
 
-
-def _kernel_source(function: Callable[..., Any], symbol: str) -> str:
+    ``function`` takes ``thread``, ``n_threads`` and then its own parameters, which the entry loads, int64
+    after int64, from the address ``arguments``.
+    """
     names = parameters(function)
     assert tuple(names[:2]) == CALL, f"{function.__name__} must begin with the parameters thread, n_threads"
     loads, values = [], ["i64 %thread", "i64 %n_threads"]
@@ -77,7 +67,8 @@ def _kernel_source(function: Callable[..., Any], symbol: str) -> str:
     return _with_entry(function, head + "  %row = inttoptr i64 %arguments to ptr\n" + "".join(loads), values)
 
 
-def _function_source(function: Callable[..., Any], symbol: str) -> str:
+def function_source(function: Callable[..., Any], symbol: str) -> str:
+    """LLVM's source of a function that exports ``void symbol(i64, ...)``, for calls from Python."""
     values = [f"i64 %a{i}" for i in range(len(parameters(function)))]
     return _with_entry(function, f"define void @{symbol}({', '.join(values)}) {{\n", values)
 
@@ -125,10 +116,9 @@ def _numba_source(function: Callable[..., Any]) -> tuple[str, str]:
     return source, result.fndesc.llvm_func_name
 
 
-def _optimized(source: str) -> Any:
+def _optimized(source: str, machine: Any) -> Any:
     import llvmlite.binding as llvm
 
-    machine = _machine()
     module = llvm.parse_assembly(source)
     module.triple = machine.triple
     module.data_layout = str(machine.target_data)

@@ -6,6 +6,8 @@ Run as a program, it is one of those processes: names come in, a line each, and 
 from __future__ import annotations
 
 import base64
+import contextlib
+import gc
 import importlib
 import json
 import os
@@ -17,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pumice_cpu.cache import Entry
-from pumice_cpu.codegen import compile_function, compile_kernel, parameters
+from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.isa import ENVIRONMENT, cores, current
 from pumice_cpu.sources import symbol
 
@@ -36,13 +38,32 @@ def function_of(name: str) -> Callable[..., Any]:
     return found(*arguments) if arguments else found
 
 
-def compile_one(name: str) -> Entry:
-    """Compile a kernel for the current instruction set."""
+def source_of(name: str) -> tuple[list[str], str]:
+    """The parameters of a kernel, and its source in LLVM's language for the current instruction set."""
     function = function_of(name)
     names = parameters(function)
-    if names[0] == "thread":
-        return Entry(names[2:], compile_kernel(function, symbol(name)))
-    return Entry(names, compile_function(function, symbol(name)))
+    with _no_collection():
+        if names[0] == "thread":
+            return names[2:], kernel_source(function, symbol(name))
+        return names, function_source(function, symbol(name))
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Numba makes millions of objects: to look for cycles among them again and again takes a quarter of its time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def compile_one(name: str) -> Entry:
+    """Compile a kernel for the current instruction set."""
+    names, source = source_of(name)
+    return Entry(names, object_file(source))
 
 
 def compile_all(names: Sequence[str]) -> Iterator[tuple[str, Entry]]:

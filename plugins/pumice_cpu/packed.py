@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import GGMLType, Weight, fixed
-from pumice_cpu.formats import COLUMNS, FORMATS, ROWS, Format
+from pumice_cpu.formats import BY_NAME, COLUMNS, FORMATS, ROWS, Format
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
@@ -60,6 +60,10 @@ def can_pack(type: GGMLType, n_columns: int) -> bool:
 
 def pack_kernel(weight: Weight) -> str:
     return f"pack.pack:{FORMATS[weight.type].name}"
+
+
+def kernels() -> list[str]:
+    return [f"pack.pack:{name}" for name in BY_NAME]
 
 
 def pack(pool: ThreadPool, weight: Weight, packed: Packed) -> None:

@@ -64,14 +64,15 @@ class CpuQuantizer(Quantizer):
 
     @cached_property
     def _plain(self) -> Callable[..., None]:
-        return self._kernel("plain")
+        return _loaded(self.kernel("plain"))
 
     @cached_property
     def _weighted(self) -> Callable[..., None]:
-        return self._kernel("weighted")
+        return _loaded(self.kernel("weighted"))
 
-    def _kernel(self, kind: str) -> Callable[..., None]:
-        return _loaded(f"quantizers.{self.module}.{self.type.name.lower()}:{kind}")
+    def kernel(self, kind: str) -> str:
+        """The name of the kernel that is plain, or weighted."""
+        return f"quantizers.{self.module}.{self.type.name.lower()}:{kind}"
 
     def _sums(self, x: NDArray[np.float32], rows: int, columns: int) -> NDArray[np.float32]:
         """The sum of the squares of each block or row."""
@@ -98,6 +99,15 @@ class CpuQuantizer(Quantizer):
                 self._memory.scratch.view(np.int64)[: len(tables)] = [table.ctypes.data for table in tables]
         scratch: NDArray[np.uint8] = self._memory.scratch
         return scratch
+
+
+def kernels() -> list[str]:
+    """Those of every type, and what they share."""
+    made = ["quantizers.groups.squares"]
+    for each in QUANTIZERS.values():
+        kinds = {"plain": each.type.name not in _NEED_WEIGHTS, "weighted": each.type.name not in _WITHOUT_WEIGHTS}
+        made += [each.kernel(kind) for kind, exists in kinds.items() if exists]
+    return made
 
 
 def _loaded(name: str) -> Callable[..., None]:

@@ -23,6 +23,9 @@ _LINE = 8
 _GO, _TABLE, _SIZE = 0, 4 * _LINE, 5 * _LINE
 
 
+KERNELS = ("step.run", "step.wait", "step.start")
+
+
 class OperationTable:
     """Operations in the order they run: which kernel, and its row of arguments."""
 
@@ -74,7 +77,7 @@ class ThreadPool:
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
-        kernels = load_kernels(["step.run", "step.wait", "step.start"])
+        kernels = load_kernels(KERNELS)
         self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
         self._lock = threading.Lock()
         self._closing = False

@@ -7,6 +7,7 @@ from pumice.graph.formula import Formula
 from pumice.graph.memory import MemoryPlan, plan_memory
 from pumice.graph.operation import Operation, Result, composite, operation
 from pumice.graph.ops import ELEMENTWISE, OPERATIONS
+from pumice.graph.ops.route import GATES
 from pumice.graph.place import Segment, Target, place
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, row_size
 from pumice.graph.show import format_graph
@@ -15,6 +16,7 @@ from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, Sta
 
 __all__ = [
     "ELEMENTWISE",
+    "GATES",
     "N_OUTPUTS",
     "N_SEQS",
     "N_TOKENS",

@@ -32,6 +32,7 @@ from pumice.gguf import (
 )
 from pumice.graph import (
     ELEMENTWISE,
+    GATES,
     N_OUTPUTS,
     N_SEQS,
     N_TOKENS,
@@ -74,6 +75,7 @@ __all__ = [
     "CODINGS",
     "ELEMENTWISE",
     "ENCODER",
+    "GATES",
     "HEAD",
     "KV_TYPES",
     "MAIN",

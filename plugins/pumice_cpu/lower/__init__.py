@@ -4,6 +4,9 @@ A rule has ``claims(node)``, which says whether it can run a node, and ``lower(a
 kernels to the operation table.
 """
 
+from collections.abc import Iterator
+
+from pumice_cpu.lower import attention, elementwise, experts, linear, recurrent, rope, route
 from pumice_cpu.lower.attention import RULES as ATTENTION
 from pumice_cpu.lower.elementwise import RULES as ELEMENTWISE
 from pumice_cpu.lower.embedding import RULES as EMBEDDING
@@ -28,3 +31,9 @@ RULES: dict[str, Rule] = {
     **ROUTE,
     **ROWS,
 }
+
+
+def kernels() -> Iterator[str]:
+    """Kernels that factories make and that models ask for, with the current instruction set."""
+    for module in (attention, elementwise, experts, linear, recurrent, rope, route):
+        yield from module.kernels()

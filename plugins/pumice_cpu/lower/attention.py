@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from pumice.plugin import N_SEQS, KVState, Limits, Node, Tensor
+from pumice.plugin import KV_TYPES, N_SEQS, KVState, Limits, Node, Tensor
 from pumice_cpu.isa import current
 from pumice_cpu.kv_cache import CELLS, CHUNK, PART, Cells, KVCache, can_hold, scratch_at
 from pumice_cpu.lower.rule import (
@@ -22,6 +23,7 @@ from pumice_cpu.lower.rule import (
 from pumice_cpu.runtime import float_bits
 
 _ALL_POSITIONS = 1 << 40
+COMMON_TYPES = ("f16", "q8_0")  # of the cache
 _LOG2_E = 1.4426950408889634
 
 
@@ -80,7 +82,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
     mask = "chunk" if attrs["chunk"] else "causal" if attrs["causal"] else "near"
     window = attrs["chunk"] or attrs["window"]
     one_token = at.is_single(q)
-    n_rows = min(4, current().tokens) if one_token else current().tokens  # one token: the heads of a group
+    n_rows = _rows_at_once(one_token)
     v_width = -(-v_dim // 32) * 32
     scale, softcap = attrs["scale"], attrs["softcap"]
     bias = _bias(at, node, n_head)
@@ -123,6 +125,11 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
             v_dim=v_dim,
             v_width=v_width,
         )
+
+
+def _rows_at_once(one_token: bool) -> int:
+    """Queries in registers; those of one token are the heads of a group."""
+    return min(4, current().tokens) if one_token else current().tokens
 
 
 def _store(at: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
@@ -226,6 +233,18 @@ def _split(at: Lowering, window: int, n_head: int, v_width: int) -> dict[str, in
 
 def _claims_store(node: Node, limits: Limits) -> bool:
     return can_hold(node.state_of(KVState), limits)
+
+
+def kernels() -> Iterator[str]:
+    """Kernels that models ask for: causal attention over a cache of any type, all else over those of COMMON_TYPES."""
+    yield from (f"kv_cache.store:{kv_type}" for kv_type in KV_TYPES)
+    yield from (f"indexer.choose:{kv_type}:tiles" for kv_type in COMMON_TYPES)
+    kinds = [f"{kv_type}:{{}}:tiles:plain:causal" for kv_type in KV_TYPES]
+    others = ("capped:causal", "plain_biased:causal", "plain_chosen:causal", "plain:chunk", "plain:near")
+    kinds += [f"{kv_type}:{{}}:tiles:{other}" for kv_type in COMMON_TYPES for other in others]
+    kinds += [f"f32:{{}}:any:{each}" for each in ("plain:causal", "plain:near", "plain_biased:near")]  # of a step alone
+    for n_rows in sorted({_rows_at_once(True), _rows_at_once(False)}):
+        yield from (f"attention.attend:{kind.format(n_rows)}" for kind in kinds)
 
 
 RULES = {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pumice.plugin import ELEMENTWISE, Limits, Node, broadcast_walk, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
@@ -41,8 +43,17 @@ def _nothing(at: Lowering, node: Node) -> None:
     """The plan gives a reshape the place of what it reshapes."""
 
 
+_UNARY = [name for name, each in ELEMENTWISE.items() if len(each.operands) == 1]
+_BINARY = [name for name, each in ELEMENTWISE.items() if len(each.operands) == 2]
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"elementwise.unary:{name}" for name in _UNARY)
+    yield from (f"elementwise.{kind}:{name}" for kind in ("binary", "broadcast") for name in _BINARY)
+
+
 RULES = {
-    **{name: Rule(_unary) for name, each in ELEMENTWISE.items() if len(each.operands) == 1},
-    **{name: Rule(_binary, _broadcasts) for name, each in ELEMENTWISE.items() if len(each.operands) == 2},
+    **{name: Rule(_unary) for name in _UNARY},
+    **{name: Rule(_binary, _broadcasts) for name in _BINARY},
     "reshape": Rule(_nothing),
 }

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pumice.plugin import N_TOKENS, GGMLType, Limits, Node, Tensor, Weight, fixed
-from pumice_cpu.formats import UNPACKED, Format
+from pumice_cpu.formats import BY_NAME, UNPACKED, Format
 from pumice_cpu.isa import current
+from pumice_cpu.lower import linear_rare
 from pumice_cpu.lower.linear import quantized_offset
 from pumice_cpu.lower.linear_rare import can_unpack, stored
 from pumice_cpu.lower.rule import Lowering, Rule
@@ -59,8 +61,12 @@ def _batched_linear(at: Lowering, node: Node) -> None:
 def _width(at: Lowering, x: Tensor, weight: Weight) -> int:
     """Pairs of one matrix that are multiplied at once."""
     if weight.type in FLOATS:
-        return 1 if at.is_single(x) and not at.invariant else max(1, current().tokens // 2)
+        return 1 if at.is_single(x) and not at.invariant else _float_width()
     return 1 if at.is_single(x) else current().tokens
+
+
+def _float_width() -> int:
+    return max(1, current().tokens // 2)
 
 
 def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, width: int) -> Grouped:
@@ -156,6 +162,15 @@ def _quantized(at: Lowering, x: Tensor, format: Format, grouped: Grouped, per_ro
         )
         at.quantized = key
     return {"x": codes, "x_scales": scales}
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"experts.matvec:{name}" for name in BY_NAME)
+    yield from (f"experts.matmul:{name}:{current().tokens}" for name in BY_NAME)
+    yield from (f"experts.matvec_float:{name}" for name in FLOATS.values())
+    if _float_width() > 1:
+        yield from (f"experts.matmul_float:{name}:{_float_width()}" for name in FLOATS.values())
+    yield from linear_rare.kernels("matmul_experts")
 
 
 RULES = {"mul_mat_id": Rule(_mul_mat_id, _claims), "batched_linear": Rule(_batched_linear, _claims)}

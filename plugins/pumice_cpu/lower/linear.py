@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from pumice.plugin import Limits, Node, Tensor, Weight, row_size
-from pumice_cpu.formats import ROWS, UNPACKED, Format
+from pumice_cpu.formats import BY_NAME, ROWS, UNPACKED, Format
 from pumice_cpu.isa import current
+from pumice_cpu.lower import linear_float as floats
+from pumice_cpu.lower import linear_rare
 from pumice_cpu.lower.linear_float import TYPES, linear_float
 from pumice_cpu.lower.linear_rare import can_unpack, stored
 from pumice_cpu.lower.rule import Lowering, Rule
@@ -122,6 +125,13 @@ def _padded_bias(at: Lowering, bias: Tensor | None) -> int:
         return 0
     values = bias.dequantize()
     return at.hold(np.concatenate([values, np.zeros(-len(values) % ROWS, np.float32)]))
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"linear.matvec:{name}" for name in BY_NAME)
+    yield from (f"linear.matmul:{name}:{current().tokens}" for name in BY_NAME)
+    yield from floats.kernels()
+    yield from linear_rare.kernels("matmul")
 
 
 RULES = {"linear": Rule(_linear, _claims_linear)}

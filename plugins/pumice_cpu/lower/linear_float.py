@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pumice.plugin import GGMLType, Tensor, Weight
 from pumice_cpu.formats import PANEL_COLUMNS, PANEL_ROWS, PANEL_TOKENS
 from pumice_cpu.isa import current
@@ -34,6 +36,10 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
             scratch=scratch,
             **arguments,
         )
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"linear_float.{kind}:{name}" for kind in ("matvec", "matmul") for name in TYPES.values())
 
 
 def _grouped(at: Lowering, x: Tensor, kernel: str) -> int:

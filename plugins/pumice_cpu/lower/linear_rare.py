@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from pumice.plugin import GGMLType, Weight, block_size
 from pumice_cpu.formats import COLUMNS, FORMATS, UNPACKED
+from pumice_cpu.isa import current
 from pumice_cpu.lower.rule import Lowering
 from pumice_cpu.lower.tables import unpack_table
 
@@ -30,3 +33,9 @@ def stored(at: Lowering, weight: Weight) -> dict[str, int]:
         "unit_blocks": unit // COLUMNS,
         "unit_bytes": row_bytes // (n_columns // unit),
     }
+
+
+def kernels(kind: str) -> Iterator[str]:
+    """Those of ``kind`` for one row of activations, and for several."""
+    for type in TYPES:
+        yield from (f"linear_rare.{kind}:{type.name.lower()}:{width}" for width in (1, current().tokens))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from pumice.plugin import N_SEQS, Node, RecurrentState, fixed
@@ -65,6 +67,15 @@ def _linear_attention(at: Lowering, node: Node) -> None:
         decay_token=4 * n_heads * each if len(decay.shape) > 1 else 0,
         decay_head=4 * each,
     )
+
+
+#: What the rule makes of Mamba 2 and lightning attention, gated linear attention, RWKV 6, Kimi Linear, RWKV 7 and gated
+#: delta nets.
+_KINDS = ("-", "c", "cb", "cd", "cr", "d")
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"recurrent.linear_attention:{kind}" for kind in _KINDS)
 
 
 def _sequences(at: Lowering) -> dict[str, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -77,6 +77,10 @@ def _position_scale(at: Lowering, node: Node) -> None:
     length, beta, offset = node.attrs["length"], node.attrs["beta"], node.attrs["offset"]
     name = positions.name
     at.add_computed(node.output, lambda inputs: 1 + beta * np.log1p((inputs[name] + offset) // length))
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"rope.rotate:{order}" for order in ("neox", "normal"))
 
 
 RULES = {

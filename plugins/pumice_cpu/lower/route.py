@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from pumice.plugin import Node, row_size
+from pumice.plugin import GATES, Node, row_size
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
@@ -69,6 +71,10 @@ def _expert_sum(at: Lowering, node: Node) -> None:
         n_used=int(weights.shape[-1]),
         width=int(y.shape[-1]),
     )
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"route.{kind}:{gate}" for kind in ("choose", "weigh") for gate in GATES)
 
 
 RULES = {

@@ -9,7 +9,7 @@ import pytest
 
 from pumice_cpu import compiler
 from pumice_cpu.cache import Entry
-from pumice_cpu.codegen import compile_kernel
+from pumice_cpu.codegen import kernel_source
 from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits
@@ -110,4 +110,4 @@ def test_functions_that_numba_compiles_apart_are_refused() -> None:
         apart(x)
 
     with pytest.raises(TypeError, match="kernel half calls what is not inlined"):
-        compile_kernel(half, "half")
+        kernel_source(half, "half")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,10 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from pumice_cpu import precompiled
+import pumice
+from pumice.plugin import KV_TYPES
+from pumice.quantize import quantize
+from pumice_cpu import backend, precompiled, sources
 from pumice_cpu.compiler import compile_one
 from pumice_cpu.isa import current
 from pumice_cpu.sources import digest, symbol
+from tiny_encoders import MODELS as ENCODERS
+from tiny_models import ATTENTION, EXPERTS, tiny
+from tiny_t5 import MODELS as ENCODER_DECODERS
+from tiny_zoo import FAMILIES
 from tools import build_wheels, compile_kernels
 
 ROOT = Path(__file__).parents[3]
@@ -81,8 +89,9 @@ def test_a_library_of_other_sources_is_left_alone(folder, tmp_path, monkeypatch,
 
 EMIT = """
 import sys
-from pumice_cpu.compiler import compile_one
-sys.stdout.buffer.write(compile_one("norms.rms_norm").code[:20])
+from pumice_cpu.codegen import object_file
+from pumice_cpu.compiler import source_of
+sys.stdout.buffer.write(object_file(source_of("norms.rms_norm")[1], sys.argv[1])[:20])
 """
 
 
@@ -98,24 +107,46 @@ sys.stdout.buffer.write(compile_one("norms.rms_norm").code[:20])
 def test_kernels_are_emitted_for_every_platform(tag, isa, magic):
     target = compile_kernels.TARGETS[tag]
     assert isa in target.isas
-    environment = {**os.environ, "PUMICE_SIMD": isa, "PUMICE_TARGET": target.triple}
-    done = subprocess.run([sys.executable, "-c", EMIT], capture_output=True, env=environment)
+    environment = {**os.environ, "PUMICE_SIMD": isa}
+    done = subprocess.run([sys.executable, "-c", EMIT, target.triple], capture_output=True, env=environment)
     assert done.stdout.startswith(magic), done.stderr.decode()
 
 
-def test_the_list_has_what_models_use(tmp_path, monkeypatch):
-    import pumice
-    from pumice.quantize import quantize
-    from pumice_cpu import backend
-    from pumice_cpu.kernel import load_kernels
-    from tiny_zoo import ZOO
+@pytest.fixture
+def used(monkeypatch):
+    """Names of the kernels that models ask for; none is compiled."""
+    names = set()
+    monkeypatch.setattr(backend, "load_kernels", lambda wanted: names.update(wanted) or {})
+    monkeypatch.setattr(backend, "pack", lambda *arguments: None)
+    return names
 
-    used = set()
-    monkeypatch.setattr(backend, "load_kernels", lambda names: used.update(names) or load_kernels(names))
-    for name in ("gemma2", "qwen3moe"):
-        quantize(ZOO[name].write(tmp_path / f"{name}.gguf"), tmp_path / f"{name}-q8.gguf", "Q8_0")
-        pumice.load(tmp_path / f"{name}-q8.gguf", backend="cpu", n_ctx=64).close()
-    assert used <= set(compile_kernels.kernel_names())
+
+def test_the_list_has_what_the_bundled_families_use(tmp_path, used):
+    for i, model in enumerate([*FAMILIES.values(), *ENCODERS.values(), *ENCODER_DECODERS.values()]):
+        pumice.load(model.write(tmp_path / f"{i}.gguf"), backend="cpu", n_ctx=64).close()
+    assert len(used) > 60
+    assert used - set(compile_kernels.kernel_names()) == set()
+
+
+@pytest.mark.parametrize("type", ["Q8_0", "TQ2_0"])
+def test_the_list_has_what_quantized_weights_need(tmp_path, used, type):
+    layer, sizes = f"{ATTENTION} {EXPERTS}", {"n": 256, "f": 256}
+    model = tiny("llama", layer, n_layer=1, dims=sizes, expert_count=4, expert_used_count=2)
+    quantize(model.write(tmp_path / "model.gguf"), tmp_path / "quantized.gguf", type)
+    for kv_type in KV_TYPES:
+        pumice.load(tmp_path / "quantized.gguf", backend="cpu", kv_type=kv_type, n_ctx=64).close()
+    assert any(name.startswith("experts.matmul:" if type == "Q8_0" else "linear_rare.matmul_experts:") for name in used)
+    assert used - set(compile_kernels.kernel_names()) == set()
+
+
+def test_whatever_changes_kernels_is_in_the_digest():
+    package = Path(sources.__file__).parent
+    files = [
+        file for part in sources.PARTS for file in [package / part, *(package / part).rglob("*.py")] if file.is_file()
+    ]
+    imported = {name for file in files for name in re.findall(r"^from pumice_cpu\.(\w+)", file.read_text(), re.M)}
+    assert len(files) > 40
+    assert imported - {part.removesuffix(".py") for part in sources.PARTS} == set()
 
 
 def test_a_platform_wheel_has_kernels_and_needs_no_compiler(tmp_path):

@@ -17,9 +17,9 @@ from pumice_cpu.isa import ISAS, current, machine_has
 FOLDER = Path(__file__).parent
 OTHERS = [isa.name for isa in ISAS if machine_has(isa) and isa != current()]
 ASSEMBLY = """
-from pumice_cpu.codegen import kernel_assembly
-from pumice_cpu.compiler import function_of
-print(kernel_assembly(function_of("linear.matmul:q4_0:2")))
+from pumice_cpu.codegen import assembly
+from pumice_cpu.compiler import source_of
+print(assembly(source_of("linear.matmul:q4_0:2")[1]))
 """
 
 #: What the product of int8 with int8 must be made of, and the registers that must not occur.
