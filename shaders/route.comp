@@ -4,6 +4,7 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "reduce.glsl"
+#include "functions.glsl"
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint EXPERTS = 1;
@@ -21,7 +22,7 @@ layout(std430, set = 0, binding = 3) buffer Ids { uint ids[]; };
 layout(std430, set = 0, binding = 4) writeonly buffer Weights { float weights[]; };
 layout(push_constant) uniform Push { uint rows, logits_at, bias_at, ids_at, weights_at; float scale; };
 
-const uint SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2;  // values of GATE
+const uint SOFTMAX = 0, SIGMOID = 1, SOFTMAX_OF_CHOSEN = 2, SQRT_SOFTPLUS = 3;  // values of GATE
 const float SMALLEST_SUM = 1.0 / 16384.0;
 
 #define LOWEST uintBitsToFloat(0xff800000u)
@@ -35,6 +36,7 @@ float top = 0.0, factor = 1.0;  // of the softmax over all experts
 
 float probability(float v) {
     if (GATE == SOFTMAX) return exp(v - top) * factor;
+    if (GATE == SQRT_SOFTPLUS) return sqrt(softplus(v));
     return GATE == SIGMOID ? 1.0 / (1.0 + exp(-v)) : v;
 }
 

@@ -195,7 +195,7 @@ class OperationTests:
         check(lambda g, a: g.top_k(a["x"], k), {"x": x})
         check(lambda g, a: g.gather(a["x"], g.top_k(a["x"], k)), {"x": x})
 
-    @pytest.mark.parametrize("gate", ["softmax", "sigmoid", "softmax_of_chosen"])
+    @pytest.mark.parametrize("gate", ["softmax", "sigmoid", "softmax_of_chosen", "sqrt_softplus"])
     @pytest.mark.parametrize(
         ("n_expert", "n_used", "n_group", "n_group_used", "biased", "normalize", "scale"),
         [
@@ -229,6 +229,15 @@ class OperationTests:
 
         logits = {"x": f32(7, n_expert) * 3, "other": f32(7, n_expert)}
         check(build, logits, {"bias": f32(n_expert)}, self.function_tolerance)
+
+    @pytest.mark.parametrize("size", [3, 128])
+    def test_remainders(self, check: Check, size: int) -> None:
+        x = f32(7, 300)
+        check(lambda g, a: g.gather(a["x"], g.remainder(g.top_k(a["x"], 200), size)), {"x": x})
+
+    @pytest.mark.parametrize(("shape", "n_iterations"), [((5, 4, 4), 1), ((17, 4, 4), 20), ((3, 2, 7, 7), 3)])
+    def test_balanced_matrices(self, check: Check, shape: tuple[int, ...], n_iterations: int) -> None:
+        check(lambda g, a: g.sinkhorn(a["x"], n_iterations, 1e-3), {"x": f32(*shape)}, tolerance=1e-5)
 
     def test_groups_of_experts(self, check: Check) -> None:
         x = f32(7, 30)

@@ -7,7 +7,7 @@ are llama.cpp's logits for them. ``make_fixtures/tiny_logits.py`` says how those
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -19,7 +19,8 @@ from pumice.gguf.writer import TensorInfo, Writer
 
 N_VOCAB = 32
 N_CTX = 256
-IDS = [(7 * i + 3) % N_VOCAB for i in range(24)]
+LONG_IDS = [(7 * i + 3) % N_VOCAB for i in range(N_CTX - 56)]
+IDS = LONG_IDS[:24]
 
 DIMS = {"n": 64, "h": 4, "g": 2, "d": 16, "f": 96, "E": 4, "V": N_VOCAB, "ctx": N_CTX}
 """Sizes unless a model says otherwise: embedding, heads, key heads, values in a head, feed-forward, experts, ..."""
@@ -68,6 +69,7 @@ YARN: dict[str, Any] = {
     "rope__scaling__original_context_length": 32,
 }
 
+STORED = {"float32": GGMLType.F32, "int32": GGMLType.I32}
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -78,6 +80,7 @@ class TinyModel:
     architecture: str
     metadata: dict[str, Any]
     shapes: Shapes
+    ids: Sequence[int] = field(default_factory=lambda: IDS)  # whose logits are llama.cpp's
 
     def keys(self) -> dict[str, Any]:
         """The metadata of its file."""
@@ -89,7 +92,7 @@ class TinyModel:
 
 
 def write_tiny(path: Path, architecture: str, metadata: Mapping[str, Any], tensors: Mapping[str, np.ndarray]) -> Path:
-    infos = [TensorInfo(name, GGMLType.F32, array.shape) for name, array in tensors.items()]
+    infos = [TensorInfo(name, STORED[array.dtype.name], array.shape) for name, array in tensors.items()]
     with Writer(path, whole_keys(architecture, metadata), infos) as writer:
         for array in tensors.values():
             writer.write(array)
@@ -109,6 +112,7 @@ def tiny(
     n_layer: int = 2,
     dims: Mapping[str, int] | None = None,
     layer_norm: bool = False,
+    ids: Sequence[int] = IDS,
     **keys: Any,
 ) -> TinyModel:
     """A model whose layers have the tensors that ``layer`` lists, or each those of its own list.
@@ -123,7 +127,7 @@ def tiny(
     for i, names in enumerate(layers):
         shapes |= _tensors(names, f"blk.{i}.", sizes)
     metadata = _common(sizes, len(layers), layer_norm) | {key.replace("__", "."): keys[key] for key in keys}
-    return TinyModel(architecture, {key: value for key, value in metadata.items() if value is not None}, shapes)
+    return TinyModel(architecture, {key: value for key, value in metadata.items() if value is not None}, shapes, ids)
 
 
 def _common(sizes: Mapping[str, int], n_layer: int, layer_norm: bool) -> dict[str, Any]:
@@ -159,6 +163,8 @@ def _tensors(entries: str, prefix: str, sizes: Mapping[str, int]) -> Iterator[tu
 
 def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Values that keep activations near 1, chosen by the name."""
+    if "tid2eid" in name:  # experts of tokens
+        return np.add.outer(5 * np.arange(shape[0]), np.arange(shape[1])).astype(np.int32) % DIMS["E"]
     x = uniform(crc32(name.encode()), int(np.prod(shape))).reshape(shape)
     if ("norm" in name and not name.endswith("bias")) or name.endswith((".scale", "ssm_d")):
         x = 1 + 0.3 * x

@@ -18,7 +18,7 @@ class KimiK3(KimiLinear):
         self.bank_every = hparams.get_int("attn_res.block_size")
         self.beta = hparams.number("activation.situ_beta", low=1e-6)
         self.linear_beta = hparams.get_float("activation.situ_linear_beta")
-        self.bound = hparams.get_float("kda.gate_lower_bound", 0.0)  # 0: none
+        self.bound = hparams.get_float("kda.gate_lower_bound", 0.0)
 
     def layers(self, g: GraphBuilder) -> Tensor:
         """Every few layers the residual stream is banked, and starts again."""
@@ -55,9 +55,6 @@ class KimiK3(KimiLinear):
     def projected(self, g: GraphBuilder, x: Tensor, name: str, rank: int, n_out: int) -> Tensor:
         """The gate has one matrix of the full rank."""
         return linear(g, x, name, n_out) if name.endswith("ssm_g") else super().projected(g, x, name, rank, n_out)
-
-    def log_decay(self, g: GraphBuilder, rate: Tensor, a: Tensor) -> Tensor:
-        return g.sigmoid(rate * a * -1.0) * self.bound if self.bound else super().log_decay(g, rate, a)
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
         """SiTU: a SiLU and a linear part that are both bounded."""

@@ -14,6 +14,8 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
     gate, gate_of_file = "", True
     shared = "expert_shared_count"
     compressed = False  # whether queries of latent attention may be made of a small vector as well
+    l2_eps = 0.0  # of the norms of queries and keys of delta attention; 0: the model's
+    bound = 0.0  # of the logarithm of a decay; 0: none
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         """Latent attention, in layers that have it."""
@@ -52,7 +54,8 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
             recurrent.causal_conv(g, y.reshape(x.shape[0], n), f"{blk}ssm_conv1d_{name}", n_taps).reshape(*shape)
             for y, name in zip(mixed, "qkv", strict=True)
         )
-        q, k = recurrent.l2_norm(g, q, self.eps, d**-0.5), recurrent.l2_norm(g, k, self.eps)
+        eps = self.l2_eps or self.eps
+        q, k = recurrent.l2_norm(g, q, eps, d**-0.5), recurrent.l2_norm(g, k, eps)
         rate = self.projected(g, x, blk + "ssm_f", d, n) + g.weight(f"{blk}ssm_dt.bias", (n,))
         decay = g.exp(self.log_decay(g, rate.reshape(*shape), recurrent.squeezed(g, f"{blk}ssm_a", (n_head, 1))))
         beta = g.sigmoid(linear(g, x, blk + "ssm_beta", n_head))
@@ -65,4 +68,4 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
 
     def log_decay(self, g: GraphBuilder, rate: Tensor, a: Tensor) -> Tensor:
         """Of each channel ``[t, n_head, d]``; ``a`` is negative."""
-        return g.softplus(rate) * a
+        return g.sigmoid(rate * a * -1.0) * self.bound if self.bound else g.softplus(rate) * a

@@ -63,6 +63,7 @@ class Scores:
     slopes: tuple[float, ...]
     bias: F32Array | None
     sinks: F32Array | None
+    log_sum: bool
 
     def visible(self, queries: Positions, keys: Positions) -> NDArray[np.bool_]:
         """Which keys each query sees, from their positions: ``[queries, keys]``."""
@@ -99,10 +100,11 @@ def attention(
     causal: bool,
     chunk: int,
     slopes: tuple[float, ...],
+    log_sum: bool,
     cache: object,
 ) -> F32Array:
     v_dim = v.shape[-1] if v is not None else v_dim
-    how = Scores(scale, window, chunk, causal, softcap, slopes, bias, sinks)
+    how = Scores(scale, window, chunk, causal, softcap, slopes, bias, sinks, log_sum)
     results = []
     for s in range(len(batch.slots)):
         rows = slice(batch.seq_starts[s], batch.seq_starts[s + 1])
@@ -134,6 +136,7 @@ def choose_positions(
     batch: Batch,
     n_chosen: int,
     n_ctx: int,
+    pool: int,
 ) -> F32Array:
     mask = np.zeros((len(q), (n_ctx + 127) // 64 * 64), np.float32)
     for s, table in enumerate(batch.block_tables[state.window]):
@@ -141,9 +144,11 @@ def choose_positions(
             position = batch.positions[row : row + 1]
             state.write(table, position, k[row : row + 1], None)
             keys, _ = state.read(table, np.arange(position[0] + 1), 0)
-            if len(keys) > n_chosen:
-                scores = weights[row] @ np.maximum(q[row] @ keys[:, 0].T, 0)
-                mask[row, : len(keys)] = np.where(scores < np.sort(scores)[-n_chosen], np.float32(-1e30), 0)
+            ends = keys[pool - 1 :: pool, 0]
+            if len(ends) > n_chosen:
+                scores = weights[row] @ np.maximum(q[row] @ ends.T, 0)
+                hidden = np.repeat(scores < np.sort(scores)[-n_chosen], pool)
+                mask[row, : len(hidden)] = np.where(hidden, np.float32(-1e30), 0)
     return mask
 
 
@@ -164,7 +169,7 @@ def _attend(
     added: F32Array | None,
 ) -> F32Array:
     """``q [t, h, d]`` at positions ``queries [t]``, ``keys [c, g, d]`` and ``values [c, g, e]`` at ``context [c]``:
-    ``[t, h, e]``."""
+    ``[t, h, e]``, or with the logarithm of the sum ``[t, h, e + 1]``."""
     n_tokens, n_head, _ = q.shape
     n_head_kv = keys.shape[1]
     grouped = q.reshape(n_tokens, n_head_kv, n_head // n_head_kv, -1).transpose(1, 2, 0, 3)  # [g, h/g, t, d]
@@ -191,4 +196,6 @@ def _attend(
     if sink is not None:
         total = total + np.exp(sink - top)
     y = (weights / total) @ values.transpose(1, 0, 2)[:, None]  # [g, h/g, t, e]
+    if how.log_sum:
+        y = np.concatenate([y, top + np.log(total)], axis=-1)
     return y.transpose(2, 0, 1, 3).reshape(n_tokens, n_head, -1)

@@ -129,6 +129,10 @@ def expert_groups(ids: I32Array, size: int) -> I32Array:
     return ids // np.int32(size)
 
 
+def remainder(x: I32Array, size: int) -> I32Array:
+    return x % np.int32(size)
+
+
 def gather(x: F32Array, ids: I32Array) -> F32Array:
     return np.take_along_axis(x, ids, axis=-1)
 
@@ -161,6 +165,7 @@ OPS: dict[str, Any] = {
         softmax,
         top_k,
         expert_groups,
+        remainder,
         gather,
         sum_,
         slice_,

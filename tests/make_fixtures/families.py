@@ -26,7 +26,8 @@ from pumice.lazy import resolve  # noqa: E402
 from pumice.plugin import ArraySource, HParams  # noqa: E402
 from pumice_architectures import ARCHITECTURES  # noqa: E402
 from reference_models import error  # noqa: E402
-from tiny_models import IDS, N_CTX  # noqa: E402
+from tiny_encoders import encoded  # noqa: E402
+from tiny_models import N_CTX  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 
 ALL = ZOO | tiny_encoders.MODELS
@@ -102,9 +103,8 @@ def measured(architecture: str, backend: str, folder: Path) -> str:
             ALL[name].write(path)
         config = {"vulkan": {"activations": "float"}} if backend == "vulkan" else {}
         with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
-            found = (
-                model.logits(IDS) if name in ZOO else tiny_encoders.encoded(model, ALL[name].metadata["pooling_type"])
-            )
+            tiny = ALL[name]
+            found = model.logits(tiny.ids) if name in ZOO else encoded(model, tiny.metadata["pooling_type"])
             largest = max(largest, error(found, expected))
             others |= set(model.backends) - {backend}
     text = f"1e{math.ceil(math.log10(largest))}" if largest else "-"

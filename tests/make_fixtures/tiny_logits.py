@@ -21,7 +21,7 @@ import numpy as np
 
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
-from tiny_models import IDS, N_CTX, TinyModel  # noqa: E402
+from tiny_models import N_CTX, TinyModel  # noqa: E402
 from tiny_zoo import CLUSTERS  # noqa: E402
 
 OUT = TESTS / "fixtures" / "tiny_logits"
@@ -55,7 +55,7 @@ def quiet(level: int, text: bytes, user_data: object) -> None:
 def logits(
     tiny: TinyModel, adapters: Sequence[tuple[Path, float]] = (), steering: np.ndarray | None = None
 ) -> np.ndarray:
-    """float32 ``[len(IDS), n_vocab]``, of a large vocabulary the last four rows.
+    """float32 ``[tokens, n_vocab]``, of a large vocabulary the last four rows.
 
     adapters: files and their scales. steering: a control vector ``[layers from 1 on, n_embd]``.
     """
@@ -79,13 +79,14 @@ def logits(
         data = steering.astype(np.float32).ctypes.data_as(ctypes.POINTER(ctypes.c_float))
         if llama_cpp.llama_set_adapter_cvec(context, data, steering.size, steering.shape[1], 1, len(steering)):
             raise RuntimeError("llama.cpp cannot take the control vector")
-    batch = llama_cpp.llama_batch_init(len(IDS), 0, 1)
-    batch.n_tokens = len(IDS)
-    for i, token in enumerate(IDS):
+    batch = llama_cpp.llama_batch_init(len(tiny.ids), 0, 1)
+    batch.n_tokens = len(tiny.ids)
+    for i, token in enumerate(tiny.ids):
         batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
     if llama_cpp.llama_decode(context, batch):
         raise RuntimeError("llama.cpp cannot run it")
-    values = np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (len(IDS), tiny.metadata["vocab_size"])).copy()
+    shape = len(tiny.ids), tiny.metadata["vocab_size"]
+    values = np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), shape).copy()
     values[:, values[0] < -1e30] = values[0].min()  # llama.cpp masks chameleon's images in the first row alone
     llama_cpp.llama_batch_free(batch)
     llama_cpp.llama_free(context)

@@ -15,12 +15,13 @@ import numpy as np
 from pumice_cpu.isa import current
 from pumice_cpu.kernels.attention_parts import SEEN, Bias, Shape, first_seen, layout_at, part_finder
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose
-from pumice_cpu.kernels.elementwise import tanh
+from pumice_cpu.kernels.elementwise import log_beyond_one, tanh
 from pumice_cpu.kernels.kv_cache import tile_reader
 from pumice_cpu.kv_cache import CHUNK, PART, ROWS, scratch_at
 from pumice_cpu.simd import (
     between,
     bits_f32,
+    f32_bits,
     fma,
     get_f32,
     get_i32,
@@ -70,6 +71,15 @@ def merge_factors(before, top):
     """The maximum of two, and what sums and outputs relative to each are to be multiplied by."""
     highest = top if top > before else before
     return highest, power_of_two(splat_f32(before - highest)), power_of_two(splat_f32(top - highest))
+
+
+@inline
+def log_of_sum(highest, total):
+    """The natural logarithm of ``total`` times two to the power of ``highest``; ``total`` is a normal float."""
+    bits = f32_bits(total)
+    beyond_one = bits_f32((bits & np.int32(0x7FFFFF)) | np.int32(0x3F800000)) - np.float32(1)
+    power = (highest + np.float32((bits >> np.int32(23)) - np.int32(127))) / LOG2_E
+    return lane(log_beyond_one(splat_f32(beyond_one), splat_f32(power)), 0)
 
 
 def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any:
@@ -283,7 +293,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
             )  # fmt: skip
 
     @inline
-    def finish(shape, part, at, y, partial):
+    def finish(shape, part, at, y, partial, log_sum):
         """Divide the outputs by the sums of weights; or leave both, and the maxima, to ``merge``."""
         for r in range(part.n):
             row = part.row0 + r
@@ -298,14 +308,18 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
                     store_f32(place + 64 * v + 64, load_f32(source + 64 * rows * v))
             else:
                 source += at.merged
-                place = y + 4 * shape.v_dim * ((part.token + row // shape.group) * shape.n_head + query_head)
+                token = part.token + row // shape.group
+                place = y + 4 * (shape.v_dim + log_sum) * (token * shape.n_head + query_head)
                 inverse = splat_f32(np.float32(1) / get_f32(at.merged_sums + 4 * r))
                 for v in range((shape.v_dim + 15) // 16):
                     store_up_to(place + 64 * v, load_f32(source + 64 * rows * v) * inverse, shape.v_dim - 16 * v)
+                if log_sum:
+                    total = get_f32(at.merged_sums + 4 * r)
+                    put_f32(place + 4 * shape.v_dim, log_of_sum(get_f32(at.merged_maxima + 4 * r), total))
 
     def kernel(
         thread, n_threads, ticket, n_seqs, seq_starts, positions, table, block_size,
-        q, y, sinks, n_head, group, scale, cap, window, keys, values, v_dim, lengths, bias, stride, zero,
+        q, y, sinks, n_head, group, scale, cap, window, keys, values, v_dim, log_sum, lengths, bias, stride, zero,
         part_size, partial, at_once, scratch,
     ):  # fmt: skip
         total, vectors = registers_f32(n_total), registers_f32(width)
@@ -347,13 +361,13 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
                 if partial == 0 and (chunk + CHUNK >= part.end or (chunk + CHUNK) % PART == 0):
                     end_part(shape, part, at)
                     begin_part(shape, part, at)
-            finish(shape, part, at, y, partial)
+            finish(shape, part, at, y, partial, log_sum)
             item = next_part(ticket)
 
     return kernel
 
 
-def merge(thread, n_threads, positions, y, sinks, n_head, window, part_size, partial, v_dim, v_width):
+def merge(thread, n_threads, positions, y, sinks, n_head, window, part_size, partial, v_dim, v_width, log_sum):
     """What parts of the positions left for the one token of a step, merged in their order as ``attend`` does."""
     past = np.int64(get_i32(get_i64(positions)))
     n_parts = past // part_size - first_seen(past, window, past + 1) // part_size + 1
@@ -369,7 +383,9 @@ def merge(thread, n_threads, positions, y, sinks, n_head, window, part_size, par
                 total = fma(splat_f32(get_f32(place)), factor, total * shrink)
                 added = fma(load_f32(place + 64 * v + 64), factor, added * shrink)
             inverse = splat_f32(np.float32(1) / lane(total, 0))
-            store_up_to(y + 4 * (head * v_dim + 16 * v), added * inverse, v_dim - 16 * v)
+            store_up_to(y + 4 * (head * (v_dim + log_sum) + 16 * v), added * inverse, v_dim - 16 * v)
+            if log_sum:
+                put_f32(y + 4 * (head * (v_dim + 1) + v_dim), log_of_sum(highest, lane(total, 0)))
 
 
 def number_rows(thread, n_threads, n_seqs, seq_starts, positions, table, width):

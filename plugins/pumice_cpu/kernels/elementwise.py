@@ -41,15 +41,20 @@ def tanh(x):
 
 
 @inline
-def softplus(x):
-    """``max(x, 0) + ln(1 + e)`` for e = exp(-|x|); ln(1 + e) = 2 artanh(s), s = e / (2 + e) at most 1/3."""
-    e = exp(number(0) - absolute(x))
+def log_beyond_one(e, added):
+    """``ln(1 + e) + added`` for e from 0 to 1: it is 2 artanh(s), with s = e / (2 + e) at most 1/3."""
     s = e / (e + number(2))
     z = s * s
     series = number(2 / 15)
     for coefficient in (2 / 13, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3, 2.0):
         series = fma(series, z, number(coefficient))
-    return fma(series, s, maximum(x, number(0)))
+    return fma(series, s, added)
+
+
+@inline
+def softplus(x):
+    """``max(x, 0) + ln(1 + exp(-|x|))``."""
+    return log_beyond_one(exp(number(0) - absolute(x)), maximum(x, number(0)))
 
 
 #: What the functions of formulas are to vectors.

@@ -38,6 +38,22 @@ def lowest_chosen(row, n, n_chosen):
     return low
 
 
+@inline
+def hide_others(row, n, pool, n_chosen):
+    """Make a mask of ``n`` scores, of which the last of each whole pool counts, in place."""
+    n_pools = n // pool
+    for i in range(n_pools):
+        put_f32(row + 4 * i, get_f32(row + 4 * (pool * i + pool - 1)))
+    lowest = lowest_chosen(row, n_pools, n_chosen)
+    for i in range(n_pools * pool, n):
+        put_f32(row + 4 * i, np.float32(0))
+    for i in range(n_pools):
+        one = n_pools - 1 - i  # the last first: its positions lie behind the scores that are still to be read
+        value = np.float32(0) if rank(row + 4 * one) >= lowest else HIDDEN
+        for j in range(pool):
+            put_f32(row + 4 * (pool * one + j), value)
+
+
 def choose(kv_type: str, cells: str) -> Any:
     """A kernel that gives each token of the batch its row of the mask, ``width`` values long.
 
@@ -47,7 +63,7 @@ def choose(kv_type: str, cells: str) -> Any:
 
     def kernel(
         thread, n_threads, n_seqs, seq_starts, positions, table, block_size,
-        q, weights, y, keys, n_head, width, n_chosen, scratch,
+        q, weights, y, keys, n_head, width, n_chosen, pool, scratch,
     ):  # fmt: skip
         layout, zero = layout_at(keys), splat_f32(np.float32(0))
         starts, token_positions = get_i64(seq_starts), get_i64(positions)
@@ -56,10 +72,11 @@ def choose(kv_type: str, cells: str) -> Any:
             blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
             for token in range(get_i32(starts + 4 * seq) + thread, get_i32(starts + 4 * seq + 4), n_threads):
                 n = np.int64(get_i32(token_positions + 4 * token)) + 1
+                n_pools = n // pool
                 row = y + 4 * width * token
                 for first in range(0, n, 16):
                     total = zero
-                    if n > n_chosen:
+                    if n_pools > n_chosen:
                         read_tile(
                             layout.cache, blocks, first, np.int64(0), n, block_size, layout.tile_bytes, dim,
                             layout.unit, tile,
@@ -72,9 +89,7 @@ def choose(kv_type: str, cells: str) -> Any:
                             weight = splat_f32(get_f32(weights + 4 * (token * n_head + head)))
                             total = fma(weight, maximum(product, zero), total)
                     store_f32(row + 4 * first, total)
-                if n > n_chosen:
-                    lowest = lowest_chosen(row, n, n_chosen)
-                    for i in range(n):
-                        put_f32(row + 4 * i, np.float32(0) if rank(row + 4 * i) >= lowest else HIDDEN)
+                if n_pools > n_chosen:
+                    hide_others(row, n, pool, n_chosen)
 
     return kernel

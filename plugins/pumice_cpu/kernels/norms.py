@@ -9,12 +9,14 @@ from pumice_cpu.simd import (
     bits_f32,
     exp,
     fma,
+    get_f32,
     get_i64,
     keep_first,
     lane,
     load_f32,
     max_lanes,
     maximum,
+    put_f32,
     splat_f32,
     square_root,
     sum_lanes,
@@ -93,3 +95,21 @@ def softmax(thread, n_threads, count, x, y, n_rows, width):
         for i in range(0, width, 16):
             remaining = width - i
             store_up_to(result + 4 * i, load_up_to(result + 4 * i, remaining) * inverse, remaining)
+
+
+def balance(thread, n_threads, count, y, n_matrices, n, n_iterations, eps):
+    """What ``sinkhorn`` does after the softmax, in place, to ``n_matrices`` matrices ``[n, n]`` a token."""
+    matrices, least = get_i64(count) * n_matrices, bits_f32(eps)
+    for index in range(part_start(matrices, thread, n_threads), part_start(matrices, thread + 1, n_threads)):
+        matrix = y + 4 * n * n * index
+        for i in range(n * n):
+            put_f32(matrix + 4 * i, get_f32(matrix + 4 * i) + least)
+        for time in range(2 * n_iterations - 1):
+            along, across = (4 * n, 4) if time % 2 == 0 else (4, 4 * n)
+            for line in range(n):
+                total, start = least, matrix + across * line
+                for i in range(n):
+                    total += get_f32(start + along * i)
+                factor = np.float32(1) / total
+                for i in range(n):
+                    put_f32(start + along * i, get_f32(start + along * i) * factor)

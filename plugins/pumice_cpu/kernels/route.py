@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_to
+from pumice_cpu.kernels.elementwise import softplus
 from pumice_cpu.kernels.rows import find_largest
 from pumice_cpu.simd import (
     bits_f32,
@@ -22,6 +23,7 @@ from pumice_cpu.simd import (
     put_f32,
     put_i32,
     splat_f32,
+    square_root,
     sum_lanes,
 )
 
@@ -58,8 +60,16 @@ def sigmoid(value, top, factor):
 
 
 @inline
+def sqrt_softplus(value, top, factor):
+    return square_root(softplus(value))
+
+
+@inline
 def no_gate(value, top, factor):
     return value
+
+
+OPENED = {"softmax": softmax, "sigmoid": sigmoid, "sqrt_softplus": sqrt_softplus}
 
 
 @inline
@@ -88,7 +98,7 @@ def keep_best_groups(preference, n_expert, n_group, n_group_used, scores):
 
 def choose(gate: str) -> Any:
     """A kernel for ``expert_ids`` by probability plus bias. ``scratch`` has room for twice all experts a thread."""
-    open = {"softmax": softmax, "sigmoid": sigmoid, "softmax_of_chosen": no_gate}[gate]
+    open = (OPENED | {"softmax_of_chosen": no_gate})[gate]
     over_all = gate == "softmax"
 
     def kernel(thread, n_threads, count, logits, bias, ids, scratch, n_expert, n_used, n_group, n_group_used):
@@ -111,15 +121,22 @@ def choose(gate: str) -> Any:
     return kernel
 
 
-def groups(thread, n_threads, count, ids, y, n_used, size):
-    n = get_i64(count) * n_used
-    for i in range(part_start(n, thread, n_threads), part_start(n, thread + 1, n_threads)):
-        put_i32(y + 4 * i, np.int32(get_i32(ids + 4 * i) // size))
+def divide(result: str) -> Any:
+    """A kernel that divides integers by ``size``; the result is the ``quotient`` or the ``remainder``."""
+    gives_quotient = result == "quotient"
+
+    def kernel(thread, n_threads, count, x, y, width, size):
+        n = get_i64(count) * width
+        for i in range(part_start(n, thread, n_threads), part_start(n, thread + 1, n_threads)):
+            value = get_i32(x + 4 * i)
+            put_i32(y + 4 * i, np.int32(value // size if gives_quotient else value % size))
+
+    return kernel
 
 
 def weigh(gate: str) -> Any:
     """A kernel for ``expert_weights``; ``normalize`` is 0 or 1, ``scale`` the bits of a float."""
-    open = {"softmax": softmax, "sigmoid": sigmoid, "softmax_of_chosen": softmax}[gate]
+    open = (OPENED | {"softmax_of_chosen": softmax})[gate]
     over_all, over_chosen = gate == "softmax", gate == "softmax_of_chosen"
 
     def kernel(thread, n_threads, count, logits, ids, y, n_expert, n_used, normalize, scale):

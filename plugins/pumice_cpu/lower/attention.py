@@ -43,6 +43,7 @@ def _choose_positions(at: Lowering, node: Node) -> None:
         n_head=n_head,
         width=int(node.output.shape[-1]),
         n_chosen=node.attrs["n_chosen"],
+        pool=node.attrs["pool"],
         scratch=at.scratch_memory("index keys", 64 * (k_dim + 16) * at.pool.n_threads),
     )
 
@@ -78,7 +79,7 @@ def _attention(at: Lowering, node: Node) -> None:
 def _attend(at: Lowering, node: Node, cells: Attended) -> None:
     q, sinks, attrs = node.inputs["q"], node.inputs.get("sinks"), node.attrs
     keys, values = cells.cache.keys, cells.cache.values
-    n_head, v_dim = int(q.shape[1]), int(node.output.shape[2])
+    n_head, v_dim = int(q.shape[1]), int(node.output.shape[2]) - attrs["log_sum"]
     mask = "chunk" if attrs["chunk"] else "causal" if attrs["causal"] else "near"
     window = attrs["chunk"] or attrs["window"]
     one_token = at.is_single(q)
@@ -109,6 +110,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
         keys=at.hold(keys.layout),
         values=at.hold(values.layout if values else np.zeros_like(keys.layout)),
         v_dim=v_dim,
+        log_sum=int(attrs["log_sum"]),
         lengths=cells.lengths,
         scratch=at.scratch_memory("attention", scratch_at(0, n_rows, keys.dim, v_dim).end * at.pool.n_threads + 1024),
         at_once=n_rows,
@@ -124,6 +126,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
             window=window,
             v_dim=v_dim,
             v_width=v_width,
+            log_sum=int(attrs["log_sum"]),
         )
 
 
@@ -177,7 +180,7 @@ def _cached(at: Lowering, state: KVState) -> Attended:
 
 def _of_this_step(at: Lowering, node: Node) -> Attended:
     """Keys and values of the step alone, in float32, each in the cell of its row: blocks of one position."""
-    k, v_dim = node.inputs["k"], int(node.output.shape[2]) if "v" in node.inputs else 0
+    k, v_dim = node.inputs["k"], int(node.inputs["v"].shape[2]) if "v" in node.inputs else 0
     state = _step_state(int(k.shape[1]), int(k.shape[2]), v_dim)
     if state not in at.states:
         at.states[state] = KVCache(state, replace(at.limits, kv_type="f32", n_blocks={0: at.max_rows}, block_size=1))

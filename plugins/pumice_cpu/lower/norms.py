@@ -59,9 +59,28 @@ def _softmax(at: Lowering, node: Node) -> None:
     )
 
 
+def _sinkhorn(at: Lowering, node: Node) -> None:
+    _softmax(at, node)
+    n = int(node.output.shape[-1])
+    at.add(
+        "norms.balance",
+        count=at.count_address(node.output),
+        y=at.address(node.output),
+        n_matrices=n_rows(node.output) // n,
+        n=n,
+        n_iterations=node.attrs["n_iterations"],
+        eps=float_bits(node.attrs["eps"]),
+    )
+
+
 def n_rows(x: Tensor) -> int:
     """Rows of the last axis in what belongs to one token."""
     return row_size(x.shape) // int(x.shape[-1])
 
 
-RULES = {"rms_norm": Rule(_norm, _weights_only), "layer_norm": Rule(_norm, _weights_only), "softmax": Rule(_softmax)}
+RULES = {
+    "rms_norm": Rule(_norm, _weights_only),
+    "layer_norm": Rule(_norm, _weights_only),
+    "softmax": Rule(_softmax),
+    "sinkhorn": Rule(_sinkhorn),
+}

@@ -33,14 +33,14 @@ def _expert_ids(at: Lowering, node: Node) -> None:
     )
 
 
-def _expert_groups(at: Lowering, node: Node) -> None:
-    (ids,) = node.operands()
+def _divide(at: Lowering, node: Node, result: str) -> None:
+    (x,) = node.operands()
     at.add(
-        "route.groups",
-        count=at.count_address(ids),
-        ids=at.address(ids),
+        f"route.divide:{result}",
+        count=at.count_address(x),
+        x=at.address(x),
         y=at.address(node.output),
-        n_used=row_size(ids.shape),
+        width=row_size(x.shape),
         size=node.attrs["size"],
     )
 
@@ -79,7 +79,8 @@ def kernels() -> Iterator[str]:
 
 RULES = {
     "expert_ids": Rule(_expert_ids),
-    "expert_groups": Rule(_expert_groups),
+    "expert_groups": Rule(lambda at, node: _divide(at, node, "quotient")),
+    "remainder": Rule(lambda at, node: _divide(at, node, "remainder")),
     "expert_weights": Rule(_expert_weights),
     "expert_sum": Rule(_expert_sum),
 }

@@ -287,7 +287,7 @@ def _bits(value: float) -> int:
 
 def _claims(node: Node, limits: Limits) -> bool:
     """Attention over a cache, over all of a memory, or over the step alone where rows are whole vectors."""
-    if "mask" in node.inputs:
+    if "mask" in node.inputs or node.attrs["log_sum"]:
         return False
     if isinstance(node.state, KVState):
         masked = node.attrs["causal"] or _window(node)

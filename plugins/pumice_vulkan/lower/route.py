@@ -5,7 +5,7 @@ from __future__ import annotations
 from pumice.plugin import Limits, Node, Tensor
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
-GATES = ("softmax", "sigmoid", "softmax_of_chosen")  # as GATE of route.comp counts them
+GATES = ("softmax", "sigmoid", "softmax_of_chosen", "sqrt_softplus")  # as GATE of route.comp counts them
 MOST_EXPERTS = 1024  # in shared memory: two floats each
 
 
@@ -47,15 +47,15 @@ def route(at: Lowering, chosen: Node | None, weighed: Node | None) -> None:
     )
 
 
-def _expert_groups(at: Lowering, node: Node) -> None:
-    (ids,) = node.operands()
+def _divide(at: Lowering, node: Node) -> None:
+    (x,) = node.operands()
     at.dispatch(
-        "expert_groups",
-        count=ids,
-        reads={"ids": at.place(ids)},
+        f"divide.{'quotient' if node.op == 'expert_groups' else 'remainder'}",
+        count=x,
+        reads={"x": at.place(x)},
         writes={"y": at.place(node.output)},
-        push={"width": at.width(ids), "size": node.attrs["size"]},
-        grid=at.grid(-(-at.rows(ids) * at.width(ids) // 64)),
+        push={"width": at.width(x), "size": node.attrs["size"]},
+        grid=at.grid(-(-at.rows(x) * at.width(x) // 64)),
     )
 
 
@@ -81,6 +81,7 @@ def expert_sum(at: Lowering, node: Node, result: Tensor, residual: Tensor | None
 RULES = {
     "expert_ids": Rule(lambda at, node: route(at, node, None), _claims),
     "expert_weights": Rule(lambda at, node: route(at, None, node), _claims),
-    "expert_groups": Rule(_expert_groups),
+    "expert_groups": Rule(_divide),
+    "remainder": Rule(_divide),
     "expert_sum": Rule(lambda at, node: expert_sum(at, node, node.output)),
 }

@@ -10,6 +10,8 @@ from pumice_vulkan.lower.products import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 from pumice_vulkan.shaders import interface
 
+MOST_BALANCED = 8  # rows of a matrix that an invocation keeps in registers
+
 
 def inner(tensor: Tensor, axes: int = 1) -> int:
     """How many groups of its last ``axes`` axes a row has."""
@@ -95,6 +97,25 @@ def _softmax(at: Lowering, node: Node) -> None:
     _each_row(at, "softmax", node, x)
 
 
+def _sinkhorn(at: Lowering, node: Node) -> None:
+    (x,) = node.operands()
+    n = int(x.shape[-1])
+    n_matrices = at.width(x) // (n * n)
+    at.dispatch(
+        "sinkhorn",
+        count=x,
+        reads={"x": at.place(x)},
+        writes={"y": at.place(node.output)},
+        push={"n_matrices": n_matrices, "n_iterations": node.attrs["n_iterations"], "eps": node.attrs["eps"]},
+        constants=[n],
+        grid=at.grid(-(-at.rows(x) * n_matrices // 64)),
+    )
+
+
+def _fits_registers(node: Node, limits: Limits) -> bool:
+    return int(node.output.shape[-1]) <= MOST_BALANCED
+
+
 def _top_k(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     _each_row(at, "top_k", node, x, k=node.attrs["k"])
@@ -122,5 +143,6 @@ RULES = {
     "gather": Rule(_gather),
     "sum": Rule(_sum),
     "softmax": Rule(_softmax),
+    "sinkhorn": Rule(_sinkhorn, _fits_registers),
     "top_k": Rule(_top_k),
 }

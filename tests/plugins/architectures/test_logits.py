@@ -31,7 +31,7 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", ZOO)
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
-    assert error(logits(tiny_file(name), IDS), tiny_logits[name]) < LIMITS.get(name, 1e-6)
+    assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-6)
 
 
 def test_every_architecture_has_tiny_models() -> None:
@@ -51,7 +51,7 @@ def test_every_scaling_shows(tiny_logits: Any) -> None:
 def test_batching_does_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     """Not for deep models: their random layers make 1e-4 of one last bit of the embeddings."""
     for n_batch in (1, 5):
-        assert error(logits(tiny_file(name), IDS, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-6)
+        assert error(logits(tiny_file(name), ZOO[name].ids, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-6)
 
 
 def test_layers_of_different_sizes(tmp_path: Path) -> None:

@@ -60,6 +60,11 @@ def test_softcap_and_sinks(tmp_path):
     compare(tmp_path, [(400,), (1,), (300,), (1,)], softcap=3.0, sinks=True)
 
 
+def test_logarithms_of_sums(tmp_path):
+    compare(tmp_path, STEPS, log_sum=True, sinks=True, window=30)
+    compare(tmp_path, [(400,), (1,), (300,), (1,)], log_sum=True, dims=(32, 40))
+
+
 @pytest.mark.parametrize("kv_type", ["f16", "q8_0"])
 def test_values_inside_the_keys(tmp_path, kv_type):
     compare(tmp_path, STEPS, heads=(17, 1), dims=(576, 512), values=False, kv_type=kv_type, scale=0.05)
@@ -151,9 +156,11 @@ def test_a_token_gets_the_same_bits_whatever_is_beside_it(tmp_path, options):
         np.testing.assert_array_equal(other, whole)
 
 
-@pytest.mark.parametrize(("kv_type", "block_size"), [("f32", 32), ("q8_0", 32), ("f16", 5)])
-def test_chosen_positions(tmp_path, kv_type, block_size):
-    """Among more positions than are chosen, and among fewer; one token, and prompts."""
+@pytest.mark.parametrize(
+    ("kv_type", "block_size", "pool"), [("f32", 32, 1), ("q8_0", 32, 1), ("f16", 5, 1), ("f32", 32, 4), ("f16", 5, 3)]
+)
+def test_chosen_positions(tmp_path, kv_type, block_size, pool):
+    """Among more positions, or pools, than are chosen, and among fewer; one token, and prompts."""
     random, n_ctx = np.random.default_rng(1), 600
     limits = Limits(n_ctx, 512, 512, 2, block_size, {0: 2 * -(-n_ctx // block_size)}, kv_type)
 
@@ -162,7 +169,7 @@ def test_chosen_positions(tmp_path, kv_type, block_size):
         return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}
 
     def build(g, a):
-        mask = g.choose_positions(a["q"], a["k"], a["weights"], n_chosen=40, n_ctx=n_ctx)
+        mask = g.choose_positions(a["q"], a["k"], a["weights"], n_chosen=40 // pool, n_ctx=n_ctx, pool=pool)
         return g.attention(a["x"], a["y"], None, scale=0.5, v_dim=16, mask=mask)
 
     backends = NumpyBackend(), CpuBackend(CpuOptions(threads=2))

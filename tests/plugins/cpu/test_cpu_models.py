@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import pumice
 from reference_models import SHARED_IDS, SHARED_MODELS, error
-from tiny_models import IDS, N_CTX
+from tiny_models import N_CTX
 from tiny_zoo import CHUNKED, LIMITS, ZOO
 
 NARROW = {"deepseek2-moe"} | {name for name, model in ZOO.items() if "attention.kv_lora_rank" in model.metadata}
@@ -37,10 +37,10 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
     "name", [pytest.param(name, marks=each_set) if name in ("rope-plain", "mamba") else name for name in ZOO]
 )
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
-    assert error(logits(tiny_file(name), IDS), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+    assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
 
 @pytest.mark.parametrize("name", CHUNKED)
 def test_batching_does_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     for n_batch in (1, 5):
-        assert error(logits(tiny_file(name), IDS, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+        assert error(logits(tiny_file(name), ZOO[name].ids, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-5)

@@ -45,12 +45,12 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", LARGEST.values())
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
-    assert error(logits(tiny_file(name), IDS), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+    assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
 
 @pytest.mark.parametrize("name", [next(name for name in CHUNKED if name in models) for models in FAMILY_CLUSTERS])
 def test_tiny_models_token_by_token(tiny_file: Any, tiny_logits: Any, name: str) -> None:
-    assert error(logits(tiny_file(name), IDS, 1), tiny_logits[name]) < 1e-5
+    assert error(logits(tiny_file(name), ZOO[name].ids, 1), tiny_logits[name]) < 1e-5
 
 
 @pytest.mark.parametrize("name", ["gemma3", "deepseek2-v3", "gpt-oss", "mamba"])

@@ -24,6 +24,7 @@ class Ops:
     rms_norm = norms.rms_norm
     layer_norm = norms.layer_norm
     softmax = norms.softmax
+    sinkhorn = norms.sinkhorn
     rope = norms.rope
     position_scale = norms.position_scale
 
@@ -51,6 +52,7 @@ class Ops:
 
     expert_ids = route.expert_ids
     expert_groups = route.expert_groups
+    remainder = route.remainder
     expert_weights = route.expert_weights
     expert_sum = route.expert_sum
 

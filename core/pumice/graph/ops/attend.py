@@ -25,6 +25,7 @@ def attention(
     slopes: tuple[float, ...] = (),
     bias: Weight | None = None,
     mask: Tensor | None = None,
+    log_sum: bool = False,
     cache: KVState | bool = True,
 ) -> Result:
     """Append ``k [t, g, d]`` and ``v [t, g, e]`` to the cache, then attend with ``q [t, h, d]``: ``[t, h, e]``.
@@ -41,6 +42,9 @@ def attention(
     nothing.
 
     ``mask [t, n]``, of ``choose_positions``, is added too: row by row what each position of the query's sequence gets.
+
+    With ``log_sum`` a head's result has one more value, ``[t, h, e + 1]``: the logarithm of the sum of its
+    exponentials, by which results over other keys can be added to it.
 
     ``cache``: True, the layer's own; False, none: a sequence is all in one step; or one that another layer or graph
     fills, and then ``k`` and ``v`` are None.
@@ -63,21 +67,24 @@ def attention(
     need(bias is None or (len(bias.shape) == 2 and bias.shape[0] == n_head), f"{bias}: attention needs {n_head} rows")
     need(not (state.is_memory and causal), "attention to what another graph stores is not causal: give causal=False")
     need(0 in (window, chunk), "attention: a window or a chunk, not both")
-    return Result((q.shape[0], n_head, v_dim), state=None if cache is False else state)
+    return Result((q.shape[0], n_head, v_dim + log_sum), state=None if cache is False else state)
 
 
 @operation
-def choose_positions(q: Tensor, k: Tensor, weights: Tensor, *, n_chosen: int, n_ctx: int) -> Result:
+def choose_positions(q: Tensor, k: Tensor, weights: Tensor, *, n_chosen: int, n_ctx: int, pool: int = 1) -> Result:
     """The positions that a token attends to, by an indexer (DeepSeek-AI 2025, arXiv:2512.02556): ``[t, n]``.
 
     Appends ``k [t, 1, d]`` to a cache of its own. A position's score is the sum over heads of ``weights [t, h]`` times
     ``max(q . k, 0)``, with ``q [t, h, d]``. The result is a mask for ``attention``: 0 for the ``n_chosen`` positions of
     the highest scores, those as high as the last of them included, and -1e30 for the others; behind a token's own
     position it means nothing. ``n`` is ``n_ctx``, filled up to whole vectors.
+
+    With a ``pool`` above 1 so many positions are chosen together, ``n_chosen`` times, by the key and the score of the
+    last of them; positions of a pool that has no end yet are chosen too.
     """
     need(k.shape[1:] == (1, q.shape[-1]), f"choose_positions: keys {k} do not fit {q}")
     need(weights.shape == q.shape[:2], f"choose_positions: weights {weights} do not fit {q}")
-    need(n_chosen > 0, f"choose_positions: cannot choose {n_chosen} positions")
+    need(n_chosen > 0 and pool > 0, f"choose_positions: cannot choose {n_chosen} pools of {pool} positions")
     width = (n_ctx + 127) // 64 * 64
     return Result((q.shape[0], width), state=KVState("index", 1, int(q.shape[-1]), 0))
 

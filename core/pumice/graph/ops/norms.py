@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pumice.graph.operation import Result, check_broadcast, need, operation
+from pumice.graph.operation import Result, Tracer, check_broadcast, composite, need, operation
+from pumice.graph.ops.arrange import sum_
+from pumice.graph.ops.elementwise import div, scale
 from pumice.graph.tensor import Tensor, Weight
 
 
@@ -23,6 +25,25 @@ def layer_norm(x: Tensor, weight: Weight | None, bias: Weight | None, eps: float
 @operation
 def softmax(x: Tensor) -> Result:
     """Over the last axis."""
+    return Result(x.shape)
+
+
+def _balance(g: Tracer, x: Tensor, n_iterations: int, eps: float) -> Tensor:
+    x = scale(g, softmax(g, x), 1.0, eps)
+    for axis in (-2, *(-1, -2) * (n_iterations - 1)):
+        x = div(g, x, scale(g, sum_(g, x, axis=axis, keepdims=True), 1.0, eps))
+    return x
+
+
+@composite("sinkhorn", _balance)
+def sinkhorn(x: Tensor, n_iterations: int, eps: float) -> Result:
+    """Matrices ``[..., n, n]`` of which rows and columns add up to nearly 1 (Sinkhorn and Knopp 1967).
+
+    The softmax of each row plus ``eps``; then columns, and ``n_iterations - 1`` times rows and columns, are divided by
+    their sums plus ``eps``.
+    """
+    need(len(x.shape) > 2 and x.shape[-1] == x.shape[-2], f"sinkhorn: {x} holds no square matrices")
+    need(n_iterations > 0, f"sinkhorn: {n_iterations} iterations")
     return Result(x.shape)
 
 

@@ -1,18 +1,18 @@
 """Routing: which experts a token is sent to, and how their results are mixed (Shazeer et al. 2017, arXiv:1701.06538).
 
-A gate turns a router's logits into probabilities: ``softmax``, ``sigmoid``, or ``softmax_of_chosen``, which is taken
-over the logits of the chosen experts alone.
+A gate turns a router's logits into probabilities: ``softmax``, ``sigmoid``, ``sqrt_softplus``, or
+``softmax_of_chosen``, which is taken over the logits of the chosen experts alone.
 """
 
 from __future__ import annotations
 
 from pumice.graph.operation import Result, Tracer, composite, need, operation
 from pumice.graph.ops.arrange import gather, slice_, sum_, top_k
-from pumice.graph.ops.elementwise import clamp, sigmoid
+from pumice.graph.ops.elementwise import clamp, sigmoid, softplus, sqrt
 from pumice.graph.ops.norms import softmax
 from pumice.graph.tensor import Tensor, Weight
 
-GATES = ("softmax", "sigmoid", "softmax_of_chosen")
+GATES = ("softmax", "sigmoid", "softmax_of_chosen", "sqrt_softplus")
 SMALLEST_WEIGHT_SUM = 2.0**-14  # the least normal float16; keeps normalized expert weights finite
 HUGE = 1e30  # beyond every probability
 
@@ -38,6 +38,8 @@ def _choose(
 
 
 def _open(g: Tracer, logits: Tensor, gate: str) -> Tensor:
+    if gate == "sqrt_softplus":
+        return sqrt(g, softplus(g, logits))
     functions = {"softmax": softmax, "sigmoid": sigmoid}
     return functions[gate](g, logits) if gate in functions else logits
 
@@ -80,6 +82,13 @@ def expert_groups(ids: Tensor, size: int) -> Result:
     """int32 ``[...]``: the groups of ``size`` experts that each of the experts ``ids [...]`` is in, ``ids // size``."""
     need(size > 0, f"expert_groups: a group of {size} experts")
     return Result(ids.shape, "i32")
+
+
+@operation
+def remainder(x: Tensor, size: int) -> Result:
+    """int32 ``[...]``: what is left of each of the int32 ``x [...]``, none below 0, divided by ``size``."""
+    need(size > 0, f"remainder: divided by {size}")
+    return Result(x.shape, "i32")
 
 
 def _weigh(g: Tracer, logits: Tensor, ids: Tensor, *, gate: str, normalize: bool = False, scale: float = 1.0) -> Tensor:

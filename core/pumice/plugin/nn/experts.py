@@ -12,7 +12,7 @@ Width = Literal["", "divided", "feed_forward_length"]
 """What gives the width of an expert: ``expert_feed_forward_length``, and without it ``feed_forward_length``, which the
 experts of a token may divide; or always the latter."""
 
-GATES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen"}  # GGUF's expert_gating_func
+GATES = {1: "softmax", 2: "sigmoid", 3: "softmax_of_chosen", 4: "sqrt_softplus"}  # GGUF's expert_gating_func
 SMALLEST_LIMIT = 1e-6  # of a clamped activation; below it there is none
 MOST_EXPERTS = 1024  # of a layer; the field's largest models have half as many
 

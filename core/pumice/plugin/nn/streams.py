@@ -1,0 +1,114 @@
+"""Hyper-connections: several residual streams, side by side ``[t, n_streams * n_embd]`` (Zhu et al. 2024,
+arXiv:2409.19606). A block reads a mixture of them, and what it gives is added to each by a weight."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import reduce
+
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import output_head
+from pumice.plugin.nn.decoder import Decoder
+
+MOST_STREAMS = 64
+MOST_ITERATIONS = 64
+
+
+@dataclass(frozen=True)
+class Streams:
+    """``eps`` is of the norm whose result decides the weights, ``least`` what is added to each of them."""
+
+    n: int
+    n_embd: int
+    eps: float
+    least: float
+    n_iterations: int = 0  # above 0 a block's result does not just join the streams: these are mixed as well
+
+    def start(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """Every stream begins with ``x [t, n_embd]``."""
+        return reduce(g.concat, [x] * self.n)
+
+    def mixes(self, g: GraphBuilder, x: Tensor, name: str) -> list[Tensor]:
+        """What a block reads and writes the streams by, and how they mix, if they do; tensors begin with ``name``."""
+        n = self.n
+        return self._affine(g, x, name, [n, n, n * n] if self.n_iterations else [n, n])
+
+    def read(self, g: GraphBuilder, x: Tensor, mixes: list[Tensor]) -> Tensor:
+        """``[t, n_embd]``: what a block is to see of the streams."""
+        return self._mixture(g, x, g.scale(g.sigmoid(mixes[0]), 1.0, self.least))
+
+    def write(
+        self, g: GraphBuilder, x: Tensor, y: Tensor, mixes: list[Tensor], magnitude: float, least: float = 0.0
+    ) -> Tensor:
+        """The streams after a block that gave ``y [t, n_embd]``, which counts ``least`` to ``least + magnitude``."""
+        _, write, *between = mixes
+        n, write = self.n, g.scale(g.sigmoid(write), magnitude, least)
+        added = reduce(g.concat, [y * g.slice(write, j, j + 1) for j in range(n)])
+        if not between:
+            return x + added
+        shares = g.sinkhorn(between[0].reshape(x.shape[0], n, n), self.n_iterations, self.least)
+        columns = [g.slice(shares, j, j + 1).reshape(x.shape[0], n) for j in range(n)]
+        return reduce(g.concat, [self._mixture(g, x, column) for column in columns]) + added
+
+    def end(self, g: GraphBuilder, x: Tensor, name: str = "output_hc") -> Tensor:
+        """One stream ``[t, n_embd]``, mixed by weights."""
+        return self.read(g, x, self._affine(g, x, name, [self.n]))
+
+    def mean(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """One stream ``[t, n_embd]``, the mean of all."""
+        return g.sum(x.reshape(x.shape[0], self.n, self.n_embd), axis=-2) * (1 / self.n)
+
+    def _affine(self, g: GraphBuilder, x: Tensor, name: str, sizes: list[int]) -> list[Tensor]:
+        """``[t, size]`` numbers for each use, which has a scale and so many bases."""
+        total = sum(sizes)
+        mixed = g.linear(g.rms_norm(x, None, self.eps), g.weight(f"{name}_fn.weight", (total, self.n * self.n_embd)))
+        scales, bases = g.weight(f"{name}_scale.weight", (len(sizes),)), g.weight(f"{name}_base.weight", (total,))
+        results, start = [], 0
+        for i, size in enumerate(sizes):
+            part = g.slice(mixed, start, start + size) * scales.rows(i, i + 1)
+            results.append(part + bases.rows(start, start + size))
+            start += size
+        return results
+
+    def _mixture(self, g: GraphBuilder, x: Tensor, weights: Tensor) -> Tensor:
+        """``[t, n_embd]``: the streams added by ``weights [t, n_streams]``."""
+        return g.expert_sum(x.reshape(x.shape[0], self.n, self.n_embd), weights)
+
+
+class StreamDecoder(Decoder):
+    """A decoder with several residual streams; ``attn`` and ``ffn`` name the tensors of its two blocks."""
+
+    streams: Streams
+    #: What a block's result counts at most in each stream, less ``least_written``, and at least.
+    magnitude: float = 2.0
+    least_written: float = 0.0
+
+    def embed(self, g: GraphBuilder) -> Tensor:
+        return self.streams.start(g, super().embed(g))
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        for name, block in (("attn", self.attention), ("ffn", self.feed_forward)):
+            mixes = self.streams.mixes(g, x, f"{blk}hc_{name}")
+            y = block(g, self.norm(g, self.streams.read(g, x, mixes), f"{blk}{name}_norm"), blk, i)
+            x = self.streams.write(g, x, y, mixes, self.magnitude, self.least_written)
+        return x
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        h = self.last_stream(g, g.get_rows(x, g.output_ids))
+        return output_head(g, self.norm(g, h, "output_norm"))
+
+    def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """What logits are of: ``[t, n_embd]``."""
+        return self.streams.end(g, x)
+
+
+def read_streams(hparams: HParams, n_embd: int, eps: float, *, iterated: bool = False) -> Streams:
+    """``iterated``: the streams are mixed by matrices that the file's ``sinkhorn_iterations`` balance."""
+    n = hparams.positive("hyper_connection.count")
+    if n > MOST_STREAMS:
+        raise hparams.wrong("hyper_connection.count", f"is {n}, it must be at most {MOST_STREAMS}")
+    key = "hyper_connection.sinkhorn_iterations"
+    n_iterations = hparams.positive(key) if iterated else 0
+    if n_iterations > MOST_ITERATIONS:
+        raise hparams.wrong(key, f"is {n_iterations}, it must be at most {MOST_ITERATIONS}")
+    return Streams(n, n_embd, eps, hparams.number("hyper_connection.epsilon"), n_iterations)
