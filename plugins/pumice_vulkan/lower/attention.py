@@ -12,8 +12,8 @@ import numpy as np
 from pumice.plugin import KVState, Limits, Node, Tensor, Weight
 from pumice_vulkan.kv_cache import BLOCK, can_hold, is_quantized
 from pumice_vulkan.lower.attended import attended, cache_of, store
+from pumice_vulkan.lower.few import MOST_FEW, least_few
 from pumice_vulkan.lower.halves import UNIT, new_halves, tiles
-from pumice_vulkan.lower.products import MOST_FEW, least_few
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place

@@ -9,19 +9,10 @@ from __future__ import annotations
 
 from pumice.plugin import N_TOKENS, Limits, Node, Tensor
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.lower.products import (
-    TILE_VECTORS,
-    Experts,
-    Matrix,
-    Routes,
-    VectorProduct,
-    cooperative_product,
-    matrix,
-    tiled_product,
-    use_cooperative,
-    vector_product,
-)
+from pumice_vulkan.lower.matrices import Experts, Matrix, Routes, matrix, use_cooperative
 from pumice_vulkan.lower.rule import Lowering, Rule
+from pumice_vulkan.lower.tiles import TILE_VECTORS, TileProduct, cooperative_product, tiled_product
+from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import Place
 from pumice_vulkan.tuning import expert_shape
 
@@ -75,9 +66,11 @@ def _multiply(at: Lowering, x: Tensor, weight: Matrix, y: Place, experts: Expert
         vector_product(at, VectorProduct(x, [weight], [y], experts=experts))
     elif use_cooperative(at, weight):
         shape = expert_shape(at.device, at.rows(x) * experts.n_used // weight.n_matrices)
-        cooperative_product(at, x, weight, y, shape=shape, routes=_routes(at, x, weight, experts, ids, shape.n))
+        routes = _routes(at, x, weight, experts, ids, shape.n)
+        cooperative_product(at, TileProduct(x, weight, y, routes=routes), shape)
     else:
-        tiled_product(at, x, weight, y, routes=_routes(at, x, weight, experts, ids, TILE_VECTORS))
+        routes = _routes(at, x, weight, experts, ids, TILE_VECTORS)
+        tiled_product(at, TileProduct(x, weight, y, routes=routes))
 
 
 def _routes(at: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tensor | None, width: int) -> Routes:

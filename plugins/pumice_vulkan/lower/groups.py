@@ -8,24 +8,20 @@ from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention import attend_alone
 from pumice_vulkan.lower.experts import gated_experts
+from pumice_vulkan.lower.few import FewProduct, few_product, use_few
 from pumice_vulkan.lower.halves import normed_halves
-from pumice_vulkan.lower.products import (
+from pumice_vulkan.lower.matrices import Matrix, matrix, use_cooperative
+from pumice_vulkan.lower.products import product
+from pumice_vulkan.lower.route import expert_sum, route
+from pumice_vulkan.lower.rule import Lowering, Rule
+from pumice_vulkan.lower.vectors import (
     INT8_BLOCK_BYTES,
     MOST_VECTORS,
     SHARED_X_BYTES,
-    FewProduct,
-    Matrix,
     VectorProduct,
-    few_product,
-    matrix,
-    product,
-    use_cooperative,
-    use_few,
     use_int8,
     vector_product,
 )
-from pumice_vulkan.lower.route import expert_sum, route
-from pumice_vulkan.lower.rule import Lowering, Rule
 
 
 def _group(at: Lowering, node: Node) -> None:

@@ -6,7 +6,8 @@ import math
 
 from pumice.plugin import Limits, Node, fixed
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.lower.products import matrix, product
+from pumice_vulkan.lower.matrices import matrix
+from pumice_vulkan.lower.products import product
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 

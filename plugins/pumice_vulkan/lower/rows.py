@@ -6,7 +6,7 @@ import math
 
 from pumice.plugin import Limits, Node, Tensor, fixed
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.lower.products import matrix
+from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 from pumice_vulkan.shaders import interface
 

@@ -18,9 +18,10 @@ from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device.native import list_devices
 from pumice_vulkan.formats import FORMATS
-from pumice_vulkan.lower import halves, products
-from pumice_vulkan.lower.products import VectorProduct, matrix, vector_product
+from pumice_vulkan.lower import few, halves, products, tiles, vectors
+from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, Memory
+from pumice_vulkan.lower.vectors import VectorProduct, vector_product
 from pumice_vulkan.memory import Arena, Place, Weights
 from pumice_vulkan.recorder import encode
 from pumice_vulkan.step import SIZE_WORDS
@@ -111,7 +112,7 @@ def matrix_units() -> Iterator[VulkanBackend]:
             pytest.skip(reason or "no matrix units")
         works = mock.patch("pumice_vulkan.probe.cooperative_matrices_work", return_value=True)
         refused = mock.patch.object(products, "tiled_product", side_effect=AssertionError("not on matrix units"))
-        sizes = [mock.patch.object(module, "UNIT", max(units)) for module in (products, halves)]
+        sizes = [mock.patch.object(module, "UNIT", max(units)) for module in (few, tiles, halves)]
         with works, refused, sizes[0], sizes[1]:
             backend = VulkanBackend(VulkanBackend.Options(driver="native"))
             yield backend
@@ -135,7 +136,7 @@ def test_linear_on_matrix_units(matrix_units: VulkanBackend, type: GGMLType) -> 
 @pytest.mark.parametrize("type", [GGMLType.Q5_1, GGMLType.F16], ids=lambda type: type.name)
 @pytest.mark.parametrize("shape", [(64, 32, 4, 1, 64), (32, 64, 2, 2, 64), (64, 64, 2, 2, 32)], ids=str)
 def test_tiles_of_matrix_units(matrix_units: VulkanBackend, type: GGMLType, shape: tuple[int, ...]) -> None:
-    with mock.patch.object(products, "tile_shape", return_value=TileShape(*shape)):
+    with mock.patch.object(tiles, "tile_shape", return_value=TileShape(*shape)):
         check_on_matrix_units(matrix_units, type, 180, 160)  # the last tile is half empty
 
 
@@ -243,7 +244,7 @@ def test_gated_values_are_left_in_int8_for_the_next_product(vulkan: VulkanBacken
 
     with closing(VulkanBackend(vulkan.options)) as backend:  # where the matrices lie side by side
         no_matrix_units = mock.patch.object(backend._open()[0], "cooperative", False)
-        with no_matrix_units, mock.patch.object(products, "quantized", wraps=products.quantized) as quantized:
+        with no_matrix_units, mock.patch.object(vectors, "quantized", wraps=vectors.quantized) as quantized:
             run = compiled(backend, [norm, gate, up, down], {"x": x}, build)
         rows = {call.args[0].n_tokens for call in quantized.call_args_list}
         assert rows == ({1, 2, 4} if vulkan.options.activations == "int8" else set())

@@ -1,0 +1,81 @@
+"""Matrices of products: weights on the device, and which of several each row of x has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pumice.plugin import Weight, fixed
+from pumice_vulkan.flags import ProductFlag
+from pumice_vulkan.formats import FORMATS, Format
+from pumice_vulkan.lower.rule import Lowering
+from pumice_vulkan.memory import Place
+from pumice_vulkan.packing import pack
+
+NO_FLAGS = ProductFlag(0)
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A weight on the device; ``n_rows`` of each of its matrices, if it has several."""
+
+    format: Format
+    place: Place
+    n_rows: int
+    n_columns: int
+    n_matrices: int = 1
+
+    @property
+    def row_blocks(self) -> int:
+        return self.format.row_blocks(self.n_columns)
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A product for each pair of a token and one of ``n_used`` matrices: those of ``ids``, or all without ids.
+
+    ``own_x``: each pair has a row of x of its own.
+    """
+
+    n_used: int
+    ids: Place | None = None
+    own_x: bool = True
+
+    @property
+    def flags(self) -> ProductFlag:
+        which = ProductFlag.BY_ID if self.ids else ProductFlag.BY_HEAD
+        return which | ProductFlag.OWN_X if self.own_x else which
+
+
+@dataclass(frozen=True)
+class Routes:
+    """Which vectors a kernel for many multiplies with which matrix (shaders/routes.glsl).
+
+    There are ``n_tiles`` workgroups of them; ``tiles`` and ``order`` are what shaders/group.comp makes for experts.
+    """
+
+    n_tiles: int
+    n_heads: int = 1
+    n_used: int = 1
+    flags: ProductFlag = NO_FLAGS
+    tiles: Place | None = None
+    order: Place | None = None
+
+    def places(self, instead: Place) -> dict[str, Place]:
+        return {"tiles": self.tiles or instead, "order": self.order or instead}
+
+
+def matrix(at: Lowering, weight: Weight) -> Matrix:
+    *matrices, n_rows, n_columns = fixed(weight.shape)
+    place = at.upload(weight, "planes", lambda: [pack(weight)])[0]
+    return Matrix(FORMATS[weight.type], place, n_rows, n_columns, *matrices)
+
+
+def product_flags(bias: object, residual: object, ragged: object) -> ProductFlag:
+    """The flags of what is there."""
+    chosen = {ProductFlag.BIAS: bias, ProductFlag.RESIDUAL: residual, ProductFlag.RAGGED_X: ragged}
+    return ProductFlag(sum(flag for flag, present in chosen.items() if present))
+
+
+def use_cooperative(at: Lowering, weight: Matrix) -> bool:
+    """Whether matrix units compute a product: not with float32 weights, which may need their precision."""
+    return at.cooperative and weight.format.name != "f32" and weight.n_columns % 8 == 0 and weight.n_rows % 4 == 0
