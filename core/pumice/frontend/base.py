@@ -1,0 +1,107 @@
+"""What a model is, wherever it computes: its metadata, its tokens, and what its engine said of itself."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+from pumice.chat.isolated import Renderer
+from pumice.config import Config
+from pumice.engine import EngineClient
+from pumice.engine.messages import Facts
+from pumice.errors import TokenizerError
+from pumice.gguf import GGUFFile
+from pumice.opening import is_lora
+from pumice.registry import Registry
+from pumice.tokenizers import Tokenizer, from_metadata
+
+
+class Base(ABC):
+    """``client`` speaks to the engine; ``facts`` says what that is."""
+
+    def __init__(self, file: GGUFFile, config: Config, registry: Registry, client: EngineClient, facts: Facts) -> None:
+        self.config = config
+        self.client = client
+        self.facts = facts
+        self._file = file
+        self._load_tokenizer = TokenizerOf(file, registry)
+        self._formats = registry.chat_formats
+        self._renderer: Renderer | None = None  # of chat templates; None: in this process
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the GGUF file."""
+        return self._file.metadata
+
+    @property
+    def n_ctx(self) -> int:
+        return self.facts.n_ctx
+
+    @property
+    def backends(self) -> list[str]:
+        """Names of the backends that compute it, the one with most operations first."""
+        return self.facts.backends
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """Bytes held, by purpose: weights, kv_cache, activations."""
+        return self.facts.memory
+
+    @property
+    def n_vocab(self) -> int:
+        """Entries of a row of logits."""
+        return self.facts.n_vocab
+
+    @cached_property
+    def loras(self) -> list[str]:
+        """Names of its LoRA adapters; its other adapters are control vectors."""
+        return [name for name, options in self.config.adapters.items() if is_lora(options.file)]
+
+    @property
+    @abstractmethod
+    def closed(self) -> bool: ...
+
+    @property
+    def error(self) -> Exception | None:
+        """Why the engine ended by itself; None while it runs, or was closed."""
+        return None
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """Raises TokenizerError if the file describes none that is known."""
+        return self._load_tokenizer()
+
+    def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """Token ids of ``text``.
+
+        ``add_special`` adds the tokens that begin and end a text; ``parse_special`` reads ``<|im_end|>`` and the
+        like as one token.
+        """
+        return self.tokenizer.tokenize(text, add_special, parse_special)
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        return self.tokenizer.detokenize(ids)
+
+
+class TokenizerOf:
+    """The tokenizer of a file, made when first asked for."""
+
+    def __init__(self, file: GGUFFile, registry: Registry) -> None:
+        self._file = file
+        self._registry = registry
+
+    def __call__(self) -> Tokenizer:
+        return self._made
+
+    def or_none(self) -> Tokenizer | None:
+        """A model without a known tokenizer still takes and gives token ids."""
+        try:
+            return self._made
+        except TokenizerError:
+            return None
+
+    @cached_property
+    def _made(self) -> Tokenizer:
+        return from_metadata(self._file.metadata, self._registry.tokenizers, self._registry.pre_tokenizers)

@@ -1,0 +1,80 @@
+"""Chat: messages in, typed messages out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
+from pumice.chat_stream import AsyncChatStream, ChatStream
+from pumice.frontend.generating import Generating
+from pumice.grammar import FORMS, grammar_source
+
+
+class Chatting(Generating):
+    """Chats by the template of the model's file, or the configured one."""
+
+    def apply_template(self, messages: Messages, **options: Any) -> str:
+        """The prompt that the chat template makes of messages; ``options`` are the attributes of ``ChatRequest``.
+
+        Without BOS where ``tokenize`` adds it, so that ``generate`` takes it as it is.
+        """
+        return self._chat.text(ChatRequest.read(messages, **options))
+
+    def chat(self, messages: Messages, **options: Any) -> ChatCompletion:
+        """The assistant's next message.
+
+        Args:
+            messages: the chat so far: messages that ``chat`` gave, or objects with ``role`` and ``content``.
+            options: those of ``ChatRequest`` (tools, tool_choice, reasoning, ...) and those of ``request``; without
+                ``max_tokens`` the model goes on until it ends.
+
+        Raises RequestError for messages that the template refuses, a prompt that does not fit or a wrong parameter.
+        """
+        with self.chat_stream(messages, **options) as stream:
+            return stream.completion()
+
+    async def achat(self, messages: Messages, **options: Any) -> ChatCompletion:
+        """As ``chat``, for a coroutine."""
+        async with self.achat_stream(messages, **options) as stream:
+            return await stream.completion()
+
+    def chat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> ChatStream:
+        """As ``chat``, in deltas as they come. Closing the stream, or leaving its loop, cancels the rest."""
+        turn, options = self._turn(messages, options)
+        return ChatStream(
+            turn, lambda ids, n: self.stream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
+        )
+
+    def achat_stream(
+        self, messages: Messages | Turn, *, max_tokens: int | None = None, **options: Any
+    ) -> AsyncChatStream:
+        """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
+
+        ``messages`` may also be what ``prepare_chat`` made of them with the same options.
+        """
+        turn, options = self._turn(messages, options)
+        return AsyncChatStream(
+            turn, lambda ids, n: self.astream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
+        )
+
+    def prepare_chat(self, messages: Messages, **options: Any) -> Turn:
+        """What ``chat`` makes of messages before it generates. Long ones take a while; any thread may do it.
+
+        Raises as ``chat``, but for a prompt that does not fit.
+        """
+        request = ChatRequest.read(messages, **{k: v for k, v in options.items() if k in OPTIONS})
+        form = {k: v for k, v in options.items() if k in FORMS}
+        return self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
+
+    def _turn(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
+        """The turn, and the options of its generation."""
+        turn = messages if isinstance(messages, Turn) else self.prepare_chat(messages, **options)
+        rest = {k: v for k, v in options.items() if k not in OPTIONS and k not in FORMS}
+        return turn, {"special": turn.special, **rest}
+
+    @cached_property
+    def _chat(self) -> Chat:
+        template = self.config.chat_template or None
+        return Chat(self.metadata, self.tokenizer, self._formats, template, self._renderer)

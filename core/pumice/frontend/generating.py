@@ -1,0 +1,146 @@
+"""Generation: requests made of a prompt and options, and streams of what comes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import Any, TypeVar, overload
+
+from pumice.engine import Request
+from pumice.engine.prepare import check_arguments, token_ids
+from pumice.errors import ModelClosedError, RequestError
+from pumice.frontend.base import Base
+from pumice.grammar import FORMS, Grammar, grammar_source
+from pumice.stream import AsyncStream, Completion, Stream
+
+Prompt = str | Sequence[int]
+Progress = Callable[[int, int], None] | None
+S = TypeVar("S", Stream, AsyncStream)
+
+NO_PROMPT = "the prompt must be text or a list of token ids"
+MAX_TOKENS = 128  # tokens to generate, where nobody says how many
+OPTIONS = frozenset(field.name for field in fields(Request)) - {"prompt", "sampling", "end_tokens"}
+"""Those of ``Generating.request`` that ``Request`` has; others are parameters of the sampler chain."""
+
+
+class Generating(Base):
+    """Several threads and coroutines may generate at once."""
+
+    @overload
+    def generate(self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any) -> Completion: ...
+
+    @overload
+    def generate(self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any) -> list[Completion]: ...
+
+    def generate(
+        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
+    ) -> Completion | list[Completion]:
+        """Complete ``prompt``: text, or token ids taken as they are.
+
+        Args:
+            n: so many completions, as a list; the prompt is read once, and each has a seed higher by one.
+            progress: called with how many tokens of the prompt are read, and of how many.
+            options: those of ``request``.
+
+        Raises RequestError for a prompt that does not fit or a wrong argument.
+        """
+        request = self.request(prompt, n=1 if n is None else n, **options)
+        with _closing(Stream.open(self.client, request, progress)) as streams:
+            completions = [stream.completion() for stream in streams]
+        return completions[0] if n is None else completions
+
+    @overload
+    async def agenerate(
+        self, prompt: Prompt, *, n: None = None, progress: Progress = None, **options: Any
+    ) -> Completion: ...
+
+    @overload
+    async def agenerate(
+        self, prompt: Prompt, *, n: int, progress: Progress = None, **options: Any
+    ) -> list[Completion]: ...
+
+    async def agenerate(
+        self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
+    ) -> Completion | list[Completion]:
+        """As ``generate``, for a coroutine."""
+        request = self.request(prompt, n=1 if n is None else n, **options)
+        with _closing(AsyncStream.open(self.client, request, progress)) as streams:
+            completions = [await stream.completion() for stream in streams]
+        return completions[0] if n is None else completions
+
+    def generate_many(
+        self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
+    ) -> list[Completion]:
+        """Complete several prompts at once, each as ``generate`` would alone.
+
+        ``each`` has options of single prompts, which go before ``options``. Raises RequestError, with the number of the
+        prompt in ``prompt_index``.
+        """
+        if each is not None and len(each) != len(prompts):
+            raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
+        streams: list[Stream] = []
+        with _closing(streams):
+            for index, prompt in enumerate(prompts):
+                with _numbered(index):
+                    streams.append(self.stream(prompt, **{**options, **(each[index] if each else {})}))
+            return [stream.completion() for stream in streams]
+
+    def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> Stream:
+        """As ``generate``, piece by piece as it comes. Closing the stream, or leaving its loop, cancels the rest."""
+        return Stream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
+
+    def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> AsyncStream:
+        """As ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
+        return AsyncStream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
+
+    def request(self, prompt: Prompt, **options: Any) -> Request:
+        """What ``generate`` and ``stream`` send to the engine.
+
+        Args:
+            options: attributes of ``Request``: without ``max_tokens`` 128 tokens at most, and ``stop`` may be one text;
+                ``grammar`` (GBNF or Lark), ``json_schema`` (a dictionary, JSON text, or a class of pydantic), ``regex``
+                or ``choices`` (texts): what the text has to look like;
+                parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ignore_eos, ...
+        """
+        if self.closed:
+            raise ModelClosedError("the model is closed")
+        if not self.facts.generates:
+            raise RequestError("this model does not generate text: it is an encoder; use embed")
+        ids = self.tokenize(prompt) if isinstance(prompt, str) else token_ids(prompt, NO_PROMPT)
+        given = {"max_tokens": MAX_TOKENS} | {name: value for name, value in options.items() if name in OPTIONS}
+        stop = given.get("stop")
+        given["stop"] = [stop] if isinstance(stop, str) else [] if stop is None else stop
+        given["special"] = frozenset(given.get("special", ()))
+        if not isinstance(given.get("grammar"), Grammar):
+            source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
+            given["grammar"] = Grammar(source) if source else None
+        sampling = {name: value for name, value in options.items() if name not in OPTIONS | FORMS}
+        request = Request(ids, sampling=sampling, **given)
+        check_arguments(request)
+        return request
+
+
+def _single(request: Request) -> Request:
+    if request.n != 1:
+        raise RequestError(f"n: a stream has one completion, not {request.n}; generate gives several")
+    return request
+
+
+@contextlib.contextmanager
+def _closing(streams: list[S]) -> Iterator[list[S]]:
+    try:
+        yield streams
+    finally:
+        for stream in streams:
+            stream.close()
+
+
+@contextlib.contextmanager
+def _numbered(index: int) -> Iterator[None]:
+    """Errors say which prompt they are about."""
+    try:
+        yield
+    except RequestError as error:
+        error.prompt_index = index
+        raise
