@@ -57,6 +57,8 @@ def test_every_error_is_public_and_a_pumice_error():
 
 def test_arguments_of_methods_that_generate_are_reserved():
     """No sampler can have a parameter of such a name, since nobody could set it."""
+    from pumice.frontend.generating import OPTIONS
+    from pumice.grammar import FORMS
     from pumice.sampler.parameters import RESERVED
 
     arguments = {
@@ -66,4 +68,4 @@ def test_arguments_of_methods_that_generate_are_reserved():
         for name, parameter in inspect.signature(function).parameters.items()
         if parameter.kind is not parameter.VAR_KEYWORD
     }
-    assert arguments - {"self"} == RESERVED
+    assert arguments - {"self"} | OPTIONS | FORMS == RESERVED
