@@ -1,7 +1,6 @@
 """The handbook says what the code does."""
 
 import dataclasses
-import inspect
 import json
 import re
 from pathlib import Path
@@ -11,6 +10,9 @@ import yaml
 
 import pumice
 from pumice.config import Config
+from pumice.engine import Request
+from pumice.frontend.generating import MAX_TOKENS, OPTIONS
+from pumice.grammar import FORMS
 from pumice.registry.kinds import KINDS
 from pumice_cpu import CpuBackend
 from pumice_numpy import NumpyBackend
@@ -83,10 +85,9 @@ def test_what_the_page_on_python_shows_runs():
 
 def test_the_page_on_python_has_every_option_of_a_request_and_every_error():
     rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", read("python.md"), re.MULTILINE))
-    options = inspect.signature(pumice.Model.request).parameters.values()
-    assert rows == {
-        each.name: repr(each.default).replace("'", '"') for each in options if each.kind is each.KEYWORD_ONLY
-    }
+    defaults = {field.name: field.default for field in dataclasses.fields(Request) if field.name in OPTIONS}
+    defaults |= dict.fromkeys(FORMS) | {"max_tokens": MAX_TOKENS}
+    assert rows == {name: repr(default).replace("'", '"') for name, default in defaults.items()}
     errors = {name for name in pumice.__all__ if name.endswith("Error")}
     assert errors <= set(re.findall(r"`(?:pumice\.)?(\w+)`", read("python.md")))
 

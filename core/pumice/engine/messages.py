@@ -5,7 +5,7 @@ Commands go in one by one. Events come out as one list a step, so that many sequ
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -51,7 +51,7 @@ class Request:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     samplers: Sequence[str] | None = None
     stop: Sequence[str] = ()
-    special: frozenset[int] = frozenset()
+    special: Collection[int] = ()
     stop_tokens: Sequence[int] = ()
     end_tokens: frozenset[int] | None = None
     context_shift: bool = False

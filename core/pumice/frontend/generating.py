@@ -98,10 +98,10 @@ class Generating(Base):
         """What ``generate`` and ``stream`` send to the engine.
 
         Args:
-            options: attributes of ``Request``: without ``max_tokens`` 128 tokens at most, and ``stop`` may be one text;
-                ``grammar`` (GBNF or Lark), ``json_schema`` (a dictionary, JSON text, or a class of pydantic), ``regex``
-                or ``choices`` (texts): what the text has to look like;
-                parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ignore_eos, ...
+            options: attributes of ``pumice.engine.Request``, of which ``max_tokens`` is 128 where it is not given and
+                ``stop`` may be one text; ``grammar`` (GBNF or Lark), ``json_schema`` (a dictionary, JSON text, or a
+                class of pydantic), ``regex`` or ``choices`` (texts), which say what the text has to look like; and
+                parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ...
         """
         if self.closed:
             raise ModelClosedError("the model is closed")
