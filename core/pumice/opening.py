@@ -24,7 +24,7 @@ def open_model(
 
     folder = Folder(path)
     conversions = (registry or load_registry(load_config())).conversions
-    return convert(folder, conversions.find(folder.config.model_class)(folder), type)
+    return convert(folder, conversions.find(folder.config.model_class).made_for(folder), type)
 
 
 def open_adapter(
@@ -43,7 +43,7 @@ def open_adapter(
     folder = AdapterFolder(path)
     model = base_folder(folder, Path(base) if base is not None and Path(base).is_dir() else None)
     conversions = (registry or load_registry(load_config())).conversions
-    return convert_adapter(folder, conversions.find(model.config.model_class)(model))
+    return convert_adapter(folder, conversions.find(model.config.model_class).made_for(model))
 
 
 def is_lora(path: str | os.PathLike[str]) -> bool:

@@ -99,7 +99,7 @@ class GLMDSA(DeepSeek32):
 
     def has_indexer(self, i: int) -> bool:
         shared = self.n_ctx_train >= self.n_ctx_52 and i > 2 and i % 4 != 2
-        return bool(self.hparams.count("attention.indexer.types", i, default=int(not shared), low=0))
+        return bool(self.hparams.per_layer("attention.indexer.types", i + 1, default=int(not shared))[i])
 
 
 class Dots3Note(SparseLatent):

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
-from pumice.convert.parameters import N_LAYER, parameters
+from pumice.convert.parameters import N_LAYER, Names, number, parameters
+from pumice.convert.vocabulary.tokens import added_ids
 from pumice.errors import ConvertError
 
 # Of images and sound, which a language model does without.
@@ -20,32 +21,109 @@ OTHER_SENSES = re.compile(
     r"|view_seperator|patch_embed|patch_merger\.|patch_merge_mlp\.|model\.connector\."
 )
 COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")  # no weights, though stored
-EXPERT = re.compile(r"^(.*\.experts)\.(\d+)\.(.+)$")
+EXPERT = re.compile(r"^(.*experts)\.(\d+)\.(.+)$")
+
+# Always in float32: what is small, or what products do not take in fewer bits.
+FLOAT32 = frozenset({
+    "ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "token_types", "ssm_conv1d", "ssm_conv1d_q", "ssm_conv1d_k",
+    "ssm_conv1d_v", "shortconv.conv", "time_mix_first", "time_mix_w1", "time_mix_w2", "time_mix_decay_w1",
+    "time_mix_decay_w2", "time_mix_lerp_fused", "altup_correct_coef", "altup_predict_coef", "indexer.proj",
+})  # fmt: skip
 
 
 class Conversion:
     """One model class of Hugging Face's. Registered under its name, ``LlamaForCausalLM``.
 
-    A subclass sets ``architecture``, and overrides what its family does otherwise. ``vocabularies``: kinds of
-    tokenizers, tried in turn. ``pre_tokenizers``: names that go before others that cut text into the same words.
+    A subclass sets ``architecture`` and the tables in which its family differs, and overrides what no table can say.
     """
 
     architecture: str
-    vocabularies: tuple[str, ...] = ("bpe",)
-    pre_tokenizers: tuple[str, ...] = ()
+    vocabularies: ClassVar[Sequence[str]] = ["bpe"]
+    """Kinds of tokenizers, tried in turn."""
+    pre_tokenizers: ClassVar[Sequence[str]] = []
+    """Names of pre-tokenizers that go before others which cut text into the same words."""
+    special_tokens: ClassVar[Mapping[str, str]] = {}
+    """Of special tokens that the folder does not name: GGUF's name (``eot``) -> the token's text."""
+    n_vocab_multiple = 1
+    """What the number of tokens is rounded up to."""
+
+    integers: ClassVar[Mapping[str, Names]] = {}
+    """Hyperparameters beyond those of most families: GGUF's key -> its names in ``config.json``."""
+    numbers: ClassVar[Mapping[str, Names]] = {}
+    flags: ClassVar[Mapping[str, Names]] = {}
+    constants: ClassVar[Mapping[str, Any]] = {}
+    """Hyperparameters that no configuration says."""
+    defaults: ClassVar[Mapping[str, Any]] = {}
+    """Hyperparameters that ``config.json`` may leave out."""
+    without: tuple[str, ...] = ()
+    """Beginnings of keys that the family does not have, although its configuration has a value."""
+
+    named_as = ""
+    """The architecture whose tensors have the same names, where the package ``gguf`` does not know this one."""
+    more_names: ClassVar[Mapping[str, str]] = {}
+    """Names of tensors that the package does not know, without suffix; ``{}`` is the layer."""
+    n_draft_name = ""
+    """In ``config.json``, how many layers for drafting stand behind the others."""
+    drops_tied_output = False
+    """Whether an output that is tied to the embeddings is left out, though it is stored."""
+    renames: ClassVar[Mapping[str, str]] = {}
+    """What becomes of parts of tensors' names, regular expressions."""
+    dropped: tuple[str, ...] = ()
+    """Beginnings of names of tensors that are not converted."""
+    float32: Collection[str] = FLOAT32
+    """Tensors that stay in float32: names in GGUF without layer and suffix."""
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> Conversion:
+        """The conversion of a folder; another class's where several go by one name."""
+        return cls(folder)
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.config = folder.config
         self.n_layer = self.config.need(*N_LAYER)
 
+    @property
+    def n_draft(self) -> int:
+        """Layers for drafting, which the file has behind the others."""
+        return (self.config.first(self.n_draft_name) or 0) if self.n_draft_name else 0
+
+    @property
+    def head_dim(self) -> int:
+        return self.config.first("head_dim") or self.config.need("hidden_size") // self.config.need(
+            "num_attention_heads"
+        )
+
+    def n_rot(self, part: float = 1.0) -> int:
+        """Values of a head that are turned; ``part`` of all, if the configuration does not say."""
+        return int(self.head_dim * float(self.config.whole_rope.get("partial_rotary_factor", part)))
+
     def metadata(self) -> dict[str, Any]:
         """Hyperparameters by GGUF key, without the architecture's prefix. Integers become u32, numbers f32."""
-        return parameters(self.config)
+        c = self.config
+        found = {**self.defaults, **parameters(c), "block_count": self.n_layer + self.n_draft}
+        found |= {key: c.counts(*_tuple(names)) for key, names in self._said(self.integers)}
+        found |= {key: number(c, *_tuple(names)) for key, names in self._said(self.numbers)}
+        found |= {key: bool(c.first(*_tuple(names))) for key, names in self._said(self.flags)}
+        if self.n_draft_name and c.first(self.n_draft_name) is not None:
+            found["nextn_predict_layers"] = self.n_draft
+        return {key: value for key, value in found.items() if not key.startswith(self.without)} | dict(self.constants)
 
-    def tokenizer(self) -> dict[str, Any]:
-        """More of the tokenizer's metadata than its files say, by whole key."""
+    def _said(self, table: Mapping[str, Names]) -> Iterator[tuple[str, Names]]:
+        return ((key, names) for key, names in table.items() if self.config.first(*_tuple(names)) is not None)
+
+    def other_metadata(self) -> dict[str, Any]:
+        """Metadata by whole key: of the tokenizer, more than its files say, and the like."""
         return {}
+
+    @cached_property
+    def added_ids(self) -> dict[str, int]:
+        """Id by text of the tokens that were added to the vocabulary."""
+        return added_ids(self.folder)
+
+    def n_vocab(self, found: int) -> int:
+        """Tokens in the file; ``found``: those of the tokenizer, where the configuration does not say."""
+        return -(-self.config.n_vocab(found) // self.n_vocab_multiple) * self.n_vocab_multiple
 
     def tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         """All tensors by their names in GGUF."""
@@ -64,9 +142,14 @@ class Conversion:
 
     def rename(self, name: str) -> str | None:
         """A tensor's name without what varies between checkpoints; None for one that is not converted."""
-        if OTHER_SENSES.search(name) or name.endswith(COMPUTED):
+        if OTHER_SENSES.search(name) or name.endswith(COMPUTED) or name.startswith(self.dropped):
             return None
-        return name.replace("e_score_correction_bias", "e_score_correction.bias").replace("language_model.", "")
+        if self.drops_tied_output and name.endswith("lm_head.weight") and self.config.get("tie_word_embeddings"):
+            return None
+        name = name.replace("e_score_correction_bias", "e_score_correction.bias").replace("language_model.", "")
+        for part, new in self.renames.items():
+            name = re.sub(part, new, name)
+        return name
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         """What becomes of one tensor of the checkpoint: names in GGUF, and numbers."""
@@ -75,7 +158,7 @@ class Conversion:
     @cached_property
     def names(self) -> TensorNames:
         """From names of checkpoints to GGUF's."""
-        return TensorNames(self.architecture, self.n_layer)
+        return TensorNames(self.named_as or self.architecture, self.n_layer + self.n_draft, self.more_names)
 
     def _joined(self) -> Iterator[tuple[str, LazyTensor]]:
         """The checkpoint's tensors, the matrices of a layer's experts as one."""
@@ -94,3 +177,12 @@ class Conversion:
             if len({each.shape for each in of_expert.values()}) > 1:
                 raise ConvertError(f"{self.folder.path}: {name!r}: the experts have different shapes")
             yield name, stack([of_expert[i] for i in range(len(of_expert))])
+
+
+def layer_of(name: str) -> int:
+    """The layer that a tensor of a checkpoint belongs to: the first number in its name; -1 if there is none."""
+    return next((int(part) for part in name.split(".") if part.isdecimal()), -1)
+
+
+def _tuple(names: Names) -> tuple[str, ...]:
+    return (names,) if isinstance(names, str) else names

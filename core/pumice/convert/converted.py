@@ -23,13 +23,6 @@ FILE_TYPES = {GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.BF16: 32}  # general.fi
 QUANTIZATION_VERSION = 2  # of GGML's blocks
 MAX_FLOAT16 = 65504.0
 
-# Always in float32: what is small, or what products do not take in fewer bits.
-FLOAT32 = {
-    "ffn_gate_inp", "ffn_gate_inp_shexp", "position_embd", "token_types", "ssm_conv1d", "ssm_conv1d_q", "ssm_conv1d_k",
-    "ssm_conv1d_v", "shortconv.conv", "time_mix_first", "time_mix_w1", "time_mix_w2", "time_mix_decay_w1",
-    "time_mix_decay_w2", "time_mix_lerp_fused", "altup_correct_coef", "altup_predict_coef", "indexer.proj",
-}  # fmt: skip
-
 
 @dataclass(frozen=True)
 class ConvertedTensor:
@@ -77,7 +70,7 @@ def convert(folder: Folder, conversion: Conversion, type: GGMLType | None = None
             raise ConvertError(f"{folder.path}: two tensors become {name!r}")
         lazies[name] = tensor
     type = _stored_type(lazies) if type is None else type
-    tensors = {name: ConvertedTensor(name, _type(name, lazy, type), lazy) for name, lazy in lazies.items()}
+    tensors = {name: ConvertedTensor(name, _type(conversion, name, lazy, type), lazy) for name, lazy in lazies.items()}
     metadata = _metadata(folder, conversion, lazies, type)
     n_bytes = sum(tensor.nbytes for tensor in tensors.values())
     return GGUFFile(folder.path, metadata, tensors, n_bytes)
@@ -89,11 +82,11 @@ def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:
     return next((kind for kind in kinds if kind is not GGMLType.F32), GGMLType.F16)
 
 
-def _type(name: str, lazy: LazyTensor, type: GGMLType) -> GGMLType:
+def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -> GGMLType:
     base = name.removesuffix(".weight")
     short = base.split(".", 2)[-1] if base.startswith("blk.") else base
     small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(".weight")
-    return GGMLType.F32 if small or short in FLOAT32 else type
+    return GGMLType.F32 if small or short in conversion.float32 else type
 
 
 def _metadata(folder: Folder, conversion: Conversion, lazies: Mapping[str, LazyTensor], type: GGMLType) -> Metadata:
@@ -102,8 +95,23 @@ def _metadata(folder: Folder, conversion: Conversion, lazies: Mapping[str, LazyT
     values |= general_metadata(folder.path, architecture, lazies.items())
     values |= {f"{architecture}.{key}": value for key, value in conversion.metadata().items()}
     values |= {"general.file_type": FILE_TYPES[type], "general.quantization_version": QUANTIZATION_VERSION}
-    values |= vocabulary(folder, conversion) | conversion.tokenizer()
-    return make_metadata({key: encode(value) for key, value in values.items()})
+    values |= vocabulary(folder, conversion) | conversion.other_metadata()
+    values = _special(conversion) | values
+    return make_metadata({key: encode(value, _array_type(value)) for key, value in values.items()})
+
+
+def _array_type(value: Any) -> str | None:
+    """Integers of layers are signed, as numbers of a list are in the package ``gguf``."""
+    integers = isinstance(value, list) and all(isinstance(each, int) for each in value)
+    return "i32[]" if integers and not any(isinstance(each, bool) for each in value) else None
+
+
+def _special(conversion: Conversion) -> dict[str, Any]:
+    """The ids of the special tokens that a family names by their texts."""
+    ids = conversion.added_ids
+    return {
+        f"tokenizer.ggml.{name}_token_id": ids[text] for name, text in conversion.special_tokens.items() if text in ids
+    }
 
 
 def _bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:

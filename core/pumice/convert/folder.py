@@ -16,17 +16,25 @@ CONFIG, INDEX = "config.json", "model.safetensors.index.json"
 MAX_JSON_BYTES = 1 << 28  # of a file, far above any tokenizer
 
 
+TEXT_PARTS = ("text_config", "llm_config", "lm_config", "language_config", "lfm", "thinker_config")
+# Models whose text is of a class of its own, although its part names another.
+OUTER_CLASSES = {
+    "StepVLForConditionalGeneration", "Sarashina2VisionForCausalLM", "Exaone4_5_ForConditionalGeneration",
+    "Step3p7ForConditionalGeneration", "KimiK3ForConditionalGeneration",
+}  # fmt: skip
+
+
 class HFConfig(Mapping[str, Any]):
-    """The values of ``config.json``; those of a ``text_config`` inside go before the outer ones.
+    """The values of ``config.json``; those of the text's part inside go before the outer ones.
 
     ``path`` is for messages.
     """
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
-        inner = values.get("text_config")
         self.path = path
-        self._values = {**values, **inner} if isinstance(inner, dict) else dict(values)
         self._outer = values
+        self._inner = _text_part(values)
+        self._values = {**values, **self._inner}
 
     def __getitem__(self, key: str) -> Any:
         return self._values[key]
@@ -39,11 +47,11 @@ class HFConfig(Mapping[str, Any]):
 
     @property
     def model_class(self) -> str:
-        """The first of ``architectures``: the name under which a conversion is registered."""
-        for values in (self._outer, self._values):
-            names = values.get("architectures")
-            if isinstance(names, list) and names and isinstance(names[0], str):
-                return names[0]
+        """The first of ``architectures``, the text's before the whole's: the name of a conversion."""
+        both = (self._inner, self._outer)
+        for values in both if _class_of(self._outer) not in OUTER_CLASSES else both[::-1]:
+            if name := _class_of(values):
+                return name
         raise ConvertError(f"{self.path}: 'architectures' is missing: it says what kind of model this is")
 
     def first(self, *keys: str) -> Any:
@@ -58,10 +66,16 @@ class HFConfig(Mapping[str, Any]):
             raise ConvertError(f"{self.path}: {keys[0]!r} {found}")
         return value
 
+    def counts(self, *keys: str) -> int | list[int]:
+        """As ``need``, from 0; a list where layers differ. Raises ConvertError."""
+        value = self.first(*keys)
+        if isinstance(value, list) and value and all(type(each) is int and each >= 0 for each in value):
+            return value
+        return self.need(*keys, least=0)
+
     def n_vocab(self, found: int) -> int:
         """Rows of the token embeddings; ``found``, the tokenizer's tokens, if the configuration does not say."""
-        names = ("vocab_size_per_layer_input", "vocab_size")
-        return found if self.first(*names) is None else self.need(*names)
+        return found if self.first("vocab_size") is None else self.need("vocab_size")
 
     @cached_property
     def rope(self) -> dict[str, Any]:
@@ -90,6 +104,12 @@ class HFConfig(Mapping[str, Any]):
         for key, names in named.items():
             rope.setdefault(key, self.first(*names))
         return {key: value for key, value in rope.items() if value is not None}
+
+    @property
+    def whole_rope(self) -> dict[str, Any]:
+        """The part of it that layers without a window have."""
+        found = self.rope.get("full_attention", self.rope)
+        return found if isinstance(found, dict) else {}
 
 
 class Folder:
@@ -144,6 +164,18 @@ class Folder:
             because = f"; {pickled} may run code when it is read, and is not opened" if pickled else ""
             raise ConvertError(f"{self.path}: has no model*.safetensors{because}")
         return found
+
+
+def _text_part(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a configuration says of text alone, where it says something."""
+    part: dict[str, Any] = next((values[name] for name in TEXT_PARTS if isinstance(values.get(name), dict)), {})
+    inner = part.get("text_config")
+    return dict(inner if isinstance(inner, dict) else part)
+
+
+def _class_of(values: Mapping[str, Any]) -> str:
+    names = values.get("architectures")
+    return names[0] if isinstance(names, list) and names and isinstance(names[0], str) else ""
 
 
 def read_json(path: Path) -> dict[str, Any]:

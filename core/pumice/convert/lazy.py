@@ -61,6 +61,24 @@ class LazyTensor:
         before = (slice(None),) * axis
         return [self[(*before, slice(end - size, end))] for size, end in zip(sizes, ends, strict=True)]
 
+    def halves(self, axis: int = 0) -> tuple[LazyTensor, LazyTensor]:
+        """The first and the second half on one axis, such as gate and up of a layer in one matrix."""
+        half = self.shape[axis] // 2
+        first, second = self.split(half, self.shape[axis] - half, axis=axis % len(self.shape))
+        return first, second
+
+    def pad(self, n: int) -> LazyTensor:
+        """With ``n`` rows of zeros behind it."""
+        widths = [(0, n), *((0, 0) for _ in self.shape[1:])]
+        return self.map(lambda x: np.pad(x, widths), (self.shape[0] + n, *self.shape[1:]))
+
+    def squeeze(self) -> LazyTensor:
+        """Without axes of one."""
+        return self.reshape(*(n for n in self.shape if n != 1))
+
+    def __mul__(self, number: float) -> LazyTensor:
+        return self.map(lambda x: x * np.float32(number))
+
     def interleave_rope(self, n_head: int) -> LazyTensor:
         """Rows of each head from halves to pairs: GGUF's llama turns values ``(2i, 2i + 1)``, Hugging Face's
         ``(i, i + d/2)`` (Su et al. 2021, arXiv:2104.09864).

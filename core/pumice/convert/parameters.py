@@ -7,6 +7,8 @@ from typing import Any
 from pumice.convert.folder import HFConfig
 from pumice.errors import ConvertError
 
+Names = str | tuple[str, ...]  # in config.json, of one value
+
 INTEGERS = {
     "context_length": (
         "max_position_embeddings", "n_ctx", "n_positions", "max_length", "max_sequence_length", "model_max_length",
@@ -39,10 +41,11 @@ N_ROPE_SECTIONS = 4
 
 def parameters(config: HFConfig) -> dict[str, Any]:
     """What ``config`` says of what most families have, by GGUF key without the architecture's prefix."""
-    found: dict[str, Any] = {"block_count": config.need(*N_LAYER)}
+    found: dict[str, Any] = {}
     for key, names in INTEGERS.items():
-        if config.first(*names) is not None:
-            found[key] = config.need(*names, least=0)
+        said = next((name for name in names if name in config), None)
+        if said is not None and config[said] is not None:
+            found[key] = config.counts(said)
     for key, names in NUMBERS.items():
         if config.first(*names) is not None:
             found[key] = number(config, *names)
@@ -58,8 +61,7 @@ def parameters(config: HFConfig) -> dict[str, Any]:
 
 def rope_parameters(config: HFConfig) -> dict[str, Any]:
     """Of rotary positions: base frequencies, scaling, M-RoPE's sections."""
-    rope = config.rope
-    whole = rope.get("full_attention", rope)
+    rope, whole = config.rope, config.whole_rope
     found: dict[str, Any] = {}
     if whole.get("rope_theta") is not None:
         found["rope.freq_base"] = float(whole["rope_theta"])

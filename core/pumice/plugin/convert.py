@@ -1,19 +1,24 @@
 """What a plugin needs to convert checkpoints of its family."""
 
-from pumice.convert.conversion import Conversion
+from pumice.convert.conversion import FLOAT32, Conversion, layer_of
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
-from pumice.convert.parameters import parameters, sliding_layers
+from pumice.convert.parameters import number, parameters, sliding_layers
+from pumice.convert.pooling import pooling
 from pumice.errors import ConvertError
 
 __all__ = [
+    "FLOAT32",
     "Conversion",
     "ConvertError",
     "Folder",
     "HFConfig",
     "LazyTensor",
     "concatenate",
+    "layer_of",
+    "number",
     "parameters",
+    "pooling",
     "sliding_layers",
     "stack",
 ]

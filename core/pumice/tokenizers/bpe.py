@@ -35,7 +35,7 @@ def _byte_symbols() -> dict[str, int]:
     return symbols | {chr(256 + i): byte for i, byte in enumerate(others)}
 
 
-_BYTE = _byte_symbols()
+BYTES = _byte_symbols()
 
 
 class BPETokenizer(Tokenizer):
@@ -61,7 +61,7 @@ class BPETokenizer(Tokenizer):
         self.add_bos |= row.force_bos
         self._row = row
         # What has no token is dropped, but not before merging: its neighbours must not become neighbours.
-        nameless = [symbol for symbol in _BYTE if symbol not in vocabulary.ids] if row.byte_level else [_UNKNOWN]
+        nameless = [symbol for symbol in BYTES if symbol not in vocabulary.ids] if row.byte_level else [_UNKNOWN]
         self._nameless = {symbol: self.n_vocab + i for i, symbol in enumerate(nameless)}
         self._metadata = metadata
 
@@ -110,7 +110,7 @@ class BPETokenizer(Tokenizer):
         if not self._row.byte_level:
             return (text.replace(SPACE, " ") if self._row.marks_spaces else text).encode()
         try:
-            return bytes([_BYTE[char] for char in text])
+            return bytes([BYTES[char] for char in text])
         except KeyError:  # an added token, written as it is
             return text.encode()
 

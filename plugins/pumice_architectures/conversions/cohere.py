@@ -12,7 +12,7 @@ class CommandR(Conversion):
     """Command R: no scaling of rotary positions, and a longer context than the configuration has."""
 
     architecture = "command-r"
-    pre_tokenizers = ("command-r",)
+    pre_tokenizers = ["command-r"]
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {
@@ -26,7 +26,7 @@ class Cohere2(Conversion):
     """Command R7B and Command A: windows; without biases, which are zero where there are some."""
 
     architecture = "cohere2"
-    pre_tokenizers = ("command-r",)
+    pre_tokenizers = ["command-r"]
 
     def metadata(self) -> dict[str, Any]:
         head_dim = self.config.need("hidden_size") // self.config.need("num_attention_heads")
@@ -37,6 +37,43 @@ class Cohere2(Conversion):
             "rope.dimension_count": int(float(self.config.first("rotary_pct") or 1.0) * head_dim),
             "rope.scaling.type": "none",
         }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if not name.endswith(".bias"):
+            yield from super().convert(name, tensor)
+
+
+class Cohere2MoE(Conversion):
+    """Command A with experts."""
+
+    architecture = "cohere2moe"
+    named_as = "glm4moe"
+    pre_tokenizers = ["cohere2moe"]
+    n_draft_name = "num_nextn_predict_layers"
+    integers = {
+        "vocab_size": "vocab_size",
+        "attention.sliding_window": "sliding_window",
+        "expert_feed_forward_length": "intermediate_size",
+        "rope.dimension_count": "head_dim",
+    }
+    numbers = {"logit_scale": "logit_scale"}
+    constants = {"rope.scaling.type": "none"}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        kinds = c.first("mlp_layer_types")
+        n_dense = c.first("first_k_dense_replace") or 0
+        if kinds:
+            n_dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+        found = super().metadata() | {
+            "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in c["layer_types"]],
+            "leading_dense_block_count": n_dense,
+            "expert_weights_norm": bool(c.first("norm_topk_prob")),
+        }
+        if n_shared := c.first("num_shared_experts"):
+            found["expert_shared_count"] = n_shared
+            found["expert_shared_feed_forward_length"] = n_shared * c.need("intermediate_size")
+        return found
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if not name.endswith(".bias"):

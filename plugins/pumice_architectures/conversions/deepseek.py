@@ -1,44 +1,69 @@
-"""DeepSeek 2 and 3, and models that are built as they are."""
+"""DeepSeek 1 to 3, and models that are built as they are."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, layer_of
+from pumice_architectures.conversions.llama import interleaved
+from pumice_architectures.conversions.qwen import packed_experts
 
-LAYER = re.compile(r"model\.layers\.(\d+)\.")
+SIGMOID = 2  # expert_gating_func
+
+
+class DeepSeek(Conversion):
+    """DeepSeek 1, with experts."""
+
+    architecture = "deepseek"
+    vocabularies = ["sentencepiece", "bpe"]
+    pre_tokenizers = ["deepseek-llm"]
+    integers = {
+        "vocab_size": "vocab_size",
+        "leading_dense_block_count": "first_k_dense_replace",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_count": "n_shared_experts",
+    }
+    constants = {"rope.scaling.type": "none", "expert_weights_scale": 1.0}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"rope.dimension_count": self.head_dim}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, interleaved(self, name, tensor))
 
 
 class DeepSeek2(Conversion):
     """Latent attention: its compressed keys and values are the one head that the cache holds."""
 
     architecture = "deepseek2"
-    pre_tokenizers = ("deepseek-v3", "deepseek-llm")
+    drops_tied_output = True
+    vocabularies = ["bpe", "tiktoken"]
+    pre_tokenizers = ["deepseek-v3", "deepseek-llm"]
+    dropped = ("model.sam_model", "model.qwen2_model")
+    integers = {
+        "vocab_size": "vocab_size",
+        "attention.q_lora_rank": "q_lora_rank",
+        "expert_feed_forward_length": ("moe_intermediate_size", "intermediate_size"),
+    }
+    numbers = {"expert_weights_scale": "routed_scaling_factor"}
+    defaults = {"attention.layer_norm_rms_epsilon": 1e-6}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
         rank, n_rot = c.need("kv_lora_rank"), c.need("qk_rope_head_dim")
-        has_experts = c.first("n_routed_experts") is not None
+        n_dense = 0 if c.first("n_routed_experts") is not None else self.n_layer
         found = super().metadata() | {
-            "attention.layer_norm_rms_epsilon": float(c.first("rms_norm_eps") or 1e-6),
-            "leading_dense_block_count": c.need("first_k_dense_replace", least=0) if has_experts else self.n_layer,
-            "vocab_size": c.need("vocab_size"),
+            "leading_dense_block_count": c.first("first_k_dense_replace") or n_dense,
             "attention.head_count_kv": 1,
             "attention.kv_lora_rank": rank,
             "attention.key_length": rank + n_rot,
             "attention.value_length": rank,
             "attention.key_length_mla": c.need("qk_nope_head_dim") + n_rot,
             "attention.value_length_mla": c.need("v_head_dim"),
-            "expert_feed_forward_length": c.need("moe_intermediate_size", "intermediate_size"),
             "expert_shared_count": c.first("n_shared_experts") or 0,
             "rope.dimension_count": n_rot,
         }
-        if c.first("q_lora_rank") is not None:
-            found["attention.q_lora_rank"] = c.need("q_lora_rank")
-        if c.first("routed_scaling_factor") is not None:
-            found["expert_weights_scale"] = float(c["routed_scaling_factor"])
         if c.first("norm_topk_prob"):
             found["expert_weights_norm"] = True
         if c.rope.get("mscale_all_dim") is not None:
@@ -46,17 +71,64 @@ class DeepSeek2(Conversion):
         return found
 
     def rename(self, name: str) -> str | None:
-        layer = LAYER.match(name)
-        if layer and int(layer[1]) >= self.n_layer:  # layers that draft
-            return None
-        return None if name == "lm_head.weight" and self.config.get("tie_word_embeddings") else super().rename(name)
+        drafts = layer_of(name) >= self.n_layer + self.n_draft
+        return None if drafts else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("kv_b_proj.weight"):
-            n_key, n_value = self.config.need("qk_nope_head_dim"), self.config.need("v_head_dim")
-            heads = tensor.reshape(-1, n_key + n_value, tensor.shape[-1])
-            keys, values = heads.split(n_key, n_value, axis=1)
-            yield from super().convert(name.replace("kv_b_proj", "k_b_proj"), keys.transpose(0, 2, 1))
-            yield from super().convert(name.replace("kv_b_proj", "v_b_proj"), values)
+            yield from latent_parts(self, name, tensor)
         else:
-            yield from super().convert(name, tensor)
+            yield from packed_experts(self, name, tensor)
+
+
+class DeepSeek3(DeepSeek2):
+    """DeepSeek 3: experts by sigmoid, which not every configuration says."""
+
+    defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
+
+
+def latent_parts(conversion: Conversion, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+    """Keys the other way round, and values, of the matrix that makes both from what the cache holds."""
+    n_key, n_value = conversion.config.need("qk_nope_head_dim"), conversion.config.need("v_head_dim")
+    heads = tensor.reshape(-1, n_key + n_value, tensor.shape[-1])
+    keys, values = heads.split(n_key, n_value, axis=1)
+    yield conversion.names(name.replace("kv_b_proj", "k_b_proj")), keys.transpose(0, 2, 1)
+    yield conversion.names(name.replace("kv_b_proj", "v_b_proj")), values
+
+
+class DeepSeek32(DeepSeek3):
+    """DeepSeek 3.2: attention to the tokens that an indexer chooses."""
+
+    architecture = "deepseek32"
+    named_as = "glm-dsa"
+    n_draft_name = "num_nextn_predict_layers"
+    integers = DeepSeek2.integers | {
+        "attention.indexer.head_count": "index_n_heads",
+        "attention.indexer.key_length": "index_head_dim",
+        "attention.indexer.top_k": "index_topk",
+    }
+
+
+class DeepSeekOCR(DeepSeek2):
+    """DeepSeek OCR, text of it: without latent attention."""
+
+    architecture = "deepseek2-ocr"
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = Conversion.metadata(self)
+        window = c.first("sliding_window_size", "sliding_window")
+        n_dense = 0 if c.first("n_routed_experts") is not None else self.n_layer
+        return (
+            {"rope.freq_base": 10000.0}
+            | found
+            | {
+                "leading_dense_block_count": c.first("first_k_dense_replace") or n_dense,
+                "expert_shared_count": c.first("n_shared_experts") or 0,
+                "rope.dimension_count": c.first("qk_rope_head_dim") or 0,
+            }
+            | ({"attention.sliding_window": window} if window else {})
+        )
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"tokenizer.chat_template": "{% for m in messages %}{{m['content']}}{% endfor %}"}

@@ -1,4 +1,4 @@
-"""EXAONE 4."""
+"""EXAONE, of every generation."""
 
 from __future__ import annotations
 
@@ -6,29 +6,39 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
+from pumice_architectures.conversions.drafting import draft_name
 from pumice_architectures.conversions.llama import llama3_factors
 
 
-class Exaone4(Conversion):
+class Exaone(Conversion):
+    """EXAONE 3."""
+
+    architecture = "exaone"
+    pre_tokenizers = ["exaone", "gpt-2"]
+    default_factor = 8.0  # of llama3's rotary scaling
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"rope.dimension_count": self.n_rot()}
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        yield from llama3_factors(self.config.whole_rope, self.head_dim, self.default_factor)
+
+
+class Exaone4(Exaone):
     """EXAONE 4: windows in the layers that a pattern of letters or a period names."""
 
     architecture = "exaone4"
-    pre_tokenizers = ("exaone4", "gpt-2")
+    pre_tokenizers = ["exaone4", "gpt-2"]
+    integers = {"vocab_size": "vocab_size"}
+    default_factor = 16.0
 
     def metadata(self) -> dict[str, Any]:
-        found = super().metadata() | {"vocab_size": self.config.need("vocab_size")}
+        found = Conversion.metadata(self)
         if self.config.first("sliding_window") is None:
             return found
         found["attention.sliding_window"] = self.config.need("sliding_window")
         layers = sliding_layers(self.config) or self._pattern()
         return found | ({"attention.sliding_window_pattern": layers} if layers else {})
-
-    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        rope = self.config.rope
-        head_dim = self.config.first("head_dim") or self.config.need("hidden_size") // self.config.need(
-            "num_attention_heads"
-        )
-        yield from llama3_factors(rope.get("full_attention", rope), head_dim, default_factor=16.0)
 
     def _pattern(self) -> list[bool]:
         pattern = self.config.first("sliding_window_pattern")
@@ -37,3 +47,41 @@ class Exaone4(Conversion):
         if isinstance(pattern, int) and pattern > 0:
             return [(i + 1) % pattern != 0 for i in range(self.n_layer)]
         return []
+
+
+class ExaoneMoE(Exaone4):
+    """K-EXAONE; the layers that draft are ``mtp.*`` in checkpoints."""
+
+    architecture = "exaone-moe"
+    pre_tokenizers = ["exaone-moe"]
+    n_draft_name = "num_nextn_predict_layers"
+    integers = Exaone4.integers | {
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_count": "num_shared_experts",
+    }
+    numbers = {"expert_weights_scale": "routed_scaling_factor"}
+    flags = {"expert_weights_norm": "norm_topk_prob"}
+    constants = {"rope.scaling.type": "none"}
+    defaults = {"expert_gating_func": 2}  # sigmoid
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        return super().metadata() | {
+            "nextn_predict_layers": self.n_draft,
+            "leading_dense_block_count": c.first("first_k_dense_replace", "first_last_k_dense_replace") or 0,
+            "expert_shared_feed_forward_length": c.need("moe_intermediate_size") * c.need("num_shared_experts"),
+        }
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        return found and draft_name(found, self.n_layer)
+
+
+class Exaone45(Exaone4):
+    """EXAONE 4.5 with images, text of it."""
+
+    n_draft_name = "num_nextn_predict_layers"
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        return found and draft_name(found, self.n_layer)

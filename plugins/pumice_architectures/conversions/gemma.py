@@ -14,21 +14,23 @@ class Gemma(Conversion):
     """Gemma 1."""
 
     architecture = "gemma"
-    vocabularies = ("sentencepiece", "fast_sentencepiece")
+    vocabularies = ["sentencepiece", "fast_sentencepiece"]
+    norm_offset = 1.0
 
     def metadata(self) -> dict[str, Any]:
         found = super().metadata()
         found.setdefault("attention.head_count_kv", found["attention.head_count"])
         return {key: value for key, value in found.items() if not key.startswith("rope.")}
 
-    def tokenizer(self) -> dict[str, Any]:
+    def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.eot_token_id": END_OF_TURN, "tokenizer.ggml.add_space_prefix": False}
 
     def rename(self, name: str) -> str | None:
         return None if name == "lm_head.weight" else super().rename(name)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, tensor + 1.0 if name.endswith("norm.weight") else tensor)
+        shifted = self.norm_offset and name.endswith("norm.weight")
+        yield from super().convert(name, tensor + self.norm_offset if shifted else tensor)
 
 
 class Gemma2(Gemma):
@@ -43,7 +45,7 @@ class Gemma2(Gemma):
             "attention.sliding_window": self.config.need("sliding_window"),
         }
 
-    def tokenizer(self) -> dict[str, Any]:
+    def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.add_space_prefix": False}
 
 
@@ -51,8 +53,8 @@ class Gemma3(Gemma2):
     """Gemma 3, text of it."""
 
     architecture = "gemma3"
-    # Where config.json leaves them out.
-    DEFAULTS = {
+    vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
+    defaults = {
         "context_length": 131072,
         "attention.head_count": 8,
         "attention.head_count_kv": 4,
@@ -63,7 +65,7 @@ class Gemma3(Gemma2):
     }
 
     def metadata(self) -> dict[str, Any]:
-        found = {**self.DEFAULTS, **Conversion.metadata(self)}
+        found = Conversion.metadata(self)
         if self.config.first("final_logit_softcapping"):
             found["final_logit_softcapping"] = float(self.config["final_logit_softcapping"])
         if self.config.first("sliding_window_pattern") != 1:

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, concatenate, stack
+from pumice.plugin.convert import Conversion, LazyTensor, concatenate, layer_of, number, stack
 
 
 class GPT2(Conversion):
     """GPT 2: matrices the other way round."""
 
     architecture = "gpt2"
-    pre_tokenizers = ("gpt-2",)
+    pre_tokenizers = ["gpt-2"]
     TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight")
 
     def metadata(self) -> dict[str, Any]:
@@ -26,7 +27,7 @@ class GPTNeoX(Conversion):
     """GPT-NeoX and Pythia: query, key and value of each head together."""
 
     architecture = "gptneox"
-    pre_tokenizers = ("olmo", "gpt-2")
+    pre_tokenizers = ["olmo", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
         head_dim = self.config.need("hidden_size") // self.config.need("num_attention_heads")
@@ -40,16 +41,21 @@ class GPTNeoX(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if "attention.query_key_value." in name:
-            heads = tensor.reshape(self.config.need("num_attention_heads"), 3, -1, *tensor.shape[1:])
-            tensor = concatenate([heads[:, part].reshape(-1, *tensor.shape[1:]) for part in range(3)])
+            tensor = by_part(tensor, self.config.need("num_attention_heads"))
         yield from super().convert(name, tensor)
+
+
+def by_part(tensor: LazyTensor, n_head: int) -> LazyTensor:
+    """Rows of all queries, of all keys, of all values, where they were together head by head."""
+    heads = tensor.reshape(n_head, 3, -1, *tensor.shape[1:])
+    return concatenate([heads[:, part].reshape(-1, *tensor.shape[1:]) for part in range(3)])
 
 
 class Falcon(Conversion):
     """Falcon: the queries of a group, then its key and its value."""
 
     architecture = "falcon"
-    pre_tokenizers = ("falcon",)
+    pre_tokenizers = ["falcon"]
 
     def metadata(self) -> dict[str, Any]:
         n_embd = self.config.need("hidden_size")
@@ -80,7 +86,7 @@ class StableLM(Conversion):
     """StableLM: norms of queries and keys for each head."""
 
     architecture = "stablelm"
-    pre_tokenizers = ("stablelm2", "olmo", "gpt-2")
+    pre_tokenizers = ["stablelm2", "olmo", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
         head_dim = self.config.need("hidden_size") // self.config.need("num_attention_heads")
@@ -116,4 +122,157 @@ class StarCoder2(Conversion):
     """StarCoder 2."""
 
     architecture = "starcoder2"
-    pre_tokenizers = ("starcoder",)
+    pre_tokenizers = ["starcoder"]
+
+
+class StarCoder(Conversion):
+    """StarCoder 1: one head of keys and values."""
+
+    architecture = "starcoder"
+    pre_tokenizers = ["starcoder"]
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {
+            "feed_forward_length": 4 * self.config.need("n_embd"),
+            "attention.head_count_kv": 1,
+        }
+
+
+class Bloom(Conversion):
+    """BLOOM: query, key and value of each head together; biases that fall with distance (ALiBi)."""
+
+    architecture = "bloom"
+    pre_tokenizers = ["bloom", "gpt-2"]
+    renames = {r"^transformer\.": ""}
+
+    def metadata(self) -> dict[str, Any]:
+        n_embd, n_head = self.config.need("hidden_size", "n_embed"), self.config.need("n_head", "num_attention_heads")
+        return {
+            "context_length": self.config.first("seq_length") or n_embd,
+            "embedding_length": n_embd,
+            "feed_forward_length": 4 * n_embd,
+            "block_count": self.n_layer,
+            "attention.head_count": n_head,
+            "attention.head_count_kv": n_head,
+            "attention.layer_norm_epsilon": number(self.config, "layer_norm_epsilon"),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if "self_attention.query_key_value." in name:
+            tensor = by_part(tensor, self.config.need("n_head", "num_attention_heads"))
+        yield from super().convert(name, tensor)
+
+
+class MPT(Conversion):
+    """MPT: biases that fall with distance (ALiBi)."""
+
+    architecture = "mpt"
+    vocabularies = ["bpe", "sentencepiece"]
+    pre_tokenizers = ["mpt", "olmo", "gpt-2"]
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        attention = c.first("attn_config") or {}
+        found = {
+            "context_length": c.need("max_seq_len"),
+            "embedding_length": c.need("d_model"),
+            "block_count": self.n_layer,
+            "feed_forward_length": 4 * c.need("d_model"),
+            "attention.head_count": c.need("n_heads"),
+            "attention.layer_norm_epsilon": 1e-5,
+            "attention.max_alibi_bias": float(attention.get("alibi_bias_max", 8))
+            if attention.get("alibi", True)
+            else 0.0,
+        }
+        if attention.get("kv_n_heads"):
+            found["attention.head_count_kv"] = attention["kv_n_heads"]
+        if attention.get("clip_qkv") is not None:
+            found["attention.clamp_kqv"] = float(attention["clip_qkv"])
+        return found
+
+
+class CodeShell(Conversion):
+    """CodeShell."""
+
+    architecture = "codeshell"
+    pre_tokenizers = ["codeshell", "gpt-2"]
+    integers = {"attention.head_count_kv": "num_query_groups"}
+    constants = {"rope.freq_base": 10000.0, "rope.scaling.type": "linear", "rope.scaling.factor": 1.0}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"feed_forward_length": 4 * self.config.need("n_embd")}
+
+
+class Refact(Conversion):
+    """Refact: one head of keys and values, gate and up in one matrix."""
+
+    architecture = "refact"
+    pre_tokenizers = ["refact"]
+    FILL_IN = {"prefix": 1, "suffix": 3, "middle": 2}
+
+    @property
+    def n_ff(self) -> int:
+        return -(-int(2 * 4 * self.config.need("n_embd") / 3) // 256) * 256
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"feed_forward_length": self.n_ff, "attention.head_count_kv": 1}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {f"tokenizer.ggml.{name}_token_id": id for name, id in self.FILL_IN.items()}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        layer = f"blk.{layer_of(name)}"
+        if name.endswith("attn.kv.weight"):
+            keys, values = tensor.halves()
+            yield f"{layer}.attn_k.weight", keys
+            yield f"{layer}.attn_v.weight", values
+        elif name.endswith("attn.q.weight"):
+            yield f"{layer}.attn_q.weight", tensor
+        elif name.endswith("mlp.gate_up_proj.weight"):
+            yield f"{layer}.ffn_gate.weight", tensor[: self.n_ff]
+            yield f"{layer}.ffn_up.weight", tensor[self.n_ff :]
+        else:
+            yield from super().convert(name, tensor)
+
+
+class Jais(Conversion):
+    """Jais: GPT 2 with SwiGLU, biases that fall with distance, and scaled embeddings and logits."""
+
+    architecture = "jais"
+    pre_tokenizers = ["jais", "gpt-2"]
+    TRANSPOSED = (".c_attn.weight", ".c_proj.weight", ".c_fc.weight", ".c_fc2.weight")
+    SLOPES = "relative_pe.slopes"
+
+    def metadata(self) -> dict[str, Any]:
+        n_head, slope = self.config.need("n_head"), None
+        slopes = next((tensor for name, tensor in self.folder.tensors.items() if name.endswith(self.SLOPES)), None)
+        if slopes is not None:
+            slope = float(slopes.read().flat[0])
+        bias = -round(math.log2(slope) * 2 ** math.floor(math.log2(n_head))) if slope else 8
+        return super().metadata() | {"attention.max_alibi_bias": float(bias)}
+
+    def rename(self, name: str) -> str | None:
+        return None if name.endswith((".attn.bias", self.SLOPES)) else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        c = self.config
+        if name.endswith(self.TRANSPOSED):
+            tensor = tensor.transpose()
+        new = self.names(name)
+        if new == "token_embd.weight":
+            tensor = tensor * number(c, "mup_embeddings_scale", "embeddings_scale")
+        elif new == "output.weight":
+            alpha = c.first("mup_output_alpha")
+            scale = number(c, "width_scale") if alpha is None else alpha * number(c, "mup_width_scale")
+            tensor = tensor * scale
+        yield new, tensor
+
+
+class Jais2(Conversion):
+    """Jais 2."""
+
+    architecture = "jais2"
+    pre_tokenizers = ["jais-2"]
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"rope.dimension_count": self.head_dim}

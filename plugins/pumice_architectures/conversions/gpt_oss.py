@@ -12,7 +12,7 @@ class GptOss(Conversion):
     """gpt-oss, whose experts' matrices are the other way round."""
 
     architecture = "gpt-oss"
-    pre_tokenizers = ("gpt-4o",)
+    pre_tokenizers = ["gpt-4o"]
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {

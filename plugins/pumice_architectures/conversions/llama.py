@@ -8,33 +8,39 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, number, pooling
 
 QUERIES = ("q_proj.weight", "q_proj.bias")
 KEYS = ("k_proj.weight", "k_proj.bias")
+N_VOCAB_STARCODER, N_VOCAB_CODE_LLAMA = 49152, 32016  # by which these vocabularies are told
+CODE_LLAMA = {"prefix": 32007, "suffix": 32008, "middle": 32009, "eot": 32010}
 
 
 class Llama(Conversion):
     """Llama 1 to 3, Mistral, Mixtral."""
 
     architecture = "llama"
-    vocabularies = ("sentencepiece", "fast_sentencepiece", "bpe")
-    pre_tokenizers = ("llama-bpe",)
+    vocabularies = ["tekken", "sentencepiece", "fast_sentencepiece", "bpe"]
+    pre_tokenizers = ["llama-bpe"]
+    integers = {"vocab_size": "vocab_size"}
+    renames = {r"text_model\.": "", r"^(?!model\.|lm_head\.)": "model."}
     default_factor = 8.0  # of llama3's rotary scaling
-
-    @property
-    def head_dim(self) -> int:
-        return self.config.first("head_dim") or self.config.need("hidden_size") // self.config.need(
-            "num_attention_heads"
-        )
+    interleaved = True
 
     def metadata(self) -> dict[str, Any]:
-        more = {"vocab_size": self.config.need("vocab_size"), "rope.dimension_count": self.head_dim}
-        return super().metadata() | more
+        return super().metadata() | {"rope.dimension_count": self.head_dim}
+
+    def other_metadata(self) -> dict[str, Any]:
+        n_vocab = self.config.get("vocab_size")
+        found = add_space_prefix(self)
+        if n_vocab == N_VOCAB_CODE_LLAMA:
+            found |= {f"tokenizer.ggml.{name}_token_id": id for name, id in CODE_LLAMA.items()}
+        if n_vocab == N_VOCAB_STARCODER:
+            found["tokenizer.ggml.add_bos_token"] = False
+        return found
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        rope = self.config.rope
-        yield from llama3_factors(rope.get("full_attention", rope), self.head_dim, self.default_factor)
+        yield from llama3_factors(self.config.whole_rope, self.head_dim, self.default_factor)
 
     def rename(self, name: str) -> str | None:
         found = super().rename(name)
@@ -43,7 +49,7 @@ class Llama(Conversion):
         return found
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        yield from super().convert(name, interleaved(self, name, tensor))
+        yield from super().convert(name, interleaved(self, name, tensor) if self.interleaved else tensor)
 
 
 def interleaved(conversion: Conversion, name: str, tensor: LazyTensor) -> LazyTensor:
@@ -56,7 +62,13 @@ def interleaved(conversion: Conversion, name: str, tensor: LazyTensor) -> LazyTe
     return tensor
 
 
-def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float) -> Iterator[tuple[str, LazyTensor]]:
+def add_space_prefix(conversion: Conversion) -> dict[str, Any]:
+    """Whether the tokenizer puts a space before a text, where its configuration says."""
+    value = conversion.folder.optional_json("tokenizer_config.json").get("add_prefix_space")
+    return {} if value is None else {"tokenizer.ggml.add_space_prefix": bool(value)}
+
+
+def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float = 8.0) -> Iterator[tuple[str, LazyTensor]]:
     """``rope_freqs.weight``, by which frequencies are divided: 1 for short waves, ``factor`` for long ones.
 
     Between the two the inverse goes over evenly (Llama 3.1's reference code, ``apply_scaling``).
@@ -83,51 +95,144 @@ class SmolLM3(Llama):
     architecture = "smollm3"
 
 
-class Granite(Llama):
-    """Granite 3: Llama with multipliers."""
+class LlamaEmbed(Llama):
+    """Llama that sees a text in both directions."""
 
-    architecture = "granite"
-    MULTIPLIERS = {
-        "attention.scale": "attention_multiplier",
-        "embedding_scale": "embedding_multiplier",
-        "residual_scale": "residual_multiplier",
-        "logit_scale": "logits_scaling",
+    architecture = "llama-embed"
+
+
+class CogVLM(Llama):
+    """CogVLM, text of it."""
+
+    architecture = "cogvlm"
+
+
+class Arcee(Llama):
+    """Arcee."""
+
+    architecture = "arcee"
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | pooling(self.folder)
+
+
+class Janus(Llama):
+    """Janus, text of it."""
+
+    dropped = ("model.vision_model.", "model.aligner.", "model.vqmodel.", "model.generation_")
+
+
+class Sarashina2(Llama):
+    """Sarashina 2 with images, text of it."""
+
+    renames = {r"^llm\.": ""} | Llama.renames
+
+
+class Nanbeige(Llama):
+    """Nanbeige: layers that are gone through several times."""
+
+    architecture = "nanbeige"
+    named_as = "llama"
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {
+            "num_loops": max(int(self.config.first("num_loops") or 1), 1),
+            "skip_loop_final_norm": bool(self.config.get("skip_loop_final_norm")),
+        }
+
+
+class AfMoE(Llama):
+    """AfMoE: gated attention, windows, experts."""
+
+    architecture = "afmoe"
+    interleaved = False
+    integers = Llama.integers | {
+        "expert_shared_count": "num_shared_experts",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "leading_dense_block_count": "num_dense_layers",
+        "attention.sliding_window": "sliding_window",
     }
+    numbers = {"expert_weights_scale": "route_scale"}
+    flags = {"expert_weights_norm": "route_norm"}
+    renames = Llama.renames | {r"\.expert_bias$": ".expert_bias.bias"}
 
-    @property
-    def head_dim(self) -> int:
-        return self.config.need("hidden_size") // self.config.need("num_attention_heads")
+
+class Llama4(Llama):
+    """Llama 4: experts in every so many layers, gate and up in one matrix, the other way round."""
+
+    architecture = "llama4"
+    vocabularies = ["bpe"]
+    pre_tokenizers = ["llama4"]
+    interleaved = False
+    integers = Llama.integers | {
+        "feed_forward_length": "intermediate_size_mlp",
+        "expert_feed_forward_length": "intermediate_size",
+        "interleave_moe_layer_step": "interleave_moe_layer_step",
+    }
 
     def metadata(self) -> dict[str, Any]:
         found = super().metadata()
-        for key in ("attention.key_length", "attention.value_length"):
-            found.pop(key, None)
-        return found | {
-            key: float(self.config[name]) for key, name in self.MULTIPLIERS.items() if self.config.get(name)
-        }
-
-    def tokenizer(self) -> dict[str, Any]:
-        return {"tokenizer.ggml.add_bos_token": False} if self.config.get("vocab_size") == 49152 else {}
-
-
-class GraniteMoE(Granite):
-    """Granite 3 with experts, gate and up in one tensor."""
-
-    architecture = "granitemoe"
-
-    def metadata(self) -> dict[str, Any]:
-        shared = self.config.first("shared_intermediate_size")
-        return super().metadata() | ({"expert_shared_feed_forward_length": shared} if shared else {})
+        kinds = self.config.first("layer_types")
+        if kinds and all(kind == "full_attention" for kind in kinds):
+            found["attention.sliding_window"] = 0
+        return found
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        for part, kind in (
-            ("block_sparse_moe.input_linear.weight", "exps"),
-            ("shared_mlp.input_linear.weight", "shexp"),
-        ):
-            if name.endswith(part):
-                layer = name.split(".")[2]
-                half = tensor.shape[-2] // 2
-                yield f"blk.{layer}.ffn_gate_{kind}.weight", tensor[..., :half, :]
-                yield f"blk.{layer}.ffn_up_{kind}.weight", tensor[..., half:, :]
-                return
-        yield from super().convert(name, tensor)
+        if name.endswith("experts.gate_up_proj"):
+            for part, half in zip(("gate", "up"), tensor.halves(-1), strict=True):
+                yield from super().convert(name.replace("gate_up_proj", f"{part}_proj.weight"), half.transpose(0, 2, 1))
+        elif name.endswith("experts.down_proj"):
+            yield from super().convert(f"{name}.weight", tensor.transpose(0, 2, 1))
+        else:
+            yield from super().convert(name, tensor)
+
+
+class Apertus(Llama):
+    """Apertus: the activation xIELU, whose constants stand in the metadata."""
+
+    architecture = "apertus"
+    interleaved = False
+    CONSTANTS = ("alpha_n", "alpha_p", "beta", "eps")
+
+    def rename(self, name: str) -> str | None:
+        return None if ".act_fn." in name else super().rename(name)
+
+    def other_metadata(self) -> dict[str, Any]:
+        tensors = self.folder.tensors
+        names = {part: [f"model.layers.{i}.mlp.act_fn.{part}" for i in range(self.n_layer)] for part in self.CONSTANTS}
+        return super().other_metadata() | {
+            f"xielu.{part}": [float(tensors[name].read().flat[0]) for name in of_layers]
+            for part, of_layers in names.items()
+            if all(name in tensors for name in of_layers)
+        }
+
+
+class MiniCPM(Llama):
+    """MiniCPM: multipliers, and factors of rotary frequencies for short and for long contexts."""
+
+    architecture = "minicpm"
+    vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
+    integers = {}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = {key: value for key, value in super().metadata().items() if key != "rope.dimension_count"}
+        return found | {
+            "embedding_scale": number(c, "scale_emb"),
+            "residual_scale": number(c, "scale_depth") / self.n_layer**0.5,
+            "logit_scale": c.need("hidden_size") / number(c, "dim_model_base"),
+        }
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {}
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        yield from long_factors(self.config.whole_rope)
+
+
+def long_factors(rope: dict[str, Any]) -> Iterator[tuple[str, LazyTensor]]:
+    """``rope_factors_long.weight`` and ``..._short.weight``, where there are such."""
+    for length in ("long", "short"):
+        factors = rope.get(f"{length}_factor")
+        if isinstance(factors, list) and factors:
+            yield f"rope_factors_{length}.weight", LazyTensor.of(factors)

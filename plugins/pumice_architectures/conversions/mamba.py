@@ -1,4 +1,4 @@
-"""Mamba: state spaces."""
+"""Mamba, of both generations, and Falcon H1, which has attention beside it."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, concatenate
+
+ANY_CONTEXT = 1 << 20  # tokens; a state has no limit of its own
 
 
 class Mamba(Conversion):
     """Mamba, and Falcon Mamba with its norms."""
 
     architecture = "mamba"
-    pre_tokenizers = ("olmo", "gpt-2")
+    vocabularies = ["bpe", "sentencepiece"]
+    pre_tokenizers = ["olmo", "gpt-2"]
+    n_vocab_multiple = 8
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self.n_vocab_multiple = self.config.first("pad_vocab_size_multiple") or self.n_vocab_multiple
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -25,7 +33,7 @@ class Mamba(Conversion):
                 f"{c.path}: 'intermediate_size' is {n_inner}, and must be twice 'hidden_size', {2 * n_embd}"
             )
         return {
-            "context_length": 1 << 20,  # a state has none
+            "context_length": ANY_CONTEXT,
             "embedding_length": n_embd,
             "feed_forward_length": 0,
             "attention.head_count": 0,
@@ -40,7 +48,139 @@ class Mamba(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith(".A_log"):
-            tensor = tensor.map(lambda x: -np.exp(x))
+            tensor = decay(tensor)
         if name.endswith("conv1d.weight"):
             tensor = tensor.reshape(tensor.shape[0], tensor.shape[-1])
         yield from super().convert(name, tensor)
+
+
+class Mamba2(Conversion):
+    """Mamba 2: heads, and groups of them that share B and C."""
+
+    architecture = "mamba2"
+    vocabularies = ["sentencepiece", "bpe"]
+    pre_tokenizers = ["olmo", "gpt-2"]
+    renames = {r"\.dt_bias$": ".dt_proj.bias", r"^model\.(?=backbone|lm_head)": ""}
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self.n_vocab_multiple = self.config.first("pad_vocab_size_multiple") or 16
+
+    @property
+    def n_group(self) -> int:
+        return self.config.first("n_groups", "mamba_n_groups") or 1
+
+    @property
+    def n_inner(self) -> int:
+        c = self.config
+        expand = c.first("mamba_expand", "expand") or 2
+        return c.first("mamba_d_ssm", "intermediate_size", "d_inner") or expand * c.need(
+            "hidden_size", "d_model", "dim"
+        )
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        head_dim = c.first("mamba_d_head", "head_dim") or 64
+        if self.n_inner % head_dim:
+            raise ConvertError(f"{c.path}: {self.n_inner} values cannot be parted into heads of {head_dim}")
+        return {
+            "context_length": ANY_CONTEXT,
+            "embedding_length": c.need("hidden_size", "d_model", "dim"),
+            "feed_forward_length": 0,
+            "attention.head_count": 0,
+            "block_count": self.n_layer,
+            "ssm.conv_kernel": c.first("conv_kernel", "d_conv", "mamba_d_conv") or 4,
+            "ssm.inner_size": self.n_inner,
+            "ssm.state_size": c.first("state_size", "d_state", "mamba_d_state") or 128,
+            "ssm.time_step_rank": self.n_inner // head_dim,
+            "ssm.group_count": self.n_group,
+            "attention.layer_norm_rms_epsilon": float(c.first("layer_norm_epsilon", "rms_norm_eps") or 1e-5),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from mamba2_tensor(self, name, tensor, self.n_group)
+
+
+def decay(tensor: LazyTensor) -> LazyTensor:
+    """``A`` of a state space, which checkpoints have as the logarithm of ``-A``."""
+    return tensor.map(lambda x: -np.exp(x))
+
+
+def mamba2_tensor(
+    conversion: Conversion, name: str, tensor: LazyTensor, n_group: int
+) -> Iterator[tuple[str, LazyTensor]]:
+    """A tensor of a layer with Mamba 2: the convolution as a matrix, A and D as columns, norms by group."""
+    new = conversion.names(name)
+    if name.endswith(".A_log"):
+        tensor = decay(tensor)
+    if new.endswith("ssm_conv1d.weight"):
+        tensor = tensor.squeeze()
+    elif new.endswith((".ssm_a", ".ssm_d")):
+        tensor = tensor.reshape(-1, 1)
+    elif new.endswith("ssm_norm.weight"):
+        tensor = tensor.reshape(n_group, -1)
+    yield new, tensor
+
+
+class FalconH1(Mamba2):
+    """Falcon H1: Mamba 2 and attention side by side; the multipliers of its layers become part of the weights."""
+
+    architecture = "falcon-h1"
+    vocabularies = ["bpe"]
+    pre_tokenizers = ["falcon-h1"]
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self.n_vocab_multiple = 1
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        return super().metadata() | {
+            "vocab_size": c.need("vocab_size"),
+            "context_length": c.first("max_position_embeddings") or 0,
+            "feed_forward_length": c.need("intermediate_size"),
+            "attention.head_count": c.need("num_attention_heads"),
+            "attention.head_count_kv": c.need("num_key_value_heads"),
+            "attention.key_length": self.head_dim,
+            "attention.value_length": self.head_dim,
+            "rope.freq_base": float(c.whole_rope.get("rope_theta", 10000.0)),
+        }
+
+    def _multipliers(self) -> dict[str, tuple[float, ...]]:
+        """By a part of a tensor's name, the first that is in it."""
+        c = self.config
+
+        def one(name: str) -> float:
+            value = c.first(name)
+            return 1.0 if value is None else float(value)
+
+        gate, down = (float(each) for each in c.first("mlp_multipliers") or (1.0, 1.0))
+        attention = one("attention_in_multiplier")
+        return {
+            "down_proj": (down,),
+            "gate_proj": (gate,),
+            "k_proj": (one("key_multiplier"), attention),
+            "q_proj": (attention,),
+            "v_proj": (attention,),
+            "o_proj": (one("attention_out_multiplier"),),
+            "out_proj": (one("ssm_out_multiplier"),),
+            "in_proj": (one("ssm_in_multiplier"),),
+            "lm_head": (one("lm_head_multiplier"),),
+            "embed_tokens": (one("embedding_multiplier"),),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        ((new, made),) = super().convert(name, tensor)
+        found = next((numbers for part, numbers in self._multipliers().items() if part in name), ())
+        for number in found:
+            made = made * number
+        yield new, self._by_part(made) if ".in_proj." in name else made
+
+    def _by_part(self, tensor: LazyTensor) -> LazyTensor:
+        """Rows of z, x, B, C and dt, multiplied by a number each."""
+        c = self.config
+        numbers = c.first("ssm_multipliers") or [1.0] * 5
+        shared = self.n_group * c.need("mamba_d_state")
+        known = (self.n_inner, self.n_inner, shared, shared)
+        parts = tensor.split(*known, tensor.shape[0] - sum(known))
+        return concatenate([part * float(by) for part, by in zip(parts, numbers, strict=True)])

@@ -13,7 +13,7 @@ class Olmo(Conversion):
     """OLMo 1: norms without weights."""
 
     architecture = "olmo"
-    pre_tokenizers = ("olmo",)
+    pre_tokenizers = ["olmo"]
 
     def metadata(self) -> dict[str, Any]:
         found = super().metadata() | {"attention.layer_norm_epsilon": 1e-5}
@@ -28,7 +28,7 @@ class Olmo2(Conversion):
     """OLMo 2, and 3 with windows in three of four layers."""
 
     architecture = "olmo2"
-    pre_tokenizers = ("dbrx", "olmo")
+    pre_tokenizers = ["dbrx", "olmo"]
 
     def metadata(self) -> dict[str, Any]:
         found = super().metadata()
@@ -45,7 +45,7 @@ class Olmoe(Conversion):
     """OLMoE: experts."""
 
     architecture = "olmoe"
-    pre_tokenizers = ("olmo",)
+    pre_tokenizers = ["olmo"]
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"attention.layer_norm_rms_epsilon": 1e-5}

@@ -13,7 +13,7 @@ class Phi2(Conversion):
     """Phi 1 and 2."""
 
     architecture = "phi2"
-    pre_tokenizers = ("phi-2", "gpt-2")
+    pre_tokenizers = ["phi-2", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
         found = super().metadata()
@@ -26,7 +26,7 @@ class Phi2(Conversion):
             "rope.dimension_count": int(part * n_embd) // n_head,
         }
 
-    def tokenizer(self) -> dict[str, Any]:
+    def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.ggml.add_bos_token": False}
 
 
@@ -34,8 +34,8 @@ class Phi3(Conversion):
     """Phi 3 and 4: two sets of rotary factors, for short and for long contexts."""
 
     architecture = "phi3"
-    vocabularies = ("sentencepiece", "fast_sentencepiece", "bpe")
-    pre_tokenizers = ("dbrx", "gpt-2")
+    vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
+    pre_tokenizers = ["dbrx", "gpt-2"]
 
     def metadata(self) -> dict[str, Any]:
         found = super().metadata()
@@ -71,3 +71,9 @@ class Phi3(Conversion):
         if self.config.rope.get("rope_type") == "yarn":
             return 0.1 * math.log(scale) + 1.0
         return math.sqrt(1 + math.log(scale) / math.log(trained))
+
+
+class PhiMoE(Phi3):
+    """Phi 3.5 with experts."""
+
+    architecture = "phimoe"

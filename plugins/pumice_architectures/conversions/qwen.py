@@ -1,19 +1,53 @@
-"""Qwen 2 and 3."""
+"""Qwen 1 to 3, with and without experts and images, and models built as they are."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, pooling
+
+
+class Qwen(Conversion):
+    """Qwen 1."""
+
+    architecture = "qwen"
+    vocabularies = ["bpe", "tiktoken"]
+    pre_tokenizers = ["qwen2"]
 
 
 class Qwen2(Conversion):
     """Qwen 2 and 2.5."""
 
     architecture = "qwen2"
-    vocabularies = ("sentencepiece", "bpe")
-    pre_tokenizers = ("qwen2",)
+    vocabularies = ["sentencepiece", "bpe"]
+    pre_tokenizers = ["qwen2"]
+    renames = {r"^thinker\.": "", r"^(?!thinker\.|model\.|lm_head\.|score\.)": "model."}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | pooling(self.folder)
+
+
+class Qwen2VL(Qwen2):
+    """Qwen 2 and 2.5 with images, text of it."""
+
+    architecture = "qwen2vl"
+
+
+class Dream(Qwen2):
+    """Dream: a Qwen 2 that fills masks in."""
+
+    architecture = "dream"
+    constants = {"attention.causal": False}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return mask_token(self)
+
+
+def mask_token(conversion: Conversion) -> dict[str, Any]:
+    """The token that stands where text is to be filled in."""
+    id = conversion.config.first("mask_token_id")
+    return {} if id is None else {"tokenizer.ggml.mask_token_id": id}
 
 
 class Qwen3(Qwen2):
@@ -22,33 +56,156 @@ class Qwen3(Qwen2):
     architecture = "qwen3"
 
 
+class Qwen3VL(Qwen3):
+    """Qwen 3 with images, text of it; some layers take images too."""
+
+    architecture = "qwen3vl"
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"n_deepstack_layers": n_deepstack(self)}
+
+
+def n_deepstack(conversion: Conversion) -> int:
+    """Layers that take images."""
+    vision = conversion.config.first("vision_config")
+    return len(vision.get("deepstack_visual_indexes") or ()) if isinstance(vision, dict) else 0
+
+
+class Qwen3ASR(Qwen3):
+    """Qwen 3 that hears, text of it."""
+
+    architecture = "qwen3vl"
+    constants = {"n_deepstack_layers": 0}
+    TEMPLATE = (
+        "{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + message['content'] + '<|im_end|>' + "
+        "'\\n'}}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+
+    def other_metadata(self) -> dict[str, Any]:
+        return ends_with_turn(self) | {"tokenizer.chat_template": self.TEMPLATE}
+
+
+def ends_with_turn(conversion: Conversion) -> dict[str, Any]:
+    """Texts begin and end with the token that ends a turn."""
+    id = conversion.added_ids.get("<|im_end|>")
+    return {} if id is None else {f"tokenizer.ggml.{which}_token_id": id for which in ("bos", "eos")}
+
+
 class Qwen2MoE(Conversion):
     """Qwen 2 with experts, each a matrix of its own or all in one."""
 
     architecture = "qwen2moe"
-    pre_tokenizers = ("qwen2",)
-
-    def metadata(self) -> dict[str, Any]:
-        found = super().metadata()
-        for key, name in (
-            ("expert_feed_forward_length", "moe_intermediate_size"),
-            ("expert_shared_feed_forward_length", "shared_expert_intermediate_size"),
-        ):
-            if self.config.first(name) is not None:
-                found[key] = self.config.need(name, least=0)
-        return found
+    pre_tokenizers = ["qwen2"]
+    integers = {
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    }
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
-        base = name.removesuffix(".weight")
-        if base.endswith("experts.gate_up_proj"):
-            half = tensor.shape[-2] // 2
-            for part, rows in (("gate_proj", tensor[:, :half]), ("up_proj", tensor[:, half:])):
-                yield from super().convert(base.replace("gate_up_proj", f"{part}.weight"), rows)
-        else:
-            yield from super().convert(f"{base}.weight" if base.endswith("experts.down_proj") else name, tensor)
+        yield from packed_experts(self, name, tensor)
+
+
+def packed_experts(
+    conversion: Conversion, name: str, tensor: LazyTensor, *, columns: bool = False
+) -> Iterator[tuple[str, LazyTensor]]:
+    """A tensor, of which a layer's experts may be in one: gate above up, or beside it if ``columns``."""
+    base = name.removesuffix(".weight")
+    if base.endswith("experts.gate_up_proj"):
+        for part, half in zip(("gate", "up"), tensor.halves(-1 if columns else -2), strict=True):
+            new = base.replace("gate_up_proj", f"{part}_proj.weight")
+            yield conversion.names(new), half.transpose(0, 2, 1) if columns else half
+    elif base.endswith("experts.down_proj"):
+        packed = columns and len(tensor.shape) == 3 and ".weight" not in name
+        yield conversion.names(f"{base}.weight"), tensor.transpose(0, 2, 1) if packed else tensor
+    else:
+        yield conversion.names(name), tensor
 
 
 class Qwen3MoE(Qwen2MoE):
     """Qwen 3 with experts."""
 
     architecture = "qwen3moe"
+
+
+class RND1(Qwen2MoE):
+    """RND1: a Qwen 3 with experts that fills masks in."""
+
+    architecture = "rnd1"
+    constants = {"attention.causal": False}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return mask_token(self)
+
+
+class Qwen3VLMoE(Qwen2MoE):
+    """Qwen 3 with experts and images, text of it."""
+
+    architecture = "qwen3vlmoe"
+    renames = {r"thinker\.": ""}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"n_deepstack_layers": n_deepstack(self)}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from packed_experts(self, name, tensor, columns=True)
+
+
+class Qwen3OmniMoE(Qwen3VLMoE):
+    """Qwen 3 Omni, text of it."""
+
+    constants = {"n_deepstack_layers": 0}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return ends_with_turn(self)
+
+
+class Dots1(Qwen2MoE):
+    """dots.llm1: shared experts."""
+
+    architecture = "dots1"
+    integers = Qwen2MoE.integers | {
+        "leading_dense_block_count": "first_k_dense_replace",
+        "expert_shared_count": "n_shared_experts",
+    }
+    numbers = {"expert_weights_scale": "routed_scaling_factor"}
+    defaults = {"expert_gating_func": 2}  # sigmoid
+    flags = {"expert_weights_norm": "norm_topk_prob"}
+
+
+class Mellum(Qwen2MoE):
+    """Mellum 2: windows in some layers."""
+
+    architecture = "mellum"
+    named_as = "qwen3moe"
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata()
+        window = self.config.first("sliding_window")
+        if self.config.first("use_sliding_window") is False or window is None:
+            return found
+        kinds = [kind == "sliding_attention" for kind in self.config.first("layer_types") or ()]
+        return found | {"attention.sliding_window": window, "attention.sliding_window_pattern": kinds}
+
+
+class GroveMoE(Qwen2MoE):
+    """Grove MoE: experts in pairs that share a smaller one."""
+
+    architecture = "grovemoe"
+    constants = {"experts_per_group": 2, "expert_group_scale": 0.05}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"expert_chunk_feed_forward_length": self.config.first("head_dim") or 128}
+
+    def rename(self, name: str) -> str | None:
+        return None if name.endswith(".expert_bias") else super().rename(name)
+
+
+class LLaDAMoE(Qwen2MoE):
+    """LLaDA with experts, which fills masks in."""
+
+    architecture = "llada-moe"
+    integers = {"expert_feed_forward_length": "expert_intermediate_size"}
+    constants = {"attention.causal": False}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.mask_token_id": 156895, "diffusion.shift_logits": False}  # no configuration says

@@ -29,7 +29,7 @@ def checkpoint(tmp_path_factory):
     return make
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", LOGITS.files)
 def test_logits_are_transformers(checkpoint, name):
     with pumice.load(checkpoint(name), backend="numpy", kv_type="f32", n_ctx=64) as model:
         logits = model.logits(PROMPT)[ROWS]
@@ -48,6 +48,8 @@ def test_a_file_is_llama_cpps(checkpoint, name):
         }
     for metadata in (ours, theirs["metadata"]):
         metadata.pop("tokenizer.ggml.pre", None)  # theirs was told one
+    if "general.file_type" not in theirs["metadata"]:  # MPT's, which theirs forgets
+        del ours["general.file_type"]
     assert ours == theirs["metadata"]
     for key, tensor in tensors.items():
         same = tensor[:2] if key.endswith(INEXACT) else tensor

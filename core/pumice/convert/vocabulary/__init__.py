@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.convert.folder import Folder
 from pumice.convert.vocabulary.bpe import bpe
-from pumice.convert.vocabulary.sentencepiece import fast_sentencepiece, sentencepiece
+from pumice.convert.vocabulary.plamo import plamo
+from pumice.convert.vocabulary.ranks import tekken, tiktoken
+from pumice.convert.vocabulary.rwkv import rwkv
+from pumice.convert.vocabulary.sentencepiece import fast_sentencepiece, gemma4, sentencepiece
+from pumice.convert.vocabulary.unigram import unigram
+from pumice.convert.vocabulary.wordpiece import wordpiece
 from pumice.errors import ConvertError
 
 if TYPE_CHECKING:
@@ -16,7 +21,14 @@ if TYPE_CHECKING:
 KINDS: dict[str, Callable[[Folder, Conversion], dict[str, Any] | None]] = {
     "bpe": bpe,
     "fast_sentencepiece": fast_sentencepiece,
+    "gemma4": gemma4,
+    "plamo": plamo,
+    "rwkv": rwkv,
     "sentencepiece": sentencepiece,
+    "tekken": tekken,
+    "tiktoken": tiktoken,
+    "unigram": unigram,
+    "wordpiece": wordpiece,
 }
 """By kind, what makes keys ``tokenizer.*`` of a folder; None where it has no tokenizer of the kind."""
 

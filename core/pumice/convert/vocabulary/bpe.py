@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pumice.convert.folder import Folder
@@ -37,7 +38,7 @@ def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     tokenizer = load_fast(folder)
     if tokenizer is None or not isinstance(tokenizer.model, BPE) or tokenizer.model.byte_fallback:
         return None
-    tokens = _tokens(folder, tokenizer)
+    tokens = token_list(folder, tokenizer, conversion.n_vocab)
     pre = recognise(tokenizer, conversion.pre_tokenizers)
     if pre is None:
         raise ConvertError(
@@ -47,9 +48,10 @@ def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     return tokens.metadata("gpt2", pre) | special
 
 
-def _tokens(folder: Folder, tokenizer: Tokenizer) -> TokenList:
+def token_list(folder: Folder, tokenizer: Tokenizer, size: Callable[[int], int]) -> TokenList:
+    """The tokens of a vocabulary and those that were added to it."""
     ids = tokenizer.get_vocab(with_added_tokens=True)
-    n_vocab = folder.config.n_vocab(len(ids))
+    n_vocab = size(len(ids))
     highest = max(ids.values(), default=0)
     if highest >= n_vocab:
         raise ConvertError(f"{folder.path / FILE}: has token {highest}, and the model is of {n_vocab} tokens")

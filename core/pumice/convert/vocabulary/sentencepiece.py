@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from struct import error as struct_error
 from struct import unpack
 from typing import TYPE_CHECKING, Any
@@ -10,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.convert.folder import Folder
 from pumice.convert.vocabulary.bpe import FILE as FAST_FILE
 from pumice.convert.vocabulary.bpe import load_fast
-from pumice.convert.vocabulary.tokens import TokenList, TokenType, added_tokens
+from pumice.convert.vocabulary.tokens import ADDED_SCORE, TokenList, TokenType, added_tokens
 from pumice.convert.written import special_tokens
 from pumice.errors import ConvertError
 
@@ -19,29 +21,39 @@ if TYPE_CHECKING:
 
 FILE = "tokenizer.model"
 MAX_BYTES = 1 << 27  # of a tokenizer.model
-_PIECES, _PIECE, _SCORE, _TYPE = 1, 1, 2, 3  # fields of ModelProto, and of its pieces
-# sentencepiece_model.proto (https://github.com/google/sentencepiece): the numbers of a piece's type.
+# Fields of messages, and numbers of a piece's type: sentencepiece_model.proto (https://github.com/google/sentencepiece).
+_PIECES, _TRAINER, _NORMALIZER = 1, 2, 3
+_PIECE, _SCORE, _TYPE = 1, 2, 3
+_MODEL_TYPE, _UNIGRAM = 3, 1
+_CHARSMAP, _ADDS_SPACE, _JOINS_SPACES = 2, 3, 4
 _TYPES = {
     1: TokenType.NORMAL, 2: TokenType.UNKNOWN, 3: TokenType.CONTROL, 4: TokenType.USER_DEFINED, 5: TokenType.UNUSED,
     6: TokenType.BYTE,
 }  # fmt: skip
 _BYTE_TOKEN = "<0x{:02X}>"
+GEMMA4_SHOWN = {
+    "<|channel>", "<channel|>", "<|tool_call>", "<tool_call|>", "<|tool_response>", "<tool_response|>", '<|"|>',
+}  # fmt: skip
 
 
 def sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     """None where there is no ``tokenizer.model``."""
     if not folder.has(FILE):
         return None
-    pieces = list(_pieces(folder))
-    n_vocab = folder.config.n_vocab(len(pieces))
-    tokens = TokenList(n_vocab, scored=True)
+    pieces = ModelFile(folder.path / FILE).pieces()
+    tokens = TokenList(conversion.n_vocab(len(pieces)), scored=True)
     for id, (text, score, type) in enumerate(pieces):
         # A piece that is always one token is an ordinary one to SentencePiece's own tokenizer.
         tokens.set(id, text, TokenType.NORMAL if type is TokenType.USER_DEFINED else type, score)
+    added_pieces(folder, tokens)
+    return _metadata(folder, conversion, tokens)
+
+
+def added_pieces(folder: Folder, tokens: TokenList) -> None:
+    """Those of ``added_tokens.json``."""
     for text, id in folder.optional_json("added_tokens.json").items():
         if isinstance(id, int):
             tokens.set(id, text, TokenType.USER_DEFINED)
-    return _metadata(folder, conversion, tokens)
 
 
 def fast_sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
@@ -49,6 +61,27 @@ def fast_sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any]
 
     Scores count down in the order of the merges that make tokens, so that merging by score is merging by rank.
     """
+    tokens = _fast_tokens(folder, conversion)
+    return None if tokens is None else _metadata(folder, conversion, tokens)
+
+
+def gemma4(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
+    """Gemma 4's: pieces as SentencePiece has them, merged by rank; what a model shows of its turns is text."""
+    tokens = _fast_tokens(folder, conversion)
+    if tokens is None:
+        return None
+    tokens.scores = [ADDED_SCORE] * tokens.n
+    for id, text in enumerate(tokens.tokens):
+        if text.decode("utf-8", "surrogateescape") in GEMMA4_SHOWN:
+            tokens.types[id] = TokenType.USER_DEFINED
+        elif tokens.types[id] == TokenType.UNKNOWN:
+            tokens.types[id] = TokenType.CONTROL
+    made = tokens.metadata("gemma4", "")
+    del made["tokenizer.ggml.pre"]
+    return made | special_tokens(folder.path, conversion.architecture, tokens.n, merges=True)
+
+
+def _fast_tokens(folder: Folder, conversion: Conversion) -> TokenList | None:
     from tokenizers.models import BPE
 
     tokenizer = load_fast(folder)
@@ -58,7 +91,7 @@ def fast_sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any]
     ids: dict[str, int] = tokenizer.get_vocab(with_added_tokens=False)
     made = [pair if isinstance(pair, str) else " ".join(pair) for pair in model.get("merges", ())]
     ranks = {"".join(pair.split(" ", 1)): -float(rank) for rank, pair in reversed(list(enumerate(made, 1)))}
-    tokens = TokenList(folder.config.n_vocab(len(ids)), scored=True)
+    tokens = TokenList(conversion.n_vocab(len(ids)), scored=True)
     bytes_ = {_BYTE_TOKEN.format(byte) for byte in range(256)}
     for text, id in ids.items():
         type = TokenType.BYTE if text in bytes_ else TokenType.NORMAL
@@ -68,7 +101,7 @@ def fast_sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any]
             tokens.set(id, token.content, TokenType.UNKNOWN, 0.0)
         else:
             tokens.add(id, token.content, token.special)
-    return _metadata(folder, conversion, tokens)
+    return tokens
 
 
 def _metadata(folder: Folder, conversion: Conversion, tokens: TokenList) -> dict[str, Any]:
@@ -79,18 +112,39 @@ def _metadata(folder: Folder, conversion: Conversion, tokens: TokenList) -> dict
     )
 
 
-def _pieces(folder: Folder) -> Iterator[tuple[str, float, TokenType]]:
-    """Text, score and type of each piece of a SentencePiece model, a message of protocol buffers."""
-    path = folder.path / FILE
-    data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
-    try:
-        for field, value in _fields(data):
-            if field == _PIECES and isinstance(value, bytes):
-                piece = dict(_fields(value))
-                text, score = piece[_PIECE], piece.get(_SCORE, bytes(4))
-                yield text.decode("utf-8", "surrogateescape"), unpack("<f", score)[0], _TYPES[piece.get(_TYPE, 1)]
-    except (IndexError, KeyError, AttributeError, ValueError, TypeError, struct_error) as error:
-        raise ConvertError(f"{path}: is not a SentencePiece model: {error or type(error).__name__}") from None
+class ModelFile:
+    """A SentencePiece model, a message of protocol buffers. Raises ConvertError."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        data = path.read_bytes() if path.stat().st_size <= MAX_BYTES else b""
+        with self._reading():
+            self._fields = list(_fields(data))
+            parts = dict(self._fields)
+            trainer = dict(_fields(parts.get(_TRAINER, b"")))
+            normalizer = dict(_fields(parts.get(_NORMALIZER, b"")))
+        self.is_unigram = trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM
+        self.charsmap: bytes = normalizer.get(_CHARSMAP, b"")
+        self.adds_space = bool(normalizer.get(_ADDS_SPACE, True))
+        self.joins_spaces = bool(normalizer.get(_JOINS_SPACES, True))
+
+    def pieces(self) -> list[tuple[str, float, TokenType]]:
+        """Text, score and type of each piece."""
+        found = []
+        with self._reading():
+            for field, value in self._fields:
+                if field == _PIECES:
+                    piece = dict(_fields(value))
+                    text, score = piece[_PIECE].decode("utf-8", "surrogateescape"), piece.get(_SCORE, bytes(4))
+                    found.append((text, unpack("<f", score)[0], _TYPES[piece.get(_TYPE, 1)]))
+        return found
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (IndexError, KeyError, AttributeError, ValueError, TypeError, struct_error) as error:
+            raise ConvertError(f"{self.path}: is not a SentencePiece model: {error or type(error).__name__}") from None
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, Any]]:

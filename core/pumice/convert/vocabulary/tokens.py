@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
+from pumice.convert.folder import Folder
 from pumice.gguf import Encoded, encode
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
@@ -66,6 +67,14 @@ class TokenList:
             found["tokenizer.ggml.scores"] = encode([float(score) for score in self.scores], "f32[]")
         found["tokenizer.ggml.token_type"] = encode([int(type) for type in self.types], "i32[]")
         return dict(found)
+
+
+def added_ids(folder: Folder) -> dict[str, int]:
+    """Id by text of the tokens that were added to a vocabulary."""
+    added = folder.optional_json("tokenizer.json").get("added_tokens")
+    found = {str(each.get("content")): each.get("id") for each in added or () if isinstance(each, dict)}
+    found |= {text: id for id, text, _ in added_tokens(folder.optional_json("tokenizer_config.json"))}
+    return {text: id for text, id in found.items() if isinstance(id, int)}
 
 
 def added_tokens(config: Mapping[str, Any]) -> list[tuple[int, str, bool]]:

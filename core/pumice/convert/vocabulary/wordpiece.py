@@ -1,0 +1,32 @@
+"""WordPiece, BERT's tokenizer, from ``tokenizer.json``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pumice.convert.folder import Folder
+from pumice.convert.vocabulary.bpe import load_fast, token_list
+from pumice.convert.vocabulary.tokens import SPACE, TokenType
+from pumice.convert.written import special_tokens
+
+if TYPE_CHECKING:
+    from pumice.convert.conversion import Conversion
+
+CONTINUES = "##"  # what tokens begin with that do not begin a word
+PRE_TOKENIZER = "jina-v2-en"  # of those that cut as BERT does, the name that most files have
+
+
+def wordpiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
+    """None where the folder's tokenizer is of another kind, or there is none."""
+    from tokenizers.models import WordPiece
+
+    tokenizer = load_fast(folder)
+    if tokenizer is None or not isinstance(tokenizer.model, WordPiece):
+        return None
+    tokens = token_list(folder, tokenizer, conversion.n_vocab)
+    for id, (text, type) in enumerate(zip(tokens.tokens, tokens.types, strict=True)):
+        if type is not TokenType.CONTROL:
+            begins = not text.startswith(CONTINUES.encode())
+            tokens.tokens[id] = SPACE.encode() + text if begins else text.removeprefix(CONTINUES.encode())
+    special = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False)
+    return tokens.metadata("bert", PRE_TOKENIZER) | special

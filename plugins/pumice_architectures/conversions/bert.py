@@ -1,0 +1,174 @@
+"""BERT, and what followed it: encoders, for embeddings and for ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, pooling
+
+MEAN_POOLING, CLS_POOLING = 1, 2  # pooling_type
+
+
+class Bert(Conversion):
+    """BERT."""
+
+    architecture = "bert"
+    vocabularies = ["wordpiece"]
+    renames = {r"^(bert|distilbert|roberta|model)\.": "", r"\.gamma$": ".weight", r"\.beta$": ".bias"}
+    dropped = ("cls.predictions", "cls.seq_relationship", "vocab_", "decoder.", "lm_head.")
+    POOLER = ("embeddings.position_ids", "pooler.dense.weight", "pooler.dense.bias")
+    constants = {"attention.causal": False}
+
+    @property
+    def labels(self) -> list[str]:
+        """What a classifier's outputs mean; none where they have no names of their own."""
+        named = self.config.first("id2label") or {}
+        found = [str(named[key]) for key in sorted(named, key=int)] if isinstance(named, dict) else []
+        return [] if found[:1] == ["LABEL_0"] and len(found) == 2 else found
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata() | pooling(self.folder)
+        return found | ({"classifier.output_labels": self.labels} if self.labels else {})
+
+    def other_metadata(self) -> dict[str, Any]:
+        types = self.config.first("type_vocab_size")
+        return {"tokenizer.ggml.token_type_count": 1 if types is None else types}
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        if found is None or found in self.POOLER:
+            return None
+        return found.replace("classifier.", "classifier.out_proj.") if self.labels and found in (
+            "classifier.weight", "classifier.bias",
+        ) else found  # fmt: skip
+
+
+class DistilBert(Bert):
+    """DistilBERT."""
+
+    constants = Bert.constants | {"attention.layer_norm_epsilon": 1e-12}
+
+
+class Roberta(Bert):
+    """RoBERTa: the first rows of positions are for padding."""
+
+    vocabularies = ["bpe", "wordpiece"]
+    pre_tokenizers = ["roberta-bpe", "gpt-2"]
+
+    @property
+    def n_padding(self) -> int:
+        pad = self.config.first("pad_token_id")
+        return 0 if pad is None else pad + 1
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata()
+        return found | {"context_length": found["context_length"] - self.n_padding}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        is_position = name == "embeddings.position_embeddings.weight"
+        yield from super().convert(name, tensor[self.n_padding :] if is_position else tensor)
+
+
+class XLMRoberta(Roberta):
+    """XLM-RoBERTa, and Jina 3 without its adapters."""
+
+    vocabularies = ["unigram"]
+    renames = Bert.renames | {r"\.parametrizations\.": ".", r"\.original$": ""}
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        if self.config.first("lora_adaptations"):
+            self.architecture = "jina-bert-v3"
+
+    def rename(self, name: str) -> str | None:
+        return None if name.endswith((".0.lora_A", ".0.lora_B")) else super().rename(name)
+
+
+class NomicBert(Bert):
+    """Nomic's BERT: rotary positions, experts in some layers."""
+
+    vocabularies = ["wordpiece", "unigram"]
+    TRAINED = {8192: 2048, 2048: 512}  # tokens that a configuration says -> those that it was trained with
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self.is_moe = bool(self.config.first("moe_every_n_layers"))
+        self.architecture = "nomic-bert-moe" if self.is_moe else "nomic-bert"
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        n_ctx = self.TRAINED.get(c.need("n_positions"))
+        if n_ctx is None or (c.first("max_trained_positions") or 2048) != 2048:
+            raise ConvertError(f"{c.path}: 'n_positions' is {c['n_positions']}, which no model of this family has")
+        found = super().metadata() | {"context_length": n_ctx}
+        more = {"moe_every_n_layers": c.first("moe_every_n_layers"), "expert_used_count": c.first("moe_top_k")}
+        return found | (more if self.is_moe else {})
+
+    def rename(self, name: str) -> str | None:
+        return None if "mlp.experts.bias" in name else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        c = self.config
+        if "mlp.experts.mlp.w" in name:
+            n_expert = c.need("num_local_experts", "num_experts")
+            tensor = tensor.reshape(n_expert, c.need("n_inner"), c.need("n_embd"))
+            tensor = tensor.transpose(0, 2, 1) if ".w2" in name else tensor
+            name = f"{name}.weight"
+        yield from super().convert(name, tensor)
+
+
+class NeoBert(Bert):
+    """NeoBERT."""
+
+    architecture = "neo-bert"
+    constants = Bert.constants | {
+        "rope.freq_base": 10000.0,
+        "rope.scaling.type": "none",
+        "pooling_type": CLS_POOLING,
+    }
+    defaults = {"attention.layer_norm_rms_epsilon": 1e-6}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"feed_forward_length": int(2 * self.config.need("intermediate_size") / 3)}
+
+
+class EuroBert(Conversion):
+    """EuroBERT, and Jina's embeddings of its kind."""
+
+    architecture = "eurobert"
+    pre_tokenizers = ["llama-bpe", "gpt-2"]
+    renames = {r"^model\.": ""}
+    constants = {"attention.causal": False, "rope.scaling.type": "none"}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | pooling(self.folder)
+
+
+class JinaBert2(Bert):
+    """Jina 2: biases that fall with distance."""
+
+    architecture = "jina-bert-v2"
+    vocabularies = ["wordpiece", "bpe"]
+    pre_tokenizers = ["jina-v2-code", "gpt-2"]
+
+
+class ModernBert(Bert):
+    """ModernBERT: windows in most layers."""
+
+    architecture = "modern-bert"
+    vocabularies = ["bpe"]
+    pre_tokenizers = ["gpt-2"]
+    integers = {
+        "attention.sliding_window": "local_attention",
+        "attention.sliding_window_pattern": "global_attn_every_n_layers",
+        "vocab_size": "vocab_size",
+    }
+    constants = Bert.constants | {"rope.scaling.type": "none"}
+
+    def metadata(self) -> dict[str, Any]:
+        activation = self.config.first("hidden_activation")
+        return super().metadata() | ({"hidden_activation": str(activation)} if activation else {})
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {f"tokenizer.ggml.add_{which}_token": True for which in ("bos", "eos", "sep")}

@@ -1,0 +1,65 @@
+"""ERNIE 4.5, with and without experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, LazyTensor
+from pumice_architectures.conversions.llama import add_space_prefix
+
+
+class Ernie45(Conversion):
+    """ERNIE 4.5: queries, keys and values may be in one matrix, as may gate and up."""
+
+    architecture = "ernie4_5"
+    vocabularies = ["sentencepiece", "fast_sentencepiece", "bpe"]
+    renames = {r"ernie\.": "model."}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return add_space_prefix(self)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        c = self.config
+        if "qkv_proj" in name:
+            n_head_kv = c.need("num_key_value_heads")
+            sizes = (n * self.head_dim for n in (c.need("num_attention_heads"), n_head_kv, n_head_kv))
+            for part, rows in zip("qkv", tensor.split(*sizes), strict=True):
+                yield from super().convert(name.replace("qkv_proj", f"{part}_proj"), rows)
+        elif "up_gate_proj" in name:
+            for part, rows in zip(("gate", "up"), tensor.halves(), strict=True):
+                yield from super().convert(name.replace("up_gate_proj", f"{part}_proj"), rows)
+        else:
+            yield from super().convert(name, tensor)
+
+
+class Ernie45MoE(Ernie45):
+    """ERNIE 4.5 with experts."""
+
+    architecture = "ernie4_5-moe"
+    integers = {
+        "expert_count": "moe_num_experts",
+        "expert_used_count": "moe_k",
+        "interleave_moe_layer_step": "moe_layer_interval",
+        "leading_dense_block_count": "moe_layer_start_index",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_count": "moe_num_shared_experts",
+    }
+    dropped = ("model.mtp_",)
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = super().metadata()
+        if c.first("moe_num_shared_experts"):
+            width = c.need("intermediate_size") // c.need("num_key_value_heads")
+            found["expert_shared_feed_forward_length"] = width
+        return found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from Conversion.convert(self, name, tensor)
+
+
+class PaddleOCR(Ernie45):
+    """PaddleOCR-VL, text of it."""
+
+    architecture = "paddleocr"

@@ -1,0 +1,152 @@
+"""Gemma 3n and 4, and Gemma for embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import NormalDist
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin.convert import LazyTensor, layer_of, pooling, sliding_layers, stack
+from pumice_architectures.conversions.gemma import Gemma3
+
+UNTURNED = 1e30  # what frequencies of values are divided by that are not turned
+
+
+class EmbeddingGemma(Gemma3):
+    """Gemma 3 that sees a text in both directions."""
+
+    architecture = "gemma-embedding"
+    renames = {r"^(?!model\.|lm_head\.)": "model."}
+
+    def metadata(self) -> dict[str, Any]:
+        return (
+            super().metadata() | {"attention.sliding_window": self.config.need("sliding_window")} | pooling(self.folder)
+        )
+
+
+class Gemma3n(Gemma3):
+    """Gemma 3n: embeddings for each layer, several streams (AltUp), low-rank residuals (LAuReL)."""
+
+    architecture = "gemma3n"
+    norm_offset = 0.0
+    renames = {"_scale$": "_scale.weight"}
+    STREAMS = ("altup_unembed_projections", "altup_projections")
+    integers = {
+        "altup.active_idx": "altup_active_idx",
+        "altup.num_inputs": "altup_num_inputs",
+        "embedding_length_per_layer_input": "hidden_size_per_layer_input",
+        "attention.shared_kv_layers": "num_kv_shared_layers",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        sparse = self.config.first("activation_sparsity_pattern") or [0.0] * self.n_layer
+        return super().metadata() | {
+            "activation_sparsity_scale": [deviations(float(part)) for part in sparse],
+            "attention.sliding_window_pattern": sliding_layers(self.config),
+        }
+
+    def tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        streams: dict[str, dict[int, LazyTensor]] = {}
+        for name, tensor in super().tensors():
+            base = name.split(".")[0]
+            if base in self.STREAMS:
+                streams.setdefault(base, {})[layer_of(name)] = tensor
+            else:
+                yield name, tensor
+        for base, of_stream in streams.items():
+            yield self.names(f"model.{base}.weight"), stack([of_stream[i] for i in sorted(of_stream)])
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if any(f"{base}." in name for base in self.STREAMS):
+            yield name.removeprefix("model."), tensor
+        elif "embed_tokens" in name:
+            missing = max((self.config.first("vocab_size") or 0) - tensor.shape[0], 0)
+            yield self.names(name), tensor.pad(missing) if missing else tensor
+        else:
+            yield from super().convert(name, tensor)
+
+
+def deviations(part: float) -> float:
+    """Below how many standard deviations lies ``part`` of the numbers that are normally distributed."""
+    return float(np.float32(NormalDist().inv_cdf(part))) if 0 < part < 1 else float("-inf" if part <= 0 else "inf")
+
+
+class Gemma4(Gemma3):
+    """Gemma 4: heads of two sizes, experts, a tokenizer of its own."""
+
+    architecture = "gemma4"
+    vocabularies = ["gemma4"]
+    norm_offset = 0.0
+    renames = {
+        r"(per_dim_scale|layer_scalar)$": r"\1.weight",
+        r"(\.experts\..*)(?<!weight)(?<!weight_scale)(?<!input_scale)$": r"\1.weight",
+    }
+    integers = {
+        "attention.shared_kv_layers": "num_kv_shared_layers",
+        "expert_feed_forward_length": ("expert_intermediate_size", "moe_intermediate_size"),
+    }
+    SCALES = {"router.scale": "ffn_gate_inp.scale", "router.per_expert_scale": "ffn_down_exps.scale"}
+
+    def _of_whole_layers(self, name: str, key: str) -> int | None:
+        """What only layers without a window have, said in one of two places."""
+        kinds = self.config.first("layer_types") or []
+        for layer, values in (self.config.first("per_layer_config") or {}).items():
+            if int(layer) < len(kinds) and kinds[int(layer)] == "full_attention" and key in values:
+                return self.config.first(name) or values[key]
+        return self.config.first(name)
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        windows = sliding_layers(c)
+        dim = self._of_whole_layers("global_head_dim", "head_dim") or c.need("head_dim")
+        found = super().metadata() | {
+            "embedding_length_per_layer_input": c.first("hidden_size_per_layer_input") or 0,
+            "attention.sliding_window_pattern": windows,
+            "attention.key_length": dim,
+            "attention.value_length": dim,
+            "attention.key_length_swa": c.need("head_dim"),
+            "attention.value_length_swa": c.need("head_dim"),
+            "rope.dimension_count": dim,
+            "rope.dimension_count_swa": int(c.need("head_dim") * float(c.rope.get("partial_rotary_factor", 1.0))),
+        }
+        if c.first("use_double_wide_mlp"):
+            n_own = self.n_layer - (c.first("num_kv_shared_layers") or 0)
+            width = c.need("intermediate_size")
+            found["feed_forward_length"] = [width if i < n_own else 2 * width for i in range(self.n_layer)]
+        n_head_kv = self._of_whole_layers("num_global_key_value_heads", "num_key_value_heads")
+        if n_head_kv is not None and c.first("num_key_value_heads") is not None:
+            found["attention.head_count_kv"] = [c["num_key_value_heads"] if swa else n_head_kv for swa in windows]
+        return found
+
+    def other_metadata(self) -> dict[str, Any]:
+        suppressed = self.folder.optional_json("generation_config.json").get("suppress_tokens")
+        found: dict[str, Any] = {"tokenizer.ggml.add_space_prefix": False, "tokenizer.ggml.add_bos_token": True}
+        unified = "Unified" in self.config.model_class and suppressed is not None
+        return found | ({"tokenizer.ggml.suppress_tokens": suppressed} if unified else {})
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        half = (self._of_whole_layers("global_head_dim", "head_dim") or self.config.need("head_dim")) // 2
+        n_turned = int(2 * half * float(self.config.whole_rope.get("partial_rotary_factor", 1.0)) / 2)
+        yield "rope_freqs.weight", LazyTensor.of([1.0] * n_turned + [UNTURNED] * (half - n_turned))
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        for part, new in self.SCALES.items():
+            if name.endswith(part):
+                yield f"blk.{layer_of(name)}.{new}", tensor
+                return
+        yield from super().convert(name, tensor)
+
+
+class Gemma4Assistant(Gemma4):
+    """What drafts for Gemma 4."""
+
+    architecture = "gemma4-assistant"
+
+    def metadata(self) -> dict[str, Any]:
+        width = self.config.need("backbone_hidden_size")
+        return super().metadata() | {"embedding_length_out": width, "nextn_predict_layers": self.n_layer}
+
+    def rename(self, name: str) -> str | None:
+        return None if "masked_embedding" in name else super().rename(name)

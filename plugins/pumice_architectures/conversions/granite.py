@@ -1,0 +1,153 @@
+"""Granite: Llama with multipliers, then experts, then state spaces."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import LazyTensor, layer_of
+from pumice_architectures.conversions.llama import Llama
+from pumice_architectures.conversions.mamba import mamba2_tensor
+
+
+class Granite(Llama):
+    """Granite 3."""
+
+    architecture = "granite"
+    numbers = {
+        "attention.scale": "attention_multiplier",
+        "embedding_scale": "embedding_multiplier",
+        "residual_scale": "residual_multiplier",
+        "logit_scale": "logits_scaling",
+    }
+    without = ("attention.key_length", "attention.value_length")
+    dropped = ("encoder.",)
+
+    @property
+    def head_dim(self) -> int:
+        return self.config.need("hidden_size") // self.config.need("num_attention_heads")
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata()
+        return {key: value for key, value in found.items() if value or key not in self.numbers}
+
+    def rename(self, name: str) -> str | None:
+        other = ("image_", "layerwise_projectors", "spatial_projectors")
+        return None if any(part in name for part in other) else super().rename(name)
+
+
+class GraniteMoE(Granite):
+    """Granite 3 with experts, gate and up in one tensor."""
+
+    architecture = "granitemoe"
+
+    def metadata(self) -> dict[str, Any]:
+        shared = self.config.first("shared_intermediate_size")
+        return super().metadata() | ({"expert_shared_feed_forward_length": shared} if shared else {})
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        shared = "_shexp" if self.config.first("num_local_experts") else ""  # without experts they are the layer
+        for part, kind in (
+            ("block_sparse_moe.input_linear.weight", "_exps"),
+            ("shared_mlp.input_linear.weight", shared),
+        ):
+            if name.endswith(part):
+                for which, half in zip(("gate", "up"), tensor.halves(-2), strict=True):
+                    yield f"blk.{layer_of(name)}.ffn_{which}{kind}.weight", half
+                return
+        if name.endswith("shared_mlp.output_linear.weight"):
+            yield f"blk.{layer_of(name)}.ffn_down{shared}.weight", tensor
+        else:
+            yield from super().convert(name, tensor)
+
+
+class GraniteSWA(Granite):
+    """Granite with windows and attention sinks; with experts, gate and up stay in one tensor."""
+
+    architecture = "granite_swa"
+    named_as = "granitemoe"
+    more_names = {"model.layers.{}.self_attn.sinks": "blk.{}.attn_sinks"}
+    renames = Granite.renames | {"sinks$": "sinks.weight"}
+    FUSED = {
+        "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps",
+        "block_sparse_moe.experts.down_proj": "ffn_down_exps",
+        "block_sparse_moe.input_linear.weight": "ffn_gate_up_exps",
+        "shared_mlp.input_linear.weight": "ffn_up_shexp",
+        "shared_mlp.output_linear.weight": "ffn_down_shexp",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        kinds = c.first("layer_types")
+        windows = [k == "sliding_attention" for k in kinds] if kinds else [i % 4 != 0 for i in range(self.n_layer)]
+        found = super().metadata() | {
+            "attention.sliding_window": c.first("sliding_window") or 128,
+            "attention.sliding_window_pattern": windows,
+        }
+        if c.first("no_rope_layers"):
+            found["attention.rope_pattern"] = [bool(each) for each in c["no_rope_layers"]]
+        if c.model_class.startswith("GraniteMoe") and c.first("shared_intermediate_size"):
+            found["expert_shared_feed_forward_length"] = c.need("shared_intermediate_size")
+        return found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        for part, new in self.FUSED.items():
+            if name.endswith(part):
+                yield f"blk.{layer_of(name)}.{new}.weight", tensor
+                return
+        yield from super().convert(name, tensor)
+
+
+class GraniteHybrid(GraniteMoE):
+    """Granite 4 and Bamba: Mamba 2, and attention in some layers; without state spaces it is Granite."""
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self.attention_layers = self._attention_layers()
+        has_states = len(self.attention_layers) < self.n_layer
+        plain = "granitemoe" if self.config.first("num_experts_per_tok", "num_experts_per_token") else "granite"
+        self.architecture = "granitehybrid" if has_states else plain
+        self.n_vocab_multiple = 8 if has_states else 1
+
+    def _attention_layers(self) -> list[int]:
+        c = self.config
+        if kinds := c.first("layer_types", "layers_block_type"):
+            return [i for i, kind in enumerate(kinds) if kind in ("attention", "full_attention")]
+        if layers := c.first("attn_layer_indices"):
+            return list(layers)
+        period, offset = c.need("attn_layer_period"), c.need("attn_layer_offset", least=0)
+        return [i for i in range(self.n_layer) if i % period == offset]
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        has_states = self.architecture == "granitehybrid"
+        rope = c.model_class.startswith("Bamba") or not has_states
+        n_head_kv = c.need("num_key_value_heads")
+        attention = set(self.attention_layers)
+        found = super().metadata() | {
+            "ssm.conv_kernel": c.need("mamba_d_conv"),
+            "ssm.state_size": c.need("mamba_d_state"),
+            "ssm.group_count": self.n_group,
+            "ssm.inner_size": c.need("mamba_expand") * c.need("hidden_size"),
+            "ssm.time_step_rank": c.need("mamba_n_heads"),
+            "attention.head_count_kv": [n_head_kv if i in attention else 0 for i in range(self.n_layer)],
+            "rope.scaling.finetuned": rope,
+        }
+        if rotated := c.first("attn_rotary_emb"):
+            found["rope.dimension_count"] = rotated
+        return found if rope else found | {"context_length": 1 << 20}
+
+    @property
+    def n_group(self) -> int:
+        return self.config.need("mamba_n_groups", "n_groups")
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        is_mamba = layer_of(name) >= 0 and layer_of(name) not in self.attention_layers
+        if is_mamba and "shared_mlp" not in name and "block_sparse_moe.input_linear" not in name:
+            yield from mamba2_tensor(self, name, tensor, self.n_group)
+        else:
+            yield from super().convert(name, tensor)
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        return found and found.replace(".dt_bias", ".dt_proj.bias")

@@ -1,0 +1,105 @@
+"""Families that mix attention with other ways to look back: Jamba, LFM 2."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, LazyTensor, layer_of, pooling
+from pumice_architectures.conversions.mamba import decay
+
+
+class Jamba(Conversion):
+    """Jamba: Mamba, attention in some layers, experts in some."""
+
+    architecture = "jamba"
+    vocabularies = ["sentencepiece", "fast_sentencepiece"]
+    without = ("rope.", "attention.key_length", "attention.value_length", "vocab_size")
+    renames = {r"\.moe\.": ".feed_forward."}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        n_embd = c.need("hidden_size", "mamba_d_model")
+        offset, period = c.need("attn_layer_offset", least=0), c.need("attn_layer_period")
+        n_head_kv = c.need("num_key_value_heads")
+        attends = [i >= offset and (i - offset) % period == 0 for i in range(self.n_layer)]
+        return super().metadata() | {
+            "attention.head_count_kv": [n_head_kv if each else 0 for each in attends],
+            "ssm.conv_kernel": c.first("mamba_d_conv") or 4,
+            "ssm.inner_size": c.need("mamba_expand") * n_embd,
+            "ssm.state_size": c.first("mamba_d_state") or 16,
+            "ssm.time_step_rank": c.first("mamba_dt_rank") or -(-n_embd // 16),
+            "attention.layer_norm_rms_epsilon": float(c.first("layer_norm_epsilon", "rms_norm_eps") or 1e-6),
+        }
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {} if self.folder.has("tokenizer.model") else {"tokenizer.ggml.add_space_prefix": False}
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        offset, period = self.config.need("expert_layer_offset", least=0), self.config.need("expert_layer_period")
+        layer = layer_of(name)
+        has_experts = layer >= offset and (layer - offset) % period == 0
+        return found if found is None or has_experts else found.replace(".experts.0.", ".")
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        name = name.replace(".feed_forward.experts.", ".mlp.experts.")
+        if name.endswith(".A_log"):
+            tensor = decay(tensor)
+        yield from super().convert(name, tensor.squeeze() if name.endswith("conv1d.weight") else tensor)
+
+
+class LFM2(Conversion):
+    """LFM 2: short convolutions, attention in some layers."""
+
+    architecture = "lfm2"
+    pre_tokenizers = ["lfm2"]
+    integers = {"vocab_size": "vocab_size", "shortconv.l_cache": "conv_L_cache"}
+    renames = {r"lfm\.": "model.", r"\.expert_bias$": ".expert_bias.bias"}
+
+    def metadata(self) -> dict[str, Any]:
+        kinds = self.config["layer_types"]
+        n_head_kv = self.config.need("num_key_value_heads")
+        return super().metadata() | {
+            "attention.head_count_kv": [n_head_kv if kind == "full_attention" else 0 for kind in kinds],
+            "feed_forward_length": self._n_ff(),
+        }
+
+    def _n_ff(self) -> int:
+        c = self.config
+        width, multiple = c.need("block_ff_dim", "intermediate_size"), c.first("block_multiple_of") or 256
+        if c.first("block_auto_adjust_ff_dim") is False:
+            return width
+        width = int(float(c.first("block_ffn_dim_multiplier") or 1.0) * int(2 * width / 3))
+        return -(-width // multiple) * multiple
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, tensor.squeeze() if "conv.conv" in name else tensor)
+
+
+class LFM2Embedding(LFM2):
+    """LFM 2 for embeddings, with a matrix after its last norm."""
+
+    renames = {r"^(?!dense_2|model\.)": "model."}
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata() | pooling(self.folder)
+        return found | ({"attention.causal": False} if "Bidirectional" in self.config.model_class else {})
+
+
+class LFM2MoE(LFM2):
+    """LFM 2 with experts."""
+
+    architecture = "lfm2moe"
+    integers = LFM2.integers | {
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "leading_dense_block_count": "num_dense_layers",
+    }
+    constants = {"expert_gating_func": 2}  # sigmoid
+
+    def _n_ff(self) -> int:
+        return self.config.need("intermediate_size")
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        is_expert = ".feed_forward.experts." in name
+        yield from super().convert(name.removeprefix("model.") if is_expert else name, tensor)

@@ -1,0 +1,39 @@
+"""Mistral 3 and 4, text of them; older models of Mistral's are Llamas."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pumice.plugin.convert import Conversion, Folder
+from pumice_architectures.conversions.deepseek import DeepSeek2
+from pumice_architectures.conversions.llama import Llama
+
+
+class Mistral4(DeepSeek2):
+    """Mistral Small 4: built as DeepSeek 2 is."""
+
+    architecture = "mistral4"
+    vocabularies = ["bpe", "tekken"]
+    pre_tokenizers = ["tekken"]
+
+
+class Mistral3(Llama):
+    """Ministral 3, and Mistral 3 with images: attention that grows with the position."""
+
+    architecture = "mistral3"
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> Conversion:
+        return Mistral4(folder) if folder.config.get("model_type") == "mistral4" else cls(folder)
+
+    def metadata(self) -> dict[str, Any]:
+        found = super().metadata()
+        rope = self.config.whole_rope
+        if self.config.get("model_type") == "ministral3":
+            for key, name in (
+                ("rope.scaling.yarn_log_multiplier", "mscale_all_dim"),
+                ("attention.temperature_scale", "llama_4_scaling_beta"),
+            ):
+                if rope.get(name) is not None:
+                    found[key] = float(rope[name])
+        return found

@@ -1,0 +1,127 @@
+"""Families with experts, each with a layout of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, LazyTensor
+from pumice_architectures.conversions.llama import interleaved
+
+SIGMOID, SOFTMAX = 2, 1  # expert_gating_func
+
+
+class DBRX(Conversion):
+    """DBRX: the matrices of all experts side by side."""
+
+    architecture = "dbrx"
+    pre_tokenizers = ["dbrx"]
+    float32 = ()
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        ffn, attention = c["ffn_config"], c["attn_config"]
+        return {
+            "block_count": self.n_layer,
+            "context_length": c.need("max_seq_len"),
+            "embedding_length": c.need("d_model"),
+            "feed_forward_length": ffn["ffn_hidden_size"],
+            "attention.head_count": c.need("n_heads"),
+            "attention.head_count_kv": attention["kv_n_heads"],
+            "rope.freq_base": float(attention["rope_theta"]),
+            "attention.clamp_kqv": float(attention["clip_qkv"]),
+            "expert_count": ffn["moe_num_experts"],
+            "expert_used_count": ffn["moe_top_k"],
+            "attention.layer_norm_epsilon": 1e-5,
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if ".experts.mlp." in name:
+            ffn = self.config["ffn_config"]
+            tensor = tensor.reshape(ffn["moe_num_experts"], ffn["ffn_hidden_size"], self.config.need("d_model"))
+            yield self.names(f"{name}.weight"), tensor.transpose(0, 2, 1) if name.endswith("w2") else tensor
+        else:
+            yield from super().convert(name, tensor)
+
+
+class Arctic(Conversion):
+    """Arctic: experts beside a dense layer."""
+
+    architecture = "arctic"
+    vocabularies = ["sentencepiece"]
+    integers = {"vocab_size": "vocab_size"}
+    renames = {r"^model\.(.*)block_sparse_moe\.experts": r"\1feed_forward.experts"}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        return super().metadata() | {"rope.dimension_count": c.need("hidden_size") // c.need("num_attention_heads")}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, interleaved(self, name, tensor))
+
+
+class Grok(Conversion):
+    """Grok 1 and 2: soft caps, multipliers."""
+
+    architecture = "grok"
+    vocabularies = ["sentencepiece", "bpe"]
+    pre_tokenizers = ["grok-2"]
+    integers = {
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "attention.temperature_length": "attn_temperature_len",
+    }
+    numbers = {
+        "attn_logit_softcapping": "attn_logit_softcapping",
+        "router_logit_softcapping": "router_logit_softcapping",
+        "final_logit_softcapping": "final_logit_softcapping",
+        "embedding_scale": "embedding_multiplier_scale",
+        "logit_scale": "output_multiplier_scale",
+        "attention.output_scale": "attn_output_multiplier",
+    }
+    defaults = {"attn_logit_softcapping": 30.0, "router_logit_softcapping": 30.0}
+    renames = {
+        r"^model\.layers\.(\d+)\.block_sparse_moe\.experts\.": r"transformer.decoder_layer.\1.moe.experts.",
+        r"^transformer\.decoder_layer\.(\d+)\.moe\.(?=\d)": r"transformer.decoder_layer.\1.moe.experts.",
+        r"(moe\.experts\.\d+)\.w1\.": r"\1.linear.",
+        r"(moe\.experts\.\d+)\.w2\.": r"\1.linear_1.",
+        r"(moe\.experts\.\d+)\.w3\.": r"\1.linear_v.",
+    }
+    YARN = {
+        "rope.scaling.factor": "scaling_factor",
+        "rope.scaling.yarn_ext_factor": "extrapolation_factor",
+        "rope.scaling.yarn_attn_factor": "attn_factor",
+        "rope.scaling.yarn_beta_fast": "beta_fast",
+        "rope.scaling.yarn_beta_slow": "beta_slow",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = {"attention.output_scale": self.head_dim**-0.5} | super().metadata()
+        if c.first("rope_type") in ("yarn", "original"):
+            found |= {"rope.scaling.type": "yarn"} | {key: float(c[name]) for key, name in self.YARN.items()}
+            found["rope.scaling.original_context_length"] = c.need("original_max_position_embeddings")
+        return found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name.replace(".moe.experts.", ".moe."), tensor)
+
+
+class SmallThinker(Conversion):
+    """SmallThinker: routed before attention; windows in some layers."""
+
+    architecture = "smallthinker"
+    pre_tokenizers = ["qwen2"]
+    integers = {
+        "expert_count": "moe_num_primary_experts",
+        "expert_used_count": "moe_num_active_primary_experts",
+        "expert_feed_forward_length": "moe_ffn_hidden_size",
+        "feed_forward_length": "moe_ffn_hidden_size",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = super().metadata()
+        found["expert_gating_func"] = SOFTMAX if c.first("moe_primary_router_apply_softmax") else SIGMOID
+        if any(c.first("sliding_window_layout") or ()) and c.first("sliding_window_size"):
+            found["attention.sliding_window"] = c.need("sliding_window_size")
+        return found

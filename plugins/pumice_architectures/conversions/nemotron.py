@@ -1,0 +1,131 @@
+"""Nemotron, with attention alone, and with state spaces and experts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of, parameters
+from pumice_architectures.conversions.llama import interleaved
+from pumice_architectures.conversions.mamba import ANY_CONTEXT, mamba2_tensor
+
+
+class Nemotron(Conversion):
+    """Nemotron and Minitron: norms multiply by one more than their weights."""
+
+    architecture = "nemotron"
+    vocabularies = ["sentencepiece", "bpe"]
+    integers = {"vocab_size": "vocab_size"}
+    numbers = {"attention.layer_norm_epsilon": ("layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps")}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        part = float(c.whole_rope.get("partial_rotary_factor", 0.5))
+        factor = c.first("factor") or c.whole_rope.get("factor")
+        found = super().metadata() | {
+            "rope.dimension_count": int(part * c.need("hidden_size")) // c.need("num_attention_heads"),
+            "rope.scaling.type": "none" if factor is None else "linear",
+        }
+        return found if factor is None else found | {"rope.scaling.factor": float(factor)}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.padding_token_id": 0, "tokenizer.ggml.unknown_token_id": 1}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, tensor + 1.0 if name.endswith("norm.weight") else tensor)
+
+
+class NemotronH(Conversion):
+    """Nemotron H: each layer is Mamba 2, attention, or a feed-forward network, with or without experts."""
+
+    pre_tokenizers = ["tekken", "llama-bpe", "gpt-2"]
+    n_vocab_multiple = 8
+    LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
+    KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
+    DRAFT = {
+        "0.enorm": "enorm", "0.hnorm": "hnorm", "0.eh_proj": "eh_proj", "1.norm": "post_attention_layernorm",
+        "1.final_layernorm": "shared_head.norm",
+    }  # fmt: skip
+
+    def __init__(self, folder: Any) -> None:
+        self.config = folder.config
+        pattern = self.config.first("hybrid_override_pattern", "layers_block_type", "layer_types") or []
+        self.kinds = [self.LETTERS.get(kind, self.KINDS.get(kind, kind)) for kind in pattern]
+        self.folder = folder
+        self.n_layer = len(self.kinds)
+        self.is_moe = self.config.first("num_experts_per_tok") is not None
+        self.architecture = "nemotron_h_moe" if self.is_moe else "nemotron_h"
+        if not self.kinds:
+            raise ConvertError(f"{folder.path}: 'hybrid_override_pattern' is missing: it says what each layer is")
+
+    @property
+    def n_draft(self) -> int:
+        return self.config.first("num_nextn_predict_layers") or 0 if self.is_moe else 0
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        kinds = self.kinds + ["both"] * self.n_draft
+        width = c.need("moe_intermediate_size") if self.is_moe else c.need("intermediate_size", "n_inner", "hidden_dim")
+        dim = c.need("head_dim", "attention_head_dim")
+        n_head_kv = c.need("num_key_value_heads")
+        found = parameters(c) | {
+            "block_count": len(kinds),
+            "context_length": ANY_CONTEXT,
+            "vocab_size": c.need("vocab_size"),
+            "attention.key_length": dim,
+            "attention.value_length": dim,
+            "attention.head_count_kv": [n_head_kv if kind in ("attention", "both") else 0 for kind in kinds],
+            "feed_forward_length": [width if kind in ("mlp", "moe", "both") else 0 for kind in kinds],
+            "rope.scaling.finetuned": False,
+            "ssm.conv_kernel": c.need("conv_kernel", "mamba_d_conv"),
+            "ssm.state_size": c.need("ssm_state_size", "mamba_d_state", "state_size"),
+            "ssm.group_count": self.n_group,
+            "ssm.inner_size": c.need("mamba_num_heads") * c.need("mamba_head_dim"),
+            "ssm.time_step_rank": c.need("mamba_num_heads"),
+            "rope.dimension_count": c.need("hidden_size") // c.need("num_attention_heads"),
+        }
+        return found | (self._experts() if self.is_moe else {})
+
+    def _experts(self) -> dict[str, Any]:
+        c = self.config
+        found = {
+            "expert_used_count": c.need("num_experts_per_tok"),
+            "expert_feed_forward_length": c.need("moe_intermediate_size"),
+            "expert_shared_feed_forward_length": c.need("moe_shared_expert_intermediate_size"),
+            "expert_count": c.need("n_routed_experts"),
+            "expert_shared_count": c.need("n_shared_experts", least=0),
+            "expert_weights_norm": bool(c.first("norm_topk_prob")),
+            "expert_weights_scale": float(c.first("routed_scaling_factor") or 1.0),
+            "expert_group_count": c.need("n_group"),
+        }
+        if c.first("moe_latent_size") is not None:
+            found["moe_latent_size"] = c.need("moe_latent_size")
+        return found | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
+
+    @property
+    def n_group(self) -> int:
+        return self.config.need("n_groups", "mamba_n_groups")
+
+    def rename(self, name: str) -> str | None:
+        if name.startswith("mtp."):
+            layer, _, rest = name.removeprefix("mtp.layers.").partition(".")
+            head, _, suffix = rest.rpartition(".")
+            known = self.DRAFT.get(f"{layer}.{head}")
+            name = (
+                f"model.layers.{self.n_layer}.{known}.{suffix}" if known else f"backbone.layers.{self.n_layer}.{rest}"
+            )
+            return super().rename(name) if self.n_draft else None
+        found = super().rename(name)
+        if found and found.startswith("model.") and not found.startswith("model.lm_head"):
+            found = f"backbone.{found.removeprefix('model.')}"
+        return found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        layer = layer_of(name)
+        if ".mixer.experts." in name:
+            name = name.replace("backbone.", "model.").replace(".mixer.", ".mlp.")
+        if 0 <= layer < self.n_layer and self.kinds[layer] == "mamba":
+            name = name.replace("mixer.dt_bias", "mixer.dt.bias")
+            yield from mamba2_tensor(self, name, tensor, self.n_group)
+        else:
+            yield from super().convert(name, interleaved(self, name, tensor))

@@ -1,0 +1,127 @@
+"""Qwen 3 Next and Qwen 3.5: linear attention (gated delta nets) in most layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+from pumice.plugin.convert import LazyTensor, concatenate
+from pumice_architectures.conversions.drafting import draft_name
+from pumice_architectures.conversions.mamba import decay
+from pumice_architectures.conversions.qwen import Qwen2MoE
+
+
+class Qwen3Next(Qwen2MoE):
+    """Qwen 3 Next; the layers that draft are ``mtp.*`` in checkpoints."""
+
+    architecture = "qwen3next"
+    integers = Qwen2MoE.integers | {
+        "ssm.conv_kernel": "linear_conv_kernel_dim",
+        "ssm.state_size": "linear_key_head_dim",
+        "ssm.group_count": "linear_num_key_heads",
+        "ssm.time_step_rank": "linear_num_value_heads",
+    }
+    renames = {r"^model\.mtp\.": "mtp.", r"\.dt_bias$": ".dt_proj.bias"}
+
+    @cached_property
+    def n_draft(self) -> int:
+        said = self.config.first("mtp_num_hidden_layers") or 0
+        numbers = [name.split(".mtp.")[-1].split(".") for name in (f".{each}" for each in self.folder.tensors)]
+        found = [int(parts[1]) + 1 for parts in numbers if parts[0] == "layers" and len(parts) > 2]
+        return said or (max(found, default=0) if any("mtp." in name for name in self.folder.tensors) else 0)
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = super().metadata() | {
+            "ssm.inner_size": c.need("linear_value_head_dim") * c.need("linear_num_value_heads"),
+            "full_attention_interval": c.first("full_attention_interval") or 4,
+            "rope.dimension_count": self.n_rot(0.25),
+        }
+        if kinds := c.first("layer_types"):
+            recurrent = [kind == "linear_attention" for kind in kinds]
+            found["attention.recurrent_layers"] = recurrent + [False] * self.n_draft
+        return found | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        return found and draft_name(found, self.n_layer)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith(".A_log"):
+            tensor = decay(tensor)
+        elif "conv1d" in name:
+            tensor = tensor.squeeze()
+        elif name.endswith("norm.weight") and not name.endswith("linear_attn.norm.weight"):
+            tensor = tensor + 1.0
+        if name.endswith("in_proj_qkvz.weight"):
+            qkv, z = self._parted(tensor)
+            layer = name.split(".")[2]
+            yield f"blk.{layer}.attn_qkv.weight", qkv
+            yield f"blk.{layer}.attn_gate.weight", z
+        else:
+            yield from super().convert(name, tensor)
+
+    def _parted(self, tensor: LazyTensor) -> tuple[LazyTensor, LazyTensor]:
+        """Queries, keys and values in one matrix, and gates, of a matrix that has them head by head."""
+        c = self.config
+        n_head, n_key = c.need("linear_num_key_heads"), c.need("linear_key_head_dim")
+        n_value = c.need("linear_num_value_heads") // n_head * c.need("linear_value_head_dim")
+        heads = tensor.reshape(n_head, -1, tensor.shape[-1])
+        q, k, v, z = (
+            part.reshape(-1, tensor.shape[-1]) for part in heads.split(n_key, n_key, n_value, n_value, axis=1)
+        )
+        return concatenate([q, k, v]), z
+
+
+class Qwen35(Qwen3Next):
+    """Qwen 3.5: heads of values in turns, one of each key's group after the other."""
+
+    architecture = "qwen35"
+    pre_tokenizers = ["qwen35", "qwen2"]
+    SECTIONS = [11, 11, 10, 0]  # of M-RoPE, where config.json has none
+
+    def metadata(self) -> dict[str, Any]:
+        return {"rope.dimension_sections": self.SECTIONS} | super().metadata()
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if "linear_attn." in name:
+            tensor = self._in_turns(name, tensor)
+        yield from super().convert(name, tensor)
+
+    def _in_turns(self, name: str, tensor: LazyTensor) -> LazyTensor:
+        c = self.config
+        n_keys = c.need("linear_num_key_heads") * c.need("linear_key_head_dim")
+        n_value = c.need("linear_value_head_dim")
+        part = name.split("linear_attn.")[1].split(".")[0]
+        if part in ("in_proj_qkv", "conv1d"):
+            tensor = tensor.squeeze() if part == "conv1d" else tensor
+            keys, values = tensor.split(2 * n_keys, tensor.shape[0] - 2 * n_keys)
+            return concatenate([keys, self._turned(values, 0, n_value)])
+        if part == "in_proj_z":
+            return self._turned(tensor, 0, n_value)
+        if part in ("in_proj_a", "in_proj_b", "A_log", "dt_proj"):
+            return self._turned(tensor, 0, 1)
+        return self._turned(tensor, 1, n_value) if part == "out_proj" else tensor
+
+    def _turned(self, tensor: LazyTensor, axis: int, head_dim: int) -> LazyTensor:
+        """Heads on an axis from ``[keys, values of a key]`` to ``[values of a key, keys]``."""
+        n_key = self.config.need("linear_num_key_heads")
+        n_each = self.config.need("linear_num_value_heads") // n_key
+        before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
+        parts = tensor.reshape(*before, n_key, n_each, head_dim, *after)
+        order = list(range(len(parts.shape)))
+        order[axis], order[axis + 1] = order[axis + 1], order[axis]
+        return parts.transpose(*order).reshape(*tensor.shape)
+
+
+class Qwen35MoE(Qwen35):
+    """Qwen 3.5 with experts."""
+
+    architecture = "qwen35moe"
+
+
+class MiniCPMV46(Qwen35):
+    """MiniCPM-V 4.6, text of it."""
+
+    dropped = ("model.merger.", "mtp")
