@@ -106,13 +106,33 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
     async def __anext__(self) -> ChatDelta:
         while not self._deltas.ended:
             if self._deltas.is_spent():
-                self._stream.close()
-                ended = (await self._stream.completion()).timings
-                self._stream = self._start(*self._deltas.end_reasoning(ended))
+                await self._end_reasoning()
             delta = self._deltas.take(await anext(self._stream), self._stream.timings)
             if not delta.is_empty:
                 return delta
         raise StopAsyncIteration
+
+    async def ready(self) -> list[ChatDelta]:
+        """What became certain by now, in as few deltas as tell it; none after the last."""
+        deltas: list[ChatDelta] = []
+        while not deltas and not self._deltas.ended:
+            if self._deltas.is_spent():
+                await self._end_reasoning()
+            for piece in await self._stream.ready():
+                if self._deltas.is_spent():
+                    break
+                delta = self._deltas.take(piece, self._stream.timings)
+                if deltas and deltas[-1].may_join(delta):
+                    deltas[-1] = deltas[-1].followed_by(delta)
+                elif not delta.is_empty:
+                    deltas.append(delta)
+        return deltas
+
+    async def _end_reasoning(self) -> None:
+        """Go on in a sequence that begins with the end of the reasoning."""
+        self._stream.close()
+        ended = (await self._stream.completion()).timings
+        self._stream = self._start(*self._deltas.end_reasoning(ended))
 
     async def accepted(self) -> None:
         """Wait until the engine has taken the request. Raises as ``Model.chat`` where it refuses it."""
@@ -120,7 +140,7 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
 
     async def completion(self) -> ChatCompletion:
         """Run to the end, and give everything."""
-        async for _ in self:
+        while await self.ready():
             pass
         return self._deltas.answer.completion()
 

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from pumice.engine import EngineClient, FinishReason, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Logprobs, Output, Progress
@@ -20,8 +20,7 @@ from pumice.errors import ModelClosedError
 S = TypeVar("S", bound="_Sequence")
 
 
-@dataclass(frozen=True)
-class Piece:
+class Piece(NamedTuple):
     """A part of a stream: ``text`` that became certain with ``token``; the last has a ``finish_reason``, no token."""
 
     text: str
@@ -62,8 +61,7 @@ class Pieces:
         """Raises the error of a sequence that failed. ``wanted`` False: it was cancelled, and only its end matters."""
         if isinstance(event, Output) and wanted:
             found = event.logprobs or repeat(None)
-            coming = zip(event.texts, event.tokens, repeat(None), found, strict=False)
-            self._coming += [Piece(*each) for each in coming]
+            self._coming += map(Piece, event.texts, event.tokens, repeat(None), found)
         elif isinstance(event, Progress) and wanted and self._progress:
             self._progress(event.n_read, event.n_prompt)
         elif isinstance(event, Finished):
@@ -85,9 +83,21 @@ class Pieces:
         self._seen.append(piece)
         return piece
 
+    @property
+    def waiting(self) -> bool:
+        """Whether there is a next piece."""
+        return bool(self._coming)
+
+    def all(self) -> list[Piece]:
+        """All the next pieces."""
+        pieces = [*self._coming]
+        self._seen += pieces
+        self._coming.clear()
+        return pieces
+
     def completion(self) -> Completion:
         assert self.finish_reason is not None
-        text = "".join(piece.text for piece in self._seen)
+        text = "".join([piece.text for piece in self._seen])
         tokens = [piece.token for piece in self._seen if piece.token is not None]
         found = [piece.logprobs for piece in self._seen if piece.logprobs is not None]
         return Completion(text, tokens, self.finish_reason, self.timings, found or None)
@@ -188,40 +198,73 @@ class Stream(_Sequence, Iterator[Piece]):
         self.close()
 
 
+class _Inbox:
+    """Events on their way to a coroutine; any thread may put them in."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._events: deque[Event] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, event: Event) -> None:
+        if threading.get_ident() == self._thread:
+            self._arrive(event)
+            return
+        with contextlib.suppress(RuntimeError):  # the loop was closed
+            self._loop.call_soon_threadsafe(self._arrive, event)
+
+    def _arrive(self, event: Event) -> None:
+        self._events.append(event)
+        if self._waiter and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def get(self) -> Event:
+        while not self._events:
+            self._waiter = self._loop.create_future()
+            await self._waiter
+        return self._events.popleft()
+
+    def outputs(self) -> Iterator[Event]:
+        """Those that are there and tell of tokens."""
+        while self._events and isinstance(self._events[0], Output):
+            yield self._events.popleft()
+
+
 class AsyncStream(_Sequence, AsyncIterator[Piece]):
     """As ``Stream``, for the event loop it is made in."""
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
         super().__init__(client, progress)
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[Event] = asyncio.Queue()
-        thread = threading.get_ident()
-
-        def listen(event: Event) -> None:
-            if threading.get_ident() == thread:
-                events.put_nowait(event)
-                return
-            with contextlib.suppress(RuntimeError):  # the loop was closed
-                loop.call_soon_threadsafe(events.put_nowait, event)
-
-        self._events = events
-        self._listener = listen
+        self._inbox = _Inbox()
+        self._listener = self._inbox.put
 
     async def __anext__(self) -> Piece:
         while (piece := self._pieces.next()) is None:
             if self._pieces.ended:
                 raise StopAsyncIteration
-            self._pieces.take(await self._events.get(), wanted=not self._closed)
+            await self._wait()
         return piece
+
+    async def ready(self) -> list[Piece]:
+        """The next pieces: as many as there are by now, at least one, and none after the last."""
+        while not self._pieces.waiting and not self._pieces.ended:
+            await self._wait()
+            for event in self._inbox.outputs():
+                self._pieces.take(event, wanted=not self._closed)
+        return self._pieces.all()
+
+    async def _wait(self) -> None:
+        self._pieces.take(await self._inbox.get(), wanted=not self._closed)
 
     async def accepted(self) -> None:
         """Wait until the engine has taken the request. Raises as ``Model.request`` where it refuses it."""
         if self._client.confirms:
-            self._pieces.take(await self._events.get(), wanted=not self._closed)
+            await self._wait()
 
     async def completion(self) -> Completion:
         """Run to the end, and give everything."""
-        async for _ in self:
+        while await self.ready():
             pass
         return self._pieces.completion()
 

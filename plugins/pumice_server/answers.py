@@ -11,14 +11,18 @@ from typing import Any, TypeVar
 import orjson
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from pumice_server.body import Body
 from pumice_server.errors import Problem
 
 T = TypeVar("T")
+Write = Callable[[bytes], bool]
+"""Writes a part of an answer at once. False: the client has not taken those before, and it is to be sent as others."""
 
+WRITE = "pumice.write"  # extension of ASGI under which a protocol offers that
 DONE = b"data: [DONE]\n\n"
+_MARK = "\ue000"  # private use: no name of a model has it
 _PING = b":\n\n"  # a comment, which keeps connections open
 STALL_SECONDS = 60.0  # in which a client has to take a part of its answer
 PING_SECONDS = 30.0  # between two comments while nothing else is sent
@@ -39,6 +43,16 @@ def event(value: Any, name: str = "") -> bytes:
     """A server-sent event."""
     head = f"event: {name}\n".encode() if name else b""
     return head + b"data: " + to_json(value) + b"\n\n"
+
+
+class Frame:
+    """Events that differ in one text alone: the rest is made once."""
+
+    def __init__(self, make: Callable[[str], bytes]) -> None:
+        self._before, self._after = make(_MARK).split(to_json(_MARK))
+
+    def __call__(self, text: str) -> bytes:
+        return self._before + to_json(text) + self._after
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -89,12 +103,15 @@ class Streaming(StreamingResponse):
         ping: float | None = PING_SECONDS,
     ) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}
-        super().__init__(_with_errors(parts, wire), headers=headers, media_type=wire.media_type)
+        super().__init__(parts, headers=headers, media_type=wire.media_type)
+        self._parts = parts
         self._end = end
-        self._ping = wire.ping
+        self._wire = wire
         self._ping_seconds = ping
+        self._write: Write | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._write = scope.get("extensions", {}).get(WRITE)
         try:
             await super().__call__(scope, receive, send)
         finally:
@@ -102,41 +119,41 @@ class Streaming(StreamingResponse):
 
     async def stream_response(self, send: Send) -> None:
         """As it is sent: the timer only looks at the clock, so that a part costs nothing more."""
-        loop = asyncio.get_running_loop()
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        loop, write = asyncio.get_running_loop(), self._write
         last = loop.time()
 
-        async def send_part(message: Message) -> None:
-            nonlocal last
-            last = loop.time()
+        async def send_slowly(data: bytes, more: bool = True) -> None:
             try:
                 async with asyncio.timeout(STALL_SECONDS):
-                    await send(message)
+                    await send({"type": "http.response.body", "body": data, "more_body": more})
             except TimeoutError:
                 logger.warning("a client did not take a part of its answer for %.0f seconds", STALL_SECONDS)
                 raise ClientDisconnect from None
 
         async def ping(data: bytes, seconds: float) -> None:
+            nonlocal last
             await asyncio.sleep(seconds)
             while True:
                 if loop.time() - last >= seconds:
-                    await send_part({"type": "http.response.body", "body": data, "more_body": True})
+                    last = loop.time()
+                    await send_slowly(data)
                 await asyncio.sleep(max(0.001, last + seconds - loop.time()))
 
         task = None
-        if self._ping is not None and self._ping_seconds is not None:
-            task = asyncio.create_task(ping(self._ping, self._ping_seconds))
+        if self._wire.ping is not None and self._ping_seconds is not None:
+            task = asyncio.create_task(ping(self._wire.ping, self._ping_seconds))
         try:
-            await super().stream_response(send_part)
+            async for part in self._parts:
+                last = loop.time()
+                if write is None or not write(part):
+                    await send_slowly(part)
+        except ClientDisconnect:
+            raise
+        except Exception as error:  # what goes wrong after the answer began is its last part
+            logger.error("a stream ended early: %s: %s", type(error).__name__, error)
+            await send_slowly(self._wire.error(Problem.of(error)))
         finally:
             if task:
                 task.cancel()
-
-
-async def _with_errors(parts: AsyncIterator[bytes], wire: Wire) -> AsyncIterator[bytes]:
-    """What goes wrong after the answer began is its last part."""
-    try:
-        async for each in parts:
-            yield each
-    except Exception as error:
-        logger.error("a stream ended early: %s: %s", type(error).__name__, error)
-        yield wire.error(Problem.of(error))
+        await send_slowly(b"", more=False)

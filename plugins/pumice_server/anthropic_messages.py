@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
@@ -87,8 +88,8 @@ async def _events(
     start = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(pumice.Usage())}
     yield event({"type": "message_start", "message": start}, "message_start")
     blocks = _Blocks()
-    async for delta in stream:
-        for each in blocks.take(delta):
+    while deltas := await stream.ready():
+        for each in chain.from_iterable(map(blocks.take, deltas)):
             yield each
     for each in blocks.close():
         yield each

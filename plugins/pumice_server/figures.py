@@ -62,11 +62,11 @@ class Clock:
         """Since it began."""
         return (time.perf_counter() - self._began) * 1000
 
-    def tick(self) -> None:
-        """Note a token."""
+    def tick(self, n: int) -> None:
+        """Note ``n`` tokens."""
         if not self.n_generated:
             self._first = time.perf_counter()
-        self.n_generated += 1
+        self.n_generated += n
 
     def timings(self) -> dict[str, Any]:
         now, reading = time.perf_counter(), self._first - self._began

@@ -86,17 +86,16 @@ def _options(body: Body, service: Service) -> dict[str, Any]:
 async def _events(
     answers: Sequence[NativeAnswer],
     streams: Sequence[pumice.AsyncStream],
-    items: AsyncIterator[tuple[int, pumice.Piece] | Reading],
+    items: AsyncIterator[tuple[int, Sequence[pumice.Piece]] | Reading],
 ) -> AsyncIterator[bytes]:
     async for item in items:
         if isinstance(item, Reading):
             yield event(answers[item.number].progress(item))
             continue
-        index, piece = item
+        index, pieces = item
         answer = answers[index]
-        if piece.token is not None:
-            answer.clock.tick()
-        if piece.text or piece.token is not None:
-            yield event(answer.part(piece))
-        if piece.finish_reason:
+        tokens = [piece for piece in pieces if piece.text or piece.token is not None]
+        if tokens:
+            yield event(answer.part(tokens))
+        if pieces[-1].finish_reason:
             yield event(answer.wanted.only(answer.end(await streams[index].completion())))

@@ -113,10 +113,13 @@ class NativeAnswer:
         loras = listed({name: scales[name] for name in self.service.scales})
         return {**model.config.sampling, **options, "lora": loras, "n_ctx": model.n_ctx}
 
-    def part(self, piece: pumice.Piece) -> dict[str, Any]:
-        told = self._begun(piece.text, [] if piece.token is None else [piece.token])
-        if piece.logprobs is not None and piece.token is not None:
-            told["completion_probabilities"] = [self.probability(piece.token, piece.logprobs)]
+    def part(self, pieces: Sequence[pumice.Piece]) -> dict[str, Any]:
+        tokens = [piece.token for piece in pieces if piece.token is not None]
+        self.clock.tick(len(tokens))
+        told = self._begun("".join([piece.text for piece in pieces]), tokens)
+        found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]
+        if found:
+            told["completion_probabilities"] = [self.probability(*each) for each in found]
         return told
 
     def progress(self, reading: Reading) -> dict[str, Any]:

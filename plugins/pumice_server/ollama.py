@@ -111,9 +111,10 @@ async def _raw(request: Request, service: Service, body: Body, prompt: str) -> R
     streams = await service.complete([prompt], 1, {**_options(body, service), "cache_salt": request.state.cache_salt})
 
     async def lines() -> AsyncIterator[bytes]:
-        async for piece in streams[0]:
-            end = told.end(piece.finish_reason, streams[0].timings) if piece.finish_reason else {}
-            yield to_json(told.part({"response": piece.text}) | end) + b"\n"
+        while pieces := await streams[0].ready():
+            ended = pieces[-1].finish_reason
+            end = told.end(ended, streams[0].timings) if ended else {}
+            yield to_json(told.part({"response": "".join(piece.text for piece in pieces)}) | end) + b"\n"
 
     if stream:
         return Streaming(lines(), partial(service.end, streams), NDJSON)
@@ -122,9 +123,10 @@ async def _raw(request: Request, service: Service, body: Body, prompt: str) -> R
 
 
 async def _lines(told: _Told, stream: pumice.AsyncChatStream) -> AsyncIterator[bytes]:
-    async for delta in stream:
-        end = told.end(delta.finish_reason, stream.timings) if delta.finish_reason else {}
-        yield to_json(told.delta(delta) | end) + b"\n"
+    while deltas := await stream.ready():
+        for delta in deltas:
+            end = told.end(delta.finish_reason, stream.timings) if delta.finish_reason else {}
+            yield to_json(told.delta(delta) | end) + b"\n"
 
 
 def _options(body: Body, service: Service) -> dict[str, Any]:

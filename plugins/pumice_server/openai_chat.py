@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
+from pumice_server.answers import DONE, Frame, Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, timings, usage
@@ -129,15 +129,24 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], with_u
     n_calls = [0] * len(streams)
     for index in range(len(streams)):
         yield chunk(index, {"role": "assistant", "content": None})
-    async for index, delta in merge(streams):
-        parts = _delta(delta, n_calls[index])
-        n_calls[index] += len(delta.tool_calls)
-        logprobs = head.logprobs(delta.logprobs)
-        if parts or logprobs:
-            yield chunk(index, parts, logprobs=logprobs)
-        if delta.finish_reason and delta.usage:
-            usages.append(delta.usage)
-            yield chunk(index, {}, finish_reason(delta.finish_reason))
+
+    def content(index: int, text: str) -> bytes:
+        return chunk(index, {"content": text})
+
+    plain = [Frame(partial(content, index)) for index in range(len(streams))]
+    async for index, deltas in merge(streams):
+        for delta in deltas:
+            if delta.is_text:
+                yield plain[index](delta.content)
+                continue
+            parts = _delta(delta, n_calls[index])
+            n_calls[index] += len(delta.tool_calls)
+            logprobs = head.logprobs(delta.logprobs)
+            if parts or logprobs:
+                yield chunk(index, parts, logprobs=logprobs)
+            if delta.finish_reason and delta.usage:
+                usages.append(delta.usage)
+                yield chunk(index, {}, finish_reason(delta.finish_reason))
     if with_usage:
         end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}
         yield event(head.part("chat.completion.chunk", [], **end))

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
+from pumice_server.answers import DONE, Frame, Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, finish_reason, timings, usage
@@ -100,14 +100,18 @@ async def _events(
     n_prompts: int,
     with_usage: bool,
 ) -> AsyncIterator[bytes]:
-    async for index, piece in merge(streams):
-        logprobs = None
-        if piece.logprobs is not None and piece.token is not None:
-            logprobs = _logprobs(service, [(piece.token, piece.logprobs)])
-        reason = finish_reason(piece.finish_reason) if piece.finish_reason else None
-        if piece.text or logprobs or reason:
-            choice = {"text": piece.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
-            yield event(part([choice]))
+    def chunk(index: int, text: str, logprobs: Any = None, reason: str | None = None) -> bytes:
+        return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}]))
+
+    plain = [Frame(partial(chunk, index)) for index in range(len(streams))]
+    async for index, pieces in merge(streams):
+        text, ended = "".join([piece.text for piece in pieces]), pieces[-1].finish_reason
+        found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]
+        if found or ended:
+            logprobs = _logprobs(service, found) if found else None
+            yield chunk(index, text, logprobs, finish_reason(ended) if ended else None)
+        elif text:
+            yield plain[index](text)
     if with_usage:
         end = {"usage": _total_usage(streams, n_prompts), "timings": timings(streams[0].timings)}
         yield event(part([], **end))

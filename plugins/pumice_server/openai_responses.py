@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from starlette.requests import Request
@@ -126,8 +127,8 @@ class _Answer:
         yield numbered("response.created", response=self._head)
         yield numbered("response.in_progress", response=self._head)
         items = Items()
-        async for delta in stream:
-            for kind, fields in items.take(delta):
+        while deltas := await stream.ready():
+            for kind, fields in chain.from_iterable(map(items.take, deltas)):
                 yield numbered(kind, **fields)
         for kind, fields in items.close():
             yield numbered(kind, **fields)

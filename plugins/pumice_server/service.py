@@ -41,7 +41,8 @@ class Closable(Protocol):
 class Source(Closable, Protocol[C]):
     """A stream of a model."""
 
-    def __aiter__(self) -> AsyncIterator[C]: ...
+    async def ready(self) -> Sequence[C]:
+        """What there is by now, at least one item; none after the last."""
 
 
 class Whole(Closable, Protocol[C]):
@@ -231,23 +232,22 @@ async def interleave(items: AsyncIterator[S], others: asyncio.Queue[Any]) -> Asy
         told.cancel()
 
 
-async def merge(streams: Sequence[Source[S]]) -> AsyncIterator[tuple[int, S]]:
-    """Items of several streams as they come, each with the number of its stream."""
-    iterators = [aiter(stream) for stream in streams]
-    if len(iterators) == 1:
-        async for item in iterators[0]:
-            yield 0, item
+async def merge(streams: Sequence[Source[S]]) -> AsyncIterator[tuple[int, Sequence[S]]]:
+    """Items of several streams, as many as there are whenever somebody asks, with the number of their stream."""
+    if len(streams) == 1:
+        while items := await streams[0].ready():
+            yield 0, items
         return
-    coming = {asyncio.ensure_future(_next(iterator)): index for index, iterator in enumerate(iterators)}
+    coming = {asyncio.ensure_future(stream.ready()): index for index, stream in enumerate(streams)}
     try:
         while coming:
             done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
             for task in done:
                 index = coming.pop(task)
-                found = task.result()
-                if found:
-                    coming[asyncio.ensure_future(_next(iterators[index]))] = index
-                    yield index, found[0]
+                items = task.result()
+                if items:
+                    coming[asyncio.ensure_future(streams[index].ready())] = index
+                    yield index, items
     finally:
         for task in coming:
             task.cancel()

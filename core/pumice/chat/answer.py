@@ -5,7 +5,6 @@ from __future__ import annotations
 import secrets
 import string
 from collections.abc import Sequence
-from dataclasses import replace
 
 from pumice.chat.messages import ChatCompletion, ChatDelta, FinishReason, Message, TokenLogprob, ToolCall, Usage
 from pumice.chat.parser import ChatParser, Part
@@ -36,7 +35,8 @@ class Answer:
         self.tokens += tokens
         self._logprobs += logprobs
         self.n_reasoning += len(tokens) if self._parser.in_reasoning else 0
-        return replace(self._delta(self._parser.push(text)), logprobs=logprobs)
+        delta = self._delta(self._parser.push(text))
+        return delta._replace(logprobs=logprobs) if logprobs else delta
 
     def finish(self, reason: FinishReason, n_prompt: int, n_cached: int) -> ChatDelta:
         """The last delta. ``n_cached`` of the prompt's tokens were in the cache."""
@@ -56,13 +56,14 @@ class Answer:
         return ChatCompletion(message, self._end.finish_reason, self._end.usage, self.tokens, self._logprobs or None)
 
     def _delta(self, parts: Sequence[Part]) -> ChatDelta:
-        content = "".join(part[1] for part in parts if part[0] == "content")
-        reasoning = "".join(part[1] for part in parts if part[0] == "reasoning")
-        calls = [
-            ToolCall(part[1].name, dict(part[1].arguments), part[1].id or _new_id())
-            for part in parts
-            if part[0] == "call"
-        ]
+        content, reasoning, calls = "", "", list[ToolCall]()
+        for part in parts:
+            if part[0] == "content":
+                content += part[1]
+            elif part[0] == "reasoning":
+                reasoning += part[1]
+            else:
+                calls.append(ToolCall(part[1].name, dict(part[1].arguments), part[1].id or _new_id()))
         self._content.append(content)
         self._reasoning.append(reasoning)
         self._calls += calls

@@ -6,8 +6,8 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
 
 from pumice.errors import RequestError
 
@@ -75,8 +75,7 @@ class TokenLogprob:
     top: Sequence[tuple[int, float]]
 
 
-@dataclass(frozen=True)
-class ChatDelta:
+class ChatDelta(NamedTuple):
     """A part of an answer; tool calls come whole. The last has a ``finish_reason`` and the ``usage``.
 
     ``logprobs``, where they were asked for, are of the tokens that came since the delta before.
@@ -93,16 +92,24 @@ class ChatDelta:
     def is_empty(self) -> bool:
         return not (self.content or self.reasoning or self.tool_calls or self.finish_reason or self.logprobs)
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is a part of the content, and nothing else."""
+        return bool(self.content) and not (self.reasoning or self.tool_calls or self.finish_reason or self.logprobs)
+
     def followed_by(self, last: ChatDelta) -> ChatDelta:
         """This and the last one as one."""
         calls = [*self.tool_calls, *last.tool_calls]
-        return replace(
-            last,
+        return last._replace(
             content=self.content + last.content,
             reasoning=self.reasoning + last.reasoning,
             tool_calls=calls,
-            logprobs=self.logprobs,
+            logprobs=[*self.logprobs, *last.logprobs],
         )
+
+    def may_join(self, next: ChatDelta) -> bool:
+        """Whether this and the next one as one tell the same: reasoning, then content, then calls."""
+        return not (self.tool_calls and (next.content or next.reasoning)) and not (self.content and next.reasoning)
 
 
 @dataclass(frozen=True)

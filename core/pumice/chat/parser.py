@@ -129,12 +129,15 @@ class ChatParser:
             at, found = position, None
             while at < len(source.text) and found is None:
                 start = first.search(source.text, at)
-                at = start.start() if start else len(source.text)
+                if start is None:
+                    at = len(source.text)
+                    break
+                at = start.start()
                 rest = source.text[at : at + longest]
                 if not source.ended and any(mark.text != rest and mark.text.startswith(rest) for mark in marks):
                     break
                 found = max((m for m in marks if rest.startswith(m.text)), key=lambda m: len(m.text), default=None)
-                at += found is None and start is not None
+                at += found is None
             write(source.text[position:at])
             position = at
             if found or source.ended:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -213,8 +213,7 @@ class Progress:
     n_prompt: int
 
 
-@dataclass(frozen=True)
-class Output:
+class Output(NamedTuple):
     """Tokens of one step, and for each the text that became certain with it, and what was asked of its probability."""
 
     id: int

@@ -15,8 +15,9 @@ from typing import IO
 
 from pumice.engine.messages import Close, Command, Event, Facts
 from pumice.errors import EngineDiedError, EngineError, ModelClosedError
-from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, read_frames
+from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, read_frames, unpack
 
+WORKER = [sys.executable, "-P", "-m", "pumice.process.worker"]  # -P: nothing is imported from this directory
 _CLOSE_SECONDS = 30.0  # then it is killed
 
 logger = logging.getLogger("pumice")
@@ -43,7 +44,7 @@ class EngineProcess:
         self._closing = False
         self._commands: queue.SimpleQueue[Load | Command] = queue.SimpleQueue()
         self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", "pumice.process.worker"],  # -P: nothing is imported from this directory
+            WORKER,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C in a terminal is for the program that started it
@@ -104,7 +105,7 @@ class EngineProcess:
 
     def _take(self, message: object) -> None:
         if isinstance(message, list):
-            self._receive(message)
+            self._receive(unpack(message))
         elif isinstance(message, Loading):
             if self._progress:
                 self._progress(message.done, message.total)

@@ -19,7 +19,7 @@ from typing import IO, Any
 from pumice.engine.messages import Accepted, Add, Ask, Cancel, Event, Failed
 from pumice.errors import EngineError, PumiceError
 from pumice.model import Model
-from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, read_frames
+from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, pack, read_frames
 from pumice.running import Running, told
 
 _CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
@@ -38,7 +38,7 @@ def main() -> int:
     except Exception as error:
         write(NotLoaded(portable(error)))
         return 1
-    model.engine.emit = lambda events: write([_portable_event(event) for event in events])
+    model.engine.emit = lambda events: write(pack(map(_portable_event, events)))
     with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
         write(Loaded(model.facts))
         loaded.set_result(model)

@@ -1,6 +1,8 @@
 """Streams over HTTP: pings while nothing comes, and an end however it ends."""
 
 import asyncio
+import json
+import socket
 from collections.abc import AsyncIterator
 
 import pytest
@@ -82,3 +84,33 @@ def test_a_reader_that_takes_nothing(monkeypatch):
 
 def test_infinities_are_null():
     assert event({"a": float("inf")}) == b'data: {"a":null}\n\n'
+
+
+def raw(url: str, version: str) -> tuple[str, bytes]:
+    """The head and the body of a stream, as they come over the socket."""
+    host, port = url.removeprefix("http://").split(":")
+    body = b'{"prompt": "Once", "n_predict": 8, "stream": true, "temperature": 0}'
+    head = f"POST /completion HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n"
+    head += f"Content-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=30) as connection:
+        connection.sendall(head.encode() + body)
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    told, _, rest = answer.partition(b"\r\n\r\n")
+    return told.decode(), rest
+
+
+def test_chunks_of_both_versions_of_http(server):
+    head, chunked = raw(server.url, "1.1")
+    assert "Transfer-Encoding: chunked" in head
+    data = b""
+    while size := int(chunked.partition(b"\r\n")[0], 16):
+        chunked = chunked.partition(b"\r\n")[2]
+        data, chunked = data + chunked[:size], chunked[size + 2 :]
+    assert chunked == b"0\r\n\r\n"
+    head, plain = raw(server.url, "1.0")
+    assert "Transfer-Encoding" not in head
+
+    def texts(data: bytes) -> str:
+        return "".join(json.loads(line[6:])["content"] for line in data.splitlines() if line)
+
+    assert texts(data) == texts(plain) == server.model.generate("Once", max_tokens=8, temperature=0).text

@@ -1,6 +1,7 @@
 """Reasoning and tool calls as each protocol has them, of a model that says what it is told."""
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 import anthropic
@@ -32,9 +33,11 @@ class Told:
 
     timings = Timings(20, 5, 0.0, 0.1, 9, 0.2)
 
-    async def __aiter__(self):
-        for delta in DELTAS:
-            yield delta
+    def __init__(self) -> None:
+        self._coming = iter(DELTAS)
+
+    async def ready(self) -> list[pumice.ChatDelta]:
+        return list(islice(self._coming, 1))
 
     async def accepted(self) -> None:
         pass
