@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS
@@ -226,6 +226,14 @@ class Program(ABC):
         results = self.run(inputs, batch)
         return lambda: results
 
+    def prepare(self, batch: Batch) -> Callable[[Mapping[str, Array]], Pending]:
+        """Do of ``submit`` what can be done before its inputs are known, and give what does the rest.
+
+        ``tokens`` of the batch may be wrong: those among the inputs count. Whatever else the program is asked for
+        before takes the place of what was prepared.
+        """
+        return lambda inputs: self.submit(inputs, replace(batch, tokens=inputs.get("tokens", batch.tokens)))
+
     @property
     def max_steps(self) -> int:
         """The most steps of one ``run_ahead``. 0: it has none, as one whose segment does not give the logits.
@@ -266,6 +274,19 @@ class Program(ABC):
             inputs: as of ``run``, where ``max_steps`` is 1.
         """
         raise NotImplementedError
+
+    def prepare_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: Float32Array,
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
+    ) -> Callable[[Mapping[str, Array]], Ahead]:
+        """``prepare`` a ``run_ahead``; what is given waits for the result."""
+        return lambda inputs: self.run_ahead(batch, picks, numbers, n_best, pasts, n_raw, restrictions, inputs)
 
     @property
     def decides(self) -> bool:

@@ -35,14 +35,21 @@ class HostMemory:
         """Those of the step's fields (``StepLayout``), to be written."""
         return self._uploads[turn].contents.view(np.int32)
 
-    def write(self, inputs: Mapping[str, NDArray[Any]], batch: Batch, turn: int) -> None:
-        """Have the next commit find a batch and the segment's inputs."""
+    def write_step(self, batch: Batch, turn: int) -> None:
+        """Have the next commit find a batch."""
         self._memory.layout.write(self.words(turn), batch, turn)
-        for tensor in self.inputs:
-            values = inputs[tensor.name]
-            offset = self._input_places[tensor]
-            view = self._uploads[turn].contents[offset : offset + values.nbytes].view(values.dtype)
-            np.copyto(view.reshape(values.shape), values)
+
+    def input_room(self, sizes: Sizes, turn: int) -> dict[str, NDArray[Any]]:
+        """Where the segment's inputs are written."""
+        upload = self._uploads[turn].contents
+        return {tensor.name: _array(upload, self._input_places[tensor], tensor, sizes) for tensor in self.inputs}
+
+    def write_inputs(self, inputs: Mapping[str, NDArray[Any]], room: Mapping[str, NDArray[Any]], turn: int) -> None:
+        """Have the next commit find the segment's inputs, and the tokens where they are among them."""
+        for name, values in room.items():
+            np.copyto(values, inputs[name])
+        if "tokens" in inputs:
+            self._memory.layout.write_tokens(self.words(turn), inputs["tokens"], turn)
 
     def record_upload(self, encoder: Encoder, turn: int, n_words: int, sizes: Sizes) -> None:
         """Copy so many words of the step's fields, and the inputs."""
@@ -58,11 +65,10 @@ class HostMemory:
             buffer, offset = self._at(tensor)
             encoder.copy_buffer(buffer, offset, self._download, self._output_places[tensor], _bytes(tensor, sizes))
 
-    def result(self, tensor: Tensor, sizes: Sizes) -> NDArray[Any]:
-        """An output, as the last copy left it; the next one overwrites it."""
-        offset = self._output_places[tensor]
-        values = self._download.contents[offset : offset + _bytes(tensor, sizes)].view(DTYPES[tensor.dtype])
-        return values.reshape(concrete(tensor.shape, sizes))
+    def results(self, sizes: Sizes) -> dict[str, NDArray[Any]]:
+        """The outputs, as the last copy left them; the next one overwrites them."""
+        download, places = self._download.contents, self._output_places
+        return {tensor.name: _array(download, places[tensor], tensor, sizes) for tensor in self.outputs}
 
     def close(self) -> None:
         for buffer in (*self._uploads, self._download):
@@ -72,6 +78,12 @@ class HostMemory:
         """Where an activation lies on the device, in bytes."""
         activations = self._memory.activations
         return activations.buffer, 4 * activations.offset + self._memory.plan.offsets[tensor]
+
+
+def _array(memory: NDArray[np.uint8], offset: int, tensor: Tensor, sizes: Sizes) -> NDArray[Any]:
+    """A tensor that lies in memory of the host."""
+    values = memory[offset : offset + _bytes(tensor, sizes)].view(DTYPES[tensor.dtype])
+    return values.reshape(concrete(tensor.shape, sizes))
 
 
 def _bytes(tensor: Tensor, sizes: Sizes) -> int:

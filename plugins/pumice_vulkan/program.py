@@ -35,6 +35,9 @@ from pumice_vulkan.recorder import Part, Recorder, Recording, SlotCopies
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
+Values = Mapping[str, NDArray[Any]]
+Pending = Callable[[], Values]
+
 
 @dataclass
 class Shared:
@@ -76,20 +79,34 @@ class DeviceProgram(Program):
         self._recorder = Recorder(self._memory, shared.kernels, self._host, self._lowered, self._picker)
         self._copies = SlotCopies(shared.device, segment.states, shared.states)
 
-    def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+    def run(self, inputs: Values, batch: Batch) -> Values:
         return self.submit(inputs, batch)()
 
-    def submit(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Callable[[], Mapping[str, NDArray[Any]]]:
-        sizes = batch.sizes
-        self._recorder.free(0)
-        self._host.write(inputs, batch, 0)
-        command = self._recorder.commit(Recording(self._buckets.of(sizes)))
+    def submit(self, inputs: Values, batch: Batch) -> Pending:
+        return self._prepare(batch, 0)(inputs)
 
-        def results() -> Mapping[str, NDArray[Any]]:
+    def prepare(self, batch: Batch) -> Callable[[Values], Pending]:
+        return self._prepare(batch, self._recorder.other_turn, hold=True)
+
+    def _prepare(self, batch: Batch, turn: int, hold: bool = False) -> Callable[[Values], Pending]:
+        host, sizes = self._host, batch.sizes
+        self._recorder.free(turn)
+        host.write_step(batch, turn)
+        room, outputs = host.input_room(sizes, turn), host.results(sizes)
+        command = self._recorder.command(Recording(self._buckets.of(sizes), turn=turn))
+        if hold:
+            command.hold()
+
+        def begin(inputs: Values) -> Pending:
+            host.write_inputs(inputs, room, turn)
+            command.commit()
+            return results
+
+        def results() -> Values:
             command.wait()
-            return {tensor.name: self._host.result(tensor, sizes) for tensor in self._segment.outputs}
+            return outputs
 
-        return results
+        return begin
 
     @property
     def max_steps(self) -> int:
@@ -124,10 +141,32 @@ class DeviceProgram(Program):
         pasts: Sequence[Sequence[int]] = (),
         n_raw: int = 0,
         restrictions: Sequence[Restriction] = (),
-        inputs: Mapping[str, NDArray[Any]] | None = None,
+        inputs: Values | None = None,
     ) -> Ahead:
-        recording = self._prepare(batch, picks, numbers, n_best, pasts, n_raw, False, inputs or {})
+        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw)
+        self._host.write_inputs(inputs or {}, self._host.input_room(batch.sizes, recording.turn), recording.turn)
         return self._choose(recording, len(picks), n_best, n_raw, restrictions)()
+
+    def prepare_ahead(
+        self,
+        batch: Batch,
+        picks: Sequence[Pick],
+        numbers: NDArray[np.float32],
+        n_best: int,
+        pasts: Sequence[Sequence[int]] = (),
+        n_raw: int = 0,
+        restrictions: Sequence[Restriction] = (),
+    ) -> Callable[[Values], Ahead]:
+        host, turn = self._host, self._recorder.other_turn
+        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw, turn)
+        room = host.input_room(batch.sizes, turn)
+        self._recorder.command(recording).hold()
+
+        def run(inputs: Values) -> Ahead:
+            host.write_inputs(inputs, room, turn)
+            return self._choose(recording, len(picks), n_best, n_raw, restrictions)()
+
+        return run
 
     def submit_ahead(
         self,
@@ -139,7 +178,8 @@ class DeviceProgram(Program):
         n_raw: int = 0,
         follows: bool = False,
     ) -> Callable[[], Ahead]:
-        recording = self._prepare(batch, picks, numbers, n_best, pasts, n_raw, follows, {})
+        turn = self._recorder.other_turn if follows else 0
+        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw, turn, follows)
         return self._choose(recording, len(picks), n_best, n_raw)
 
     def submit_layers(
@@ -152,12 +192,13 @@ class DeviceProgram(Program):
         n_raw: int = 0,
         follows: bool = False,
     ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
-        recording = self._prepare(batch, picks, numbers, n_best, pasts, n_raw, follows, {})
+        turn = self._recorder.other_turn if follows else 0
+        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw, turn, follows)
         self._recorder.commit(recording._replace(part=Part.LAYERS))
         behind = recording._replace(part=Part.CHOICE, follows=False)
         return lambda restrictions: self._choose(behind, len(picks), n_best, n_raw, restrictions)
 
-    def _prepare(
+    def _prepare_ahead(
         self,
         batch: Batch,
         picks: Sequence[Pick],
@@ -165,14 +206,12 @@ class DeviceProgram(Program):
         n_best: int,
         pasts: Sequence[Sequence[int]],
         n_raw: int,
-        follows: bool,
-        inputs: Mapping[str, NDArray[Any]],
+        turn: int = 0,
+        follows: bool = False,
     ) -> Recording:
         """Have the next commit, of what is given, find what its steps start from."""
-        last = self._recorder.last
-        turn = 1 - last.turn if follows and last else 0
         self._recorder.free(turn)
-        self._host.write(inputs, batch, turn)
+        self._host.write_step(batch, turn)
         words, layout = self._host.words(turn), self._memory.layout
         layout.write_picks(words, picks, numbers, turn)
         choice = Choice(

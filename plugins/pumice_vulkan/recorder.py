@@ -44,7 +44,7 @@ class Recording(NamedTuple):
 
 
 class Recorder:
-    """Records and commits the steps of a segment; ``lowered`` has the dispatches of one for each bucket."""
+    """Records the steps of a segment; ``lowered`` has the dispatches of one for each bucket."""
 
     def __init__(
         self,
@@ -69,17 +69,27 @@ class Recorder:
         if user is not None:
             self._recorded[user].wait()
 
+    @property
+    def other_turn(self) -> int:
+        """The number of the memory of the host that the last step does not use."""
+        return 1 - self.last.turn if self.last else 0
+
     def commit(self, recording: Recording) -> CommandBuffer:
+        command = self.command(recording)
+        command.commit()
+        return command
+
+    def command(self, recording: Recording) -> CommandBuffer:
+        """What to commit next."""
         if recording not in self._recorded:
             command = self._memory.device.new_command_buffer()
             self._record(command.encoder(), recording)
             self._recorded[recording] = command
-        self._recorded[recording].commit()
         self.last = self._turns[recording.turn] = recording
         return self._recorded[recording]
 
     def profile(self) -> list[KernelTime]:
-        """Times of the last commit's kernels; of several steps those of the first."""
+        """Times of the last command's kernels; of several steps those of the first."""
         if self.last is None:
             return []
         recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False, part=Part.ALL)

@@ -72,8 +72,8 @@ class StepLayout:
         n_seqs, sizes = len(batch.slots), batch.sizes
         for name, word in SIZE_WORDS.items():
             words[word] = sizes[name]
+        self.write_tokens(words, batch.tokens, memory)
         fields = {
-            self.tokens: batch.tokens,
             self.positions: batch.positions,
             self.output_ids: batch.output_ids,
             self.seq_starts: batch.seq_starts,
@@ -92,6 +92,10 @@ class StepLayout:
             assert batch.memory is not None
             words[self.memory_lengths :][:n_seqs] = batch.memory.lengths
             self._write_table(words, self.memory_table, batch.memory.block_tables)
+
+    def write_tokens(self, words: NDArray[np.int32], tokens: NDArray[np.int32], memory: int = 0) -> None:
+        if self._is_new(memory, self.tokens, tokens):
+            words[self.tokens : self.tokens + len(tokens)] = tokens
 
     def _write_table(self, words: NDArray[np.int32], at: int, table: NDArray[np.int32]) -> None:
         n_seqs = len(table)

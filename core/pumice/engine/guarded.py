@@ -24,7 +24,21 @@ def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> 
         program = compile(segment, plan, limits)
         if not isinstance(program, Program):
             raise PluginError(f"{where}: compile: expected a Program, not {program!r}")
-        guard(program, where, ["run", "submit", "run_ahead", "submit_ahead", "copy_slots", "profile", "close"])
+        guard(
+            program,
+            where,
+            [
+                "run",
+                "submit",
+                "prepare",
+                "run_ahead",
+                "prepare_ahead",
+                "submit_ahead",
+                "copy_slots",
+                "profile",
+                "close",
+            ],
+        )
         _check_results(program, segment, where)
         return program
 

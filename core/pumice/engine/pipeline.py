@@ -145,22 +145,27 @@ class Pipeline(Program):
     ) -> Iterator[Ahead]:
         """The last program picks each token, and the first goes on with it before anybody looks at it."""
         self.finish()
-        values, pending = self._begin(batch)
+        *before, last = self._programs
+        values, pending = dict(self._inputs_of(batch)), _nothing
+        if before:
+            pending = before[0].submit(values, batch)
         for n_left, drawn in zip(range(len(numbers))[::-1], numbers[:, None], strict=True):
+            # While the first computes, all that comes behind it is prepared.
+            others = [program.prepare(batch) for program in before[1:]]
+            picking = last.prepare_ahead(batch, picks, drawn, n_best, pasts, n_raw, restrictions)
+            batch = replace(batch, positions=batch.positions + 1)
+            following = dict(self._inputs_of(batch))
+            beginning = before[0].prepare(batch) if before and n_left else _beginning_nothing
             values |= pending()
-            for program in self._programs[1:-1]:
-                values |= program.run(values, batch)
-            ahead = self._programs[-1].run_ahead(batch, picks, drawn, n_best, pasts, n_raw, restrictions, values)
-            pasts = [[*past, token] for past, token in zip(pasts, ahead.picked[0].tolist(), strict=False)]
+            for begin in others:
+                values |= begin(values)()
+            ahead = picking(values)
             if n_left:
-                batch = replace(batch, tokens=ahead.picked[0], positions=batch.positions + 1)
-                values, pending = self._begin(batch)
+                values = following | {"tokens": ahead.picked[0]}
+                pending = beginning(values)
+                batch.tokens = ahead.picked[0]
+                pasts = [[*past, token] for past, token in zip(pasts, ahead.picked[0].tolist(), strict=False)]
             yield ahead
-
-    def _begin(self, batch: Batch) -> tuple[dict[str, Array], Pending]:
-        """A step's inputs, submitted to the first program, unless that is the last."""
-        values = dict(self._inputs_of(batch))
-        return values, self._programs[0].submit(values, batch) if len(self._programs) > 1 else dict
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.finish()
@@ -193,6 +198,14 @@ def _joined(steps: Sequence[Ahead]) -> Ahead:
     raw = Raw(*(np.concatenate(arrays) for arrays in zip(*raws, strict=True))) if raws else None
     ids, logits, picked = (np.concatenate(arrays) for arrays in found)
     return Ahead(ids, logits, picked, raw)
+
+
+def _nothing() -> Mapping[str, Array]:
+    return {}
+
+
+def _beginning_nothing(inputs: Mapping[str, Array]) -> Pending:
+    return _nothing
 
 
 def _used_later(segments: Sequence[Segment], i: int) -> frozenset[str]:

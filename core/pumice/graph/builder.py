@@ -62,7 +62,10 @@ class GraphBuilder(Ops):
         return self.input("output_ids", (N_OUTPUTS,), "i32")
 
     def input(self, name: str, shape: Shape, dtype: str = "f32", fill: Callable[[Any], Any] | None = None) -> Input:
-        """A value that each step's batch brings under ``name``, or that ``fill`` makes of a batch that does not."""
+        """A value that each step's batch brings under ``name``, or that ``fill`` makes of a batch that does not.
+
+        ``fill`` looks at everything but the tokens, which may not be known yet.
+        """
         if name not in self._inputs:
             self._check_sizes(name, shape)
             self._inputs[name] = Input(name, shape, dtype, builder=self, fill=fill)

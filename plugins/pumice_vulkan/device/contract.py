@@ -38,8 +38,9 @@ class DeviceDescription:
 
     ``features`` holds the names of what shaders may use: ``float16``, ``int8``, ``int16``, ``int64``, ``storage8``,
     ``storage16``, ``integer_dot_product`` and, where 4x8 bits have an instruction, ``integer_dot_product_fast``,
-    ``cooperative_matrix``, ``vulkan_memory_model``, ``subgroup_size_control``, and ``subgroup_arithmetic``,
-    ``subgroup_ballot``, ``subgroup_shuffle``, ``subgroup_shuffle_relative``, ``subgroup_clustered``, ``subgroup_vote``.
+    ``cooperative_matrix``, ``vulkan_memory_model``, ``timeline_semaphore``, ``subgroup_size_control``, and
+    ``subgroup_arithmetic``, ``subgroup_ballot``, ``subgroup_shuffle``, ``subgroup_shuffle_relative``,
+    ``subgroup_clustered``, ``subgroup_vote``.
     """
 
     index: int  # in ``list_devices``: discrete GPUs first, software last
@@ -147,6 +148,13 @@ class CommandBuffer(ABC):
     @abstractmethod
     def commit(self) -> None:
         """Submit, without waiting for the end; but first for the end of this command buffer's last commit."""
+
+    def hold(self) -> None:  # noqa: B027
+        """Submit already what the next ``commit`` begins, where the driver can: then that takes less time.
+
+        One command buffer of a device is held at a time. It also begins when something else is committed to the device,
+        and then once more when it is committed itself. What the host writes until it begins is seen.
+        """
 
     @abstractmethod
     def wait(self) -> None:

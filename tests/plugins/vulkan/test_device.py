@@ -142,6 +142,42 @@ def test_a_chain_of_dependent_dispatches_is_right_each_time_it_is_replayed(devic
     assert (device.n_allocations, device.allocated_bytes) == made
 
 
+def doubling(device, n=64):
+    """Commands that write twice what is in a buffer to it, and the buffer."""
+    buffer = host_buffer(device, np.full(n, 3, np.uint32))
+    commands, encoder = record(device)
+    encode_scale(encoder, device.new_pipeline(spirv("scale"), 2, 8, (32, 2)), buffer, buffer, n, 0)
+    encoder.end()
+    return commands, buffer
+
+
+def test_what_is_held_begins_with_its_commit(device):
+    commands, buffer = doubling(device)
+    for number in range(1, 4):
+        commands.hold()
+        words(buffer)[:] = number
+        commands.commit_and_wait()
+        assert set(words(buffer)) == {2 * number}
+    commands.commit_and_wait()
+    assert set(words(buffer)) == {4 * 3}
+
+
+def test_nothing_waits_for_what_is_held(driver):
+    with open_device(driver) as device:
+        holds = driver == "native" and "timeline_semaphore" in device.features
+        held, first = doubling(device)
+        other, second = doubling(device)
+        held.hold()
+        other.hold()
+        other.commit_and_wait()
+        assert set(words(second)) == {6}
+        held.commit_and_wait()
+        assert set(words(first)) == {3 * 2 ** (1 + holds)}, "it began before the other, and again"
+        held.hold()
+        held.close()
+        other.hold()
+
+
 def test_command_buffers_run_in_the_order_of_their_commits(device):
     n = 20_000
     pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))

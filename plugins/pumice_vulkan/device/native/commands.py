@@ -19,8 +19,10 @@ from pumice_vulkan.device.native.pipeline import NativePipeline
 COMPUTE = vk.VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT
 TRANSFER = vk.VK_PIPELINE_STAGE_TRANSFER_BIT
 HOST = vk.VK_PIPELINE_STAGE_HOST_BIT
+HOST_WRITE = vk.VK_ACCESS_HOST_WRITE_BIT
 WRITES = {COMPUTE: vk.VK_ACCESS_SHADER_WRITE_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_WRITE_BIT}
 READS = {COMPUTE: vk.VK_ACCESS_SHADER_READ_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_READ_BIT}
+NOT_READY: int = vk.VK_NOT_READY
 FOREVER = 2**64 - 1
 SPIN_SECONDS = 0.02  # longer than tokens take to generate, shorter than most prompts
 
@@ -36,6 +38,7 @@ COMPUTE_BARRIER = _barrier(WRITES[COMPUTE], WRITES[COMPUTE] | READS[COMPUTE])
 FULL_BARRIER = _barrier(
     WRITES[COMPUTE] | WRITES[TRANSFER], WRITES[COMPUTE] | WRITES[TRANSFER] | READS[COMPUTE] | READS[TRANSFER]
 )
+FIRST_BARRIER = _barrier(FULL_BARRIER.srcAccessMask | HOST_WRITE, FULL_BARRIER.dstAccessMask)
 HOST_BARRIER = _barrier(WRITES[COMPUTE] | WRITES[TRANSFER], vk.VK_ACCESS_HOST_READ_BIT)
 
 
@@ -47,6 +50,7 @@ class NativeCommandBuffer(CommandBuffer):
         self._descriptors = descriptors
         self.n_timestamps = n_timestamps
         self._pending = False
+        self._used = False  # whether the fence is that of an earlier submit
         allocate = vk.VkCommandBufferAllocateInfo(
             commandPool=device.command_pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1
         )
@@ -69,30 +73,54 @@ class NativeCommandBuffer(CommandBuffer):
     def encoder(self) -> NativeEncoder:
         return NativeEncoder(self._device, self._descriptors, self)
 
+    def hold(self) -> None:
+        gate = self._device.gate
+        if gate is not None and gate.held is None:
+            self._make_ready()
+            self._submitted(gate.submit(self._device.queue, self, self._handles, self._fence))
+
     def commit(self) -> None:
+        held = self._is_held
+        self._device.open_gate()
+        if not held:
+            self._make_ready()
+            self._submitted(lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence))
+
+    @property
+    def _is_held(self) -> bool:
+        return self._device.gate is not None and self._device.gate.held is self
+
+    def _make_ready(self) -> None:
         self.wait()
-        result = lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence)
+        if self._used:
+            check(lib.vkResetFences(self._device.handle, 1, self._fences), "resetting a fence")
+        self._used = True
+
+    def _submitted(self, result: int) -> None:
         if result:
             check(result, f"cannot submit commands to {self._device.description.name}")
         self._pending = True
 
     def wait(self) -> None:
         if self._pending:
+            if self._is_held:
+                self._device.open_gate()
             device = self._device.handle
-            self._spin(device)  # an interrupt here leaves the end to be waited for
+            ended = self._spin(device)  # an interrupt here leaves the end to be waited for
             self._pending = False
-            doing = f"waiting for {self._device.description.name}"
-            check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), doing)
-            check(lib.vkResetFences(device, 1, self._fences), doing)
+            if not ended:
+                doing = f"waiting for {self._device.description.name}"
+                check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), doing)
 
-    def _spin(self, device: Any) -> None:
+    def _spin(self, device: Any) -> bool:
         """Ask for the end again and again, for a while: to be woken up by the driver takes 20 to 200 microseconds."""
         if self._device.description.software:
-            return  # the processor is busy being the device
+            return False  # the processor is busy being the device
         status, fence = lib.vkGetFenceStatus, self._fence
         deadline = time.monotonic() + SPIN_SECONDS
-        while status(device, fence) == vk.VK_NOT_READY and time.monotonic() < deadline:
+        while (found := status(device, fence)) == NOT_READY and time.monotonic() < deadline:
             pass
+        return not found  # an error is told by who waits
 
     def timestamps(self) -> list[float]:
         count = self.n_timestamps
@@ -132,8 +160,8 @@ class NativeEncoder(Encoder):
         self._stages = COMPUTE  # those used so far
         begin = vk.VkCommandBufferBeginInfo()
         check(lib.vkBeginCommandBuffer(self._commands, ffi.addressof(begin)), "cannot record commands")
-        # Behind what was committed earlier.
-        self._record_barrier(COMPUTE | TRANSFER, COMPUTE | TRANSFER, FULL_BARRIER)
+        # Behind what was committed earlier, and what the host wrote since it was submitted.
+        self._record_barrier(COMPUTE | TRANSFER | HOST, COMPUTE | TRANSFER, FIRST_BARRIER)
         if target.queries is not None:
             lib.vkCmdResetQueryPool(self._commands, target.queries, 0, target.n_timestamps)
 

@@ -11,7 +11,7 @@ from pumice_vulkan.device.native.api import V1_1, V1_2, V1_3, ffi, lib, vk
 
 @dataclass(frozen=True)
 class FeatureStruct:
-    """A feature structure of Vulkan: core since ``version``, before that part of ``extension``."""
+    """A feature structure of Vulkan: core since ``version``, before that part of ``extension``, if that is wanted."""
 
     name: str
     extension: str
@@ -47,6 +47,12 @@ STRUCTS = [
         "VK_KHR_vulkan_memory_model",
         V1_2,
         {"vulkanMemoryModel": "vulkan_memory_model", "vulkanMemoryModelDeviceScope": "vulkan_memory_model_device"},
+    ),
+    FeatureStruct(
+        "VkPhysicalDeviceTimelineSemaphoreFeatures",
+        "",
+        V1_2,
+        {"timelineSemaphore": "timeline_semaphore"},
     ),
     FeatureStruct(
         "VkPhysicalDeviceSubgroupSizeControlFeatures",

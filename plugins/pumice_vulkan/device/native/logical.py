@@ -8,6 +8,7 @@ from pumice.plugin import BackendError
 from pumice_vulkan.device.ledger import Ledger
 from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
 from pumice_vulkan.device.native.features import new_struct
+from pumice_vulkan.device.native.gate import Gate
 from pumice_vulkan.device.native.instance import MEMORY_BUDGET, PhysicalDevice
 
 PORTABILITY = "VK_KHR_portability_subset"
@@ -28,12 +29,21 @@ class LogicalDevice:
         self.command_pool = vk.vkCreateCommandPool(self.handle, pool, None)
         self.pipeline_cache = vk.vkCreatePipelineCache(self.handle, vk.VkPipelineCacheCreateInfo(), None)
         self.subgroup_size_request = self._subgroup_size_request()
+        self.gate = Gate(self.handle) if "timeline_semaphore" in self.description.features else None
 
     def wait_idle(self) -> None:
+        self.open_gate()
         lib.vkDeviceWaitIdle(self.handle)
+
+    def open_gate(self) -> None:
+        """Let begin what the queue holds back: everything behind it waits, too."""
+        if self.gate is not None:
+            self.gate.open()
 
     def close(self) -> None:
         """After all that was made with it is closed."""
+        if self.gate is not None:
+            self.gate.close()
         lib.vkDestroyPipelineCache(self.handle, self.pipeline_cache, ffi.NULL)
         lib.vkDestroyCommandPool(self.handle, self.command_pool, ffi.NULL)
         lib.vkDestroyDevice(self.handle, ffi.NULL)
