@@ -1,15 +1,19 @@
-"""Write a recurrent or hybrid model of a published one's shape, with random weights, to measure speed and memory with.
+"""Write a recurrent model, or one with experts, of a published one's shape, with random weights, to measure it.
 
     python tools/synthetic_model.py OUT.gguf --model mamba2-780m --type Q4_0
 
-Any program that reads GGUF can run it; its text is noise. Layers are described as those of ``tests/tiny_zoo``.
+Any program that reads GGUF can run it; its text is noise. Layers are described as those of ``tests/tiny_zoo``. Of models
+with experts there are a few layers, of each way to route.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +24,21 @@ from pumice.gguf.writer import TensorInfo, Writer  # noqa: E402
 from random_weights import random_rows  # noqa: E402
 from tiny_models import ATTENTION, SWIGLU, TIED, TinyModel, tiny, weights  # noqa: E402
 from tiny_zoo.mamba import MAMBA2  # noqa: E402
-from tiny_zoo.recurrent import CONV, DENSE, GATED, LFM2_ENDS, NET  # noqa: E402
+from tiny_zoo.recurrent import (  # noqa: E402
+    CHANNELS,
+    CONV,
+    DENSE,
+    FIRST7,
+    GATE7,
+    GATED,
+    LFM2_ENDS,
+    MIX7,
+    MOE,
+    NET,
+    OTHERS7,
+    RWKV_ENDS,
+)
+from tiny_zoo.routed import BIAS, EXPERTS, HEAD_NORMS, QKV_BIASES, SHARED  # noqa: E402
 
 N_VOCAB = 32768
 
@@ -73,18 +91,152 @@ def lfm2(n: int, n_ff: int, attends: str) -> TinyModel:
     )
 
 
-MODELS = {
-    "mamba2-780m": mamba2(1536, 48),
+def rwkv7(n: int, n_ff: int, n_layer: int) -> TinyModel:
+    """RWKV 7: heads of 64 values."""
+    ranks = {"time_mix_w": 64, "time_mix_a": 64, "time_mix_v": 64, "time_mix_g": 128}
+
+    def wide(tensors: str) -> str:
+        """The small matrices of rank 4 to 12 with the ranks of a large model."""
+        for name, rank in ranks.items():
+            for small in (4, 6, 8, 12):
+                tensors = tensors.replace(f"{name}1={small},n", f"{name}1={rank},n")
+                tensors = tensors.replace(f"{name}2=n,{small}", f"{name}2=n,{rank}")
+        return tensors
+
+    mixing = f"attn_norm+ attn_norm_2+ {MIX7} {GATE7} {CHANNELS}"
+    return tiny(
+        "rwkv7",
+        [wide(f"{mixing} {OTHERS7 if i else FIRST7}") for i in range(n_layer)],
+        RWKV_ENDS,
+        layer_norm=True,
+        dims={"n": n, "f": n_ff, "h": 0, "g": 0, "V": N_VOCAB},
+        context_length=8192,
+        wkv__head_size=64,
+        attention__decay_lora_rank=64,
+        attention__iclr_lora_rank=64,
+        attention__value_residual_mix_lora_rank=64,
+        attention__gate_lora_rank=128,
+    )
+
+
+def experts(architecture: str, layer: str, n_used: int, sizes: Mapping[str, int], **keys: Any) -> TinyModel:
+    """Four layers; of ``sizes`` E is the number of experts, e the width of one, s that of the shared ones."""
+    fixed = {"expert_count": sizes["E"], "expert_used_count": n_used, "expert_feed_forward_length": sizes["e"]}
+    dims = {"f": sizes["e"], "V": N_VOCAB, **sizes}
+    return tiny(architecture, layer, n_layer=4, dims=dims, context_length=8192, **fixed | keys)
+
+
+def qwen35moe(sizes: Mapping[str, int]) -> TinyModel:
+    """Qwen 3.5 with experts: three delta nets, one layer of attention."""
+    net = f"{NET} ssm_alpha=R,n ssm_beta=R,n {MOE}"
+    return tiny(
+        "qwen35moe",
+        [net, net, net, f"{GATED} {MOE}"],
+        dims={"V": N_VOCAB, **sizes},
+        context_length=8192,
+        full_attention_interval=4,
+        rope__dimension_count=64,
+        rope__dimension_sections=[11, 11, 10, 0],
+        expert_count=sizes["E"],
+        expert_used_count=8,
+        expert_feed_forward_length=sizes["f"],
+        expert_shared_feed_forward_length=sizes["S"],
+        ssm__group_count=sizes["K"],
+        ssm__inner_size=sizes["R"] * sizes["D"],
+        ssm__state_size=sizes["D"],
+        ssm__conv_kernel=4,
+        ssm__time_step_rank=sizes["R"],
+    )
+
+
+OAI = (
+    "attn_norm attn_q+ attn_k+ attn_v+ attn_output+ attn_sinks post_attention_norm "
+    "ffn_gate_inp+ ffn_gate_exps+ ffn_up_exps+ ffn_down_exps+"
+)
+
+RECURRENT = {
     "mamba2-130m": mamba2(768, 24),
+    "mamba2-780m": mamba2(1536, 48),
+    "mamba2-1.3b": mamba2(2048, 48),
     "qwen35-0.8b": qwen35(1024, 3584, 24, 16),
     "lfm2-350m": lfm2(1024, 4608, "ccaccaccacacacac"),
+    "lfm2-1.2b": lfm2(2048, 8192, "ccaccaccacacacac"),
+    "rwkv7-1.5b": rwkv7(2048, 8192, 24),
 }
+
+ROUTED = {
+    "qwen3moe": experts(
+        "qwen3moe",
+        f"{ATTENTION} {HEAD_NORMS} {EXPERTS}",
+        8,
+        {"n": 2048, "h": 32, "g": 4, "d": 128, "E": 128, "e": 768},
+    ),
+    "qwen2moe": experts(
+        "qwen2moe",
+        f"{QKV_BIASES} {EXPERTS} {SHARED} ffn_gate_inp_shexp=n",
+        4,
+        {"n": 2048, "h": 16, "g": 16, "d": 128, "E": 60, "e": 1408, "s": 5632},
+        expert_shared_feed_forward_length=5632,
+    ),
+    "bailingmoe2": experts(
+        "bailingmoe2",
+        f"attn_norm attn_qkv attn_output {HEAD_NORMS} {EXPERTS} {BIAS} {SHARED}",
+        8,
+        {"n": 2048, "h": 16, "g": 4, "d": 128, "E": 256, "e": 512, "s": 512},
+        leading_dense_block_count=0,
+        rope__dimension_count=64,
+        expert_gating_func=2,
+        expert_group_count=8,
+        expert_group_used_count=4,
+        expert_shared_count=1,
+        expert_shared_feed_forward_length=512,
+        expert_weights_norm=True,
+        expert_weights_scale=2.5,
+    ),
+    "gpt-oss": experts(
+        "gpt-oss",
+        OAI,
+        4,
+        {"n": 2880, "h": 64, "g": 8, "d": 64, "E": 32, "f": 2880, "e": 2880},
+        attention__sliding_window=128,
+    ),
+    "smallthinker": experts(
+        "smallthinker",
+        f"{ATTENTION} {EXPERTS}",
+        6,
+        {"n": 2560, "h": 28, "g": 4, "d": 128, "E": 64, "e": 768},
+        attention__sliding_window=4096,
+        expert_gating_func=2,
+    ),
+    "granitemoe": experts(
+        "granitemoe",
+        f"{ATTENTION} {EXPERTS}",
+        8,
+        {"n": 1536, "h": 24, "g": 8, "d": 64, "E": 40, "e": 512},
+        embedding_scale=12.0,
+        residual_scale=0.22,
+        attention__scale=0.015625,
+        logit_scale=6.0,
+    ),
+    "llama4": experts(
+        "llama4",
+        f"{ATTENTION} {EXPERTS} {SHARED}",
+        1,
+        {"n": 5120, "h": 40, "g": 8, "d": 128, "E": 16, "e": 2048, "s": 8192},
+        interleave_moe_layer_step=1,
+    ),
+    "qwen35moe": qwen35moe(
+        {"n": 2048, "h": 16, "g": 2, "d": 256, "E": 256, "f": 512, "S": 512, "K": 16, "R": 32, "D": 128}
+    ),
+}
+
+MODELS = RECURRENT | ROUTED
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--model", choices=sorted(MODELS), default="mamba2-780m")
+    parser.add_argument("--model", choices=list(MODELS), default="mamba2-780m")
     parser.add_argument("--type", default="Q4_0", help="of matrices; all else is float32")
     arguments = parser.parse_args()
     model, matrices, rng = MODELS[arguments.model], GGMLType[arguments.type], np.random.default_rng(0)
@@ -99,11 +251,13 @@ def main() -> None:
             if info.type == GGMLType.F32:
                 writer.write(weights(info.name, info.shape))
             else:
-                writer.write(random_rows(rng, arguments.type, *info.shape))
+                writer.write(random_rows(rng, arguments.type, math.prod(info.shape[:-1]), info.shape[-1]))
 
 
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
-    return name.endswith(".weight") and len(shape) == 2 and shape[-1] >= 256 and "norm" not in name
+    if not name.endswith(".weight") or shape[-1] < 256 or "norm" in name or "gate_inp" in name:
+        return False
+    return len(shape) == 2 or "_exps" in name
 
 
 if __name__ == "__main__":
