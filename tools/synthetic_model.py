@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -96,11 +97,10 @@ def rwkv7(n: int, n_ff: int, n_layer: int) -> TinyModel:
     ranks = {"time_mix_w": 64, "time_mix_a": 64, "time_mix_v": 64, "time_mix_g": 128}
 
     def wide(tensors: str) -> str:
-        """The small matrices of rank 4 to 12 with the ranks of a large model."""
+        """The small matrices of a tiny model with the ranks of a large one."""
         for name, rank in ranks.items():
-            for small in (4, 6, 8, 12):
-                tensors = tensors.replace(f"{name}1={small},n", f"{name}1={rank},n")
-                tensors = tensors.replace(f"{name}2=n,{small}", f"{name}2=n,{rank}")
+            tensors = re.sub(rf"{name}1=\d+,n", f"{name}1={rank},n", tensors)
+            tensors = re.sub(rf"{name}2=n,\d+", f"{name}2=n,{rank}", tensors)
         return tensors
 
     mixing = f"attn_norm+ attn_norm_2+ {MIX7} {GATE7} {CHANNELS}"
