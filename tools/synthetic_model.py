@@ -2,8 +2,8 @@
 
     python tools/synthetic_model.py OUT.gguf --model mamba2-780m --type Q4_0
 
-Any program that reads GGUF can run it; its text is noise. Layers are described as those of ``tests/tiny_zoo``. Of models
-with experts there are a few layers, of each way to route.
+Any program that reads GGUF can run it; its text is noise. Layers are described as those of ``tests/tiny_zoo``. Of
+models with experts there are a few layers, of each way to route.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ ROUTED = {
         "llama4",
         f"{ATTENTION} {EXPERTS} {SHARED}",
         1,
-        {"n": 5120, "h": 40, "g": 8, "d": 128, "E": 16, "e": 2048, "s": 8192},
+        {"n": 5120, "h": 40, "g": 8, "d": 128, "E": 16, "e": 2048, "s": 2048},
         interleave_moe_layer_step=1,
     ),
     "qwen35moe": qwen35moe(
