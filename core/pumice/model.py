@@ -79,12 +79,7 @@ class Model(Frontend):
 
         ``prompt``: where an encoder reads the prompt, its tokens; ``ids`` are then those of the decoder.
         """
-        if "logits" not in self.runner.results(MAIN):
-            raise RequestError("this model gives no logits: it is an encoder; use embed")
-        tokens = token_ids(ids, "logits: ids must be a list of token ids")
-        check_ids(tokens, self.n_vocab)
-        read = token_ids(prompt, "logits: prompt must be a list of token ids")
-        check_ids(read, self.n_vocab)
+        tokens, read = self._checked("logits: ids", ids), self._checked("logits: prompt", prompt)
         if not tokens:
             raise RequestError("logits: no token ids given")
         if bool(read) != self.runner.encodes:
@@ -96,8 +91,32 @@ class Model(Frontend):
         scales = adapter_scales(self.config.adapter_scales, adapters)
         return self.engine.call(lambda engine: lone.logits(engine, tokens, scales, read))
 
+    def continuation_logits(
+        self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None
+    ) -> list[NDArray[np.float32]]:
+        """Logits ``[len(ending), n_vocab]`` before each token of each ending of a fresh sequence, which begins alike.
+
+        ``adapters`` as in ``request``.
+        """
+        begun = self._checked("continuation_logits: beginning", beginning)
+        ends = [self._checked("continuation_logits: an ending", ending) for ending in endings]
+        if not begun or not all(ends):
+            raise RequestError("continuation_logits: the beginning and each ending need a token")
+        if self.runner.encodes:
+            raise RequestError("continuation_logits: this model's decoder begins with nothing of a text")
+        scales = adapter_scales(self.config.adapter_scales, adapters)
+        return self.engine.call(lambda engine: lone.continuations(engine, begun, ends, scales))
+
     def close(self) -> None:
         self._finalizer()
+
+    def _checked(self, what: str, ids: Sequence[int]) -> list[int]:
+        """Tokens of a model that gives logits."""
+        if "logits" not in self.runner.results(MAIN):
+            raise RequestError("this model gives no logits: it is an encoder; use embed")
+        tokens = token_ids(ids, f"{what} must be a list of token ids")
+        check_ids(tokens, self.n_vocab)
+        return tokens
 
 
 def _policy(config: Config, registry: Registry, runner: Runner) -> Policy:

@@ -19,7 +19,9 @@ from pumice.errors import RequestError
 class Scorer(Protocol):
     """What is asked of a model."""
 
-    def logits(self, ids: Sequence[int]) -> NDArray[np.float32]: ...
+    def continuation_logits(
+        self, beginning: Sequence[int], endings: Sequence[Sequence[int]]
+    ) -> Sequence[NDArray[np.float32]]: ...
 
 
 @dataclass(frozen=True)
@@ -60,9 +62,10 @@ def chunks_of(ids: Sequence[int], n_ctx: int, most: int | None = None) -> list[l
 
 def scored(model: Scorer, chunk: Sequence[int], bos: int | None) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
     """Logits [n, n_vocab] of a chunk's second half, and the n tokens that came next."""
-    first = len(chunk) // 2
-    logits = model.logits(chunk if bos is None else [bos, *chunk[1:]])
-    return logits[first : len(chunk) - 1], np.array(chunk[first + 1 :])
+    first = len(chunk) // 2 + 1
+    beginning = chunk[:first] if bos is None else [bos, *chunk[1:first]]
+    [logits] = model.continuation_logits(beginning, [chunk[first:]])
+    return logits, np.array(chunk[first:])
 
 
 class Mean:

@@ -30,7 +30,7 @@ LAYERS = [
     ["opening"],
     ["chat_stream"],
     ["quantize", "perplexity", "control_vector"],
-    ["kl_divergence"],
+    ["kl_divergence", "choices"],
     ["frontend"],
     ["model"],
     ["measure", "process"],

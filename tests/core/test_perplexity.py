@@ -26,9 +26,10 @@ class Counting:
         self.n_vocab = n_vocab
         self.read = []
 
-    def logits(self, ids):
-        self.read.append(list(ids))
-        return np.tile(np.log(np.arange(1, self.n_vocab + 1, dtype=np.float32)), (len(ids), 1))
+    def continuation_logits(self, beginning, endings):
+        self.read += [[*beginning, *ending] for ending in endings]
+        row = np.log(np.arange(1, self.n_vocab + 1, dtype=np.float32))
+        return [np.tile(row, (len(ending), 1)) for ending in endings]
 
 
 def test_the_second_half_of_each_chunk_is_scored():

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pumice.cli.options import force_option, load_model, load_options, model_argument
-from pumice.cli.perplexity import estimate_line, last, text_ids
+from pumice.cli.perplexity import bos_of, estimate_line, last, running_line, text_ids
 from pumice.cli.run import read_prompt
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from pumice.imatrix import ActivationSums
+    from pumice.model import Model
     from pumice.perplexity import Estimate
 
 
@@ -59,7 +64,7 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
     if file is not None:
         text = read_prompt(None, file)
         sums.datasets.append(str(file))
-        estimate = last(output.kept(measured(model, text, sums, rest), *frequencies), lambda each: each)
+        estimate = last(output.kept(measured(model, text, sums, rest), *frequencies), running_line)
         click.echo(f"perplexity {estimate_line(estimate, chunk_size)}", err=True)
     output.save()
     click.echo(f"{output.path}: {len(sums.tensors)} tensors, {sums.n_chunks} chunks", err=True)
@@ -73,9 +78,21 @@ def measured(model: str, text: str, sums: ActivationSums, rest: dict[str, Any]) 
     first, chunks, special = rest.pop("from_chunk"), rest.pop("chunks"), rest.pop("parse_special")
     rest["observer"] = Collector(sums, rest.pop("process_output"))
     with load_model(model, rest) as loaded:
-        bos = loaded.tokenizer.bos if loaded.tokenizer.add_bos else None
         ids = text_ids(loaded, text, special)[first * sums.chunk_size :]
-        yield from perplexity(loaded, ids, sums.chunk_size, bos=bos, n_chunks=chunks)
+        yield from perplexity(EveryRow(loaded), ids, sums.chunk_size, bos=bos_of(loaded), n_chunks=chunks)
+
+
+@dataclass(frozen=True)
+class EveryRow:
+    """A model all of whose logits are computed, so that what goes into the output matrix is seen."""
+
+    model: Model
+
+    def continuation_logits(
+        self, beginning: Sequence[int], endings: Sequence[Sequence[int]]
+    ) -> list[NDArray[np.float32]]:
+        rows = (self.model.logits([*beginning, *ending])[len(beginning) - 1 : -1] for ending in endings)
+        return list(rows)
 
 
 class Output:

@@ -13,64 +13,132 @@ import click
 
 from pumice.cli.options import force_option, json_option, load_model, load_options, model_argument
 from pumice.cli.run import read_prompt
+from pumice.errors import RequestError
 
 if TYPE_CHECKING:
+    from pumice.choices import Score
     from pumice.kl_divergence import Divergence
     from pumice.model import Model
     from pumice.perplexity import Estimate
 
 Step = TypeVar("Step")
+Measured = tuple[dict[str, Any], list[str]]
+Measure = Callable[["Model"], Measured]
+
+HELLASWAG_TASKS = 400  # tasks of HellaSwag, if not said
 
 
 @click.command("perplexity")
 @model_argument
-@click.option("-f", "--file", type=click.Path(path_type=Path), help="The text.")
+@click.option("-f", "--file", "-bf", "--binary-file", type=click.Path(path_type=Path), help="The text, or the tasks.")
 @click.option("--chunks", type=click.IntRange(min=1), help="Read only so many chunks.")
 @click.option("--save-logits", type=click.Path(), help="Write what the model predicts, to compare others with.")
 @click.option("--kl-divergence-base", "base", type=click.Path(), help="Compare with what another model has predicted.")
+@click.option("--hellaswag", "kind", flag_value="hellaswag", help="Choose endings: six lines a task.")
+@click.option("--winogrande", "kind", flag_value="winogrande", help="Choose words: a line a task.")
+@click.option(
+    "--multiple-choice", "kind", flag_value="multiple-choice", help="Choose answers: llama.cpp's binary file."
+)
+@click.option(
+    "--tasks",
+    "--hellaswag-tasks",
+    "--winogrande-tasks",
+    "--multiple-choice-tasks",
+    "n_tasks",
+    type=click.IntRange(min=0),
+    help="Only so many, 0: all; if not given, 400 of HellaSwag.",
+)
 @json_option
 @force_option
 @load_options
 def command(
     model: str,
     file: Path | None,
-    chunks: int | None,
     save_logits: str | None,
+    chunks: int | None,
     base: str | None,
+    kind: str | None,
+    n_tasks: int | None,
     as_json: bool,
     force: bool,
     **rest: Any,
 ) -> None:
-    """Measure the perplexity of MODEL on a text.
+    """Measure the perplexity of MODEL on a text, or how many tasks it gets right.
 
     Counted as llama-perplexity does, in chunks of --n-ctx tokens, 512 if not given. A terminal shows the estimate as it
     becomes better. With --kl-divergence-base the text is that of the other model's file, which llama-perplexity can
     write, too.
     """
-    from pumice.kl_divergence import context_of, kl_divergence, save_predictions
-    from pumice.perplexity import perplexity
-
     if (file is None) == (base is None):
         raise click.UsageError("give either --file or --kl-divergence-base")
-    if base is not None and (save_logits or chunks):
-        raise click.UsageError("--save-logits and --chunks need --file")
-    rest["n_ctx"] = n_ctx = (context_of(base) if base else rest["n_ctx"]) or 512
-    text = "" if base else read_prompt(None, file)
+    if (base is not None or kind) and (save_logits or chunks):
+        raise click.UsageError("--save-logits and --chunks need a text with --file")
+    if kind:
+        measure = choose(file, kind, n_tasks)
+    elif base is not None:
+        measure, rest["n_ctx"] = compare(base)
+    else:
+        measure = predict(read_prompt(None, file), rest["n_ctx"] or 512, chunks, save_logits, force)
+    n_ctx = rest["n_ctx"] = rest["n_ctx"] or 512
     with load_model(model, rest) as loaded:
-        bos = loaded.tokenizer.bos if loaded.tokenizer.add_bos else None
-        if base is not None:
-            divergence = last(kl_divergence(loaded, base, bos=bos), lambda each: each.perplexity)
-            facts, lines = divergence.facts(), divergence_lines(divergence)
-        else:
-            ids = text_ids(loaded, text)
-            steps = (
-                save_predictions(save_logits, loaded, ids, n_ctx, bos=bos, n_chunks=chunks, force=force)
-                if save_logits
-                else perplexity(loaded, ids, n_ctx, bos=bos, n_chunks=chunks)
-            )
-            estimate = last(steps, lambda each: each)
-            facts, lines = asdict(estimate), [estimate_line(estimate, n_ctx)]
+        facts, lines = measure(loaded)
     click.echo(json.dumps({**facts, "n_ctx": n_ctx, "model": model}) if as_json else "\n".join(lines))
+
+
+def predict(text: str, n_ctx: int, chunks: int | None, save_logits: str | None, force: bool) -> Measure:
+    """The perplexity of a text; what is predicted may be kept."""
+    from pumice.kl_divergence import save_predictions
+    from pumice.perplexity import perplexity
+
+    def measure(model: Model) -> Measured:
+        ids, bos = text_ids(model, text), bos_of(model)
+        steps = (
+            save_predictions(save_logits, model, ids, n_ctx, bos=bos, n_chunks=chunks, force=force)
+            if save_logits
+            else perplexity(model, ids, n_ctx, bos=bos, n_chunks=chunks)
+        )
+        estimate = last(steps, running_line)
+        return asdict(estimate), [estimate_line(estimate, n_ctx)]
+
+    return measure
+
+
+def compare(base: str) -> tuple[Measure, int]:
+    """The divergence from what another model has predicted, and the context of that."""
+    from pumice.kl_divergence import context_of, kl_divergence
+
+    def measure(model: Model) -> Measured:
+        divergence = last(kl_divergence(model, base, bos=bos_of(model)), lambda each: running_line(each.perplexity))
+        return divergence.facts(), divergence_lines(divergence)
+
+    return measure, context_of(base)
+
+
+def choose(file: Path | None, kind: str, n_tasks: int | None) -> Measure:
+    """How many tasks of a file are answered right."""
+    from pumice import choices
+
+    if file is None:
+        raise click.UsageError(f"--{kind} needs its tasks with --file")
+    if n_tasks is None:
+        n_tasks = HELLASWAG_TASKS if kind == "hellaswag" else 0
+    try:
+        tasks = choices.read_tasks(file.read_bytes(), kind, n_tasks)
+    except OSError as error:
+        raise click.ClickException(f"{file}: {(error.strerror or str(error)).lower()}") from None
+    except RequestError as error:
+        raise RequestError(f"{file}: {error}") from None
+
+    def measure(model: Model) -> Measured:
+        score = last(choices.measure(model, lambda text: text_ids(model, text), tasks), score_line)
+        return asdict(score), [score_line(score)]
+
+    return measure
+
+
+def bos_of(model: Model) -> int | None:
+    """BOS, if texts begin with it."""
+    return model.tokenizer.bos if model.tokenizer.add_bos else None
 
 
 def text_ids(model: Model, text: str, parse_special: bool = False) -> list[int]:
@@ -79,16 +147,26 @@ def text_ids(model: Model, text: str, parse_special: bool = False) -> list[int]:
     return ids[:-1] if model.tokenizer.add_eos and ids[-1:] == [model.tokenizer.eos] else ids
 
 
-def last(steps: Iterator[Step], estimate: Callable[[Step], Estimate]) -> Step:
-    """The last step; a terminal sees each."""
+def last(steps: Iterator[Step], line: Callable[[Step], str]) -> Step:
+    """The last step; a terminal sees a line of each."""
     shown = sys.stderr.isatty()
     for step in steps:
         if shown:
-            now = estimate(step)
-            click.echo(f"\rchunk {now.n_chunks}: {now.perplexity:.4f} +/- {now.error:.4f}  ", nl=False, err=True)
+            click.echo(f"\r{line(step)}  ", nl=False, err=True)
     if shown:
         click.echo(err=True)
     return step
+
+
+def running_line(estimate: Estimate) -> str:
+    return f"chunk {estimate.n_chunks}: {estimate.perplexity:.4f} +/- {estimate.error:.4f}"
+
+
+def score_line(score: Score) -> str:
+    """In percent."""
+    interval = f"95 %: {100 * score.low:.2f} to {100 * score.high:.2f}"
+    of = f"{score.n_tasks} tasks; guessing gives {100 * score.chance:.2f}"
+    return f"{100 * score.accuracy:.4f} +/- {100 * score.error:.4f} ({interval}; {of})"
 
 
 def estimate_line(estimate: Estimate, n_ctx: int) -> str:

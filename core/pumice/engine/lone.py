@@ -28,17 +28,47 @@ def logits(
         raise RequestError(
             f"{max(len(tokens), len(prompt))} tokens do not fit the context of {limits.n_ctx}: raise n_ctx"
         )
-    chunk = min(limits.n_batch, limits.n_outputs)
-    rows = []
     with sequence(engine, adapter_scales, prompt) as forward:
-        for first in range(0, len(tokens), chunk):
-            part = tokens[first : first + chunk]
-            if engine.runner.needs_whole_sequences:  # all of it again, for some of its logits
-                rows.append(forward(tokens, 0, range(first, first + len(part))).copy())
-            else:
-                rows.append(forward(part, first, range(len(part))).copy())
-            yield
-    return np.concatenate(rows) if rows else np.empty((0, 0), np.float32)
+        return (yield from _rows(engine, forward, tokens))
+
+
+def continuations(
+    engine: Engine, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapter_scales: Sequence[float] = ()
+) -> Generator[None, None, list[NDArray[np.float32]]]:
+    """The logits ``[len(ending), n_vocab]`` that predict each ending of a fresh sequence; none may be empty.
+
+    The beginning is read once, where all that is kept of it stays as it is while an ending is read.
+    """
+    n_tokens = len(beginning) + max(map(len, endings), default=0)
+    if n_tokens > engine.limits.n_ctx:
+        raise RequestError(f"{n_tokens} tokens do not fit the context of {engine.limits.n_ctx}: raise n_ctx")
+    runner, n_past = engine.runner, len(beginning) - 1
+    stays = not (runner.recurrent or runner.needs_whole_sequences or any(engine.limits.n_blocks))
+    found: list[NDArray[np.float32]] = []
+    while len(found) < len(endings):
+        with sequence(engine, adapter_scales) as forward:
+            for ending in endings[len(found) :] if stays else [endings[len(found)]]:
+                tokens = [*beginning, *ending[:-1]]
+                n_known = n_past if found and stays else 0
+                found.append((yield from _rows(engine, forward, tokens, n_known, n_past)))
+    return found
+
+
+def _rows(
+    engine: Engine, forward: Forward, tokens: Sequence[int], n_past: int = 0, first: int = 0
+) -> Generator[None, None, NDArray[np.float32]]:
+    """The logits of ``tokens[first:]``, of which ``n_past`` have been read, in as few steps as there is room for."""
+    n_batch, n_outputs = engine.limits.n_batch, engine.limits.n_outputs
+    rows = []
+    while n_past < len(tokens):
+        end = min(n_past + n_batch, len(tokens), max(first, n_past) + n_outputs)
+        if engine.runner.needs_whole_sequences:  # all of it again, for some of its logits
+            rows.append(forward(tokens, 0, range(max(first, n_past), end)).copy())
+        else:
+            rows.append(forward(tokens[n_past:end], n_past, range(max(first - n_past, 0), end - n_past)).copy())
+        n_past = end
+        yield
+    return np.concatenate(rows)
 
 
 def measure(engine: Engine, tokens: Sequence[int], depth: int) -> Generator[None, None, float]:
