@@ -63,11 +63,11 @@ def command(
     force: bool,
     **rest: Any,
 ) -> None:
-    """Measure the perplexity of MODEL on a text, or how many tasks it gets right.
+    """Measure how well MODEL predicts a text, or does tasks.
 
-    Counted as llama-perplexity does, in chunks of --n-ctx tokens, 512 if not given. A terminal shows the estimate as it
-    becomes better. With --kl-divergence-base the text is that of the other model's file, which llama-perplexity can
-    write, too.
+    That is its perplexity, or how many tasks it gets right, counted as llama-perplexity does. A text is read in chunks
+    of --n-ctx tokens, 512 if not given. A terminal shows the estimate as it becomes better. With --kl-divergence-base
+    the text is that of the other model's file, which llama-perplexity can write, too.
     """
     if (file is None) == (base is None):
         raise click.UsageError("give either --file or --kl-divergence-base")
