@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import ModelError
@@ -100,6 +101,17 @@ class HParams:
         return value
 
 
+@dataclass(frozen=True)
+class Masks:
+    """How a model generates that fills masked positions (diffusion): by its mask ``token``.
+
+    ``shifted``: the logits of a position are those of the token after it.
+    """
+
+    token: int
+    shifted: bool
+
+
 class Architecture(ABC):
     """A model family. ``__init__`` reads hyperparameters, ``build`` composes operations; both run once a load."""
 
@@ -109,6 +121,7 @@ class Architecture(ABC):
         self.n_embd = hparams.positive("embedding_length")
         self.n_ctx_train = hparams.positive("context_length")
         self.decoder_start: int | None = None  # the token that a decoder begins with, where an encoder reads the prompt
+        self.masks: Masks | None = None  # of a model that generates by diffusion
 
     @abstractmethod
     def build(self, g: GraphBuilder) -> Tensor | None:

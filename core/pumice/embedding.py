@@ -51,7 +51,8 @@ class Embedder:
         self._model = model
         architecture = model.metadata.get("general.architecture", "")
         self._key = f"{architecture}.".__add__
-        self._is_causal = bool(model.metadata.get(self._key("attention.causal"), model.facts.generates))
+        writes = model.facts.generates and not model.facts.fills_masks
+        self._is_causal = bool(model.metadata.get(self._key("attention.causal"), writes))
 
     @property
     def pooling(self) -> Pooling:

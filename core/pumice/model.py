@@ -54,12 +54,14 @@ class Model(Frontend):
             file = stack.enter_context(open_model(path, registry))
             self.architecture, self.runner = prepare(stack, file, config, registry, progress, observer)
             self.runner.compile()
-            engine = Engine(self.runner, policy or _policy(config, registry, self.runner), lookahead and not observer)
+            masks = self.architecture.masks
+            policy = policy or _policy(config, registry, self.runner)
+            engine = Engine(self.runner, policy, lookahead and not observer, masks)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales
             start = self.architecture.decoder_start if self.runner.encodes else None
-            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named, start)
+            prepared = Preparer(self.n_ctx, self.n_vocab, self._load_tokenizer.or_none, *named, start, masks)
             # The engine and its thread know nothing of who uses them, so that a model nobody uses any more is closed.
             emit = partial(_emit, weakref.WeakMethod(client.receive))
             max_queue = config.max_queue if config.max_queue >= 0 else None
@@ -134,7 +136,8 @@ def _facts(architecture: Architecture, runner: Runner, engine: Engine) -> Facts:
         runner.n_vocab,
         runner.backends_used,
         runner.memory,
-        generates=runner.generates,
+        generates=runner.generates or architecture.masks is not None,
+        fills_masks=architecture.masks is not None,
         n_embd=head.get("embedding", hidden),
         n_labels=head.get("scores", 0),
     )

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from pumice.plugin import HParams
+from pumice.plugin import HParams, Masks
 from pumice.plugin.nn.decoder import Decoder
 from pumice_architectures.qwen_moe import Qwen3MoE
+
+
+def read_masks(hparams: HParams) -> Masks | None:
+    """None where the file has no mask token."""
+    token = hparams.metadata.get("tokenizer.ggml.mask_token_id")
+    if isinstance(token, bool) or not isinstance(token, int):
+        return None
+    return Masks(token, bool(hparams.metadata.get("diffusion.shift_logits", True)))
 
 
 class Dream(Decoder):
@@ -13,6 +21,7 @@ class Dream(Decoder):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.causal = False  # whatever the file says
+        self.masks = read_masks(hparams)
 
 
 class LLaDA(Dream):
@@ -25,6 +34,7 @@ class RND1(Qwen3MoE):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.causal = False
+        self.masks = read_masks(hparams)
 
 
 class LLaDAMoE(RND1):

@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 @click.option("--grammar", metavar="TEXT", help="What the text has to look like, in GBNF or Lark; @FILE reads a file.")
 @click.option("-j", "--json-schema", metavar="JSON", help="The same as a JSON schema; @FILE reads a file.")
 @click.option("--regex", metavar="TEXT", help="The same as a regular expression.")
+@click.option("--diffusion-steps", type=int, help="Of a model that generates by diffusion.  [default: one a token]")
+@click.option("--diffusion-algorithm", help="What it fills first: confidence, entropy, margin, random, origin.")
+@click.option("--diffusion-block-length", type=int, help="Tokens that it fills before those after them.")
+@click.option("--diffusion-cfg-scale", type=float, help="How far it goes away from what it says without a prompt.")
 @sampling_options
 @load_options
 def command(
@@ -45,6 +49,10 @@ def command(
     grammar: str | None,
     json_schema: str | None,
     regex: str | None,
+    diffusion_steps: int | None,
+    diffusion_algorithm: str | None,
+    diffusion_block_length: int | None,
+    diffusion_cfg_scale: float | None,
     **rest: Any,
 ) -> None:
     """Continue a prompt.
@@ -67,6 +75,13 @@ def command(
         "json_schema": read_argument(json_schema),
         "regex": regex,
     }
+    diffusion = {
+        "diffusion_steps": diffusion_steps,
+        "diffusion_algorithm": diffusion_algorithm,
+        "block_length": diffusion_block_length,
+        "cfg_scale": diffusion_cfg_scale,
+    }
+    form |= {name: value for name, value in diffusion.items() if value is not None}
     with load_model(model, rest) as loaded:
         stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **form, **sampling)
         with stream:

@@ -9,11 +9,12 @@ from contextlib import contextmanager, suppress
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.architecture import ENCODER
+from pumice.architecture import ENCODER, Masks
 from pumice.backend import KernelTime
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.checkpoints import Checkpoints
+from pumice.engine.diffusion import Denoising
 from pumice.engine.encodings import Encodings
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
@@ -29,10 +30,12 @@ class Engine:
     """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait.
 
     One thread owns it. ``policy`` decides who computes. ``lookahead`` False: a step at a time, even where a program
-    could take several by itself.
+    could take several by itself. ``masks``: of a model that generates by diffusion.
     """
 
-    def __init__(self, runner: Runner, policy: Policy | None = None, lookahead: bool = True) -> None:
+    def __init__(
+        self, runner: Runner, policy: Policy | None = None, lookahead: bool = True, masks: Masks | None = None
+    ) -> None:
         self.limits = limits = runner.limits
         self.runner = runner
         # A recurrent state holds a sequence's whole past, so blocks of its prefix alone are of no use.
@@ -45,6 +48,7 @@ class Engine:
         ahead = runner.ahead if lookahead else None
         self.multistep = MultiStep(ahead, self.scheduler, self.cache, self._states) if ahead else None
         self.encodings = Encodings(runner, self.cache, self.scheduler)
+        self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None
         self._events: list[Event] = []
 
     @property
@@ -55,7 +59,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether ``step`` has something to do."""
-        return bool(self.scheduler.running or self.scheduler.waiting or self.encodings.busy)
+        return bool(self.scheduler.running or self.scheduler.waiting or self._apart)
 
     def add(self, generation: Generation) -> None:
         """Queue a generation."""
@@ -66,6 +70,9 @@ class Engine:
             generation.finish_reason = "length"
         elif mask is not None and not mask.any():
             generation.finish_reason = "stop"
+        if self.denoising and not generation.finish_reason:
+            self.denoising.add(generation)
+            return
         self.scheduler.waiting.append(generation)
         self.scheduler.retire()
 
@@ -77,6 +84,8 @@ class Engine:
         """End sequences now, at whatever token they are: these, or all."""
         if ids is not None:
             self.encodings.cancel(ids)
+        if self.denoising:
+            self.denoising.cancel(ids)
         for generation in self.scheduler.generations:
             if ids is None or generation.id in ids:
                 generation.finish_reason = generation.finish_reason or "cancelled"
@@ -85,6 +94,8 @@ class Engine:
     def fail(self, error: Exception) -> None:
         """End all sequences by an error."""
         self.encodings.fail(error)
+        if self.denoising:
+            self.denoising.fail(error)
         self.scheduler.fail_all(error)
         if self.multistep:
             self.multistep.flight = None
@@ -92,6 +103,7 @@ class Engine:
     def drain(self) -> list[Event]:
         """What happened since the last call."""
         events = [*self._events, *self.scheduler.events, *self.encodings.drain()]
+        events += self.denoising.drain() if self.denoising else []
         self._events, self.scheduler.events = [], []
         return events
 
@@ -109,11 +121,11 @@ class Engine:
     def step(self) -> None:
         """Compute one batch; sequences with nothing left to compute get their next token.
 
-        Where that fails, the sequences of the batch fail, and the others go on. Texts to be encoded have a step of
-        their own.
+        Where that fails, the sequences of the batch fail, and the others go on. Texts to be encoded, and those that
+        diffusion fills, have steps of their own.
         """
-        if self.encodings.busy:
-            self._encode()
+        for apart in self._apart:
+            self._step_of(apart)
         self.scheduler.end_late()
         flight = self.multistep.flight if self.multistep else None
         members = flight.members if flight else self.scheduler.choose()
@@ -161,11 +173,16 @@ class Engine:
             assert token is not None
             self.scheduler.take(running, token)
 
-    def _encode(self) -> None:
-        with suppress(Exception):  # encodings tell of their errors, and a step of those of steps on their way
+    @property
+    def _apart(self) -> list[Encodings | Denoising]:
+        """What has steps of its own, and something to do."""
+        return [each for each in (self.encodings, self.denoising) if each and each.busy]
+
+    def _step_of(self, apart: Encodings | Denoising) -> None:
+        with suppress(Exception):  # they tell of their errors, and a step of those of steps on their way
             self.settle()
             with self.failing_lost():
-                self.encodings.step()
+                apart.step()
 
     # --- for what is outside the schedule
 

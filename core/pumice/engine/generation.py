@@ -60,6 +60,11 @@ class Generation:
         return limit - len(self.generated) if limit is not None and limit >= 0 else 1 << 62
 
     @property
+    def is_late(self) -> bool:
+        """Whether its time is over."""
+        return self.deadline is not None and time.perf_counter() >= self.deadline
+
+    @property
     def ready(self) -> bool:
         """Whether its prompt is not being read for another."""
         return self.after is None or bool(self.after.generated or self.after.finish_reason)

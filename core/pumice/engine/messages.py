@@ -19,6 +19,27 @@ from pumice.grammar import Grammar
 FinishReason = Literal["stop", "length", "context_full", "timeout", "cancelled"]
 
 
+Algorithm = Literal["confidence", "entropy", "margin", "origin", "random"]
+"""What a masked position is sure of by: its token's probability, the entropy, the best two's distance, or chance."""
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """How a model that fills masks generates.
+
+    Attributes:
+        steps: so many; None: one a token.
+        algorithm: which positions are filled first; with ``origin`` each is at each step by chance.
+        block_length: tokens that are filled before those after them; None: all are one block.
+        cfg_scale: how far logits go away from those without the prompt; 0: not at all.
+    """
+
+    steps: int | None = None
+    algorithm: Algorithm = "confidence"
+    block_length: int | None = None
+    cfg_scale: float = 0.0
+
+
 @dataclass(frozen=True)
 class Request:
     """What to generate after ``prompt``.
@@ -44,6 +65,7 @@ class Request:
         timeout: seconds after which the sequence ends, waiting or generating; None: any number.
         grammar: what the text has to look like; None: anything.
         adapters: how strong each adapter is, by its name, 0 for those not named; None: each as the configuration says.
+        diffusion: how a model that fills masks does it.
     """
 
     prompt: Sequence[int]
@@ -64,6 +86,7 @@ class Request:
     timeout: float | None = None
     grammar: Grammar | None = None
     adapters: Mapping[str, float] | None = None
+    diffusion: Diffusion = Diffusion()
 
 
 @dataclass
@@ -125,7 +148,7 @@ class Facts:
         n_vocab: entries of a row of logits.
         backends: names of those that compute it, the one with most operations first.
         memory: bytes held, by purpose: weights, kv_cache, activations.
-        generates: whether it can; an encoder cannot.
+        generates: whether it can; an encoder cannot. ``fills_masks``: by diffusion.
         n_embd: values of an embedding; 0: it gives none.
         n_labels: scores of a text; 0: it does not rank texts.
     """
@@ -136,6 +159,7 @@ class Facts:
     backends: list[str]
     memory: dict[str, int]
     generates: bool = True
+    fills_masks: bool = False
     n_embd: int = 0
     n_labels: int = 0
 

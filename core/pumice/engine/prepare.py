@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+import typing
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from pumice.architecture import Masks
 from pumice.engine.generation import Generation
-from pumice.engine.messages import Request
+from pumice.engine.messages import Algorithm, Diffusion, Request
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.grammar import Compiler, Constraint
@@ -19,12 +22,21 @@ from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 
+OPTION_OF = {
+    "steps": "diffusion_steps",
+    "algorithm": "diffusion_algorithm",
+    "block_length": "block_length",
+    "cfg_scale": "cfg_scale",
+}
+"""The option of a request for each attribute of ``Diffusion``."""
+
 
 @dataclass(frozen=True)
 class Preparer:
     """Prepares requests for one model. Any thread may, while the engine computes.
 
     Attributes:
+        masks: of a model that generates by diffusion.
         decoder_start: the first token of a decoder, where an encoder reads prompts.
         samplers: all known, by name; ``order``: the names of the chain; ``sampling``: parameters of every request.
         adapters: how strong each of the model's is, by name, in the order in which its graph takes their scales.
@@ -38,6 +50,7 @@ class Preparer:
     sampling: Mapping[str, Any] = field(default_factory=dict)
     adapters: Mapping[str, float] = field(default_factory=dict)
     decoder_start: int | None = None
+    masks: Masks | None = None  # of a model that generates by diffusion
 
     @cached_property
     def _compiler(self) -> Compiler:
@@ -53,6 +66,7 @@ class Preparer:
             raise RequestError("the prompt has no tokens: give some text")
         if len(request.prompt) > n_ctx:
             raise PromptTooLongError(len(request.prompt), n_ctx)
+        check_diffusion(request, self.masks)
         first = self._generation(ids[0], request, n_ctx)
         seeds = range(first.chain.seed + 1, first.chain.seed + len(ids))
         others = [replace(request, sampling={**request.sampling, "seed": seed}) for seed in seeds]
@@ -114,6 +128,33 @@ def check_arguments(request: Request) -> None:
     timeout = request.timeout
     if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
         raise RequestError(f"timeout must be a number of seconds, at least 0, not {timeout!r}")
+
+
+def check_diffusion(request: Request, masks: Masks | None) -> None:
+    """Raise RequestError for options of diffusion that are wrong or not this model's, and for those that it lacks."""
+    how, algorithms = request.diffusion, typing.get_args(Algorithm)
+    if masks is None:
+        for each in dataclasses.fields(Diffusion):
+            if getattr(how, each.name) != each.default:
+                option = OPTION_OF[each.name]
+                raise RequestError(f"this model does not generate by diffusion: it has no use for {option}")
+        return
+    for name, value in (("diffusion_steps", how.steps), ("block_length", how.block_length)):
+        if value is not None:
+            _check_integer(name, value, 1)
+    if how.algorithm not in algorithms:
+        raise RequestError(f"diffusion_algorithm must be one of {', '.join(algorithms)}, not {how.algorithm!r}")
+    scale = how.cfg_scale
+    if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
+        raise RequestError(f"cfg_scale must be a number, not {scale!r}")
+    lacking = {
+        "a grammar": request.grammar is not None,
+        "logprobs": request.logprobs is not None,
+        "context_shift": request.context_shift,
+    }
+    for name, asked in lacking.items():
+        if asked:
+            raise RequestError(f"this model fills all of a text at once (diffusion): it cannot do {name}")
 
 
 def adapter_scales(adapters: Mapping[str, float], asked: Mapping[str, float] | None) -> tuple[float, ...]:

@@ -89,6 +89,7 @@ def _check_logits(graph: Graph, file: GGUFFile) -> None:
 
 
 MOST_TEXTS = 64  # in one step of a model without a cache
+MOST_FILLED = 256  # rows of logits in one, where a text is filled by diffusion
 
 
 def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
@@ -110,7 +111,7 @@ def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
     return Limits(
         n_ctx=sizes.n_ctx,
         n_batch=sizes.n_batch,
-        n_outputs=max(64, sizes.n_parallel),
+        n_outputs=max(MOST_FILLED if graphs[MAIN].needs_whole_sequences else 64, sizes.n_parallel),
         n_seqs=sizes.n_parallel,
         block_size=BLOCK_SIZE,
         n_blocks=n_blocks,

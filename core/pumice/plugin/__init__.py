@@ -1,6 +1,6 @@
 """Everything a plugin may import, bundled or not."""
 
-from pumice.architecture import ENCODER, HEAD, MAIN, Architecture, HParams
+from pumice.architecture import ENCODER, HEAD, MAIN, Architecture, HParams, Masks
 from pumice.arena import Arena
 from pumice.backend import (
     Ahead,
@@ -105,6 +105,7 @@ __all__ = [
     "KernelTime",
     "Keys",
     "Limits",
+    "Masks",
     "Memory",
     "MemoryPlan",
     "ModelError",

@@ -1,0 +1,114 @@
+"""Generation by masked diffusion: the tokens of llama.cpp's example, and what requests may ask for."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from diffusion_cases import CASES, N_NEW, PROMPT, fillable
+from pumice.errors import RequestError
+from tiny_zoo import ZOO
+
+EXPECTED = json.loads((Path(__file__).parents[2] / "fixtures" / "diffusion.json").read_text())
+CONTEXT = {"backend": "numpy", "n_ctx": 256, "kv_type": "f32"}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_tokens_are_those_of_llama_cpp(tmp_path: Path, name: str) -> None:
+    case = CASES[name]
+    with pumice.load(fillable(case).write(tmp_path / "model.gguf"), **CONTEXT) as model:
+        how = {"diffusion_steps": case.steps, "block_length": case.block_length, "cfg_scale": case.cfg_scale}
+        found = model.generate(PROMPT, max_tokens=N_NEW, top_k=1, temperature=1, **how)
+    assert (found.tokens, found.finish_reason) == (EXPECTED[name], "length")
+
+
+@pytest.fixture(scope="module")
+def dream(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    path = fillable(CASES["dream"]).write(tmp_path_factory.mktemp("dream") / "model.gguf")
+    with pumice.load(path, **CONTEXT) as model:
+        yield model
+
+
+@pytest.mark.parametrize("algorithm", ["confidence", "entropy", "margin", "random", "origin"])
+def test_every_algorithm_fills_all_masks(dream: Any, algorithm: str) -> None:
+    first, again = (
+        dream.generate(PROMPT, max_tokens=9, temperature=0.8, seed=3, diffusion_steps=4, diffusion_algorithm=algorithm)
+        for _ in range(2)
+    )
+    assert first.tokens == again.tokens
+    assert len(first.tokens) == 9
+    assert 31 not in first.tokens
+
+
+def test_the_surest_position_comes_first(dream: Any) -> None:
+    """Its token is the likeliest of the logits that the model gives for masks alone."""
+    tokens = dream.generate(PROMPT, max_tokens=3, temperature=0).tokens
+    logits = dream.logits([*PROMPT, 31, 31, 31])[len(PROMPT) - 1 : -1]
+    peaks = list(logits.max(axis=1) - np.log(np.exp(logits).sum(axis=1)))
+    surest = peaks.index(max(peaks))
+    assert tokens[surest] == logits[surest].argmax()
+
+
+def test_what_is_known_from_the_left_comes_as_it_is_known(dream: Any) -> None:
+    whole = dream.generate(PROMPT, max_tokens=8, temperature=0, block_length=2)
+    with dream.stream(PROMPT, max_tokens=8, temperature=0, block_length=2) as stream:
+        pieces = [piece.token for piece in stream if piece.token is not None]
+    assert pieces == whole.tokens
+
+
+def test_a_text_ends_at_a_stop_token(dream: Any) -> None:
+    tokens = dream.generate(PROMPT, max_tokens=8, temperature=0).tokens
+    ended = dream.generate(PROMPT, max_tokens=8, temperature=0, stop_tokens=[tokens[3]])
+    assert ended.tokens == tokens[: tokens.index(tokens[3])]
+    assert ended.finish_reason == "stop"
+
+
+def test_texts_take_turns(dream: Any) -> None:
+    prompts = [PROMPT, PROMPT[:3], PROMPT[2:]]
+    alone = [dream.generate(prompt, max_tokens=6, temperature=0).tokens for prompt in prompts]
+    assert [each.tokens for each in dream.generate_many(prompts, max_tokens=6, temperature=0)] == alone
+
+
+def test_a_full_context_ends_it(dream: Any) -> None:
+    found = dream.generate(PROMPT, max_tokens=9, temperature=0, n_ctx=len(PROMPT) + 4)
+    assert len(found.tokens) == 4
+    assert found.finish_reason == "context_full"
+    assert dream.generate(PROMPT, temperature=0, timeout=0, max_tokens=9).finish_reason == "timeout"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"diffusion_steps": 0}, "diffusion_steps must be an integer, at least 1, not 0"),
+        ({"block_length": 2.5}, "block_length must be an integer"),
+        ({"diffusion_algorithm": "magic"}, "diffusion_algorithm must be one of confidence, entropy,"),
+        ({"cfg_scale": float("nan")}, "cfg_scale must be a number"),
+        ({"grammar": 'root ::= "a"'}, "it cannot do a grammar"),
+        ({"logprobs": 2}, "it cannot do logprobs"),
+        ({"context_shift": True}, "it cannot do context_shift"),
+    ],
+)
+def test_wrong_options_are_refused(dream: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(RequestError, match=message):
+        dream.generate(PROMPT, **options)
+
+
+def test_other_models_have_no_use_for_its_options(tmp_path: Path) -> None:
+    with (
+        pumice.load(ZOO["llama-bias"].write(tmp_path / "model.gguf"), **CONTEXT) as model,
+        pytest.raises(RequestError, match="does not generate by diffusion: it has no use for diffusion_steps"),
+    ):
+        model.generate(PROMPT, diffusion_steps=4)
+
+
+def test_a_file_without_a_mask_token_generates_nothing(tmp_path: Path) -> None:
+    with (
+        pumice.load(ZOO["dream"].write(tmp_path / "model.gguf"), **CONTEXT) as model,
+        pytest.raises(RequestError, match="does not generate text"),
+    ):
+        model.generate(PROMPT)
