@@ -32,19 +32,22 @@ Asking = Generator[tuple[list[int], list[int]], Rows, None]
 
 def fill(generation: Generation, masks: Masks) -> Asking:
     """Put tokens in place of masks, step by step; ``generation`` accepts those that are known from the left on."""
-    how, n_prompt = generation.request.diffusion, len(generation.request.prompt)
+    how, n_prompt = generation.request, len(generation.request.prompt)
+    algorithm = how.diffusion_algorithm
     n_new = min(generation.n_left if generation.n_left < 1 << 32 else LENGTH, generation.n_ctx - n_prompt)
     canvas = [*generation.request.prompt, *[masks.token] * n_new]
     random = np.random.default_rng(generation.chain.seed)
-    for places, count in schedule(n_prompt, n_new, how.steps or n_new, how.block_length):
+    for places, count in schedule(n_prompt, n_new, how.diffusion_steps or n_new, how.block_length):
         masked = [place for place in places if canvas[place] == masks.token]
         n = count(len(masked))
         if not masked or n == 0:
             continue
         rows = [max(place - masks.shifted, 0) for place in masked]
         logits = yield from _logits(canvas, rows, n_prompt, masks.token, how.cfg_scale)
-        tokens, sureness = zip(*(_choose(generation, row, how.algorithm, random) for row in logits), strict=True)
-        if how.algorithm == "origin":
+        tokens, sureness = zip(
+            *(_choose(generation, row, how.diffusion_algorithm, random) for row in logits), strict=True
+        )
+        if how.diffusion_algorithm == "origin":
             chosen = np.flatnonzero(random.random(len(masked)) < n / len(masked))
         else:
             chosen = np.argsort(-np.array(sureness), kind="stable")[:n]
@@ -56,7 +59,7 @@ def fill(generation: Generation, masks: Masks) -> Asking:
     for place in range(n_prompt, len(canvas)):  # what chance left over, where the algorithm is one of chance
         if canvas[place] == masks.token:
             logits = yield from _logits(canvas, [max(place - masks.shifted, 0)], n_prompt, masks.token, how.cfg_scale)
-            canvas[place] = _choose(generation, logits[0], how.algorithm, random)[0]
+            canvas[place] = _choose(generation, logits[0], algorithm, random)[0]
     accept_known(generation, canvas, masks.token)
     generation.finish_reason = generation.finish_reason or ("length" if generation.n_left <= 0 else "context_full")
 

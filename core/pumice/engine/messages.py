@@ -24,23 +24,6 @@ Algorithm = Literal["confidence", "entropy", "margin", "origin", "random"]
 
 
 @dataclass(frozen=True)
-class Diffusion:
-    """How a model that fills masks generates.
-
-    Attributes:
-        steps: so many; None: one a token.
-        algorithm: which positions are filled first; with ``origin`` each is at each step by chance.
-        block_length: tokens that are filled before those after them; None: all are one block.
-        cfg_scale: how far logits go away from those without the prompt; 0: not at all.
-    """
-
-    steps: int | None = None
-    algorithm: Algorithm = "confidence"
-    block_length: int | None = None
-    cfg_scale: float = 0.0
-
-
-@dataclass(frozen=True)
 class Request:
     """What to generate after ``prompt``.
 
@@ -65,7 +48,10 @@ class Request:
         timeout: seconds after which the sequence ends, waiting or generating; None: any number.
         grammar: what the text has to look like; None: anything.
         adapters: how strong each adapter is, by its name, 0 for those not named; None: each as the configuration says.
-        diffusion: how a model that fills masks does it.
+        diffusion_steps: in which a model that fills masks (diffusion) does so; None: one a token.
+        diffusion_algorithm: which positions it fills first; with ``origin`` each is filled at each step by chance.
+        block_length: tokens that it fills before those after them; None: all are one block.
+        cfg_scale: how far its logits go away from those without the prompt; 0: not at all.
     """
 
     prompt: Sequence[int]
@@ -86,7 +72,10 @@ class Request:
     timeout: float | None = None
     grammar: Grammar | None = None
     adapters: Mapping[str, float] | None = None
-    diffusion: Diffusion = Diffusion()
+    diffusion_steps: int | None = None
+    diffusion_algorithm: Algorithm = "confidence"
+    block_length: int | None = None
+    cfg_scale: float = 0.0
 
 
 @dataclass

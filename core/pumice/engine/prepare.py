@@ -14,7 +14,7 @@ import numpy as np
 
 from pumice.architecture import Masks
 from pumice.engine.generation import Generation
-from pumice.engine.messages import Algorithm, Diffusion, Request
+from pumice.engine.messages import Algorithm, Request
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
 from pumice.grammar import Compiler, Constraint
@@ -22,13 +22,7 @@ from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 
-OPTION_OF = {
-    "steps": "diffusion_steps",
-    "algorithm": "diffusion_algorithm",
-    "block_length": "block_length",
-    "cfg_scale": "cfg_scale",
-}
-"""The option of a request for each attribute of ``Diffusion``."""
+OF_DIFFUSION = ("diffusion_steps", "diffusion_algorithm", "block_length", "cfg_scale")  # options of a request
 
 
 @dataclass(frozen=True)
@@ -132,19 +126,18 @@ def check_arguments(request: Request) -> None:
 
 def check_diffusion(request: Request, masks: Masks | None) -> None:
     """Raise RequestError for options of diffusion that are wrong or not this model's, and for those that it lacks."""
-    how, algorithms = request.diffusion, typing.get_args(Algorithm)
     if masks is None:
-        for each in dataclasses.fields(Diffusion):
-            if getattr(how, each.name) != each.default:
-                option = OPTION_OF[each.name]
-                raise RequestError(f"this model does not generate by diffusion: it has no use for {option}")
+        for each in dataclasses.fields(Request):
+            if each.name in OF_DIFFUSION and getattr(request, each.name) != each.default:
+                raise RequestError(f"this model does not generate by diffusion: it has no use for {each.name}")
         return
-    for name, value in (("diffusion_steps", how.steps), ("block_length", how.block_length)):
-        if value is not None:
-            _check_integer(name, value, 1)
-    if how.algorithm not in algorithms:
-        raise RequestError(f"diffusion_algorithm must be one of {', '.join(algorithms)}, not {how.algorithm!r}")
-    scale = how.cfg_scale
+    for name in ("diffusion_steps", "block_length"):
+        if getattr(request, name) is not None:
+            _check_integer(name, getattr(request, name), 1)
+    algorithms, asked_for = typing.get_args(Algorithm), request.diffusion_algorithm
+    if asked_for not in algorithms:
+        raise RequestError(f"diffusion_algorithm must be one of {', '.join(algorithms)}, not {asked_for!r}")
+    scale = request.cfg_scale
     if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
         raise RequestError(f"cfg_scale must be a number, not {scale!r}")
     lacking = {

@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 RESERVED = frozenset(
     [
         "adapters",
+        "block_length",
         "cache_salt",
+        "cfg_scale",
         "choices",
         "context_shift",
+        "diffusion_algorithm",
+        "diffusion_steps",
         "each",
         "grammar",
         "json_schema",
