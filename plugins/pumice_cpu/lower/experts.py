@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from pumice.plugin import N_TOKENS, GGMLType, Limits, Node, Tensor, Weight, fixed
+from pumice.plugin import N_TOKENS, GGMLType, Limits, Node, Tensor, Weight, fixed, row_size
 from pumice_cpu.formats import BY_NAME, UNPACKED, Format
 from pumice_cpu.isa import current
 from pumice_cpu.lower import linear_rare
@@ -16,6 +18,7 @@ from pumice_cpu.lower.linear_rare import can_unpack, stored
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.packed import can_pack
 
+LANES = 16  # values of a vector
 FLOATS = {GGMLType.F32: "f32", GGMLType.F16: "f16", GGMLType.BF16: "bf16"}
 
 
@@ -36,8 +39,7 @@ def _claims(node: Node, limits: Limits) -> bool:
     if len(x.shape) > 3 or x.shape[0] != N_TOKENS:
         return False
     n_columns = int(x.shape[-1])
-    quantized = can_pack(weight.type, n_columns) or can_unpack(weight.type, n_columns)
-    return quantized or (weight.type in FLOATS and n_columns % 16 == 0)
+    return weight.type in FLOATS or can_pack(weight.type, n_columns) or can_unpack(weight.type, n_columns)
 
 
 def _mul_mat_id(at: Lowering, node: Node) -> None:
@@ -108,15 +110,16 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
     width = _width(at, x, weight)
     if weight.type in FLOATS:
         name = FLOATS[weight.type]
+        n_padded = -(-n_columns // LANES) * LANES
         at.add(
             f"experts.matvec_float:{name}" if width == 1 else f"experts.matmul_float:{name}:{width}",
             **order,
-            weights=at.hold(np.ascontiguousarray(weight.data)),
+            weights=at.hold(_padded_matrices(weight, n_padded)),
             per_row=per_row,
-            x=at.address(x),
+            x=at.address(x) if n_padded == n_columns else _padded_rows(at, x, n_padded),
             y=at.address(output),
             n_rows=n_rows,
-            n_columns=n_columns,
+            n_columns=n_padded,
         )
         return
     common = {**order, "y": at.address(output)}
@@ -139,6 +142,22 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
         activations = _quantized(at, x, UNPACKED, grouped, per_row, width)
         name = f"linear_rare.matmul_experts:{weight.type.name.lower()}:{width}"
         at.add(name, **common, **activations, **stored(at, weight))
+
+
+def _padded_matrices(weight: Weight, n_padded: int) -> NDArray[Any]:
+    """A weight of floats with so many columns, the last of them zeros."""
+    data, n_columns = weight.data, int(weight.shape[-1])
+    missing = (n_padded - n_columns) * (data.shape[-1] // n_columns)
+    return np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, missing)]) if missing else np.ascontiguousarray(data)
+
+
+def _padded_rows(at: Lowering, x: Tensor, n_padded: int) -> int:
+    """The address of a copy of the rows of ``x`` with so many columns; the last of them stay zeros."""
+    n_rows, n_columns = row_size(x.shape) // int(x.shape[-1]), int(x.shape[-1])
+    rows = at.scratch_memory(f"rows of {n_columns} in {n_padded}", 4 * at.limits.n_batch * n_rows * n_padded)
+    sizes = {"n_rows": n_rows, "repeat": 1, "width": n_columns, "x_stride": n_columns, "y_stride": n_padded}
+    at.add("rows.copy", count=at.count_address(x), x=at.address(x), y=rows, **sizes)
+    return rows
 
 
 def _quantized(at: Lowering, x: Tensor, format: Format, grouped: Grouped, per_row: int, width: int) -> dict[str, int]:

@@ -14,16 +14,12 @@ from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
 from tiny_zoo import CHUNKED, LIMITS, ZOO
 
-NARROW = {"deepseek2-moe"} | {name for name, model in ZOO.items() if "attention.kv_lora_rank" in model.metadata}
-"""Latent attention in heads of 8 values, narrower than any."""
-
 each_set = pytest.mark.every_instruction_set
 
 
 def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
     with pumice.load(path, backend="cpu", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch) as model:
-        if path.stem not in NARROW:
-            assert list(model.backends) == ["cpu"], "nothing falls back to NumPy"
+        assert list(model.backends) == ["cpu"], "nothing falls back to NumPy"
         return model.logits(ids)
 
 

@@ -34,8 +34,8 @@ def _experts(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
 
 
 @pytest.mark.parametrize("type", FLOATS)
-@pytest.mark.parametrize("n_tokens", [1, 2, 13])
-def test_float_matrices_by_head(tmp_path: Path, backends: Any, type: str, n_tokens: int) -> None:
-    weights = {"w": f32(3, 21, 48).astype(FLOATS[type])}
-    x = f32(n_tokens, 3, 48)
+@pytest.mark.parametrize(("n_tokens", "width"), [(1, 48), (2, 48), (13, 48), (1, 8), (13, 8), (5, 41)])
+def test_float_matrices_by_head(tmp_path: Path, backends: Any, type: str, n_tokens: int, width: int) -> None:
+    weights = {"w": f32(3, 21, width).astype(FLOATS[type])}
+    x = f32(n_tokens, 3, width)
     compare(tmp_path, backends, lambda g, a: g.batched_linear(a["x"], g.weight("w")), {"x": x}, weights)
