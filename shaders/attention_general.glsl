@@ -7,10 +7,16 @@ uint row_of(uint sequence, uint position, uint head_kv) {
     return cache_row(sequence, position, head_kv);
 }
 
-// What a head adds to a score for the distance from query to key: ALiBi, relative positions. A head's row is its slope,
-// then its values for the distances -reach to reach, whose ends stand for what is farther.
-float distance_bias(uint head, uint key, uint query) {
-    if (!HAS_BIAS) return 0.0;
+const uint NOTHING_ADDED = 0u;
+const uint OF_DISTANCE = 1u;
+const uint OF_INDEXER = 2u;
+
+// What is added to a score. For the distance from query to key: ALiBi, relative positions; a head's row is its slope, then
+// its values for the distances -reach to reach, whose ends stand for what is farther. Of an indexer: a token's row has
+// what each position gets, `reach` of them.
+float added_to_score(uint head, uint token, uint key, uint query) {
+    if (ADDED == NOTHING_ADDED) return 0.0;
+    if (ADDED == OF_INDEXER) return bias[bias_at + token * reach + key];
     int distance = int(key) - int(query), nearest = clamp(distance, -int(reach), int(reach));
     uint row = bias_at + head * (2u * reach + 2u);
     return bias[row + 1u + uint(nearest + int(reach))] - bias[row] * abs(float(distance));

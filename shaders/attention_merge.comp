@@ -7,6 +7,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool HAS_SINKS = false;
 layout(constant_id = 2) const uint mask = 0u;
+layout(constant_id = 3) const bool LOG_SUM = false; // behind each result
 layout(std430, set = 0, binding = 1) readonly buffer Partial { float partial[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Sinks { float sinks[]; };
 layout(std430, set = 0, binding = 3) buffer Y { float y[]; };
@@ -35,11 +36,13 @@ void main() {
     }
     total = workgroup_add(total);
     if (HAS_SINKS) total += exp(sink - top);
+    const uint to = y_at + (token * n_head + head) * (v_dim + uint(LOG_SUM));
+    if (LOG_SUM && me == 0u) y[to + v_dim] = top + log(total);
     for (uint column = me; column < v_dim; column += gl_WorkGroupSize.x) {
         float sum = 0.0;
         for (uint i = 0; i < n; i++) {
             sum += exp(partial[state + i * part_words] - top) * partial[from + i * part_words + column];
         }
-        y[y_at + (token * n_head + head) * v_dim + column] = sum / total;
+        y[to + column] = sum / total;
     }
 }

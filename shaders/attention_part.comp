@@ -17,8 +17,9 @@ layout(constant_id = 5) const bool ONE_PART = false; // the result is final
 layout(constant_id = 6) const uint block_size = 32u;
 layout(constant_id = 7) const float softcap = 0.0;
 layout(constant_id = 8) const uint mask = 0u;
-layout(constant_id = 9) const bool HAS_BIAS = false;
+layout(constant_id = 9) const uint ADDED = 0u;
 layout(constant_id = 10) const bool OF_STEP = false;
+layout(constant_id = 11) const bool LOG_SUM = false; // behind each result
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -65,7 +66,7 @@ void main() {
         }
     }
     for (uint h = 0; h < HEADS; h++) {
-        float added = distance_bias(first_head + min(h, n_heads - 1u), key_position, position);
+        float added = visible ? added_to_score(first_head + min(h, n_heads - 1u), token, key_position, position) : 0.0;
         scores[h] = visible ? capped(scores[h]) + added : LOWEST;
         float top = subgroupMax(scores[h]);
         if (subgroupElect()) parts[h * 32u + gl_SubgroupID] = top;
@@ -114,8 +115,10 @@ void main() {
                 float top = tops[h], sink = HAS_SINKS ? sinks[sinks_at + head] : LOWEST;
                 float highest = max(top, sink);
                 factor = exp(top - highest);
-                factor /= sum_of_weights * factor + (HAS_SINKS ? exp(sink - highest) : 0.0);
-                to = y_at + (token * n_head + head) * v_dim;
+                float all = sum_of_weights * factor + (HAS_SINKS ? exp(sink - highest) : 0.0);
+                factor /= all;
+                to = y_at + (token * n_head + head) * (v_dim + uint(LOG_SUM));
+                if (LOG_SUM && first_quad + at == 0u) y[to + v_dim] = highest + log(all);
             }
             for (uint c = 0; c < 4u; c++) {
                 uint column = (first_quad + at) * 4u + c;

@@ -14,8 +14,9 @@ layout(constant_id = 3) const bool HAS_SINKS = false;
 layout(constant_id = 4) const uint block_size = 32u;
 layout(constant_id = 5) const float softcap = 0.0;
 layout(constant_id = 6) const uint mask = 0u;
-layout(constant_id = 7) const bool HAS_BIAS = false;
+layout(constant_id = 7) const uint ADDED = 0u;
 layout(constant_id = 8) const bool OF_STEP = false;
+layout(constant_id = 9) const bool LOG_SUM = false; // behind each result
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -96,8 +97,8 @@ void main() {
                     uint position = start + tx + 16u * c;
                     bool visible = own_sequence[i] == s && position >= oldest_seen(own_position[i])
                         && position <= newest_seen(own_position[i], s);
-                    uint head = head_kv * heads_per_key + (first_row + ty + 16u * i) % heads_per_key;
-                    float added = distance_bias(head, position, own_position[i]);
+                    uint row = first_row + ty + 16u * i, head = head_kv * heads_per_key + row % heads_per_key;
+                    float added = visible ? added_to_score(head, row / heads_per_key, position, own_position[i]) : 0.0;
                     score[2u * i + c] = visible ? capped(score[2u * i + c]) + added : LOWEST;
                     weights[(ty + 16u * i) * (COLUMNS + 1u) + tx + 16u * c] = score[2u * i + c];
                 }
@@ -156,8 +157,10 @@ void main() {
         for (uint c = 0; c < 16u; c++) all += weights[(ty + 16u * i) * (COLUMNS + 1u) + c];
         float sink = HAS_SINKS ? sinks[sinks_at + head] : LOWEST, highest = max(top[i], sink);
         float factor = exp(top[i] - highest);
-        factor /= all * factor + (HAS_SINKS ? exp(sink - highest) : 0.0);
-        uint to = y_at + (token * n_head_kv * heads_per_key + head) * v_dim;
+        all = all * factor + (HAS_SINKS ? exp(sink - highest) : 0.0);
+        factor /= all;
+        uint to = y_at + (token * n_head_kv * heads_per_key + head) * (v_dim + uint(LOG_SUM));
+        if (LOG_SUM && tx == 0u) y[to + v_dim] = highest + log(all);
         for (uint v = 0; v < V_EACH; v++) {
             for (uint c = 0; c < 4u; c++) {
                 uint column = (tx + 16u * v) * 4u + c;

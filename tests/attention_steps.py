@@ -51,6 +51,24 @@ def attend_fixed(folder, backend, steps, n_tokens, **options):
     return np.concatenate(found)
 
 
+def attend_to_chosen(folder, backend, kv_type, block_size, pool=1, n_head=8, dim=64):
+    """Outputs of steps in which an indexer chooses, of more positions or pools than are chosen, and of fewer."""
+    random, n_ctx = np.random.default_rng(1), 600
+    limits = Limits(n_ctx, 512, 512, 2, block_size, {0: 2 * -(-n_ctx // block_size)}, kv_type)
+
+    def rows(n):
+        shapes = {"q": (n_head, dim), "k": (1, dim), "weights": (n_head,), "x": (4, 32), "y": (1, 32)}
+        return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}
+
+    def build(g, a):
+        mask = g.choose_positions(a["q"], a["k"], a["weights"], n_chosen=40 // pool, n_ctx=n_ctx, pool=pool)
+        return g.attention(a["x"], a["y"], None, scale=0.5, v_dim=16, mask=mask)
+
+    graphed = Graphed(folder, backend, Case(build, rows(1), {}), limits)
+    steps = batches([(30, 170), (1, 1), (0, 1), (60, 300), (1, 0)], n_ctx, block_size, 0)
+    return [graphed(rows(len(step.tokens)), step) for step in steps]
+
+
 def _attention(
     folder, backend, steps, random, heads=(4, 2), dims=(32, 32), kv_type="f32", block_size=32, values=True, n_ctx=1024,
     sinks=False, reach=0, **attrs,

@@ -4,6 +4,7 @@ from pumice_vulkan.lower.attention import RULES as ATTENTION
 from pumice_vulkan.lower.elementwise import RULES as ELEMENTWISE
 from pumice_vulkan.lower.experts import RULES as EXPERTS
 from pumice_vulkan.lower.groups import RULES as GROUPS
+from pumice_vulkan.lower.indexer import RULES as INDEXER
 from pumice_vulkan.lower.linear import RULES as LINEAR
 from pumice_vulkan.lower.norms import RULES as NORMS
 from pumice_vulkan.lower.recurrent import RULES as RECURRENT
@@ -17,6 +18,7 @@ RULES: dict[str, Rule] = {
     **ELEMENTWISE,
     **EXPERTS,
     **GROUPS,
+    **INDEXER,
     **LINEAR,
     **NORMS,
     **RECURRENT,

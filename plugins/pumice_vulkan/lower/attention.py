@@ -23,6 +23,7 @@ from pumice_vulkan.tuning import attention_shape, decode_shape
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
 PART = 128  # positions of a workgroup, where they are split
 CAUSAL, CHUNK, BOTH_SIDES, MEMORY = range(4)  # as in shaders/attention_mask.glsl
+NOTHING_ADDED, OF_DISTANCE, OF_INDEXER = range(3)  # as in shaders/attention_general.glsl
 MOST_VALUES = 256  # of a head on matrix units, whose sums stay in registers
 
 
@@ -103,8 +104,13 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
 
 def _is_plain(node: Node) -> bool:
     """Whether it is causal attention over a cache, with scores from queries and keys alone."""
-    attrs = node.attrs
-    return node.state is not None and _mask(node) == CAUSAL and not attrs["slopes"] and "bias" not in node.inputs
+    more = node.attrs["slopes"] or node.attrs["log_sum"] or {"bias", "mask"} & set(node.inputs)
+    return node.state is not None and _mask(node) == CAUSAL and not more
+
+
+def _v_dim(node: Node) -> int:
+    """Values of a head's result, less the logarithm of its sum."""
+    return int(node.output.shape[2]) - int(node.attrs["log_sum"])
 
 
 def _mask(node: Node) -> int:
@@ -129,7 +135,7 @@ def _n_parts(at: Lowering, node: Node) -> int:
 
 def _attend_in_parts(at: Lowering, node: Node) -> None:
     q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
-    n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), int(node.output.shape[2])
+    n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), _v_dim(node)
     per_key = n_head // n_head_kv
     heads = min(per_key, 8 if k_dim <= 256 else 4)
     n_parts = _n_parts(at, node)
@@ -165,7 +171,7 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
                 "v_dim": v_dim,
                 "lengths": steps.memory_lengths,
             },
-            constants=[64 if v_dim <= 64 else 128, sinks is not None, _mask(node)],
+            constants=[64 if v_dim <= 64 else 128, sinks is not None, _mask(node), node.attrs["log_sum"]],
             grid=(n_head, at.rows(q), 1),
         )
 
@@ -201,7 +207,7 @@ def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
 
 def _attend_in_tiles(at: Lowering, node: Node) -> None:
     q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
-    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-int(node.output.shape[2]) // 4)
+    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-_v_dim(node) // 4)
     rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
     per_key = int(q.shape[1]) // n_head_kv
     _attend(
@@ -228,7 +234,7 @@ def _attend(
 ) -> None:
     """A dispatch of a kernel with the arguments of shaders/attention_arguments.glsl."""
     q, sinks, cells = node.inputs["q"], node.inputs.get("sinks"), attended(at, node)
-    bias, reach = _distance_bias(at, node)
+    added, bias, reach = _added(at, node)
     layout, steps = cells.layout, at.memory.layout
     at.dispatch(
         f"{kernel}.{cells.kv_type}",
@@ -252,7 +258,7 @@ def _attend(
             "n_head_kv": cells.n_head_kv,
             "heads_per_key": int(q.shape[1]) // cells.n_head_kv,
             "k_dim": int(q.shape[2]),
-            "v_dim": int(node.output.shape[2]),
+            "v_dim": _v_dim(node),
             "v_head_dim": layout.values.head_dim,
             "window": _window(node),
             "scale": node.attrs["scale"],
@@ -261,11 +267,20 @@ def _attend(
         },
         constants=[
             *(*constants, at.limits.block_size, _bits(node.attrs["softcap"])),
-            *(_mask(node), bias is not None, cells.of_step),
+            *(_mask(node), added, cells.of_step, node.attrs["log_sum"]),
         ],
         grid=grid,
         full_subgroups=full_subgroups,
     )
+
+
+def _added(at: Lowering, node: Node) -> tuple[int, Place | None, int]:
+    """What is added to scores: its kind, where it is, and how far it reaches (shaders/attention_general.glsl)."""
+    if "mask" in node.inputs:
+        mask = node.inputs["mask"]
+        return OF_INDEXER, at.place(mask), at.width(mask)
+    place, reach = _distance_bias(at, node)
+    return (NOTHING_ADDED if place is None else OF_DISTANCE), place, reach
 
 
 def _distance_bias(at: Lowering, node: Node) -> tuple[Place | None, int]:
@@ -287,12 +302,12 @@ def _bits(value: float) -> int:
 
 def _claims(node: Node, limits: Limits) -> bool:
     """Attention over a cache, over all of a memory, or over the step alone where rows are whole vectors."""
-    if "mask" in node.inputs or node.attrs["log_sum"]:
+    if "mask" in node.inputs and (node.attrs["slopes"] or "bias" in node.inputs):
         return False
     if isinstance(node.state, KVState):
         masked = node.attrs["causal"] or _window(node)
         return can_hold(node.state, limits) and not (node.state.is_memory and masked)
-    return int(node.inputs["k"].shape[2]) % 8 == 0 and int(node.output.shape[2]) % 8 == 0
+    return int(node.inputs["k"].shape[2]) % 8 == 0 and _v_dim(node) % 8 == 0
 
 
 def _claims_store(node: Node, limits: Limits) -> bool:

@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from attention_steps import attend, attend_fixed, attend_to_memory, batches
-from graphs import Case, Graphed
-from pumice.backend import Limits
+from attention_steps import attend, attend_fixed, attend_to_chosen, attend_to_memory
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
 from pumice_cpu.backend import CpuBackend, CpuOptions
@@ -160,20 +158,7 @@ def test_a_token_gets_the_same_bits_whatever_is_beside_it(tmp_path, options):
     ("kv_type", "block_size", "pool"), [("f32", 32, 1), ("q8_0", 32, 1), ("f16", 5, 1), ("f32", 32, 4), ("f16", 5, 3)]
 )
 def test_chosen_positions(tmp_path, kv_type, block_size, pool):
-    """Among more positions, or pools, than are chosen, and among fewer; one token, and prompts."""
-    random, n_ctx = np.random.default_rng(1), 600
-    limits = Limits(n_ctx, 512, 512, 2, block_size, {0: 2 * -(-n_ctx // block_size)}, kv_type)
-
-    def rows(n):
-        shapes = {"q": (8, 64), "k": (1, 64), "weights": (8,), "x": (4, 32), "y": (1, 32)}
-        return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}
-
-    def build(g, a):
-        mask = g.choose_positions(a["q"], a["k"], a["weights"], n_chosen=40 // pool, n_ctx=n_ctx, pool=pool)
-        return g.attention(a["x"], a["y"], None, scale=0.5, v_dim=16, mask=mask)
-
-    backends = NumpyBackend(), CpuBackend(CpuOptions(threads=2))
-    expected, actual = (Graphed(tmp_path, backend, Case(build, rows(1), {}), limits) for backend in backends)
-    for step in batches([(30, 170), (1, 1), (0, 1), (60, 300), (1, 0)], n_ctx, block_size, 0):
-        x = rows(len(step.tokens))
-        np.testing.assert_allclose(actual(x, step), expected(x, step), rtol=1e-4, atol=1e-4)
+    cpu = attend_to_chosen(tmp_path, CpuBackend(CpuOptions(threads=2)), kv_type, block_size, pool)
+    numpy = attend_to_chosen(tmp_path, NumpyBackend(), kv_type, block_size, pool)
+    for actual, expected in zip(cpu, numpy, strict=True):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)

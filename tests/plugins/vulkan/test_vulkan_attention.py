@@ -5,7 +5,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from attention_steps import attend, attend_to_memory, batches
+from attention_steps import attend, attend_to_chosen, attend_to_memory, batches
 from graphs import Case, Graphed
 from pumice.backend import Limits
 from pumice.errors import BackendError
@@ -114,6 +114,26 @@ SHORT_STEPS = [(5, 130, 0), (3, 4, 0), (1, 0, 20), (0, 1, 0)]
 )
 def test_scores_with_a_bias_and_other_masks(tmp_path, options):
     compare(tmp_path, [*SHORT_STEPS, (1, 180, 1)], heads=(8, 2), dims=(64, 32), **options)
+
+
+def test_logarithms_of_sums(tmp_path):
+    """In parts, in one part, and in tiles."""
+    compare(tmp_path, [*SHORT_STEPS, (1, 180, 1)], log_sum=True, sinks=True, heads=(8, 2), dims=(64, 32))
+    compare(tmp_path, [(40,), (1,), (30,), (1,)], log_sum=True, dims=(32, 40), n_ctx=100)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "q8_0", "bf16"])
+@pytest.mark.parametrize(("n_head", "dim", "pool"), [(8, 64, 1), (11, 40, 1), (8, 64, 3)])
+def test_chosen_positions(tmp_path, kv_type, n_head, dim, pool):
+    if kv_type == "q8_0" and dim % 32:
+        pytest.skip("the cache has whole blocks")
+    vulkan = VulkanBackend()
+    actual = attend_to_chosen(tmp_path, vulkan, kv_type, 32, pool, n_head, dim)
+    vulkan.close()
+    for mine, right in zip(
+        actual, attend_to_chosen(tmp_path, NumpyBackend(), kv_type, 32, pool, n_head, dim), strict=True
+    ):
+        np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,55 @@
+"""The rule for an indexer, which chooses the positions that a token attends to (sparse attention)."""
+
+from __future__ import annotations
+
+from pumice.plugin import KVState, Limits, Node
+from pumice_vulkan.kv_cache import can_hold
+from pumice_vulkan.lower.attended import cache_of, store
+from pumice_vulkan.lower.rule import Lowering, Rule
+
+PART = 128  # pools of a workgroup, as in shaders/index_scores.comp
+
+
+def _choose_positions(at: Lowering, node: Node) -> None:
+    """Store the step's keys, score all positions, and turn each token's scores into its mask."""
+    q, weights, state = node.inputs["q"], node.inputs["weights"], node.state_of(KVState)
+    store(at, node)
+    layout, cache = cache_of(at, state)
+    steps, mask = at.memory.layout, at.place(node.output)
+    pool = node.attrs["pool"]
+    row = {"width": at.width(node.output), "n_chosen": node.attrs["n_chosen"], "pool": pool}
+    at.dispatch(
+        f"index_scores.{at.limits.kv_type}",
+        count=q,
+        reads={"q": at.place(q), "weights": at.place(weights), "cache": cache},
+        writes={"y": mask},
+        push={
+            "sequences": steps.sequences,
+            "positions": steps.positions,
+            "table": steps.tables[state.window],
+            "table_width": steps.table_width,
+            "block_size": at.limits.block_size,
+            "n_head": int(q.shape[1]),
+            "k_dim": state.k_dim,
+            "k_row_words": layout.push["k_row_words"],
+            "k_scale_words": layout.push["k_scale_words"],
+            **row,
+        },
+        constants=[-(-state.k_dim // 8)],
+        grid=(-(-at.limits.n_ctx // (pool * PART)), at.rows(q), 1),
+    )
+    at.dispatch(
+        "choose",
+        count=q,
+        reads={},
+        writes={"y": mask},
+        push={"positions": steps.positions, **row},
+        grid=(at.rows(q), 1, 1),
+    )
+
+
+def _claims(node: Node, limits: Limits) -> bool:
+    return can_hold(node.state_of(KVState), limits)
+
+
+RULES = {"choose_positions": Rule(_choose_positions, _claims)}
