@@ -40,6 +40,7 @@ def prompt_options(body: Body) -> dict[str, Any]:
         if not isinstance(named, str):
             raise bad_request("tool_choice: expected a type (auto, any, none), or the type tool and a name")
         options["tool_choice"] = named
+        options["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use", False)
     thinking = body.get("thinking", dict, {})
     if thinking:
         options["reasoning"] = thinking.get("type") != "disabled"

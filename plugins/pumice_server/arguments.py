@@ -27,7 +27,7 @@ _VALUES = """
     -mg --main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx
     --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -cram --cache-ram
     --cache-reuse -sps --slot-prompt-similarity -r --reverse-prompt --sse-ping-interval
-    --log-file --log-colors -lv --verbosity --log-verbosity --tags --reasoning-format --reasoning-budget-message
+    --log-file --log-colors -lv --verbosity --log-verbosity --tags
     --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
     --video-timestamp-interval --video-ffmpeg-dir --embd-normalize --pooling
     --cors-methods --cors-headers --ui-config --webui-config --ui-config-file --webui-config-file

@@ -46,6 +46,12 @@ _OTHERS = [
     click.option("-n", "--predict", "--n-predict", type=int, metavar="N", help="Most tokens of an answer; -1: any."),
     click.option("-rea", "--reasoning", type=click.Choice(["on", "off", "auto"]), help="Whether models reason."),
     click.option("--reasoning-budget", type=click.IntRange(-1), metavar="N", help="Most tokens of reasoning; -1: any."),
+    click.option(
+        "--reasoning-format",
+        type=click.Choice(["auto", "deepseek", "none"]),
+        help="none leaves reasoning in the content.",
+    ),
+    click.option("--reasoning-budget-message", metavar="TEXT", help="What a model says when its budget is spent."),
     click.option("--reasoning-effort", metavar="LEVEL", help="For templates that know it: low, medium, high."),
     click.option("--chat-template-kwargs", metavar="JSON", help="Variables of the chat template, as an object."),
 ]
@@ -82,6 +88,8 @@ def take_chat(options: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of chats; options of ``Model.chat``."""
     reasoning = {"on": True, "off": False}.get(options.pop("reasoning") or "auto")
     budget, effort = options.pop("reasoning_budget"), options.pop("reasoning_effort")
+    separate = None if (form := options.pop("reasoning_format")) is None else form != "none"
+    message = options.pop("reasoning_budget_message")
     given = options.pop("chat_template_kwargs")
     try:
         variables = json.loads(given) if given else {}
@@ -91,5 +99,6 @@ def take_chat(options: dict[str, Any]) -> dict[str, Any]:
         raise click.UsageError("--chat-template-kwargs must be a JSON object")
     reasoning = variables.pop("enable_thinking", reasoning)
     chat = {"reasoning": reasoning, "reasoning_budget": None if budget in (None, -1) else budget}
+    chat |= {"separate_reasoning": separate, "reasoning_budget_message": message}
     chat |= {"reasoning_effort": None if effort == "default" else effort, "template_variables": variables}
     return {name: value for name, value in chat.items() if value not in (None, {})}

@@ -18,7 +18,7 @@ from pumice_server.answers import json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.models import service_of
-from pumice_server.openai_completions import MAX_IDS
+from pumice_server.prompts import MAX_IDS
 from pumice_server.service import Service
 
 MAX_TEXTS = 2048  # of one request

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.models import service_of
-from pumice_server.native import answer, mixed_tokens
+from pumice_server.native import answer
+from pumice_server.prompts import fill_in, fim_marks, mixed_tokens
 from pumice_server.service import Service
 
 MAX_EXTRA = 256  # other files that are shown
-_MARKS = ("fim_pre", "fim_suf", "fim_mid")
 _PROJECT, _FILE = "myproject\n", "filename\n"  # as llama-server calls what no request names
 _BETWEEN = "\n\n--- snippet ---\n\n"  # files, for models without a token that separates them
 
@@ -24,10 +23,7 @@ _BETWEEN = "\n\n--- snippet ---\n\n"  # files, for models without a token that s
 async def infill(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
-    fim = service.model.tokenizer.fim
-    missing = [name for name in _MARKS if name not in fim]
-    if missing:
-        raise HTTPException(501, f"this model was not made to fill in: its vocabulary has no {', '.join(missing)}")
+    fim_marks(service)
     for name in ("input_prefix", "input_suffix"):
         if name not in body.fields:
             raise bad_request(f"{name} is required")
@@ -36,8 +32,8 @@ async def infill(request: Request) -> Response:
 
 async def infill_tokens(body: Body, service: Service) -> list[int]:
     """Other files, then the marks of prefix, suffix and middle with what belongs to each, as Qwen 2.5 Coder has it."""
-    tokenizer = service.model.tokenizer
-    fim, separator = tokenizer.fim, tokenizer.fim.get("fim_sep")
+    fim = service.model.tokenizer.fim
+    separator = fim.get("fim_sep")
     tokens = [fim["fim_rep"], *await service.tokenize(_PROJECT, False, False)] if "fim_rep" in fim else []
     for name, text in _extra(body):
         title = await service.tokenize(f"{name}\n" if separator is not None else _BETWEEN, False, False)
@@ -45,10 +41,9 @@ async def infill_tokens(body: Body, service: Service) -> list[int]:
         tokens += await service.tokenize(text, False, False)
     if separator is not None:
         tokens += [separator, *await service.tokenize(_FILE, False, False)]
-    bos = [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else []
     prefix, suffix = [await _part(body, name, service) for name in ("input_prefix", "input_suffix")]
     prompt = await service.tokenize(body.get("prompt", str, ""), False, True)
-    return [*tokens, *bos, fim["fim_pre"], *prefix, *prompt, fim["fim_suf"], *suffix, fim["fim_mid"]]
+    return [*tokens, *await fill_in(service, prefix, suffix, prompt)]
 
 
 async def _part(body: Body, name: str, service: Service) -> list[int]:

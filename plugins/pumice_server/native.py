@@ -16,12 +16,12 @@ from pumice_server.answers import Streaming, event, json_response, ping_seconds,
 from pumice_server.body import Body
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Reading, Wanted
-from pumice_server.openai_completions import MAX_IDS, read_prompts
 from pumice_server.options import MAX_N, generation_options
+from pumice_server.prompts import MAX_IDS, mixed_tokens, read_prompts
 from pumice_server.service import Service, interleave, merge
 
 MAX_PROBS = 100
-_CHECKED = {"n_discard": 0, "n_keep": -1, "n_indent": 0, "n_cache_reuse": 0, "t_max_predict_ms": -1}
+_CHECKED = {"n_discard": 0, "n_keep": -1, "n_indent": 0, "n_cache_reuse": 0}
 """Integers that mean nothing here, and the least that each may be."""
 
 
@@ -59,17 +59,6 @@ async def _prompts(body: Body, service: Service) -> list[list[int]]:
         return [await mixed_tokens(given, service, add_special=True)]
     prompts = read_prompts(Body({"prompt": given}))
     return [await service.tokenize(each) if isinstance(each, str) else each for each in prompts]
-
-
-async def mixed_tokens(
-    given: Sequence[str | int], service: Service, add_special: bool, parse_special: bool = True
-) -> list[int]:
-    """Of texts and token ids."""
-    parts = [
-        [each] if isinstance(each, int) else await service.tokenize(each, add_special and i == 0, parse_special)
-        for i, each in enumerate(given)
-    ]
-    return [token for part in parts for token in part]
 
 
 def _options(body: Body, service: Service) -> dict[str, Any]:

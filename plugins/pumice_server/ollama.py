@@ -19,7 +19,8 @@ from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason
 from pumice_server.models import Models, service_of
 from pumice_server.options import generation_options
-from pumice_server.service import Service
+from pumice_server.prompts import fill_in
+from pumice_server.service import Prompt, Service
 
 MAX_TOP_LOGPROBS = 20
 NDJSON = Wire("application/x-ndjson", lambda problem: to_json(problem.ollama_body()) + b"\n", None)
@@ -27,7 +28,7 @@ NDJSON = Wire("application/x-ndjson", lambda problem: to_json(problem.ollama_bod
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)")
 _DURATIONS = re.compile(rf"-?(?:{_DURATION.pattern}){{1,4}}")
-_REFUSED = ("suffix", "template", "images", "context")
+_REFUSED = ("template", "images", "context")
 
 
 async def chat(request: Request) -> Response:
@@ -44,6 +45,8 @@ async def generate(request: Request) -> Response:
         if body.fields.get(name):
             raise bad_request(f"{name} is not supported")
     prompt, system = body.get("prompt", str, ""), body.get("system", str, "")
+    if body.get("suffix", str, ""):
+        return await _raw(request, service, body, await fill_in(service, prompt, body.fields["suffix"]))
     if body.get("raw", bool, False) and prompt:
         return await _raw(request, service, body, prompt)
     messages = [{"role": "system", "content": system}] if system else []
@@ -104,7 +107,7 @@ async def _answer(request: Request, service: Service, body: Body, messages: list
     return json_response(told.delta(delta) | told.end(done.finish_reason, streams[0].timings))
 
 
-async def _raw(request: Request, service: Service, body: Body, prompt: str) -> Response:
+async def _raw(request: Request, service: Service, body: Body, prompt: Prompt) -> Response:
     """The prompt as it is, without a template."""
     told = _Told(service, as_chat=False)
     stream = body.get("stream", bool, True)

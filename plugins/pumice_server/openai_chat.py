@@ -23,8 +23,11 @@ from pumice_server.service import Service, merge
 MAX_MESSAGES = 10_000
 MAX_TOP_LOGPROBS = 20
 
+REASONING_FORMATS = {"auto": True, "deepseek": True, "none": False}
+"""Whether each tells reasoning apart from the content; "deepseek-legacy" is neither, and has it twice."""
+
 _PROMPT_FIELDS = ("tools", "tool_choice", "reasoning_effort", "continue_final_message", "add_generation_prompt")
-_CHAT_FIELDS = (*_PROMPT_FIELDS, "response_format")
+_CHAT_FIELDS = (*_PROMPT_FIELDS, "response_format", "reasoning_budget_message", "parallel_tool_calls")
 """Fields that are options of ``Model.chat`` as they are."""
 
 
@@ -53,12 +56,22 @@ def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any
     options = generation_options(body, service)
     options |= {name: body.fields[name] for name in _CHAT_FIELDS if name in body.fields}
     options |= template_options(body)
+    if "reasoning_format" in body.fields:
+        options["separate_reasoning"] = separates(body.get("reasoning_format", str, ""))
     n_top = body.integer("top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
     if body.get("logprobs", bool, False):
         options["logprobs"] = n_top
     elif "top_logprobs" in body.fields:
         raise bad_request("top_logprobs needs logprobs to be true")
     return {**options, "cache_salt": cache_salt}
+
+
+def separates(reasoning_format: str) -> bool:
+    """Whether reasoning is told apart from the content, by llama-server's names. Raises HTTPException."""
+    if reasoning_format not in REASONING_FORMATS:
+        known = ", ".join(REASONING_FORMATS)
+        raise bad_request(f"reasoning_format must be one of {known}, not {reasoning_format!r:.60}")
+    return REASONING_FORMATS[reasoning_format]
 
 
 async def prompt_of(body: Body, service: Service) -> str:

@@ -18,10 +18,9 @@ from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, finish_reason, timings, usage
 from pumice_server.models import service_of
 from pumice_server.options import MAX_N, generation_options
+from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.service import Prompt, Service, merge
 
-MAX_PROMPTS = 128
-MAX_IDS = 1 << 20  # tokens of a prompt, whatever the context
 MAX_LOGPROBS = 20
 _MAX_TOKENS = 16  # OpenAI's default for completions
 
@@ -32,47 +31,57 @@ async def completions(request: Request) -> Response:
     stream, with_usage = body.get("stream", bool, False), body.wants_usage
     prompts = read_prompts(body)
     options = _options(body, service, request.state.cache_salt)
-    streams = await service.complete(prompts, body.integer("n", 1, 1, MAX_N), options)
+    n = body.integer("n", 1, 1, MAX_N)
+    best_of = body.integer("best_of", n, n, MAX_N)
+    if stream and best_of > n:
+        raise bad_request("best_of needs all of the completions, and cannot be streamed")
+    read: Sequence[Prompt] = prompts
+    if body.get("suffix", str, ""):
+        read = [await fill_in(service, prompt, body.fields["suffix"]) for prompt in prompts]
+    tracked = {"logprobs": 0, **options} if best_of > n else options
+    streams = await service.complete(read, best_of, tracked)
+    echoed = [_echoed(body, service, prompt) for prompt in prompts for _ in range(n)]
     part = _head(service)
     if stream:
-        return Streaming(_events(part, service, streams, len(prompts), with_usage), partial(service.end, streams))
+        parts = _events(part, service, streams, echoed, len(prompts), with_usage)
+        return Streaming(parts, partial(service.end, streams))
     done = await unless_gone(request, service.gather(streams))
-    choices = [_choice(service, index, each) for index, each in enumerate(done)]
+    best = [each for i in range(len(prompts)) for each in _likeliest(done[i * best_of : (i + 1) * best_of], n)]
+    choices = [
+        _choice(service, index, each, echo, "logprobs" in options)
+        for index, (each, echo) in enumerate(zip(best, echoed, strict=True))
+    ]
     return json_response(part(choices, usage=_total_usage(streams, len(prompts)), timings=timings(streams[0].timings)))
 
 
-def read_prompts(body: Body) -> list[Prompt]:
-    """The prompts: a text, token ids, or a list of these. Raises HTTPException."""
-    given = body.first("prompt")
-    if isinstance(given, list) and any(len(each) > MAX_IDS for each in (given, *given) if isinstance(each, list)):
-        raise bad_request(f"prompt: a list of at most {MAX_IDS} token ids")
-    if isinstance(given, str) or (isinstance(given, list) and given and all(_is_id(each) for each in given)):
-        given = [given]
-    if not isinstance(given, list) or not all(_is_prompt(each) for each in given):
-        raise bad_request("prompt must be text, a list of token ids, or a list of these")
-    if not 1 <= len(given) <= MAX_PROMPTS:
-        raise bad_request(f"prompt: 1 to {MAX_PROMPTS} prompts are served at once, not {len(given)}")
-    return given
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_prompt(value: Any) -> bool:
-    return isinstance(value, str) or (isinstance(value, list) and all(_is_id(each) for each in value))
-
-
 def _options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
-    for name in ("echo", "best_of"):
-        if body.first(name) not in (None, False, 1, body.first("n")):
-            raise bad_request(f"{name} is not supported")
     options = generation_options(body, service)
     if body.first("n_predict", "max_completion_tokens", "max_tokens") is None:
         options["max_tokens"] = _MAX_TOKENS
     if "logprobs" in body.fields:
         options["logprobs"] = body.integer("logprobs", 0, 0, MAX_LOGPROBS)
     return {**options, "cache_salt": cache_salt}
+
+
+def _echoed(body: Body, service: Service, prompt: Prompt) -> str:
+    """The prompt where it is to be repeated before its completion, else nothing."""
+    if not body.get("echo", bool, False):
+        return ""
+    if "logprobs" in body.fields:
+        raise bad_request("echo with logprobs is not supported: there are no log-probabilities of prompts")
+    return prompt if isinstance(prompt, str) else service.model.detokenize(prompt)
+
+
+def _likeliest(found: Sequence[pumice.Completion], n: int) -> Sequence[pumice.Completion]:
+    """Those of the highest mean log-probability a token, the highest first; all of them as they are."""
+    if len(found) == n:
+        return found
+
+    def likelihood(done: pumice.Completion) -> float:
+        logprobs = [each.logprob for each in done.logprobs or ()]
+        return sum(logprobs) / max(1, len(logprobs))
+
+    return sorted(found, key=likelihood, reverse=True)[:n]
 
 
 def _head(service: Service) -> Callable[..., dict[str, Any]]:
@@ -87,16 +96,19 @@ def _head(service: Service) -> Callable[..., dict[str, Any]]:
     return lambda choices, **others: {**common, "choices": choices, **others}
 
 
-def _choice(service: Service, index: int, done: pumice.Completion) -> dict[str, Any]:
-    logprobs = _logprobs(service, zip(done.tokens, done.logprobs, strict=True)) if done.logprobs else None
+def _choice(service: Service, index: int, done: pumice.Completion, echoed: str, with_logprobs: bool) -> dict[str, Any]:
+    logprobs = None
+    if done.logprobs and with_logprobs:
+        logprobs = _logprobs(service, zip(done.tokens, done.logprobs, strict=True))
     reason = finish_reason(done.finish_reason)
-    return {"text": done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
+    return {"text": echoed + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
 
 
 async def _events(
     part: Callable[..., dict[str, Any]],
     service: Service,
     streams: Sequence[pumice.AsyncStream],
+    echoed: Sequence[str],
     n_prompts: int,
     with_usage: bool,
 ) -> AsyncIterator[bytes]:
@@ -104,6 +116,9 @@ async def _events(
         return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}]))
 
     plain = [Frame(partial(chunk, index)) for index in range(len(streams))]
+    for index, text in enumerate(echoed):
+        if text:
+            yield plain[index](text)
     async for index, pieces in merge(streams):
         text, ended = "".join([piece.text for piece in pieces]), pieces[-1].finish_reason
         found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]

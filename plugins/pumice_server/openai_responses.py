@@ -98,7 +98,7 @@ class _Answer:
             "error": None,
             "incomplete_details": None,
             "output": [],
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": body.fields.get("parallel_tool_calls", True),
             "tool_choice": body.fields.get("tool_choice", "auto"),
             "tools": body.fields.get("tools", []),
             "truncation": "disabled",

@@ -44,23 +44,35 @@ SAMPLING = (
 )
 """Parameters of the sampler chain that have the same name here as there."""
 
-REFUSED = ("suffix",)
+REFUSED = {
+    "grammar_lazy": "tools are described by `tools`, and their calls are kept to by themselves",
+    "grammar_triggers": "tools are described by `tools`, and their calls are kept to by themselves",
+    "prompt_logprobs": "there are no log-probabilities of prompts",
+    "min_tokens": "`ignore_eos` and `logit_bias` keep a model from ending",
+}
 """Fields that would change the answer, and that are not served: an error is better than a wrong answer."""
 
-FORMS = ("grammar", "json_schema")
+FORMS = ("grammar", "json_schema", "regex", "choices")
 """What the text has to look like, by the names of ``Model.generate`` and llama-server."""
+
+VLLM_FORMS = {"json": "json_schema", "grammar": "grammar", "regex": "regex", "choice": "choices"}
+"""What vLLM calls these: in ``structured_outputs``, and behind ``guided_`` among the fields."""
 
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # -1: as many tokens as the context
 MAX_STOPS, MAX_STOP_LENGTH = 16, 256  # strings, characters of each
 MAX_BIASES, MAX_BIAS_LENGTH = 1024, 256  # tokens, characters of one
+MAX_MILLISECONDS = 24 * 3600 * 1000  # of generating
 MAX_N = 16  # completions of one prompt
 
 
 def generation_options(body: Body, service: Service) -> dict[str, Any]:
     """``max_tokens``, ``stop``, sampling, a grammar, adapters. Raises HTTPException or RequestError for wrong ones."""
-    for name in REFUSED:
+    for name, reason in REFUSED.items():
         if body.fields.get(name):
-            raise bad_request(f"{name} is not supported")
+            raise bad_request(f"{name} is not supported: {reason}")
+    if body.number("adaptive_target", -1) >= 0:
+        raise bad_request("adaptive_target is not supported: adaptive-p is not among the samplers")
+    body = _with_names_of_vllm(body)
     sampling = {name: body.fields[name] for name in SAMPLING if name in body.fields}
     form = {name: body.fields[name] for name in FORMS if name in body.fields}
     sampling |= {name: service.model.n_ctx for name in _LAST_N if sampling.get(name) == -1}
@@ -74,11 +86,25 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
     if bias:
         sampling["logit_bias"] = _logit_bias(bias, service.model.tokenize)
     options: dict[str, Any] = {**sampling, **form, "stop": _stop(body)}
+    milliseconds = body.integer("t_max_predict_ms", 0, -1, MAX_MILLISECONDS)
+    if milliseconds > 0:
+        options["newline_timeout"] = milliseconds / 1000
+    if "stop_token_ids" in body.fields:
+        options["stop_tokens"] = body.get("stop_token_ids", list, [])
     if body.first("lora") not in (None, []):
         options["adapters"] = service.adapters | read_scales(body.fields["lora"], list(service.scales), "lora")
     max_tokens = body.first("n_predict", "max_completion_tokens", "max_tokens")
     options["max_tokens"] = None if max_tokens == -1 else max_tokens
     return options
+
+
+def _with_names_of_vllm(body: Body) -> Body:
+    """The fields, with ours for those that vLLM has for the same."""
+    fields = dict(body.fields)
+    wanted = body.get("structured_outputs", dict, {})
+    named = {ours: wanted.get(theirs, fields.get(f"guided_{theirs}")) for theirs, ours in VLLM_FORMS.items()}
+    named["repeat_penalty"] = fields.get("repetition_penalty")
+    return Body({**{name: value for name, value in named.items() if value is not None}, **fields})
 
 
 def _stop(body: Body) -> list[str]:

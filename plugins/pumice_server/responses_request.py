@@ -38,8 +38,7 @@ def with_instructions(body: Body, messages: list[dict[str, Any]]) -> list[dict[s
 def prompt_options(body: Body) -> dict[str, Any]:
     """What the prompt depends on beside the messages: tools, and whether the model reasons."""
     options: dict[str, Any] = {"tools": [_tool(each) for each in body.get("tools", list, [])], **template_options(body)}
-    if "tool_choice" in body.fields:
-        options["tool_choice"] = body.fields["tool_choice"]
+    options |= {name: body.fields[name] for name in ("tool_choice", "parallel_tool_calls") if name in body.fields}
     effort = body.get("reasoning", dict, {}).get("effort")
     if effort is not None:
         options["reasoning_effort"] = effort

@@ -16,8 +16,9 @@ _ID_LENGTH = 9  # characters; Mistral's templates refuse any other number
 class Answer:
     """Collects one answer. ``tokens`` are all of it, ``n_reasoning`` of them its reasoning."""
 
-    def __init__(self, parser: ChatParser) -> None:
+    def __init__(self, parser: ChatParser, parallel_tool_calls: bool = True) -> None:
         self._parser = parser
+        self._parallel = parallel_tool_calls
         self._content: list[str] = []
         self._reasoning: list[str] = []
         self._calls: list[ToolCall] = []
@@ -62,7 +63,7 @@ class Answer:
                 content += part[1]
             elif part[0] == "reasoning":
                 reasoning += part[1]
-            else:
+            elif self._parallel or not (self._calls or calls):
                 calls.append(ToolCall(part[1].name, dict(part[1].arguments), part[1].id or _new_id()))
         self._content.append(content)
         self._reasoning.append(reasoning)

@@ -48,7 +48,9 @@ class Turn:
         return replace(self.grammar, reasoning=("", ""), reasons=False)
 
     def answer(self) -> Answer:
-        return Answer(ChatParser(self.format, self.request.tools, self.prompt.opening))
+        request = self.request
+        parser = ChatParser(self.format, request.tools, self.prompt.opening, request.separate_reasoning)
+        return Answer(parser, request.parallel_tool_calls)
 
 
 class Chat:
@@ -87,7 +89,7 @@ class Chat:
             logger.warning("the chat template does not show tools to the model: it will hardly call any")
         format, guard = self._for(template)
         prompt = make_prompt(request, template, format, guard)
-        closing = f"\n{format.reasoning[1]}{format.after_reasoning}"
+        closing = f"{request.reasoning_budget_message}\n{format.reasoning[1]}{format.after_reasoning}"
         closing_tokens = self._tokenizer.tokenize(closing, add_special=False)
         special = self._special(format)
         marks = {self._spelling(token): token for token in special}

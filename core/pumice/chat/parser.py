@@ -26,8 +26,18 @@ class _Mark:
 class ChatParser:
     """The parts of one answer, in their order. Calls are looked for only where there are tools."""
 
-    def __init__(self, format: ChatFormat, tools: Sequence[Mapping[str, Any]] = (), opening: str = "") -> None:
-        """``opening``: what the prompt has written of the answer; it may have begun the reasoning, or a mark."""
+    def __init__(
+        self,
+        format: ChatFormat,
+        tools: Sequence[Mapping[str, Any]] = (),
+        opening: str = "",
+        separate_reasoning: bool = True,
+    ) -> None:
+        """``opening``: what the prompt has written of the answer; it may have begun the reasoning, or a mark.
+
+        ``separate_reasoning`` False: it is content, and so are its marks.
+        """
+        self._separates = separate_reasoning
         self._format = format
         self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
         self._marks = _marks(format, bool(tools))
@@ -72,11 +82,20 @@ class ChatParser:
                 position = position + 1 if called is None else called
 
     def _read_reasoning(self, position: int) -> Reading[int]:
+        written, start = self._written, self._format.reasoning[0]
         self.in_reasoning = True
-        self._written.structure()
+        if self._separates:
+            written.structure()
+        elif self._source.text[:position].endswith(start):
+            written.content(start)
         end = _Mark(self._format.reasoning[1], "end")
-        position, mark = yield from self._find(position, [end], self._written.reasoning)
-        self._written.structure()
+        position, mark = yield from self._find(
+            position, [end], written.reasoning if self._separates else written.content
+        )
+        if self._separates:
+            written.structure()
+        elif mark:
+            written.content(end.text)
         self.in_reasoning = mark is None
         return position + len(end.text) if mark else position
 

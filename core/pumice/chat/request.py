@@ -31,6 +31,9 @@ class ChatRequest:
         reasoning: True or False switch it on or off; None leaves it to the template.
         reasoning_effort: for templates that know it, "low", "medium" or "high" say; "none" switches reasoning off.
         reasoning_budget: most tokens of reasoning; after them it is ended, and the answer follows.
+        reasoning_budget_message: what the model is made to say before such an end.
+        separate_reasoning: False leaves the reasoning in the content, with its marks.
+        parallel_tool_calls: False: of several calls in an answer the first counts.
         continue_final_message: go on with the last message, the assistant's; None: if it is the assistant's.
         add_generation_prompt: begin a message of the assistant.
     """
@@ -44,6 +47,9 @@ class ChatRequest:
     reasoning: bool | None = None
     reasoning_effort: str | None = None
     reasoning_budget: int | None = None
+    reasoning_budget_message: str = ""
+    separate_reasoning: bool = True
+    parallel_tool_calls: bool = True
     continue_final_message: bool | None = None
     add_generation_prompt: bool = True
 
@@ -74,14 +80,15 @@ class ChatRequest:
         return self.continue_final_message
 
     def _check(self) -> None:
-        for name in ("reasoning", "continue_final_message", "add_generation_prompt"):
+        switches = ("reasoning", "continue_final_message", "add_generation_prompt")
+        for name in (*switches, "separate_reasoning", "parallel_tool_calls"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, bool):
                 raise RequestError(f"{name}: expected True or False, not {shown(value)}")
         budget = self.reasoning_budget
         if budget is not None and (isinstance(budget, bool) or not isinstance(budget, int) or budget < 0):
             raise RequestError(f"reasoning_budget: expected a number of tokens, 0 or more, not {shown(budget)}")
-        for name in ("reasoning_effort", "chat_template"):
+        for name in ("reasoning_effort", "reasoning_budget_message", "chat_template"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise RequestError(f"{name}: expected text, not {shown(value)}")

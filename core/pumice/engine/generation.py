@@ -45,6 +45,7 @@ class Generation:
     n_right: float = math.inf  # how many guesses in a row have been right lately: a mean that fades
     _logprobs: Logprobs | None = None  # of the token that comes next
     _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # what no event has told yet
+    _has_newline: bool = False
     _clock: float = field(default_factory=time.perf_counter)
 
     def __post_init__(self) -> None:
@@ -52,6 +53,10 @@ class Generation:
         self.timings.prompt_tokens = len(self.request.prompt)
         timeout = self.request.timeout
         self.deadline = time.perf_counter() + timeout if timeout is not None else None
+
+    @property
+    def _newline_timeout(self) -> float:
+        return math.inf if self.request.newline_timeout is None else self.request.newline_timeout
 
     @property
     def n_left(self) -> int:
@@ -129,11 +134,15 @@ class Generation:
         self.generated.append(token)
         self.timings.generated_tokens += 1
         self.chain.accept(token)
-        self._new.append((token, self.text.push(token), self._logprobs))
+        text = self.text.push(token)
+        self._new.append((token, text, self._logprobs))
+        self._has_newline |= "\n" in text
         if self.text.stopped:
             self.finish_reason = "stop"
         elif self.n_left <= 0:
             self.finish_reason = "length"
+        elif self._has_newline and self.timings.generation_seconds > self._newline_timeout:
+            self.finish_reason = "timeout"
 
     def follow_mask(self, least_forced: int = 1) -> None:
         """Append the tokens that the samplers' masks leave no choice about, and end where they allow none.

@@ -46,6 +46,7 @@ class Request:
             the sequence finishes with ``context_full``.
         priority: those with a higher one come first.
         timeout: seconds after which the sequence ends, waiting or generating; None: any number.
+        newline_timeout: seconds after its first token, after which it ends as soon as it has a newline.
         grammar: what the text has to look like; None: anything.
         adapters: how strong each adapter is, by its name, 0 for those not named; None: each as the configuration says.
         diffusion_steps: in which a model that fills masks (diffusion) does so; None: one a token.
@@ -70,6 +71,7 @@ class Request:
     cache_salt: str = ""
     priority: int = 0
     timeout: float | None = None
+    newline_timeout: float | None = None
     grammar: Grammar | None = None
     adapters: Mapping[str, float] | None = None
     diffusion_steps: int | None = None

@@ -119,9 +119,10 @@ def check_arguments(request: Request) -> None:
     if not isinstance(request.cache_salt, str):
         raise RequestError(f"cache_salt must be a string, not {request.cache_salt!r}")
     _check_adapters(request.adapters)
-    timeout = request.timeout
-    if timeout is not None and (isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout >= 0):
-        raise RequestError(f"timeout must be a number of seconds, at least 0, not {timeout!r}")
+    for name in ("timeout", "newline_timeout"):
+        given = getattr(request, name)
+        if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
+            raise RequestError(f"{name} must be a number of seconds, at least 0, not {given!r}")
 
 
 def check_diffusion(request: Request, masks: Masks | None) -> None:

@@ -163,6 +163,24 @@ def test_a_budget_ends_the_reasoning(model):
     assert model.chat([USER], reasoning_budget=100, recite="<think>a</think>b").message.content == "b"
 
 
+def test_what_is_said_where_a_budget_is_spent(model):
+    options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
+    completion = model.chat([USER], reasoning_budget=12, reasoning_budget_message="Enough.", **options)
+    assert completion.message.reasoning == "hm hm hm hm Enough."
+
+
+def test_reasoning_may_stay_in_the_content(model):
+    text = "<think>\nhm\n</think>\n\nHello!"
+    message = model.chat([USER], recite=text, separate_reasoning=False).message
+    assert (message.content, message.reasoning) == (text, "")
+    assert model.chat([USER], recite=text).message.reasoning == "hm"
+
+
+def test_one_call_where_several_are_not_wanted(model):
+    assert len(model.chat([USER], tools=[TOOL], recite=CALL + CALL).message.tool_calls) == 2
+    assert len(model.chat([USER], tools=[TOOL], recite=CALL + CALL, parallel_tool_calls=False).message.tool_calls) == 1
+
+
 def test_coroutines_chat_beside_each_other(model):
     async def chat(text: str) -> pumice.ChatCompletion:
         deltas = [delta async for delta in model.achat_stream([USER], recite=text)]

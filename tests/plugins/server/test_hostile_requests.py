@@ -72,8 +72,6 @@ def test_hostile_bodies(server, body, message):
         ({"prompt": [[0] * 1000]}, "the prompt has 1000 tokens, n_ctx is 512"),
         ({"prompt": ["a"] * 129}, "1 to 128 prompts"),
         ({"prompt": ["a"] * 65}, "asks for 65 completions at once"),
-        ({"prompt": "a", "suffix": "b"}, "suffix is not supported"),
-        ({"prompt": "a", "best_of": 3}, "best_of is not supported"),
         ({"prompt": "a", "logprobs": 1000}, "between 0 <= value <= 20"),
     ],
 )

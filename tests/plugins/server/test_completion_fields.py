@@ -1,0 +1,123 @@
+"""Fields of completions that OpenAI, llama-server and vLLM have."""
+
+import pytest
+
+from pumice_server import openai_completions
+
+PROMPT = "Once upon a time"
+GREEDY = {"prompt": PROMPT, "temperature": 0, "max_tokens": 8}
+
+
+def complete(server, path: str = "/v1/completions", **body):
+    response = server.client.post(path, json=GREEDY | body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def texts(server, **body) -> list[str]:
+    return [choice["text"] for choice in complete(server, **body)["choices"]]
+
+
+def test_the_prompt_is_repeated(server):
+    ids = server.model.tokenize(PROMPT)
+    (plain,) = texts(server)
+    assert texts(server, echo=True) == [PROMPT + plain]
+    assert texts(server, echo=True, prompt=[PROMPT, ids], n=2) == [PROMPT + plain] * 4
+    assert texts(server, echo=True, max_tokens=0) == [PROMPT]
+    streamed = server.client.post("/v1/completions", json=GREEDY | {"echo": True, "stream": True}).text
+    assert streamed.index('"text":"Once upon a time"') < streamed.index('"finish_reason":"length"')
+
+
+def test_the_likeliest_of_several(server):
+    """Those of the highest mean log-probability a token."""
+    sampled = {"temperature": 1.5, "seed": 1, "logprobs": 0}
+    all_of_them = complete(server, n=6, **sampled)["choices"]
+
+    def likelihood(choice) -> float:
+        found = choice["logprobs"]["token_logprobs"]
+        return sum(found) / len(found)
+
+    best = sorted(all_of_them, key=likelihood, reverse=True)[:2]
+    told = complete(server, n=2, best_of=6, **sampled)
+    assert [choice["text"] for choice in told["choices"]] == [choice["text"] for choice in best]
+    assert [choice["index"] for choice in told["choices"]] == [0, 1]
+    assert told["usage"]["completion_tokens"] == 48
+    assert complete(server, best_of=3, temperature=1.5)["choices"][0]["logprobs"] is None
+
+
+def test_a_text_between_two(server, monkeypatch):
+    seen = []
+
+    async def fill_in(service, prefix, suffix):
+        seen.append((prefix, suffix))
+        return server.model.tokenize(PROMPT)
+
+    monkeypatch.setattr(openai_completions, "fill_in", fill_in)
+    assert texts(server, suffix=" the end.", prompt="Some") == texts(server)
+    assert seen == [("Some", " the end.")]
+
+
+def test_the_end_of_a_line_after_a_time(server):
+    options = {"logit_bias": {"\n": 5}, "ignore_eos": True, "n_predict": 200, "seed": 1, "temperature": 1}
+    told = complete(server, "/completion", t_max_predict_ms=1, **options)
+    assert told["stop_type"] == "limit"
+    assert told["tokens_predicted"] < 200
+    assert "\n" in told["content"]
+    assert complete(server, "/completion", t_max_predict_ms=-1, **options)["tokens_predicted"] == 200
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"regex": "yes|no"},
+        {"choices": ["yes", "no"]},
+        {"guided_choice": ["yes", "no"]},
+        {"guided_regex": "yes|no"},
+        {"structured_outputs": {"choice": ["yes", "no"]}},
+        {"structured_outputs": {"grammar": 'root ::= "yes" | "no"'}},
+    ],
+    ids=str,
+)
+def test_what_a_text_looks_like_by_other_names(server, fields):
+    assert texts(server, **fields)[0] in ("yes", "no")
+
+
+def test_tokens_that_end_a_text(server):
+    tokens = server.model.generate(PROMPT, temperature=0, max_tokens=8).tokens
+    assert complete(server, stop_token_ids=[tokens[3]])["usage"]["completion_tokens"] <= 4
+
+
+def test_reasoning_in_the_content(server):
+    body = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 4, "reasoning_format": "none"}
+    assert server.client.post("/v1/chat/completions", json=body).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "message"),
+    [
+        ({"echo": True, "logprobs": 1}, 400, "echo with logprobs is not supported"),
+        ({"best_of": 2, "stream": True}, 400, "best_of needs all of the completions"),
+        ({"best_of": 1, "n": 2}, 400, "Field 'best_of': Value must be between 2"),
+        ({"suffix": "x"}, 501, "was not made to fill in"),
+        ({"grammar_lazy": True}, 400, "grammar_lazy is not supported: tools"),
+        ({"adaptive_target": 0.5}, 400, "adaptive-p is not among the samplers"),
+        ({"min_tokens": 5}, 400, "min_tokens is not supported"),
+        ({"prompt_logprobs": 1}, 400, "no log-probabilities of prompts"),
+        ({"t_max_predict_ms": "soon"}, 400, "t_max_predict_ms must be an integer"),
+        ({"choices": "yes"}, 400, "choices"),
+        ({"structured_outputs": []}, 400, "structured_outputs must be an object"),
+        ({"stop_token_ids": ["x"]}, 400, "stop_tokens must be a list of token ids"),
+    ],
+    ids=str,
+)
+def test_what_is_refused(server, fields, status, message):
+    response = server.client.post("/v1/completions", json=GREEDY | fields)
+    assert response.status_code == status
+    assert message in response.json()["error"]["message"]
+
+
+def test_an_unknown_format_of_reasoning(server):
+    body = {"messages": [{"role": "user", "content": "Hello"}], "reasoning_format": "deepseek-legacy"}
+    response = server.client.post("/v1/chat/completions", json=body)
+    assert response.status_code == 400
+    assert "reasoning_format must be one of auto, deepseek, none" in response.json()["error"]["message"]
