@@ -26,6 +26,7 @@ from pumice_server import (
     slots,
     static,
     texts,
+    unserved,
 )
 from pumice_server.errors import answer_error
 from pumice_server.gate import Gate
@@ -95,6 +96,7 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
         for endpoint, paths in endpoints.items()
         for path in paths
     ]
+    routes += [Route(path, unserved.refuse, methods=[method]) for method, path in unserved.REASONS]
     if settings.conversations:
         routes += conversations.routes(settings.conversations)
     middleware = [Middleware(Gate, settings=settings, count=models.metrics.request)]

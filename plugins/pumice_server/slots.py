@@ -37,8 +37,8 @@ async def slots(request: Request) -> Response:
     busy = snapshot.n_slots - snapshot.n_slots_free
     if busy == snapshot.n_slots and request.query_params.get("fail_on_no_slot"):
         raise HTTPException(503, "no slot is free")
-    told = [{"id": i, "n_ctx": service.model.n_ctx, "is_processing": i < busy} for i in range(snapshot.n_slots)]
-    return json_response(told)
+    common = {"n_ctx": service.model.n_ctx, "speculative": False}
+    return json_response([{"id": i, **common, "is_processing": i < busy} for i in range(snapshot.n_slots)])
 
 
 async def act(request: Request) -> Response:

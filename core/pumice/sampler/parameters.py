@@ -38,6 +38,7 @@ RESERVED = frozenset(
         "messages",
         "n",
         "n_ctx",
+        "newline_timeout",
         "priority",
         "progress",
         "prompt",

@@ -1,0 +1,30 @@
+"""Endpoints of llama-server that are not served, each with the reason."""
+
+from __future__ import annotations
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+
+_AUDIO = "models hear nothing yet"
+_STREAMS = "streams are not kept: ask again, what was computed of the prompt is in the cache"
+_TOOLS = "tools are run by clients, not by the server"
+_PROXY = "nothing is fetched for pages"
+
+REASONS = {
+    ("POST", "/v1/audio/transcriptions"): _AUDIO,
+    ("POST", "/audio/transcriptions"): _AUDIO,
+    ("POST", "/v1/chat/completions/control"): "reasoning is ended by its budget: reasoning_budget_tokens",
+    ("GET", "/v1/stream"): _STREAMS,
+    ("DELETE", "/v1/stream"): _STREAMS,
+    ("POST", "/v1/streams/lookup"): _STREAMS,
+    ("GET", "/tools"): _TOOLS,
+    ("POST", "/tools"): _TOOLS,
+    ("GET", "/cors-proxy"): _PROXY,
+    ("POST", "/cors-proxy"): _PROXY,
+}
+"""Why, by method and path."""
+
+
+async def refuse(request: Request) -> Response:
+    raise HTTPException(501, REASONS[request.method, request.url.path])

@@ -1,0 +1,181 @@
+"""An example of every endpoint and each of its paths: what is asked, the status, and what the answer has."""
+
+import json
+from typing import Any
+
+import pytest
+
+from pumice_server.application import DELETE, GET, POST
+from pumice_server.unserved import REASONS
+
+TEXT = "Once upon a time"
+CHAT = {"messages": [{"role": "user", "content": TEXT}], "max_tokens": 4}
+NUMBER = (int, float)
+
+USAGE = {"prompt_tokens": int, "completion_tokens": int, "total_tokens": int}
+USAGE = USAGE | {"prompt_tokens_details": {"cached_tokens": int}}
+TIMINGS = {"cache_n": int, "prompt_n": int, "prompt_ms": NUMBER, "prompt_per_token_ms": NUMBER}
+TIMINGS |= {"prompt_per_second": NUMBER, "predicted_n": int, "predicted_ms": NUMBER}
+TIMINGS |= {"predicted_per_token_ms": NUMBER, "predicted_per_second": NUMBER}
+HEAD = {"id": str, "object": str, "created": int, "model": str, "system_fingerprint": str}
+ENTRY = {"id": int, "token": str, "bytes": [int], "logprob": float}
+LOGPROBS = {**ENTRY, "top_logprobs": [ENTRY]}
+
+COMPLETION = {"index": int, "content": str, "tokens": [int], "id_slot": int, "stop": True, "model": "demo"}
+COMPLETION |= {"tokens_predicted": 4, "tokens_evaluated": int, "generation_settings": dict, "prompt": str}
+COMPLETION |= {"has_new_line": bool, "truncated": False, "stop_type": "limit", "stopping_word": ""}
+COMPLETION |= {"tokens_cached": int, "timings": TIMINGS}
+CHOICE = {"text": str, "index": 0, "logprobs": None, "finish_reason": "length"}
+COMPLETIONS = {**HEAD, "object": "text_completion", "choices": [CHOICE], "usage": USAGE, "timings": TIMINGS}
+MESSAGE = {"role": "assistant", "content": str}
+CHAT_CHOICE = {"index": 0, "message": MESSAGE, "finish_reason": "length", "logprobs": None}
+CHATTED = {**HEAD, "object": "chat.completion", "choices": [CHAT_CHOICE], "usage": USAGE, "timings": TIMINGS}
+RESPONSE = {"id": str, "object": "response", "created_at": int, "model": "demo", "status": "incomplete"}
+RESPONSE |= {"output": [{"type": "message", "content": [{"type": "output_text", "text": str, "annotations": []}]}]}
+RESPONSE |= {"usage": {"input_tokens": int, "output_tokens": 4, "total_tokens": int}}
+RESPONSE["usage"] |= {"input_tokens_details": {"cached_tokens": int}}
+MESSAGES = {"id": str, "type": "message", "role": "assistant", "model": "demo", "content": [{"type": "text"}]}
+MESSAGES |= {"stop_reason": "max_tokens", "stop_sequence": None}
+MESSAGES |= {"usage": {"input_tokens": int, "cache_read_input_tokens": int, "output_tokens": 4}}
+EMBEDDINGS = {"object": "list", "model": "demo", "usage": {"prompt_tokens": int, "total_tokens": int}}
+EMBEDDINGS |= {"data": [{"object": "embedding", "index": 0, "embedding": [float]}]}
+MODEL = {"id": str, "object": "model", "created": int, "owned_by": str, "meta": {"n_vocab": int, "n_ctx_train": int}}
+DURATIONS = dict.fromkeys(("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"), int)
+OLLAMA = {"model": "demo", "created_at": str, "done": True, "done_reason": "length", **DURATIONS}
+OLLAMA |= {"prompt_eval_count": int, "eval_count": 4}
+FEW = {"options": {"num_predict": 4}, "stream": False}
+SETTINGS = {"params": dict, "n_ctx": int}
+PROPS = {"default_generation_settings": SETTINGS, "total_slots": int, "model_alias": "demo", "model_path": str}
+PROPS |= {"modalities": {"vision": False, "audio": False}, "chat_template": str, "bos_token": str, "eos_token": str}
+PROPS |= {"build_info": str, "is_sleeping": False, "endpoint_slots": bool, "endpoint_metrics": bool}
+SLOT = {"id": int, "n_ctx": int, "is_processing": bool, "speculative": False}
+ERROR = {"error": {"message": str, "type": str, "code": int}}
+
+NATIVE = {"prompt": TEXT, "n_predict": 4, "return_tokens": True, "n_probs": 2}
+NATIVELY = {**COMPLETION, "completion_probabilities": [LOGPROBS]}
+OPENAI = {"prompt": TEXT, "max_tokens": 4}
+RESPOND = {"input": TEXT, "max_output_tokens": 4}
+EMBED = {"input": [TEXT], "content": TEXT}
+RANK = {"query": "a", "documents": ["b", "c"]}
+
+ROWS: list[tuple[str, Any, int, Any]] = [
+    *((f"GET {path}", None, 200, {"status": "ok"}) for path in ("/health", "/v1/health", "/livez", "/readyz")),
+    ("GET /", None, 200, str),
+    ("GET /metrics", None, 200, str),
+    ("GET /props", None, 200, PROPS),
+    ("POST /props", {}, 501, ERROR),
+    *((f"GET {path}", None, 200, {"object": "list", "data": [MODEL]}) for path in ("/models", "/v1/models")),
+    ("GET /v1/models/demo", None, 200, MODEL),
+    *((f"POST {path}", NATIVE, 200, NATIVELY) for path in ("/completion", "/completions")),
+    ("POST /completion", {**NATIVE, "prompt": [TEXT, [5, 6]]}, 200, [COMPLETION]),
+    ("POST /completion", {**NATIVE, "prompt": {"prompt_string": TEXT}}, 200, COMPLETION),
+    ("POST /completion", {**NATIVE, "response_fields": ["content", "timings/predicted_n"]}, 200, {"content": str}),
+    ("POST /v1/completions", OPENAI, 200, COMPLETIONS),
+    *((f"POST {path}", CHAT, 200, CHATTED) for path in ("/chat/completions", "/v1/chat/completions")),
+    *(
+        (f"POST {path}/input_tokens", CHAT, 200, {"object": "response.input_tokens", "input_tokens": int})
+        for path in ("/chat/completions", "/v1/chat/completions")
+    ),
+    *((f"POST {path}", RESPOND, 200, RESPONSE) for path in ("/responses", "/v1/responses")),
+    *((f"POST {path}/input_tokens", RESPOND, 200, {"input_tokens": int}) for path in ("/responses", "/v1/responses")),
+    ("GET /v1/responses/absent", None, 404, ERROR),
+    ("DELETE /v1/responses/absent", None, 404, ERROR),
+    ("POST /v1/messages", CHAT, 200, MESSAGES),
+    ("POST /v1/messages/count_tokens", CHAT, 200, {"input_tokens": int}),
+    ("POST /infill", {"input_prefix": "a", "input_suffix": "b"}, 501, ERROR),
+    *((f"POST {path}", EMBED, 200, [{"index": 0, "embedding": [[float]]}]) for path in ("/embedding", "/embeddings")),
+    ("POST /v1/embeddings", EMBED, 200, EMBEDDINGS),
+    ("POST /v1/embeddings", {**EMBED, "encoding_format": "base64"}, 200, {"data": [{"embedding": str}]}),
+    *((f"POST {path}", RANK, 501, ERROR) for path in ("/rerank", "/reranking", "/v1/rerank", "/v1/reranking")),
+    ("POST /tokenize", {"content": TEXT}, 200, {"tokens": [int]}),
+    ("POST /tokenize", {"content": TEXT, "with_pieces": True}, 200, {"tokens": [{"id": int, "piece": str}]}),
+    ("POST /detokenize", {"tokens": [5, 6]}, 200, {"content": str}),
+    ("POST /apply-template", CHAT, 200, {"prompt": str}),
+    ("GET /lora-adapters", None, 200, []),
+    ("POST /lora-adapters", [], 200, {"success": True}),
+    ("GET /slots", None, 200, [SLOT]),
+    ("POST /slots/0?action=save", {"filename": "a"}, 501, ERROR),
+    ("POST /models/load", {"model": "demo"}, 200, {"success": True}),
+    ("POST /models/unload", {}, 400, ERROR),
+    ("POST /api/chat", {**CHAT, **FEW}, 200, {**OLLAMA, "message": MESSAGE}),
+    ("POST /api/generate", {"prompt": TEXT, **FEW}, 200, {**OLLAMA, "response": str}),
+    ("GET /api/tags", None, 200, {"models": [{"name": "demo", "model": "demo", "size": int, "details": dict}]}),
+    ("GET /api/ps", None, 200, {"models": [{"name": "demo", "expires_at": str, "context_length": int}]}),
+    ("GET /api/version", None, 200, {"version": str}),
+    ("POST /api/show", {"model": "demo"}, 200, {"details": dict, "model_info": dict, "capabilities": [str]}),
+    ("POST /api/embed", {"input": TEXT}, 200, {"embeddings": [[float]], "prompt_eval_count": int}),
+    ("POST /api/embeddings", {"prompt": TEXT}, 200, {"embedding": [float]}),
+    ("POST /api/pull", {"model": "x/y"}, 403, {"error": str}),
+    *((f"POST /api/{path}", {}, 501, {"error": str}) for path in ("create", "copy", "push", "blobs/sha256:0")),
+    ("DELETE /api/delete", {}, 501, {"error": str}),
+    *((f"{method} {path}", {} if method == "POST" else None, 501, ERROR) for method, path in REASONS),
+]
+
+CHUNK = {**HEAD, "object": "chat.completion.chunk"}
+STREAMS: list[tuple[str, Any, Any, Any]] = [  # path, body, the first part, the last
+    ("/completion", NATIVE, {"index": 0, "content": str, "tokens": [int], "stop": False}, COMPLETION | {"tokens": []}),
+    ("/v1/completions", OPENAI, {**HEAD, "choices": [{"text": str, "finish_reason": None}]}, {"choices": [CHOICE]}),
+    (
+        "/v1/chat/completions",
+        {**CHAT, "stream_options": {"include_usage": True}},
+        {**CHUNK, "choices": [{"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}]},
+        {**CHUNK, "choices": [], "usage": USAGE, "timings": TIMINGS},
+    ),
+    (
+        "/v1/responses",
+        RESPOND,
+        {"type": "response.created", "sequence_number": 0, "response": {"status": "in_progress"}},
+        {"type": "response.incomplete", "response": RESPONSE},
+    ),
+    ("/v1/messages", CHAT, {"type": "message_start", "message": {"type": "message"}}, {"type": "message_stop"}),
+    ("/api/chat", CHAT | {"options": {"num_predict": 4}}, {"message": MESSAGE, "done": False}, OLLAMA),
+    (
+        "/api/generate",
+        {"prompt": TEXT, "options": {"num_predict": 4}},
+        {"response": str, "done": False},
+        {**OLLAMA, "response": str},
+    ),
+]
+
+
+def check(found: Any, expected: Any, where: str = "") -> None:
+    """``expected``: a type, a value, or what a list or an object has at least."""
+    if isinstance(expected, dict):
+        for name, value in expected.items():
+            assert name in found, f"{where}: no {name}: {found}"
+            check(found[name], value, f"{where}.{name}")
+    elif isinstance(expected, list) and expected:
+        assert isinstance(found, list), where
+        assert found, where
+        for each in found:
+            check(each, expected[0], f"{where}[]")
+    elif isinstance(expected, (type, tuple)):
+        assert isinstance(found, expected), f"{where}: {found!r}"
+    else:
+        assert found == expected, where
+
+
+@pytest.mark.parametrize(("asked", "body", "status", "expected"), ROWS, ids=[f"{row[0]}-{row[2]}" for row in ROWS])
+def test_an_example(server, asked, body, status, expected):
+    method, path = asked.split()
+    response = server.client.request(method, path, json=body)
+    assert response.status_code == status, response.text
+    check(response.text if expected is str else response.json(), expected, asked)
+
+
+@pytest.mark.parametrize(("path", "body", "first", "last"), STREAMS, ids=[row[0] for row in STREAMS])
+def test_a_stream(server, path, body, first, last):
+    response = server.client.post(path, json={**body, "stream": True})
+    lines = [line.removeprefix("data: ") for line in response.text.splitlines() if line and line[:6] != "event:"]
+    done = lines.pop() if lines[-1] == "[DONE]" else ""
+    assert bool(done) == path.endswith("completions")
+    check(json.loads(lines[0]), first, path)
+    check(json.loads(lines[-1]), last, path)
+
+
+def test_every_path_has_an_example():
+    asked = [row[0].partition("?")[0] for row in ROWS]
+    for method, endpoints in (("GET", GET), ("POST", POST), ("DELETE", DELETE)):
+        for path in (path for paths in endpoints.values() for path in paths):
+            wanted = f"{method} {path.partition('{')[0]}"
+            assert any(each == wanted or ("{" in path and each.startswith(wanted)) for each in asked), wanted
