@@ -69,7 +69,7 @@ YARN: dict[str, Any] = {
     "rope__scaling__original_context_length": 32,
 }
 
-STORED = {"float32": GGMLType.F32, "int32": GGMLType.I32}
+STORED = {"float32": GGMLType.F32, "int32": GGMLType.I32, "int64": GGMLType.I64}
 Shapes = dict[str, tuple[int, ...]]
 
 
@@ -165,6 +165,8 @@ def weights(name: str, shape: tuple[int, ...]) -> np.ndarray:
     """Values that keep activations near 1, chosen by the name."""
     if "tid2eid" in name:  # experts of tokens
         return np.add.outer(5 * np.arange(shape[0]), np.arange(shape[1])).astype(np.int32) % DIMS["E"]
+    if name == "d2t":  # tokens of a draft in its target's vocabulary
+        return 2 * np.arange(shape[0])
     x = uniform(crc32(name.encode()), int(np.prod(shape))).reshape(shape)
     if ("norm" in name and not name.endswith("bias")) or name.endswith((".scale", "ssm_d")):
         x = 1 + 0.3 * x

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAIN = "main"  # the graph that every model has
 ENCODER = "encoder"  # that which reads the prompt where the main graph is a decoder that attends to its memory
+DRAFT = "draft"  # that of layers which guess a token more: takes ``hidden [n_tokens, n_embd]`` beside tokens
+FEATURES = "features"  # that of a draft for another model: makes ``hidden`` of what went into layers of that one
 HEAD = "head"  # that of what follows pooling: takes ``pooled [n_seqs, n_embd]``, gives ``embedding`` or ``scores``
 
 _REQUIRED: Any = object()

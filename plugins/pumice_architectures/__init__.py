@@ -35,6 +35,7 @@ ARCHITECTURES = {
     "dots1": "pumice_architectures.dots1:Dots1",
     "dots3note": "pumice_architectures.sparse_latent:Dots3Note",
     "dream": "pumice_architectures.diffusion:Dream",
+    "eagle3": "pumice_architectures.eagle3:Eagle3",
     "ernie4_5": "pumice_architectures.llama:Llama",
     "ernie4_5-moe": "pumice_architectures.ernie4_5_moe:Ernie45MoE",
     "eurobert": "pumice_architectures.modern_bert:EuroBert",

@@ -10,6 +10,7 @@ from pumice_architectures.kimi_linear import KimiLinear
 
 
 class BailingMoE3(KimiLinear):
+    drafts = "after norm"
     normalize = None
     compressed = True
 
@@ -20,6 +21,9 @@ class BailingMoE3(KimiLinear):
             raise hparams.wrong("kda.gate_lower_bound", f"is {self.bound:g}, it must be below 0")
         if not hparams.get_bool("kda.safe_gate", True):
             raise hparams.wrong("kda.safe_gate", "is false, only bounded decays are known")
+
+    def draft_norm(self, g: GraphBuilder, name: str) -> str:
+        return f"blk.{self.n_layer}.layer_output_norm"
 
     def latent_rope(self, g: GraphBuilder, n_rot: int) -> Rope | None:
         sections = rope_sections(self.hparams, (0, 0, 0, 0))

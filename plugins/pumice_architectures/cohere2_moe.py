@@ -17,6 +17,7 @@ class Cohere2MoE(ExpertDecoder):
     The norm is RMSNorm or LayerNorm, as the file has an epsilon for it. Shared experts count as much as all others.
     """
 
+    drafts = "after norm"
     neox = False
     ffn_scales = True
     gate, gate_of_file = "sigmoid", True
@@ -26,6 +27,7 @@ class Cohere2MoE(ExpertDecoder):
         rms = hparams.number(EPS_KEYS[0], 0.0) > 0
         self.eps_key, self.norm_block = (EPS_KEYS[0], rms_norm) if rms else (EPS_KEYS[1], layer_norm)
         super().__init__(hparams)
+        self.logit_scale = hparams.number("logit_scale") or 1.0
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         return self.norm_block(g, x, name, self.eps)
@@ -37,14 +39,13 @@ class Cohere2MoE(ExpertDecoder):
             y = y * 0.5
         return x + (self.attention(g, h, blk, i) + y)
 
-    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return super().head(g, x) * (self.hparams.number("logit_scale") or 1.0)
-
     def window(self, i: int) -> int:
+        if i >= self.n_layer:  # a layer that drafts
+            return 0
         return sliding_window(self.hparams, None) if is_sliding(self.hparams, i, period=4, first_global=True) else 0
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        return super().rope(g, i) if self.window(i) or self.is_dense(i) else None
+        return super().rope(g, i) if self.window(i) or self.is_dense(i) or i >= self.n_layer else None
 
     def shared_width(self, i: int) -> int:
         n_shared = self.hparams.count("expert_shared_count", i, default=0, low=0)

@@ -15,6 +15,7 @@ from pumice.plugin.nn.rope import Rope, read_rope
 class DeepSeek2(ExpertDecoder):
     """Multi-head latent attention; dense layers first, then experts beside shared ones."""
 
+    drafts = "after norm"
     neox = False
     gate_of_file = True
     normalize = None

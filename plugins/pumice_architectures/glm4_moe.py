@@ -13,6 +13,7 @@ from pumice.plugin.nn.rope import Rope, rope_sections
 class GLM4MoE(ExpertDecoder):
     """The larger models normalize queries and keys of each head; experts as DeepSeek-V3 chooses them."""
 
+    drafts = "after norm"
     norms_before = ("attn_norm", "post_attention_norm")
     gate, gate_of_file = "sigmoid", True
     normalize = None

@@ -21,6 +21,7 @@ class HunyuanMoE(ExpertDecoder):
 class HunyuanV3(ExpertDecoder):
     """Experts as DeepSeek-V3 chooses them, in the layers that have a router."""
 
+    drafts = "after norm"
     qk_norm = "before rope"
     ffn_scales = True
     gate, gate_of_file = "sigmoid", True

@@ -17,6 +17,7 @@ class HunyuanV4(StreamDecoder, DeepSeek2):
     """Several residual streams, ``[t, n_streams * n_embd]``: a block reads a mixture of them and adds to each."""
 
     gate = ""
+    drafts = ""
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

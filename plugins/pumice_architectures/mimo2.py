@@ -16,6 +16,7 @@ SLIDING_BASE = 10000.0  # of rotary positions
 class MiMo2(ExpertDecoder):
     """Windows with attention sinks, and values narrower than keys."""
 
+    drafts = "before norm"
     gate = "sigmoid"
     dense_without_router = True
 

@@ -9,6 +9,7 @@ from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, recurrent
 
 
 class Qwen3Next(recurrent.Hybrid):
+    drafts = "after norm"
     norms_before = ("attn_norm", "post_attention_norm")
     ffn_scales = True
     tiled = False  # whether a value head's key head is found by the remainder of its number, not by the quotient
@@ -22,7 +23,7 @@ class Qwen3Next(recurrent.Hybrid):
             raise hparams.wrong("ssm.time_step_rank", problem)
 
     def recurrent(self, i: int) -> bool:
-        return not recurrent.attends(self.hparams, i, 4)
+        return i < self.n_layer and not recurrent.attends(self.hparams, i, 4)
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         """Attention whose results pass a gate, which is stored behind each head's query."""

@@ -48,7 +48,7 @@ class SparseLatent(DeepSeek2):
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         """The mask of chosen positions, if need be; a layer without an indexer takes that of the last one with it."""
-        if g.n_ctx <= self.n_chosen:
+        if g.n_ctx <= self.n_chosen or i >= self.n_layer:
             return {}
         if self.has_indexer(i):
             self.mask = self.indexer(g, x, compressed, blk, self.rope(g, i))
@@ -104,6 +104,8 @@ class GLMDSA(DeepSeek32):
 
 class Dots3Note(SparseLatent):
     """Sliding layers have latents of another size; the shared key is normalized, and each head has a gate."""
+
+    drafts = ""
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         return {} if self.window(i) else super().seen(g, x, compressed, blk, i)

@@ -21,6 +21,7 @@ class Step35(ExpertDecoder):
     Of a head in layers that see the whole context, half of what ``rope.dimension_count`` says turns.
     """
 
+    drafts = "before norm"
     gate, gate_of_file = "sigmoid", True
     normalize = None
     dense_without_router = True

@@ -26,11 +26,12 @@ from pumice.lazy import resolve  # noqa: E402
 from pumice.plugin import ArraySource, HParams  # noqa: E402
 from pumice_architectures import ARCHITECTURES  # noqa: E402
 from reference_models import error  # noqa: E402
+from tiny_drafts import EAGLES  # noqa: E402
 from tiny_encoders import encoded  # noqa: E402
 from tiny_models import N_CTX  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 
-ALL = ZOO | tiny_encoders.MODELS
+ALL = ZOO | tiny_encoders.MODELS | EAGLES
 
 DOCS = TESTS.parent / "docs" / "models.md"
 BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"

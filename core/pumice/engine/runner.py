@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.adapters import AdaptedBuilder, Adapter
-from pumice.architecture import ENCODER, MAIN, Architecture
+from pumice.architecture import DRAFT, ENCODER, MAIN, Architecture
 from pumice.backend import Backend, Batch, KernelTime, Limits, Program
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
@@ -68,7 +68,7 @@ def trace(file: GGUFFile, architecture: Architecture, n_ctx: int, adapters: Sequ
     if isinstance(builder, AdaptedBuilder):
         builder.check_all_adapted()
     main = graphs[MAIN]
-    if {"logits", "hidden"} <= set(main.outputs):
+    if {"logits", "hidden"} <= set(main.outputs) and "hidden" not in main.inputs:  # else a draft's, which gives both
         graphs |= {MAIN: main.only(set(main.outputs) - {"hidden"}), EMBED: main.only(["hidden"])}
     return graphs
 
@@ -178,7 +178,9 @@ class Runner:
 
     def compile(self) -> None:
         """Hand every segment to its backend. Raises BackendError, for example when memory runs out."""
-        first = [placed for name, placed in self._graphs.items() if name != EMBED] + list(self._prompts.values())
+        later = {EMBED, DRAFT}  # when they are first wanted
+        first = [placed for name, placed in self._graphs.items() if name not in later]
+        first += [placed for name, placed in self._prompts.items() if name not in later]
         n_done, n_all = 0, sum(len(placed.segments) for placed in first)
 
         def compiled() -> None:
@@ -200,11 +202,9 @@ class Runner:
 
     def outputs(self, batch: Batch, graph: str = MAIN) -> dict[str, NDArray[Any]]:
         """A graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
-        placed = self._graphs[graph]
+        placed = (self._prompts if self._is_prompts(batch, graph) else self._graphs)[graph]
         if placed.program is None:
             placed.compile()
-        if self._is_prompts(batch, graph):
-            placed = self._prompts[graph]
         if placed is not self._main:
             self._main.finish()
         self._last = placed
@@ -256,8 +256,9 @@ class Runner:
 
     @property
     def generates(self) -> bool:
-        """Whether it gives logits of sequences that grow."""
-        return "logits" in self._main.graph.outputs and not self.needs_whole_sequences
+        """Whether it gives logits of sequences that grow, of tokens alone."""
+        main = self._main.graph
+        return "logits" in main.outputs and "hidden" not in main.inputs and not self.needs_whole_sequences
 
     @property
     def needs_whole_sequences(self) -> bool:

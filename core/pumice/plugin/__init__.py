@@ -1,6 +1,6 @@
 """Everything a plugin may import, bundled or not."""
 
-from pumice.architecture import ENCODER, HEAD, MAIN, Architecture, HParams, Masks
+from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, Architecture, HParams, Masks
 from pumice.arena import Arena
 from pumice.backend import (
     Ahead,
@@ -73,8 +73,10 @@ from pumice.tokenizers.vocabulary import Vocabulary
 
 __all__ = [
     "CODINGS",
+    "DRAFT",
     "ELEMENTWISE",
     "ENCODER",
+    "FEATURES",
     "GATES",
     "HEAD",
     "KV_TYPES",

@@ -85,7 +85,7 @@ def test_steps_hold_many_texts(encoder_file: Any) -> None:
 
 def test_an_encoder_neither_generates_nor_gives_logits(encoder_file: Any) -> None:
     with pumice.load(encoder_file("bert"), backend="numpy") as model:
-        with pytest.raises(pumice.RequestError, match="does not generate text: it is an encoder; use embed"):
+        with pytest.raises(pumice.RequestError, match="does not generate text: it is an encoder"):
             model.generate([1, 2])
         with pytest.raises(pumice.RequestError, match="gives no logits: it is an encoder; use embed"):
             model.logits([1, 2])

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pumice.plugin import HEAD, MAIN, N_SEQS, Architecture, GraphBuilder, HParams, ModelError, Tensor
+from pumice.plugin import DRAFT, HEAD, MAIN, N_SEQS, N_TOKENS, Architecture, GraphBuilder, HParams, ModelError, Tensor
 from pumice.plugin.nn import blocks, pooling
 from pumice.plugin.nn.blocks import Activation
 from pumice.plugin.nn.hyper import Heads, read_heads
@@ -30,6 +30,8 @@ class Decoder(Architecture):
     qk_norm: Literal["", "before rope", "after rope"] = ""
     #: Whether that norm is one over all heads of a token together.
     qk_norm_is_wide: ClassVar[bool] = False
+    #: Whether layers behind the last one draft, and what they pass on: hidden states before the last norm, or after.
+    drafts: Literal["", "before norm", "after norm"] = ""
     #: Whether a reranker's scores add up to 1.
     scores_are_probabilities: ClassVar[bool] = False
     #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
@@ -44,12 +46,13 @@ class Decoder(Architecture):
         super().__init__(hparams)
         self.eps = hparams.number(self.eps_key)
         self.causal = hparams.get_bool("attention.causal", True)
-        self.n_layer -= hparams.get_int("nextn_predict_layers", 0)  # layers that only draft tokens come last
+        self.n_drafting = hparams.get_int("nextn_predict_layers", 0)  # layers that only draft tokens come last
+        self.n_layer -= self.n_drafting
         if self.n_layer < 1:
             raise ModelError(f"{hparams.architecture}.nextn_predict_layers leaves no layers to run")
 
     def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
-        return {MAIN: self.build, HEAD: self.after_pooling}
+        return {MAIN: self.build, DRAFT: self.draft, HEAD: self.after_pooling}
 
     def build(self, g: GraphBuilder) -> Tensor | None:
         return self.head(g, self.layers(g))
@@ -76,6 +79,31 @@ class Decoder(Architecture):
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
         return _times(blocks.output_head(g, x), self.logit_scale)
+
+    def draft(self, g: GraphBuilder) -> Tensor | None:
+        """Multi-token prediction (Gloeckle et al. 2024, arXiv:2404.19737; DeepSeek-V3, arXiv:2412.19437, section 2.2).
+
+        Of a token, and the hidden state of the position before it, the logits of the token after it; the output
+        ``hidden`` is what the next draft takes. None where the file has no such layer.
+        """
+        blk = f"blk.{self.n_layer}."
+        name = f"{blk}nextn."
+        if not (self.drafts and self.n_drafting and g.find_weight(f"{name}eh_proj.weight")):
+            return None
+        table = f"{name}embed_tokens" if g.find_weight(f"{name}embed_tokens.weight") else "token_embd"
+        token, before = blocks.embedding(g, self.n_embd, table), g.input("hidden", (N_TOKENS, self.n_embd))
+        both = g.concat(self.norm(g, token, f"{name}enorm"), self.norm(g, before, f"{name}hnorm"))
+        x = self.layer(g, blocks.linear(g, both, f"{name}eh_proj", self.n_embd), blk, self.n_layer)
+        x = g.get_rows(x, g.output_ids)
+        normed = self.norm(g, x, self.draft_norm(g, name))
+        g.output("hidden", normed if self.drafts == "after norm" else x)
+        shape = (blocks.n_vocab(g), self.n_embd)
+        heads = (g.find_weight(f"{each}.weight", shape) for each in (f"{name}shared_head_head", "output", "token_embd"))
+        return _times(g.linear(normed, next(head for head in heads if head)), self.logit_scale)
+
+    def draft_norm(self, g: GraphBuilder, name: str) -> str:
+        """The norm before the logits of a draft, whose tensors begin with ``name``."""
+        return f"{name}shared_head_norm" if g.find_weight(f"{name}shared_head_norm.weight") else "output_norm"
 
     def after_pooling(self, g: GraphBuilder) -> None:
         """What files of embedding models and rerankers have for pooled hidden states."""

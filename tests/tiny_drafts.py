@@ -1,0 +1,64 @@
+"""Tiny models of the zoo with a layer that drafts behind the last one."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from tiny_models import IDS, TinyModel, tiny, uniform
+from tiny_zoo import ZOO
+
+
+def drafting(name: str, last: int, norm: str = "nextn.shared_head_norm", **keys: Any) -> TinyModel:
+    """The model of this name, and a layer with the tensors of layer ``last``; lists of keys have one value more."""
+    model = ZOO[name]
+    n, n_embd, blk = model.metadata["block_count"], model.metadata["embedding_length"], f"blk.{last}."
+    added = {f"blk.{n}.{key.removeprefix(blk)}": shape for key, shape in model.shapes.items() if key.startswith(blk)}
+    added |= {f"blk.{n}.{key}.weight": (n_embd,) for key in ("nextn.enorm", "nextn.hnorm", norm) if key}
+    added[f"blk.{n}.nextn.eh_proj.weight"] = (n_embd, 2 * n_embd)
+    metadata = {
+        key: [*value, value[last]] if isinstance(value, list) and len(value) == n else value
+        for key, value in model.metadata.items()
+    }
+    metadata |= {"block_count": n + 1, "nextn_predict_layers": 1} | keys
+    return replace(model, metadata=metadata, shapes=model.shapes | added)
+
+
+MODELS = {
+    "glm4moe": drafting("glm4moe", 1),
+    "glm4moe-own-norm": drafting("glm4moe", 1, norm=""),
+    "deepseek2": drafting("deepseek2", 2),
+    "deepseek32": drafting("deepseek32", 2),
+    "glm-dsa": drafting("glm-dsa", 2, **{"attention.indexer.types": [1, 0, 1]}),
+    "qwen3next": drafting("qwen3next", 1),
+    "qwen35": drafting("qwen35", 1),
+    "qwen35moe": drafting("qwen35moe", 1),
+    "hy_v3": drafting("hy_v3", 1),
+    "cohere2moe": drafting("cohere2moe", 1),
+    "bailingmoe3": drafting("bailingmoe3", 1, norm="layer_output_norm"),
+    "step35": drafting("step35", 1),
+    "mimo2": drafting("mimo2", 0),
+}
+
+EAGLE = (
+    "attn_norm attn_norm_2=n attn_q=h*d,2*n attn_k=g*d,2*n attn_v=g*d,2*n attn_output ffn_norm ffn_gate ffn_up ffn_down"
+)
+eagle = partial(tiny, "eagle3", n_layer=1, target_layers=[0, 1, 2], target_hidden_size=48)
+EAGLES = {
+    "eagle3": eagle(EAGLE, "token_embd fc=n,144 output_norm output"),
+    "eagle3-few-tokens": eagle(
+        EAGLE,
+        "token_embd fc=n,144 enc.output_norm.weight=144 output_norm output=16,n d2t!=16",
+        norm_before_residual=True,
+        norm_before_fc=True,
+        rope__freq_base=500.0,
+    ),
+}
+"""Drafts in files of their own."""
+
+
+def hidden_of(model: TinyModel) -> np.ndarray:
+    """Hidden states for the tokens IDS: float32 ``[tokens, n_embd]``."""
+    n_embd = model.metadata["embedding_length"]
+    return uniform(7, len(IDS) * n_embd).reshape(len(IDS), n_embd).astype(np.float32)
