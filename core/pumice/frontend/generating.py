@@ -106,9 +106,7 @@ class Generating(Base):
         if self.closed:
             raise ModelClosedError("the model is closed")
         if not self.facts.generates:
-            raise RequestError(
-                "this model does not generate text by itself: it is an encoder, for embed, or drafts for another model"
-            )
+            raise RequestError("this model does not generate text: it is an encoder, for embed, or drafts for others")
         ids = self.tokenize(prompt) if isinstance(prompt, str) else token_ids(prompt, NO_PROMPT)
         given = {"max_tokens": MAX_TOKENS} | {name: value for name, value in options.items() if name in OPTIONS}
         stop = given.get("stop")

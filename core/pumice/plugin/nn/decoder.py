@@ -30,8 +30,8 @@ class Decoder(Architecture):
     qk_norm: Literal["", "before rope", "after rope"] = ""
     #: Whether that norm is one over all heads of a token together.
     qk_norm_is_wide: ClassVar[bool] = False
-    #: Whether layers behind the last one draft, and what they pass on: hidden states before the last norm, or after.
-    drafts: Literal["", "before norm", "after norm"] = ""
+    #: Whether layers behind the last one draft, and what they pass on: hidden states before the last norm, or after it.
+    drafts: str = ""  # or "before norm", or "after norm"
     #: Whether a reranker's scores add up to 1.
     scores_are_probabilities: ClassVar[bool] = False
     #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
