@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Batch, Limits, Sizes, Tensor, concrete
+from pumice.plugin import Batch, Input, Limits, Sizes, Tensor, concrete
 from pumice_vulkan.device import Buffer, Encoder
 from pumice_vulkan.lower.rule import STEP_INPUTS, Memory
 
@@ -51,13 +51,25 @@ class HostMemory:
         if "tokens" in inputs:
             self._memory.layout.write_tokens(self.words(turn), inputs["tokens"], turn)
 
-    def record_upload(self, encoder: Encoder, turn: int, n_words: int, sizes: Sizes) -> None:
-        """Copy so many words of the step's fields, and the inputs."""
-        upload = self._uploads[turn]
-        encoder.copy_buffer(upload, 0, self._memory.step, 0, 4 * n_words)
+    @property
+    def goes_on(self) -> bool:
+        """Whether steps can follow each other: their inputs are those of the first."""
+        return all(isinstance(tensor, Input) and tensor.of_sequences for tensor in self.inputs)
+
+    def inputs_of(self, batch: Batch) -> dict[str, NDArray[Any]]:
+        """The segment's inputs, where steps can follow each other: a batch brings them, or they are made of it."""
+        made = {each.name: each.fill(batch) for each in self.inputs if isinstance(each, Input) and each.fill}
+        return made | {each.name: batch.inputs[each.name] for each in self.inputs if each.name in batch.inputs}
+
+    def record_upload(self, encoder: Encoder, turn: int, n_words: int) -> None:
+        """Copy so many words of the step's fields."""
+        encoder.copy_buffer(self._uploads[turn], 0, self._memory.step, 0, 4 * n_words)
+
+    def record_inputs(self, encoder: Encoder, turn: int, sizes: Sizes) -> None:
+        """Copy the inputs."""
         for tensor in self.inputs:
             buffer, offset = self._at(tensor)
-            encoder.copy_buffer(upload, self._input_places[tensor], buffer, offset, _bytes(tensor, sizes))
+            encoder.copy_buffer(self._uploads[turn], self._input_places[tensor], buffer, offset, _bytes(tensor, sizes))
 
     def record_download(self, encoder: Encoder, sizes: Sizes) -> None:
         """Copy the outputs."""

@@ -110,7 +110,7 @@ class DeviceProgram(Program):
 
     @property
     def max_steps(self) -> int:
-        return (1 if self._host.inputs else MAX_STEPS) if self._picker else 0
+        return (MAX_STEPS if self._host.goes_on else 1) if self._picker else 0
 
     @property
     def max_best(self) -> int:
@@ -126,7 +126,7 @@ class DeviceProgram(Program):
 
     @property
     def follows(self) -> bool:
-        return not self._host.inputs and self._picker is not None and self._shared.device.runs_behind
+        return self._host.goes_on and self._picker is not None and self._shared.device.runs_behind
 
     @property
     def max_added(self) -> int:
@@ -144,7 +144,8 @@ class DeviceProgram(Program):
         inputs: Values | None = None,
     ) -> Ahead:
         recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw)
-        self._host.write_inputs(inputs or {}, self._host.input_room(batch.sizes, recording.turn), recording.turn)
+        if inputs:
+            self._host.write_inputs(inputs, self._host.input_room(batch.sizes, recording.turn), recording.turn)
         return self._choose(recording, len(picks), n_best, n_raw, restrictions)()
 
     def prepare_ahead(
@@ -212,6 +213,8 @@ class DeviceProgram(Program):
         """Have the next commit, of what is given, find what its steps start from."""
         self._recorder.free(turn)
         self._host.write_step(batch, turn)
+        if self._host.goes_on:
+            self._host.write_inputs(self._host.inputs_of(batch), self._host.input_room(batch.sizes, turn), turn)
         words, layout = self._host.words(turn), self._memory.layout
         layout.write_picks(words, picks, numbers, turn)
         choice = Choice(

@@ -93,7 +93,7 @@ class Recorder:
         if self.last is None:
             return []
         recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False, part=Part.ALL)
-        dispatches = self._dispatches(recording)
+        dispatches = [dispatch for step in self._steps(recording) for dispatch in step]
         command = self._memory.device.new_command_buffer(len(dispatches) + 1)
         self._record(command.encoder(), recording, timestamps=True)
         command.commit_and_wait()
@@ -108,18 +108,18 @@ class Recorder:
             command.close()
         self._recorded = {}
 
-    def _dispatches(self, recording: Recording) -> list[Dispatch]:
-        """Those of all steps. What a step picks is where the next one finds its tokens and positions."""
+    def _steps(self, recording: Recording) -> list[list[Dispatch]]:
+        """The dispatches of each. What a step picks is where the next one finds its tokens and positions."""
+        return [self._step(recording, step) for step in range(max(recording.n_steps, 1))]
+
+    def _step(self, recording: Recording, step: int) -> list[Dispatch]:
         bucket, part = recording.bucket, recording.part
-        dispatches: list[Dispatch] = []
-        for step in range(max(recording.n_steps, 1)):
-            if part is not Part.CHOICE:
-                dispatches += _after_all(self._lowered[bucket])
-            if recording.n_steps and part is not Part.LAYERS:
-                assert self._picker is not None
-                at = Lowering(self._memory, *bucket)
-                self._picker.lower(at, step, recording.choice, recording.turn)
-                dispatches += _after_all(at.dispatches)
+        dispatches = [] if part is Part.CHOICE else _after_all(self._lowered[bucket])
+        if recording.n_steps and part is not Part.LAYERS:
+            assert self._picker is not None
+            at = Lowering(self._memory, *bucket)
+            self._picker.lower(at, step, recording.choice, recording.turn)
+            dispatches += _after_all(at.dispatches)
         return dispatches
 
     def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
@@ -127,18 +127,24 @@ class Recorder:
         if recording.part is not Part.CHOICE:
             layout = self._memory.layout
             n_words = layout.n_host_words if recording.follows else layout.n_words
-            self._host.record_upload(encoder, recording.turn, n_words, sizes)
+            self._host.record_upload(encoder, recording.turn, n_words)
+            self._host.record_inputs(encoder, recording.turn, sizes)
         if self._picker and recording.choice.restricted and recording.part is not Part.LAYERS:
             self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
         encoder.barrier()
         if timestamps:
             encoder.timestamp(0)
-        for index, dispatch in enumerate(self._dispatches(recording), 1):
-            if dispatch.barrier:
+        index = 0
+        for step, dispatches in enumerate(self._steps(recording)):
+            if step and self._host.inputs:  # others lie there by now
                 encoder.barrier()
-            encode(encoder, self._kernels, dispatch)
-            if timestamps:
-                encoder.timestamp(index)
+                self._host.record_inputs(encoder, recording.turn, sizes)
+            for dispatch in dispatches:
+                if dispatch.barrier:
+                    encoder.barrier()
+                encode(encoder, self._kernels, dispatch)
+                if timestamps:
+                    encoder.timestamp(index := index + 1)
         encoder.barrier()
         if not recording.n_steps:
             self._host.record_download(encoder, sizes)

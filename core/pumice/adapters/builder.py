@@ -83,7 +83,8 @@ class AdaptedBuilder(GraphBuilder):
     def _scales(self, x: Tensor) -> Tensor:
         """The scales ``[t, n_adapters]`` beside the rows of ``x``, of tokens or of outputs."""
         own = [adapter.scale for adapter in self._adapters]
-        scales: Tensor = self.input(SCALES, (N_TOKENS, len(own)), fill=partial(_same_for_all, own))
+        fill = partial(_same_for_all, own)
+        scales: Tensor = self.input(SCALES, (N_TOKENS, len(own)), fill=fill, of_sequences=True)
         return self.get_rows(scales, self.output_ids) if x.shape[0] == N_OUTPUTS else scales
 
     def _steered(self, x: Tensor, layer: int, directions: Mapping[int, NDArray[np.float32]]) -> Tensor:

@@ -61,8 +61,10 @@ class Flights:
 
     def possible(self, members: Members) -> bool:
         """Whether nothing has to be taken back, whatever comes."""
-        if not self._program.follows or self._cache.checkpoints is not None:
+        if not self._program.follows:
             return False
+        if self._cache.checkpoints is not None and self._lookahead.restricts([each.generation for each, _ in members]):
+            return False  # tokens that a mask forces would be behind others in a recurrent state
         return all(running.memory is None and self._lookahead.trusts(running.generation) for running, _ in members)
 
     def begin(self, members: Members, n_steps: int, before: Flight | None = None) -> Flight:
@@ -70,7 +72,12 @@ class Flights:
         n_ahead = before.n_steps if before else 0
         generations = [running.generation for running, _ in members]
         asked = self._lookahead.ask(generations, n_steps, n_ahead)
-        parts = [Part(each, each.generation.tokens[-1:], each.n_past + n_ahead, [0]) for each, _ in members]
+        parts = [
+            Part(each, each.generation.tokens[-1:], each.n_past + n_ahead, [0], each.generation.adapter_scales)
+            for each, _ in members
+        ]
+        for each, _ in members:
+            each.n_ahead = n_ahead + n_steps
         flight = Flight(members, n_steps, time.perf_counter())
         batch, follows = batch_of(self._cache, parts), before is not None
         if not self._lookahead.restricts(generations):

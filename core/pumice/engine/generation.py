@@ -207,6 +207,7 @@ class Running(Place):
     last_step: int = 0  # number of the last step that it had a part in
     is_read: bool = False  # whether an encoder has read the prompt
     n_behind: int = 0  # how many of those tokens its recurrent state lacks, once it has ended
+    n_ahead: int = 0  # steps on their way, or of no use, that its recurrent state has in addition
     undecided: bool = False  # its next token needs all logits: the highest did not suffice
 
     @property

@@ -45,7 +45,8 @@ class Lookahead:
         generations = [member.generation for member in running]
         if not all(member.pending == 1 and self._guesses(member) for member in running):
             return 0
-        if self._cache.checkpoints is not None and self._cache.checkpoints.available < len(running):
+        checkpoints, follows = self._cache.checkpoints, self._program.follows and self.decides(running)
+        if checkpoints is not None and not follows and checkpoints.available < len(running):
             return 0  # wrong guesses could not be taken back
         useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
         useful = min(useful, max(generation.n_left for generation in generations) - n_ahead)

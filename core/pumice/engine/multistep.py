@@ -42,8 +42,10 @@ class MultiStep:
         n_steps = self.lookahead.steps(members)
         if n_steps and self._flights.possible(members):
             self._land(self._flights.begin(members, n_steps))
+        elif n_steps and self.lookahead.restricts([running.generation for running, _ in members]):
+            return False  # ``pick`` does it
         elif n_steps:
-            return self._guess(members, n_steps)
+            self._guess(members, n_steps)
         return n_steps > 0
 
     def pick(self, batch: Batch, whole: Sequence[Running]) -> Callable[[], None] | None:
@@ -72,6 +74,7 @@ class MultiStep:
         if flight:
             for landed in self._flights.land(flight):
                 self._take_picked(landed, flight.n_steps)
+            self._begin_again(flight.members)
             self._scheduler.retire()
 
     def _restrictions(self, running: Sequence[Running]) -> Sequence[Restriction] | None:
@@ -93,7 +96,15 @@ class MultiStep:
                 following.lost.add(landed.running)
         if following:
             self._flights.choose(following)
+        else:
+            self._begin_again(flight.members)
         self.flight = following
+
+    def _begin_again(self, members: Members) -> None:
+        """Read those again whose recurrent states have seen what is none of their tokens."""
+        for running, _ in members:
+            if running.n_ahead and not running.generation.finish_reason and self._cache.checkpoints is not None:
+                self._scheduler.begin_again(running)
 
     def _n_following(self, flight: Flight) -> int:
         """How many steps to begin behind a flight: none where others wait to be let in, or some are out of it."""
@@ -113,6 +124,7 @@ class MultiStep:
         for step in range(n_good):
             token = self.lookahead.picked(generation, ahead, step, row)
             self._scheduler.computed(running, 1)
+            running.n_ahead -= 1
             self._scheduler.take(running, token, least_forced)
             if running.pending != 1 or generation.finish_reason:
                 generation.chain.skip(step + 1)
@@ -122,14 +134,11 @@ class MultiStep:
 
     # --- what the program guesses
 
-    def _guess(self, members: Members, n_steps: int) -> bool:
+    def _guess(self, members: Members, n_steps: int) -> None:
         """The program guesses the tokens; a sequence's chain ends its steps at a wrong guess.
 
         What was computed beyond lies in the cache where the right tokens will; recurrent states are taken back.
         """
-        restrictions = self._restrictions([running for running, _ in members])
-        if restrictions is None:
-            return False
         generations = [running.generation for running, _ in members]
         n_right = [0] * len(members)
         guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
@@ -137,7 +146,7 @@ class MultiStep:
         with self._states.taking_back([running for running, _ in members], n_steps):
             asked = self.lookahead.ask(generations, n_steps)
             batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
-            parts = self._program.steps_ahead(batch, *asked, restrictions)
+            parts = self._program.steps_ahead(batch, *asked)
             while guessed and n_computed < n_steps:
                 started = time.perf_counter()
                 ahead = next(parts)
@@ -150,7 +159,6 @@ class MultiStep:
         for generation, n in zip(generations, n_right, strict=True):
             if not generation.finish_reason:
                 generation.guessed(n, n_steps)
-        return True
 
     def _take_guesses(self, running: Running, ahead: Ahead, row: int) -> int:
         """Go on with the tokens of steps until a guess was wrong; how many were right."""

@@ -152,8 +152,13 @@ class Scheduler:
             generation.finish_reason = "context_full"
             return
         del generation.tokens[n_keep : n_keep + n_discard]
+        self.begin_again(running)
+
+    def begin_again(self, running: Running) -> None:
+        """Read a sequence's tokens again, from where the cache knows them."""
         self._cache.release(running.tables)
-        running.tables, running.n_past = self._cache.begin(generation.tokens, generation.salt)
+        running.tables, running.n_past = self._cache.begin(running.generation.tokens, running.generation.salt)
+        running.n_ahead = 0
         self._states.restore(running)
         self._refused = None
 

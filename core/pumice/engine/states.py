@@ -41,6 +41,8 @@ class RecurrentStates:
         """Keep the states of sequences for others."""
         kept = {}
         for each in sequences:
+            if each.n_ahead:
+                continue  # the state there is gone
             slot = self._cache.keep(each.tables, each.generation.tokens, each.n_past - each.n_behind)
             if slot is not None:
                 kept[slot] = each.slot

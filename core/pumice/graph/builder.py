@@ -61,14 +61,23 @@ class GraphBuilder(Ops):
         """int32 ``[n_outputs]``: the rows whose logits are wanted."""
         return self.input("output_ids", (N_OUTPUTS,), "i32")
 
-    def input(self, name: str, shape: Shape, dtype: str = "f32", fill: Callable[[Any], Any] | None = None) -> Input:
+    def input(
+        self,
+        name: str,
+        shape: Shape,
+        dtype: str = "f32",
+        fill: Callable[[Any], Any] | None = None,
+        of_sequences: bool = False,
+    ) -> Input:
         """A value that each step's batch brings under ``name``, or that ``fill`` makes of a batch that does not.
+
+        ``of_sequences``: its rows are the same for all tokens of a sequence.
 
         ``fill`` looks at everything but the tokens, which may not be known yet.
         """
         if name not in self._inputs:
             self._check_sizes(name, shape)
-            self._inputs[name] = Input(name, shape, dtype, builder=self, fill=fill)
+            self._inputs[name] = Input(name, shape, dtype, builder=self, fill=fill, of_sequences=of_sequences)
         found = self._inputs[name]
         if (found.shape, found.dtype) != (shape, dtype):
             raise ModelError(f"input {found} of {found.dtype} cannot also be {format_shape(shape)} of {dtype}")

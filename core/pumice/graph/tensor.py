@@ -58,10 +58,12 @@ class Tensor:
 class Input(Tensor):
     """A named value that every step brings.
 
-    ``fill``, where there is one, makes it from the step's batch if the batch does not bring it.
+    ``fill``, where there is one, makes it from the step's batch if the batch does not bring it. One that is
+    ``of_sequences`` is the same for all tokens of a sequence, so that steps in a row need it once.
     """
 
     fill: Callable[[Any], Any] | None = field(default=None, repr=False, kw_only=True)
+    of_sequences: bool = field(default=False, kw_only=True)
 
 
 @dataclass(eq=False)

@@ -174,6 +174,20 @@ class Behind(Cells):
         return lambda restrictions: self.submit_ahead(*arguments, **options, restrictions=restrictions)
 
 
+class SlotsBehind(Slots, Behind):
+    """The same with recurrent states, which have seen steps beyond the end of a sequence."""
+
+
+class Wary(SlotsBehind):
+    """Now and then it cannot say which logit is the highest."""
+
+    def submit_ahead(self, *arguments: Any, **options: Any) -> Callable[[], Ahead]:
+        result = super().submit_ahead(*arguments, **options)
+        if len(self.asked) % 5 == 0:
+            result().logits[-1, 0, 0] = np.nan
+        return result
+
+
 @dataclass
 class Runner:
     """What the engine uses of one."""
@@ -246,7 +260,8 @@ def test_wrong_guesses_change_nothing(kind: type[Cells], sampling: dict[str, Any
 
 @pytest.mark.parametrize("sampling", [GREEDY, RANDOM], ids=["greedy", "random"])
 @pytest.mark.parametrize("n_ctx", [96, 256])
-def test_steps_behind_others_change_nothing(sampling: dict[str, Any], n_ctx: int) -> None:
+@pytest.mark.parametrize("kind", [Behind, SlotsBehind, Wary])
+def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[str, Any], n_ctx: int) -> None:
     """Sequences end by length and by end tokens, are cancelled, run out of blocks, and come in meanwhile."""
     lengths = [60, 33, 1, 49, 20]
 
@@ -264,9 +279,22 @@ def test_steps_behind_others_change_nothing(sampling: dict[str, Any], n_ctx: int
             forward([1, 2], 0, [1])
         return [(each.generated, each.finish_reason) for each in [*first, *later]]
 
-    program = Behind(steps=8)
+    program = kind(steps=8)
     assert run(program) == run(Cells(steps=0))
     assert any(len(asked) == 3 and asked[2] for asked in program.asked)
+
+
+def test_states_that_have_seen_more_are_no_prefix() -> None:
+    """What an ended sequence has of use is found; the state beyond its end is not."""
+    program, ends = SlotsBehind(steps=8), frozenset([11])
+    made = engine(program, 256)
+    first = add(made, request(PROMPTS[2], RANDOM, 60, end_tokens=ends))
+    while made.busy:
+        made.step()
+    assert program.copied <= 1, "nothing is copied to be taken back"
+    prompt = [*PROMPTS[2], *first.generated, 3]
+    expected = generate(engine(Cells(0), 256), [request(prompt, RANDOM, 20)])
+    assert generate(made, [request(prompt, RANDOM, 20)]) == expected
 
 
 def test_a_cancelled_sequence_is_out_of_steps_on_their_way() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pumice
+from adapters import write_case
 from gguf_files import tiny_llama
 from graphs import builder
 from pumice.backend import Batch, Limits, Pick, Program, Restriction
@@ -342,6 +343,23 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
             found = model.generate_many([[3, 5, 7], [1]], max_tokens=60, top_k=12, temperature=1.2, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
+
+
+def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lookahead, "SECONDS", 1e9)
+    files = {f"a{i}": str(path) for i, (path, _) in enumerate(write_case(tmp_path, "two"))}
+    path = ZOO["llama-bias"].write(tmp_path / "model.gguf")
+    each = [{"adapters": scales} for scales in ({"a0": 1.0}, {"a1": 2.0}, {}, {"a0": 1.0, "a1": -1.0})]
+    results = []
+    for ahead in (False, True):
+        settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "adapters": files})
+        with Model(path, settings, lookahead=ahead) as model:
+            calls = count_calls(model.runner.ahead, monkeypatch)
+            found = model.generate_many([[3, 5, 7]] * 4, each=each, max_tokens=40, top_k=12, seed=1)
+            results.append([each.tokens for each in found])
+    assert results[0] == results[1]
+    assert len({tuple(tokens) for tokens in results[0]}) == 4
+    assert max(calls) == 16
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
