@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 FIXTURES = Path(__file__).parent / "fixtures" / "conversions"
 N_TOKENS = 420  # of the tokenizers there
+Types = Mapping[str, tuple[str, Sequence[int] | None]]  # end of a tensor's name -> its type, and numbers
 ADDED = ("[gMASK]", "<|user|>", "<|observation|>", "<|startoftext|>")
 PROMPT = [(7 * i + 3) % N_TOKENS for i in range(24)]
 ROWS = slice(2, None, 3)  # of its logits, those that are stored
@@ -26,30 +27,54 @@ def weights(name: str, shape: Sequence[int]) -> NDArray[np.float32]:
     return (values.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32)
 
 
-def write_safetensors(path: Path, tensors: Mapping[str, NDArray[np.float32]]) -> None:
-    """A file of the format with BF16 numbers."""
+def write_safetensors(path: Path, tensors: Mapping[str, NDArray[np.float32]], types: Types | None = None) -> None:
+    """A file of the format with BF16 numbers; ``types``: those of other tensors."""
     header, data = {}, b""
     for name, values in tensors.items():
-        raw = (values.view(np.uint32) >> 16).astype("<u2").tobytes()
-        header[name] = {"dtype": "BF16", "shape": list(values.shape), "data_offsets": [len(data), len(data) + len(raw)]}
+        dtype, given = next((each for part, each in (types or {}).items() if name.endswith(part)), ("BF16", None))
+        raw = stored(name, values, dtype, given)
+        header[name] = {"dtype": dtype, "shape": list(values.shape), "data_offsets": [len(data), len(data) + len(raw)]}
         data += raw
     text = json.dumps(header).encode()
     path.write_bytes(len(text).to_bytes(8, "little") + text + data)
 
 
-def write_checkpoint(folder: Path, config: Mapping[str, Any], shapes: Mapping[str, Sequence[int]], kind: str) -> Path:
-    """A model's folder. kind: of its tokenizer, ``bpe`` or ``spm``."""
+def stored(name: str, values: NDArray[np.float32], dtype: str, given: Sequence[int] | None) -> bytes:
+    """Numbers in a type; integers and 8-bit floats are any bits, unless they are given."""
+    if dtype == "BF16":
+        return (values.view(np.uint32) >> 16).astype("<u2").tobytes()
+    if given is not None:
+        return np.array(given, {"I32": "<i4", "I64": "<i8"}[dtype]).tobytes()
+    if dtype in ("F16", "F32"):
+        return values.astype({"F16": "<f2", "F32": "<f4"}[dtype]).tobytes()
+    random = np.random.default_rng(crc32(name.encode()))
+    if dtype == "I32":
+        return random.integers(-(2**31), 2**31, values.shape, np.int32).tobytes()
+    limit = 120 if name.endswith("scales") else 256
+    return (random.integers(100 if limit < 256 else 0, limit, values.shape, np.uint8) & 0xBF).tobytes()
+
+
+def write_checkpoint(
+    folder: Path,
+    config: Mapping[str, Any],
+    shapes: Mapping[str, Sequence[int]],
+    kind: str,
+    types: Types | None = None,
+) -> Path:
+    """A model's folder. kind: of its tokenizer, a folder of the fixtures; types: as `write_safetensors` has them."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    write_safetensors(folder / "model.safetensors", {name: weights(name, shape) for name, shape in shapes.items()})
+    write_safetensors(
+        folder / "model.safetensors", {name: weights(name, shape) for name, shape in shapes.items()}, types
+    )
     write_tokenizer(folder, kind)
     return folder
 
 
 def write_tokenizer(folder: Path, kind: str) -> None:
-    """The files of a tokenizer; ``glm``: that of ``bpe`` with tokens added."""
-    for path in (FIXTURES / ("bpe" if kind == "glm" else kind)).iterdir():
-        shutil.copy(path, folder)
+    """The files of a tokenizer; ``glm``: that of ``bpe`` with tokens added; ``xlmr``: as fairseq has it."""
+    for path in (FIXTURES / {"glm": "bpe", "xlmr": "unigram"}.get(kind, kind)).iterdir():
+        shutil.copy(path, folder / (path.name if kind != "xlmr" else path.name.replace("spiece", "sentencepiece.bpe")))
     if kind == "glm":
         values = json.loads((folder / "tokenizer.json").read_text())
         plain = values["added_tokens"][0]

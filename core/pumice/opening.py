@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pumice.config import load_config
-from pumice.gguf import GGMLType, GGUFFile
+from pumice.gguf import GGUFFile
 from pumice.registry import Registry, load_registry
+
+if TYPE_CHECKING:
+    from pumice.convert import Options
 
 
 def open_model(
-    path: str | os.PathLike[str], registry: Registry | None = None, type: GGMLType | None = None
+    path: str | os.PathLike[str], registry: Registry | None = None, options: Options | None = None
 ) -> GGUFFile:
-    """A GGUF file, or the model that a folder becomes; ``type``: of a folder's matrices, as `convert` has it.
+    """A GGUF file, or the model that a folder becomes; ``options``: of the latter, as `convert` has them.
 
     Raises GGUFError or ConvertError.
     """
@@ -24,7 +28,7 @@ def open_model(
 
     folder = Folder(path)
     conversions = (registry or load_registry(load_config())).conversions
-    return convert(folder, conversions.find(folder.config.model_class).made_for(folder), type)
+    return convert(folder, conversions.find(folder.config.model_class).made_for(folder), options)
 
 
 def open_adapter(
@@ -67,6 +71,6 @@ def check_model(file: GGUFFile, registry: Registry | None = None) -> None:
 
     registry = registry or load_registry(load_config())
     from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
-    if file.architecture in registry.architectures:
+    if file.tensors and file.architecture in registry.architectures:
         architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
         trace(file, architecture, architecture.n_ctx_train)

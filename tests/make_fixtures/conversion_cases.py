@@ -50,6 +50,13 @@ NO_DRAFTS = ("--no-nextn",)
 INDEXER = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 64}
 
 
+WHOLE = {"num_key_value_heads": 4}
+T5 = {
+    "d_model": 32, "d_ff": 48, "d_kv": 8, "num_heads": 4, "num_layers": 2, "vocab_size": N_TOKENS + 4,
+    "decoder_start_token_id": 0,
+}  # fmt: skip
+
+
 class Case(NamedTuple):
     """A model class of transformers', and what its configuration has."""
 
@@ -212,4 +219,18 @@ CASES = {
     "qwen35": Case("Qwen3_5ForCausalLM", {**HEADS, **LINEAR}, options=NO_DRAFTS),
     "qwen35moe": Case("Qwen3_5MoeForCausalLM", {**EXPERTS, **HEADS, **LINEAR, "num_experts": 4,
                                                 "shared_expert_intermediate_size": 20}, options=NO_DRAFTS),
+    # --- encoders
+    "bert": Case("BertModel", WHOLE, "wordpiece", tokens=False),
+    "bert-labels": Case("BertForSequenceClassification", {**WHOLE, "id2label": {0: "no", 1: "yes", 2: "perhaps"}},
+                        "wordpiece", tokens=False),
+    "distilbert": Case("DistilBertModel", {"dim": 32, "hidden_dim": 48, "n_layers": 2, "n_heads": 4,
+                                           "vocab_size": N_TOKENS + 4}, "wordpiece", {}, tokens=False),
+    "roberta": Case("RobertaModel", WHOLE, tokens=False),
+    "xlm-roberta": Case("XLMRobertaModel", {**WHOLE, "pad_token_id": 1}, "xlmr", tokens=False),
+    "modern-bert": Case("ModernBertModel", {**WHOLE, "sep_token_id": 2, "cls_token_id": 1}, tokens=False,
+                        written={"layer_norm_eps": 1e-5}),
+    "eurobert": Case("EuroBertModel", {"classifier_pooling": "mean", "mask_token_id": 3}, tokens=False),
+    "gemma-embedding": Case("Gemma3TextModel", {**HEADS, **WINDOW, "query_pre_attn_scalar": 16}, "spm", tokens=False),
+    "t5": Case("T5ForConditionalGeneration", T5, "unigram", {}, tokens=False),
+    "t5encoder": Case("T5EncoderModel", T5, "unigram", {}, tokens=False),
 }  # fmt: skip

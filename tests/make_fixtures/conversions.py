@@ -169,9 +169,10 @@ def make_written(name: str) -> dict[str, Any]:
     """What is stored of a case that transformers does not know."""
     case = WRITTEN[name]
     with tempfile.TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder) / name, case.config, case.shapes, case.tokenizer)
+        write_checkpoint(Path(folder) / name, case.config, case.shapes, case.tokenizer, case.types)
         theirs = converted(Path(folder) / name, case.options)
-    return {"config": case.config, "tokenizer": case.tokenizer, "shapes": case.shapes, "theirs": theirs}
+    found = {"config": case.config, "tokenizer": case.tokenizer, "shapes": case.shapes, "theirs": theirs}
+    return found | ({"types": case.types} if case.types else {})
 
 
 def stored_shapes(path: Path) -> dict[str, list[int]]:

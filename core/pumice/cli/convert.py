@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from pumice.cli.gguf.parts import parse_size
 from pumice.cli.options import force_option, show_progress
+
+if TYPE_CHECKING:
+    from pumice.convert.output import Parts
 
 
 @click.command("convert", context_settings={"max_content_width": 120})
@@ -15,9 +21,16 @@ from pumice.cli.options import force_option, show_progress
 @click.option("--type", default="auto", show_default=True, metavar="TYPE", help="auto (what FOLDER has), F32, F16, BF16"
               " or what pumice quantize takes.")  # fmt: skip
 @click.option("--base", type=click.Path(path_type=Path), help="Of an adapter: the folder of the model that it changes.")
+@click.option("--model-name", metavar="NAME", help="The model's name, instead of what FOLDER says.")
+@click.option("--metadata", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
+              help="JSON of keys such as general.author, which go before FOLDER's.")  # fmt: skip
+@click.option("--vocab-only", is_flag=True, help="Write the tokenizer and the hyperparameters, without tensors.")
+@click.option("--split-max-size", "max_size", callback=parse_size, metavar="SIZE",
+              help="Write parts, of at most so many bytes each, as 500M or 4G.")  # fmt: skip
+@click.option("--split-max-tensors", "max_tensors", type=click.IntRange(min=1), help="The same, of so many tensors.")
 @click.option("--dry-run", is_flag=True, help="Say what the file would hold, and write nothing.")
 @force_option
-def command(folder: Path, out: Path | None, type: str, base: Path | None, dry_run: bool, force: bool) -> None:
+def command(folder: Path, **options: Any) -> None:
     """Write a Hugging Face model as a GGUF file.
 
     FOLDER has config.json, model*.safetensors and a tokenizer; or it is a LoRA adapter that the package peft has saved.
@@ -25,43 +38,60 @@ def command(folder: Path, out: Path | None, type: str, base: Path | None, dry_ru
     """
     from pumice.convert.adapter import is_adapter
 
+    if options["max_size"] and options["max_tensors"]:
+        raise click.UsageError("give either --split-max-size or --split-max-tensors")
     if is_adapter(folder):
-        convert_adapter(folder, out, base, dry_run, force)
+        convert_adapter(folder, options)
     else:
-        convert_model(folder, out, type.upper(), dry_run, force)
+        convert_model(folder, options)
 
 
-def convert_model(folder: Path, out: Path | None, wanted: str, dry_run: bool, force: bool) -> None:
+def convert_model(folder: Path, given: dict[str, Any]) -> None:
     """Write a model's file."""
-    from pumice.convert import FILE_TYPES, default_name, write_model
+    from pumice.convert import FILE_TYPES, Options, default_name, write_model
+    from pumice.gguf.split import part_path
     from pumice.opening import check_model, open_model
     from pumice.quantize import quantize
 
-    kinds = {kind.name: kind for kind in FILE_TYPES}
-    with open_model(folder, type=kinds.get(wanted)) as file:
-        stored = {number: kind.name for kind, number in FILE_TYPES.items()}[file.metadata["general.file_type"]]
-        name = default_name(file, stored if wanted == "AUTO" else wanted)
-        target = (out or folder) / name if out is None or out.is_dir() else out
+    kinds, wanted = {kind.name: kind for kind in FILE_TYPES}, given["type"].upper()
+    options = Options(kinds.get(wanted), given["model_name"], given["metadata"], given["vocab_only"])
+    with open_model(folder, options=options) as file:
         check_model(file)
-        if dry_run:
+        stored = next((t.type.name for t in file.tensors.values() if t.type is not kinds["F32"]), "F32")
+        target = _target(folder, given["out"], default_name(file, stored if wanted == "AUTO" else wanted))
+        if given["dry_run"]:
             click.echo(f"{target}: {len(file.tensors)} tensors, {file.n_bytes:,} bytes as {stored}")
             return
+        how: dict[str, Any] = {"parts": _parts(given), "force": given["force"]}
         with show_progress("converting") as progress:
-            if wanted in ("AUTO", *kinds):
-                write_model(file, target, force=force, progress=progress)
+            if wanted in ("AUTO", *kinds) or options.vocab_only:
+                paths = write_model(file, target, progress=progress, **how)
             else:
-                quantize(folder, target, wanted, force=force, progress=progress)
-    click.echo(target)
+                n_parts = len(quantize(file, target, wanted, progress=progress, **how).parts or ())
+                paths = [part_path(target, i, n_parts) for i in range(n_parts)] or [target]
+    click.echo("\n".join(map(str, paths)))
 
 
-def convert_adapter(folder: Path, out: Path | None, base: Path | None, dry_run: bool, force: bool) -> None:
+def _target(folder: Path, out: Path | None, name: Path) -> Path:
+    return (out or folder) / name if out is None or out.is_dir() else out
+
+
+def _parts(given: dict[str, Any]) -> Parts | None:
+    """How tensors are divided among files; None: one file."""
+    from pumice.gguf.copy import parts_by_number, parts_by_size
+
+    if given["max_size"]:
+        return partial(parts_by_size, most=given["max_size"])
+    return partial(parts_by_number, most=given["max_tensors"]) if given["max_tensors"] else None
+
+
+def convert_adapter(folder: Path, given: dict[str, Any]) -> None:
     """Write an adapter's file."""
     from pumice.convert import write_model
     from pumice.opening import open_adapter
 
-    with open_adapter(folder, base=base) as file:
-        name = f"{folder.resolve().name}-F32-LoRA.gguf"
-        target = (out or folder) / name if out is None or out.is_dir() else out
-        if not dry_run:
-            write_model(file, target, force=force)
-        click.echo(f"{target}: {len(file.tensors)} tensors, {file.n_bytes:,} bytes" if dry_run else target)
+    with open_adapter(folder, base=given["base"]) as file:
+        target = _target(folder, given["out"], Path(f"{folder.resolve().name}-F32-LoRA.gguf"))
+        if not given["dry_run"]:
+            write_model(file, target, force=given["force"])
+        click.echo(f"{target}: {len(file.tensors)} tensors, {file.n_bytes:,} bytes" if given["dry_run"] else target)

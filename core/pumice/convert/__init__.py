@@ -4,7 +4,7 @@ What families do differently stands beside their architectures, in classes deriv
 """
 
 from pumice.convert.conversion import Conversion
-from pumice.convert.converted import FILE_TYPES, convert
+from pumice.convert.converted import FILE_TYPES, Options, convert
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor
 from pumice.convert.output import default_name, write_model
@@ -15,6 +15,7 @@ __all__ = [
     "Folder",
     "HFConfig",
     "LazyTensor",
+    "Options",
     "convert",
     "default_name",
     "write_model",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,8 +21,23 @@ from pumice.gguf import GGMLType, GGUFFile, Metadata, dequantize, encode, row_by
 from pumice.gguf.metadata import make_metadata
 
 FILE_TYPES = {GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.BF16: 32}  # general.file_type
+MXFP4_MOE = 38  # general.file_type of a model whose experts are in MXFP4
 QUANTIZATION_VERSION = 2  # of GGML's blocks
 MAX_FLOAT16 = 65504.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a folder is converted.
+
+    type: of larger tensors: F32, F16, BF16, or None: the checkpoint's. name: the model's, instead of what the folder
+    says; metadata: a JSON file of keys ``general.*`` that go before the folder's. vocab_only: without tensors.
+    """
+
+    type: GGMLType | None = None
+    name: str | None = None
+    metadata: Path | None = None
+    vocab_only: bool = False
 
 
 @dataclass(frozen=True)
@@ -43,14 +59,23 @@ class ConvertedTensor:
     @property
     def data(self) -> NDArray[np.uint8]:
         """The bytes that a file has: uint8 ``[*shape[:-1], bytes of a row]``. ConvertError if a number does not fit."""
+        if self.lazy.kind not in FILE_TYPES:
+            return self.lazy.read()
         values = np.ascontiguousarray(self.lazy.read(), np.float32)
+        self._check(values)
         if self.type is GGMLType.F16:
-            if np.abs(values).max(initial=0.0) > MAX_FLOAT16:
-                raise ConvertError(f"tensor {self.name!r} has numbers too large for F16: choose --type bf16 or f32")
             stored: NDArray[Any] = values.astype(np.float16)
         else:
             stored = _bfloat16(values) if self.type is GGMLType.BF16 else values
         return stored.view(np.uint8).reshape(*self.shape[:-1], -1)
+
+    def _check(self, values: NDArray[np.float32]) -> None:
+        least, most = values.min(initial=0.0), values.max(initial=0.0)
+        if np.isnan(most):
+            place = ", ".join(map(str, np.argwhere(np.isnan(values))[0]))
+            raise ConvertError(f"tensor {self.name!r}: the number at [{place}] is NaN: the checkpoint is broken")
+        if self.type is GGMLType.F16 and max(-least, most) > MAX_FLOAT16:
+            raise ConvertError(f"tensor {self.name!r} has numbers too large for F16: choose --type bf16 or f32")
 
     def dequantize(self) -> NDArray[np.float32]:
         return dequantize(self.data, self.type)
@@ -59,19 +84,20 @@ class ConvertedTensor:
         """Keeps nothing that could be given back."""
 
 
-def convert(folder: Folder, conversion: Conversion, type: GGMLType | None = None) -> GGUFFile:
-    """The GGUF model that a folder becomes; its larger tensors in ``type``: F32, F16, BF16, or None: the checkpoint's.
+def convert(folder: Folder, conversion: Conversion, options: Options | None = None) -> GGUFFile:
+    """The GGUF model that a folder becomes.
 
     Raises ConvertError for what cannot be converted, before any number is read.
     """
+    options = options or Options()
     lazies: dict[str, LazyTensor] = {}
-    for name, tensor in conversion.tensors():
+    for name, tensor in () if options.vocab_only else conversion.tensors():
         if name in lazies:
             raise ConvertError(f"{folder.path}: two tensors become {name!r}")
         lazies[name] = tensor
-    type = _stored_type(lazies) if type is None else type
+    type = _stored_type(lazies) if options.type is None else options.type
     tensors = {name: ConvertedTensor(name, _type(conversion, name, lazy, type), lazy) for name, lazy in lazies.items()}
-    metadata = _metadata(folder, conversion, lazies, type)
+    metadata = _metadata(folder, conversion, lazies, type, options)
     n_bytes = sum(tensor.nbytes for tensor in tensors.values())
     return GGUFFile(folder.path, metadata, tensors, n_bytes)
 
@@ -79,22 +105,30 @@ def convert(folder: Folder, conversion: Conversion, type: GGMLType | None = None
 def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:
     """That of the first matrix which is not in float32; where all are, float16."""
     kinds = (lazy.kind for lazy in lazies.values() if len(lazy.shape) > 1)
-    return next((kind for kind in kinds if kind is not GGMLType.F32), GGMLType.F16)
+    return next((kind for kind in kinds if kind in (GGMLType.F16, GGMLType.BF16)), GGMLType.F16)
 
 
 def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -> GGMLType:
+    if lazy.kind not in FILE_TYPES:
+        return lazy.kind
     base = name.removesuffix(".weight")
     short = base.split(".", 2)[-1] if base.startswith("blk.") else base
     small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(".weight")
     return GGMLType.F32 if small or short in conversion.float32 else type
 
 
-def _metadata(folder: Folder, conversion: Conversion, lazies: Mapping[str, LazyTensor], type: GGMLType) -> Metadata:
+def _metadata(
+    folder: Folder, conversion: Conversion, lazies: Mapping[str, LazyTensor], type: GGMLType, options: Options
+) -> Metadata:
     architecture = conversion.architecture
     values: dict[str, Any] = {"general.architecture": architecture}
-    values |= general_metadata(folder.path, architecture, lazies.items())
+    values |= general_metadata(folder.path, architecture, lazies.items(), options.name, options.metadata)
     values |= {f"{architecture}.{key}": value for key, value in conversion.metadata().items()}
-    values |= {"general.file_type": FILE_TYPES[type], "general.quantization_version": QUANTIZATION_VERSION}
+    has_mxfp4 = any(lazy.kind is GGMLType.MXFP4 for lazy in lazies.values())
+    values |= {
+        "general.file_type": MXFP4_MOE if has_mxfp4 else FILE_TYPES[type],
+        "general.quantization_version": QUANTIZATION_VERSION,
+    }
     values |= vocabulary(folder, conversion) | conversion.other_metadata()
     values = _special(conversion) | values
     return make_metadata({key: encode(value, _array_type(value)) for key, value in values.items()})

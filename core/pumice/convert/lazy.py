@@ -14,12 +14,15 @@ from numpy.typing import NDArray
 
 from pumice.gguf import GGMLType
 
-Array = NDArray[np.float32]
+Array = NDArray[Any]
 
 
 @dataclass(frozen=True)
 class LazyTensor:
-    """Numbers that are read when asked for. kind: what they are stored in: F32, F16 or BF16."""
+    """Numbers that are read when asked for: float32, or integers.
+
+    kind: what they are stored in: F32 (integers too), F16 or BF16; or a type of blocks, whose bytes are read.
+    """
 
     shape: tuple[int, ...]
     kind: GGMLType

@@ -7,6 +7,13 @@ from collections.abc import Mapping
 from pumice.errors import ConvertError
 
 SUFFIXES = (".weight", ".bias")
+# Of layers that draft, which the package knows for some architectures alone.
+DRAFTS = {
+    "model.layers.{}.eh_proj": "blk.{}.nextn.eh_proj",
+    "model.layers.{}.enorm": "blk.{}.nextn.enorm",
+    "model.layers.{}.hnorm": "blk.{}.nextn.hnorm",
+    "model.layers.{}.shared_head.norm": "blk.{}.nextn.shared_head_norm",
+}
 
 
 class TensorNames:
@@ -19,8 +26,14 @@ class TensorNames:
         if architecture not in known:
             raise ConvertError(f"the names of {architecture}'s tensors are not known: its conversion must give them")
         self.architecture = architecture
-        self._names = gguf.get_tensor_name_map(known[architecture], n_layer)
-        self._more = {old.format(i): new.format(i) for old, new in (more or {}).items() for i in range(n_layer)}
+        whole = gguf.TensorNameMap.block_mappings_cfg
+        gguf.TensorNameMap.block_mappings_cfg = dict(whole)  # which the package changes for some architectures
+        try:
+            self._names = gguf.get_tensor_name_map(known[architecture], n_layer)
+        finally:
+            gguf.TensorNameMap.block_mappings_cfg = whole
+        more = {**DRAFTS, **(more or {})}
+        self._more = {old.format(i): new.format(i) for old, new in more.items() for i in range(n_layer)}
 
     def __call__(self, name: str) -> str:
         """GGUF's name. Raises ConvertError."""

@@ -3,40 +3,51 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pumice.gguf import GGUFFile, TensorInfo, Writer
+from pumice.gguf.writer import Described
+
+Parts = Callable[[Sequence[Described]], list[int]]
 
 
 def write_model(
     file: GGUFFile,
     path: str | os.PathLike[str],
     *,
+    parts: Parts | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> None:
-    """Write a model as a GGUF file, tensor by tensor. ``progress`` is called with bytes written, and in all.
+) -> list[Path]:
+    """Write a model as a GGUF file, tensor by tensor, and return its path, or those of its parts.
 
-    GGUFError if the file cannot be written, or is there already without ``force``. It has its name once it is whole.
+    parts: how many tensors each part of a split model gets, of all in order. ``progress`` is called with bytes written,
+    and in all. GGUFError if a file cannot be written, or is there already without ``force``. It has its name once it
+    is whole.
     """
     infos = [TensorInfo(name, tensor.type, tensor.shape) for name, tensor in file.tensors.items()]
     metadata = {key: file.metadata.encoded(key) for key in file.metadata}
     done, total = 0, sum(info.nbytes for info in infos)
-    with Writer(path, metadata, infos, force=force) as writer:
+    with Writer(path, metadata, infos, parts=parts and parts(infos), force=force) as writer:
         for tensor in file.tensors.values():
             writer.write(tensor.data)
             tensor.release()
             done += tensor.nbytes
             if progress:
                 progress(done, total)
+    return writer.paths
 
 
 def default_name(file: GGUFFile, type: str) -> Path:
-    """``Llama-3.2-1B-Instruct-BF16.gguf``: the naming convention of GGUF files (ggml, `docs/gguf.md`)."""
+    """``Llama-3.2-1B-Instruct-BF16.gguf``: the naming convention of GGUF files (ggml, `docs/gguf.md`).
+
+    Without tensors it is ``Llama-3.2-Instruct-vocab.gguf``.
+    """
     import gguf
 
     name, basename, finetune, version, size = (
         file.metadata.get(f"general.{key}") for key in ("name", "basename", "finetune", "version", "size_label")
     )
-    return Path(f"{gguf.naming_convention(name, basename, finetune, version, size, type)}.gguf")
+    last = (size, type, None) if file.tensors else (None, None, "vocab")
+    return Path(f"{gguf.naming_convention(name, basename, finetune, version, *last)}.gguf")

@@ -20,8 +20,8 @@ def pooling(folder: Folder) -> dict[str, Any]:
         values = read_json(folder.path / path / "config.json")
         flagged = next((mode for flag, mode in FLAGS.items() if values.get(flag)), None)
         found["pooling_type"] = _type(folder, flagged or values.get("pooling_mode"))
-    if folder.config.first("classifier_pooling") is not None:
-        found["classifier.pooling_type"] = _type(folder, folder.config["classifier_pooling"])
+    if folder.config.first("classifier_pooling") in TYPES:
+        found["classifier.pooling_type"] = TYPES[folder.config["classifier_pooling"]]
     return found
 
 

@@ -7,6 +7,7 @@ JSON that give each tensor's type, shape and place, and the numbers. The package
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -31,21 +32,52 @@ class NumberType:
     dtype: np.dtype[Any]
     kind: GGMLType = GGMLType.F32
 
-    def floats(self, raw: NDArray[Any]) -> NDArray[np.float32]:
-        if self.kind is GGMLType.BF16:
-            return (raw.astype(np.uint32) << 16).view(np.float32)
-        return raw.astype(np.float32)
+    floats: Callable[[NDArray[Any]], NDArray[np.float32]] | None = None
+    """From what is stored to numbers, for types that NumPy does not have."""
+
+    def numbers(self, raw: NDArray[Any]) -> NDArray[Any]:
+        """float32, or the integers that are stored."""
+        if self.floats is not None:
+            return self.floats(raw)
+        return raw if raw.dtype.kind in "iu" else raw.astype(np.float32)
+
+
+def _bfloat16(raw: NDArray[Any]) -> NDArray[np.float32]:
+    return (raw.astype(np.uint32) << 16).view(np.float32)
+
+
+def _e4m3(raw: NDArray[Any]) -> NDArray[np.float32]:
+    """8-bit floats of 4 bits of exponent; the last of each sign is no number (OCP 8-bit Floating Point 1.0)."""
+    codes = np.arange(128, dtype=np.float32)
+    exponent, fraction = codes // 8, codes % 8 / 8
+    values = np.where(exponent > 0, np.exp2(exponent - 7) * (1 + fraction), np.exp2(np.float32(-6)) * fraction)
+    values[-1] = np.nan
+    return np.concatenate([values, -values]).astype(np.float32)[raw]
+
+
+def _e5m2(raw: NDArray[Any]) -> NDArray[np.float32]:
+    """The upper halves of float16."""
+    return (raw.astype(np.uint16) << 8).view(np.float16).astype(np.float32)
+
+
+def _e8m0(raw: NDArray[Any]) -> NDArray[np.float32]:
+    """Powers of two."""
+    return np.exp2(raw.astype(np.float32) - 127)
 
 
 TYPES = {
     "F64": NumberType(np.dtype("<f8")),
     "F32": NumberType(np.dtype("<f4")),
     "F16": NumberType(np.dtype("<f2"), GGMLType.F16),
-    "BF16": NumberType(np.dtype("<u2"), GGMLType.BF16),
+    "BF16": NumberType(np.dtype("<u2"), GGMLType.BF16, _bfloat16),
+    "F8_E4M3": NumberType(np.dtype("u1"), floats=_e4m3),
+    "F8_E5M2": NumberType(np.dtype("u1"), floats=_e5m2),
+    "F8_E8M0": NumberType(np.dtype("u1"), floats=_e8m0),
     "I64": NumberType(np.dtype("<i8")),
     "I32": NumberType(np.dtype("<i4")),
     "I16": NumberType(np.dtype("<i2")),
     "I8": NumberType(np.dtype("i1")),
+    "U32": NumberType(np.dtype("<u4")),
     "U8": NumberType(np.dtype("u1")),
     "BOOL": NumberType(np.dtype("u1")),
 }
@@ -93,5 +125,5 @@ def _tensor(path: Path, buffer: mmap, start: int, name: str, entry: Any) -> Lazy
     return LazyTensor(shape, number.kind, partial(_read, buffer, start + first, shape, number))
 
 
-def _read(buffer: mmap, offset: int, shape: tuple[int, ...], number: NumberType) -> NDArray[np.float32]:
-    return number.floats(np.frombuffer(buffer, number.dtype, prod(shape), offset)).reshape(shape)
+def _read(buffer: mmap, offset: int, shape: tuple[int, ...], number: NumberType) -> NDArray[Any]:
+    return number.numbers(np.frombuffer(buffer, number.dtype, prod(shape), offset)).reshape(shape)

@@ -30,18 +30,28 @@ def entries(architecture: str, add: Callable[[gguf.GGUFWriter], None]) -> dict[s
     return {key: encode(each.value, _type_name(each)) for key, each in found.items()}
 
 
-def general_metadata(path: Path, architecture: str, tensors: Iterable[tuple[str, LazyTensor]]) -> dict[str, Encoded]:
-    """Keys ``general.*``, from the model card, the configurations and the folder's name."""
+def general_metadata(
+    path: Path,
+    architecture: str,
+    tensors: Iterable[tuple[str, LazyTensor]],
+    name: str | None = None,
+    overrides: Path | None = None,
+) -> dict[str, Encoded]:
+    """Keys ``general.*``, from the model card, the configurations and the folder's name.
+
+    overrides: a JSON file whose keys go before them; name: the model's, which goes before all.
+    """
     import gguf
     import numpy as np
 
     def add(writer: gguf.GGUFWriter) -> None:
-        for name, tensor in tensors:
-            writer.add_tensor_info(name, tensor.shape, np.dtype(np.float32), 4 * tensor.size)
+        for each, tensor in tensors:
+            writer.add_tensor_info(each, tensor.shape, np.dtype(np.float32), 4 * tensor.size)
         total, shared, expert, n_expert = writer.get_total_parameter_count()
-        about = gguf.Metadata.load(None, path, None, total)
+        about = gguf.Metadata.load(overrides, path, name, total)
         about.name = about.name or path.resolve().name
-        about.size_label = about.size_label or gguf.size_label(total, shared, expert, n_expert)
+        if total:
+            about.size_label = about.size_label or gguf.size_label(total, shared, expert, n_expert)
         writer.add_type(gguf.GGUFType.MODEL)
         about.set_gguf_meta_model(writer)
 

@@ -5,6 +5,7 @@ from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
 from pumice.convert.parameters import number, parameters, sliding_layers
 from pumice.convert.pooling import pooling
+from pumice.convert.quantized import mxfp4
 from pumice.errors import ConvertError
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "LazyTensor",
     "concatenate",
     "layer_of",
+    "mxfp4",
     "number",
     "parameters",
     "pooling",

@@ -1,11 +1,14 @@
 """Quantizing models: what each tensor becomes, and making it so."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 
 from pumice.config import load_config
 from pumice.errors import QuantizeError
 from pumice.gguf import GGUFFile
+from pumice.gguf.writer import Described
 from pumice.opening import open_model
 from pumice.quantize.file_types import COPY, FILE_TYPES, FileType, file_type, tensor_type
 from pumice.quantize.imatrix import ImportanceMatrix, read_imatrix
@@ -38,20 +41,22 @@ def plan_quantization(
 
 
 def quantize(
-    path: str | os.PathLike[str],
+    path: str | os.PathLike[str] | GGUFFile,
     out: str | os.PathLike[str],
     to: str,
     *,
     imatrix: ImportanceMatrix | str | os.PathLike[str] | None = None,
     options: Options | None = None,
     threads: int | None = None,
+    parts: Callable[[Sequence[Described]], list[int]] | None = None,
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Plan:
-    """Write the model at ``path`` to ``out`` in another type, and return what was done.
+    """Write the model at ``path``, or one that is open, to ``out`` in another type, and return what was done.
 
     to: a name of `FILE_TYPES` or ``COPY``, in any case. imatrix: one that was read, or its file.
-    threads: None: as many as there are cores. force: replace a file that is there.
+    threads: None: as many as there are cores. parts: how many tensors each part of a split model gets, of all in order.
+    force: replace a file that is there.
     progress: called with the bytes read so far and the bytes to read.
 
     The bytes are llama-quantize's. All decisions are made and checked before anything is written; after an error there
@@ -59,8 +64,10 @@ def quantize(
     """
     if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
         imatrix = read_imatrix(imatrix)
-    with open_model(path) as file:
+    with nullcontext(path) if isinstance(path, GGUFFile) else open_model(path) as file:
         plan = plan_quantization(file, to, imatrix=imatrix, options=options)
+        if parts is not None:
+            plan = replace(plan, parts=parts([decision.info for decision in plan.decisions]))
         for decision in missing_weights(plan.decisions):
             becomes = f"tensor {decision.source.name!r} becomes {decision.info.type.name}"
             raise QuantizeError(f"{file.path}: {becomes}, which needs an importance matrix: give --imatrix")

@@ -127,10 +127,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Mamba": ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM"),
         "Mamba2": ("Mamba2ForCausalLM",),
     },
-    "minimax": {
-        "MiniMax01": ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
-        "MiniMaxM2": ("MiniMaxM2ForCausalLM",),
-    },
+    "minimax": {"MiniMaxM2": ("MiniMaxM2ForCausalLM",)},
     "mistral": {"Mistral3": ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")},
     "moe": {
         "Arctic": ("ArcticForCausalLM",),

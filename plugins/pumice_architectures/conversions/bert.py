@@ -88,6 +88,7 @@ class XLMRoberta(Roberta):
 class NomicBert(Bert):
     """Nomic's BERT: rotary positions, experts in some layers."""
 
+    architecture = "nomic-bert"
     vocabularies = ["wordpiece", "unigram"]
     TRAINED = {8192: 2048, 2048: 512}  # tokens that a configuration says -> those that it was trained with
 
@@ -143,6 +144,9 @@ class EuroBert(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | pooling(self.folder)
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.add_bos_token": False}
 
 
 class JinaBert2(Bert):

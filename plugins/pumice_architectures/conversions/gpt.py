@@ -208,7 +208,8 @@ class Refact(Conversion):
 
     architecture = "refact"
     pre_tokenizers = ["refact"]
-    FILL_IN = {"prefix": 1, "suffix": 3, "middle": 2}
+    numbers = {"attention.layer_norm_rms_epsilon": "layer_norm_epsilon"}
+    without = ("attention.layer_norm_epsilon", "rope.")
 
     @property
     def n_ff(self) -> int:
@@ -216,9 +217,6 @@ class Refact(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"feed_forward_length": self.n_ff, "attention.head_count_kv": 1}
-
-    def other_metadata(self) -> dict[str, Any]:
-        return {f"tokenizer.ggml.{name}_token_id": id for name, id in self.FILL_IN.items()}
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         layer = f"blk.{layer_of(name)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, mxfp4
 
 
 class GptOss(Conversion):
@@ -25,6 +25,9 @@ class GptOss(Conversion):
         return f"{found}.weight" if found and found.endswith("sinks") else found
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith(("_proj_blocks", "_proj_scales")):
+            yield from self._blocks(name, tensor)
+            return
         is_bias = name.endswith("_proj_bias")
         base, suffix = name.removesuffix("_bias"), "bias" if is_bias else "weight"
         if base.endswith(("experts.gate_up_proj", "experts.down_proj")):
@@ -36,3 +39,16 @@ class GptOss(Conversion):
                     yield from super().convert(base.replace("gate_up_proj", f"{part}.{suffix}"), tensor[:, first::2])
         else:
             yield from super().convert(name, tensor)
+
+    def _blocks(self, name: str, blocks: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        """Experts in MXFP4, of which bytes and scales are tensors of their own."""
+        base = name.removesuffix("_blocks")
+        if name.endswith("_scales"):
+            return
+        scales = self.folder.tensors[f"{base}_scales"]
+        if base.endswith("down_proj"):
+            yield self.names(f"{base}.weight"), mxfp4(blocks, scales)
+        else:
+            for first, part in enumerate(("gate_proj", "up_proj")):
+                new = self.names(base.replace("gate_up_proj", f"{part}.weight"))
+                yield new, mxfp4(blocks[:, first::2], scales[:, first::2])

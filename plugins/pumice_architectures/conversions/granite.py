@@ -101,6 +101,8 @@ class GraniteSWA(Granite):
 class GraniteHybrid(GraniteMoE):
     """Granite 4 and Bamba: Mamba 2, and attention in some layers; without state spaces it is Granite."""
 
+    architecture = "granitehybrid"
+
     def __init__(self, folder: Any) -> None:
         super().__init__(folder)
         self.attention_layers = self._attention_layers()

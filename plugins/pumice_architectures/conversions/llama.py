@@ -13,7 +13,7 @@ from pumice.plugin.convert import Conversion, LazyTensor, number, pooling
 QUERIES = ("q_proj.weight", "q_proj.bias")
 KEYS = ("k_proj.weight", "k_proj.bias")
 N_VOCAB_STARCODER, N_VOCAB_CODE_LLAMA = 49152, 32016  # by which these vocabularies are told
-CODE_LLAMA = {"prefix": 32007, "suffix": 32008, "middle": 32009, "eot": 32010}
+CODE_LLAMA_EOT = 32010  # the token that ends what was filled in
 
 
 class Llama(Conversion):
@@ -34,7 +34,7 @@ class Llama(Conversion):
         n_vocab = self.config.get("vocab_size")
         found = add_space_prefix(self)
         if n_vocab == N_VOCAB_CODE_LLAMA:
-            found |= {f"tokenizer.ggml.{name}_token_id": id for name, id in CODE_LLAMA.items()}
+            found["tokenizer.ggml.eot_token_id"] = CODE_LLAMA_EOT
         if n_vocab == N_VOCAB_STARCODER:
             found["tokenizer.ggml.add_bos_token"] = False
         return found

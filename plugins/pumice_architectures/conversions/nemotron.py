@@ -38,6 +38,7 @@ class Nemotron(Conversion):
 class NemotronH(Conversion):
     """Nemotron H: each layer is Mamba 2, attention, or a feed-forward network, with or without experts."""
 
+    architecture = "nemotron_h"
     pre_tokenizers = ["tekken", "llama-bpe", "gpt-2"]
     n_vocab_multiple = 8
     LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}

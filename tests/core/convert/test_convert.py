@@ -2,11 +2,13 @@
 
 import json
 
+import click
 import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import pumice
+import pumice.convert
 from checkpoints import FIXTURES, PROMPT, weights, write_checkpoint, write_safetensors
 from pumice.cli import cli
 from pumice.convert.safetensors import TYPES, read_safetensors
@@ -77,7 +79,67 @@ def test_numbers_beyond_float16_are_not_lost(folder):
     assert run(folder).exit_code == 0
 
 
+def test_a_number_that_is_none(folder):
+    tensors = {name: weights(name, shape) for name, shape in CASE["shapes"].items()}
+    tensors["model.layers.1.mlp.up_proj.weight"][3, 5] = np.nan
+    write_safetensors(folder / "model.safetensors", tensors)
+    with pytest.raises(ConvertError, match=r"'blk\.1\.ffn_up\.weight': the number at \[3, 5\] is NaN"):
+        run(folder)
+    assert not list(folder.glob("*.gguf"))
+
+
+def test_names_and_metadata_that_are_given(folder, tmp_path):
+    (tmp_path / "more.json").write_text(json.dumps({"general.author": "Ada", "general.name": "Other"}))
+    run(folder, "-o", tmp_path / "out.gguf", "--model-name", "Stone", "--metadata", tmp_path / "more.json")
+    with GGUFFile.open(tmp_path / "out.gguf") as file:
+        assert (file.metadata["general.name"], file.metadata["general.author"]) == ("Stone", "Ada")
+
+
+def test_the_vocabulary_alone(folder):
+    written = run(folder, "--vocab-only").stdout.strip()
+    assert written == str(folder / "Tiny-Llama-Chat-vocab.gguf")
+    with GGUFFile.open(written) as file, open_model(folder) as made:
+        assert not file.tensors
+        assert file.metadata["llama.block_count"] == 2
+        assert list(file.metadata["tokenizer.ggml.tokens"]) == list(made.metadata["tokenizer.ggml.tokens"])
+    assert pumice.load_tokenizer(written).tokenize("a token") == pumice.load_tokenizer(folder).tokenize("a token")
+
+
+@pytest.mark.parametrize("type", ["auto", "q8_0"])
+def test_in_parts(folder, tmp_path, type):
+    whole, parts = tmp_path / "whole.gguf", tmp_path / "parts.gguf"
+    run(folder, "-o", whole, "--type", type)
+    paths = run(folder, "-o", parts, "--type", type, "--split-max-tensors", 8).stdout.split()
+    assert [path.rpartition("/")[2] for path in paths] == [f"parts-0000{i}-of-00003.gguf" for i in (1, 2, 3)]
+    with GGUFFile.open(whole) as one, GGUFFile.open(paths[0]) as other:
+        assert {name: t.data.tobytes() for name, t in one.tensors.items()} == {
+            name: t.data.tobytes() for name, t in other.tensors.items()
+        }
+    assert len(run(folder, "-o", parts, "--split-max-size", "20K").stdout.split()) > 3
+    with pytest.raises(click.UsageError, match="either --split-max-size or --split-max-tensors"):
+        CliRunner().invoke(
+            cli, ["convert", str(folder), "--split-max-size", "1K", "--split-max-tensors", "1"], standalone_mode=False,
+            catch_exceptions=False,
+        )  # fmt: skip
+
+
+def test_quantizing_opens_the_folder_once(folder, tmp_path, monkeypatch):
+    opened = []
+    monkeypatch.setattr("pumice.convert.convert", lambda *a, f=pumice.convert.convert: opened.append(1) or f(*a))
+    assert run(folder, "--type", "q8_0", "-o", tmp_path / "q.gguf").exit_code == 0
+    assert opened == [1]
+
+
 # --- what is wrong with a folder
+
+
+def test_methods_of_quantizing_that_cannot_be_undone(folder):
+    set_config(folder, quantization_config={"quant_method": "awq"})
+    with pytest.raises(ConvertError, match=r"is quantized by 'awq', which cannot be undone; only bitnet"):
+        open_model(folder)
+    set_config(folder, quantization_config={"quant_method": "gptq", "bits": 3})
+    with pytest.raises(ConvertError, match=r"do not fit 'gptq': numbers of 3 bits"):
+        open_model(folder)
 
 
 @pytest.mark.parametrize(
@@ -150,7 +212,9 @@ def test_experts_must_be_all_there(tmp_path):
 def test_every_type_of_number(tmp_path):
     values = np.array([[0.5, -2.0], [3.0, 96.0]])
     for name, number in TYPES.items():
-        unsigned = name in ("U8", "BOOL")
+        if name.startswith("F8"):
+            continue
+        unsigned = name[0] == "U" or name == "BOOL"
         numbers = np.abs(values) if unsigned else values
         raw = (numbers.astype(np.float32).view(np.uint32) >> 16).astype("<u2") if name == "BF16" else numbers
         data = raw.astype(number.dtype).tobytes()
@@ -158,6 +222,18 @@ def test_every_type_of_number(tmp_path):
         (tmp_path / name).write_bytes(len(header).to_bytes(8, "little") + header + data)
         expected = numbers if name[0] in "BF" and name != "BOOL" else numbers.astype(number.dtype)
         assert (read_safetensors(tmp_path / name)["x"].read() == expected).all()
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),  # some of torch's
+    [
+        ("F8_E4M3", {0x00: 0.0, 0x01: 2.0**-9, 0x08: 2.0**-6, 0x38: 1.0, 0x3B: 1.375, 0x7E: 448.0, 0xC4: -3.0}),
+        ("F8_E5M2", {0x00: 0.0, 0x01: 2.0**-16, 0x3C: 1.0, 0x3F: 1.75, 0x7B: 57344.0, 0xC2: -3.0}),
+        ("F8_E8M0", {0x7F: 1.0, 0x80: 2.0, 0x00: 2.0**-127}),
+    ],
+)
+def test_floats_of_eight_bits(name, values):
+    assert TYPES[name].numbers(np.array(list(values), np.uint8)).tolist() == list(values.values())
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ _PIECE, _SCORE, _TYPE = 1, 2, 3
 _MODEL_TYPE, _UNIGRAM = 3, 1
 _CHARSMAP, _ADDS_SPACE, _JOINS_SPACES = 2, 3, 4
 _TYPES = {
-    1: TokenType.NORMAL, 2: TokenType.UNKNOWN, 3: TokenType.CONTROL, 4: TokenType.USER_DEFINED, 5: TokenType.UNUSED,
-    6: TokenType.BYTE,
+    1: TokenType.NORMAL, 2: TokenType.UNKNOWN, 3: TokenType.CONTROL, 5: TokenType.UNUSED, 6: TokenType.BYTE,
+    4: TokenType.NORMAL,  # always one token, which is an ordinary one to SentencePiece's own tokenizer
 }  # fmt: skip
 _BYTE_TOKEN = "<0x{:02X}>"
 GEMMA4_SHOWN = {
@@ -43,8 +43,7 @@ def sentencepiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | No
     pieces = ModelFile(folder.path / FILE).pieces()
     tokens = TokenList(conversion.n_vocab(len(pieces)), scored=True)
     for id, (text, score, type) in enumerate(pieces):
-        # A piece that is always one token is an ordinary one to SentencePiece's own tokenizer.
-        tokens.set(id, text, TokenType.NORMAL if type is TokenType.USER_DEFINED else type, score)
+        tokens.set(id, text, type, score)
     added_pieces(folder, tokens)
     return _metadata(folder, conversion, tokens)
 

@@ -38,6 +38,8 @@ def _of_model(folder: Folder, conversion: Conversion, model: ModelFile, shifted:
     tokens = TokenList(max(n_vocab, len(pieces)) if shifted else n_vocab, scored=True)
     for id, (text, score, type) in enumerate(pieces):
         tokens.set(id, text, type, score)
+    for id in range(len(pieces), tokens.n if shifted else 0):  # which are counted from where SentencePiece ends
+        tokens.tokens[id] = b"[PAD%d]" % (id - 1)
     added_pieces(folder, tokens)
     return _metadata(folder, conversion, tokens, model.adds_space, model.joins_spaces, model.charsmap)
 

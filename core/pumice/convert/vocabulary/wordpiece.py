@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pumice.convert.folder import Folder
-from pumice.convert.vocabulary.bpe import load_fast, token_list
+from pumice.convert.vocabulary.bpe import FILE, load_fast, token_list
 from pumice.convert.vocabulary.tokens import SPACE, TokenType
 from pumice.convert.written import special_tokens
 
@@ -28,5 +28,11 @@ def wordpiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
         if type is not TokenType.CONTROL:
             begins = not text.startswith(CONTINUES.encode())
             tokens.tokens[id] = SPACE.encode() + text if begins else text.removeprefix(CONTINUES.encode())
+    normalizer = folder.json(FILE).get("normalizer") or {}
+    normal = {
+        f"tokenizer.ggml.normalizer.{name}": bool(normalizer[name])
+        for name in ("lowercase", "strip_accents")
+        if normalizer.get(name) is not None
+    }
     special = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False)
-    return tokens.metadata("bert", PRE_TOKENIZER) | special
+    return tokens.metadata("bert", PRE_TOKENIZER) | normal | special

@@ -1,0 +1,200 @@
+"""Checkpoints whose weights are quantized: as numbers again, by what ``quantization_config`` says of their layout.
+
+Methods and layouts: the packages transformers (``fp8``, ``bitnet``, ``mxfp4``), GPTQModel (``gptq``),
+compressed-tensors and modelopt, whose names they have in ``quant_method``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.convert.folder import HFConfig
+from pumice.convert.lazy import LazyTensor
+from pumice.errors import ConvertError
+from pumice.gguf import GGMLType
+
+Tensors = dict[str, LazyTensor]
+Array = NDArray[Any]
+MXFP4_BLOCK = 32  # numbers that share a scale
+WORD_BITS = 32  # of the integers that several numbers are packed into
+
+
+def dequantized(config: HFConfig, tensors: Tensors) -> Tensors:
+    """All tensors as numbers, under the names that they have without quantization. ConvertError for other methods."""
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping) or quantization.get("quant_method") is None:
+        return tensors
+    method = quantization["quant_method"]
+    if method not in METHODS:
+        raise ConvertError(
+            f"{config.path}: is quantized by {method!r}, which cannot be undone; only {', '.join(METHODS)} can"
+        )
+    try:
+        return METHODS[method](dict(quantization), tensors)
+    except (KeyError, ValueError) as error:
+        raise ConvertError(f"{config.path}: its quantized tensors do not fit {method!r}: {error}") from None
+
+
+def _scaled(tensors: Tensors, suffix: str, block: Sequence[int] | None, dropped: tuple[str, ...] = ()) -> Tensors:
+    """Weights times their scales, which are named after them with ``suffix``."""
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith((suffix, *dropped))}
+    for name, scale in tensors.items():
+        weight = name.removesuffix(suffix)
+        if name.endswith(suffix) and weight in tensors:
+            found[weight] = _times(tensors[weight], scale, block)
+    return found
+
+
+def _times(weight: LazyTensor, scale: LazyTensor, block: Sequence[int] | None) -> LazyTensor:
+    def read() -> Array:
+        numbers, scales = weight.read().astype(np.float32), scale.read().astype(np.float32)
+        for axis, size in enumerate(block or (), scales.ndim - len(block or ())):
+            scales = scales.repeat(size, axis)
+        if block:
+            scales = scales[tuple(slice(n) for n in numbers.shape)]
+        return numbers * scales.reshape(*scales.shape, *(1,) * (numbers.ndim - scales.ndim))
+
+    return LazyTensor(weight.shape, GGMLType.F32, read)
+
+
+def _fp8(config: dict[str, Any], tensors: Tensors) -> Tensors:
+    """8-bit floats, each block of them with a scale (DeepSeek-V3, arXiv:2412.19437, section 3.3)."""
+    return _scaled(tensors, "_scale_inv", config.get("weight_block_size"), ("activation_scale",))
+
+
+def _modelopt(config: dict[str, Any], tensors: Tensors) -> Tensors:
+    if "NVFP4" in str(config.get("quant_algo")):
+        raise ValueError("NVFP4")
+    return _scaled(tensors, "_scale", None, (".input_scale", ".k_scale", ".v_scale"))
+
+
+def _bitnet(config: dict[str, Any], tensors: Tensors) -> Tensors:
+    """-1, 0 and 1 as two bits, four rows in one, over an inverse scale."""
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(".weight_scale")}
+    for name in tensors:
+        weight = name.removesuffix("_scale")
+        if name.endswith(".weight_scale"):
+            found[weight] = _ternary(tensors[weight], tensors[name])
+    return found
+
+
+def _ternary(packed: LazyTensor, scale: LazyTensor) -> LazyTensor:
+    shape = (4 * packed.shape[0], *packed.shape[1:])
+
+    def read() -> Array:
+        bits = np.stack([packed.read().astype(np.uint8) >> shift & 3 for shift in (0, 2, 4, 6)])
+        return (bits.astype(np.float32) - 1).reshape(shape) / scale.read().astype(np.float32)
+
+    return LazyTensor(shape, GGMLType.F32, read)
+
+
+def _unpacked(words: Array, bits: int, axis: int) -> Array:
+    """The unsigned numbers of ``bits`` bits that 32-bit words hold, lowest first, side by side on ``axis``."""
+    shifts = np.arange(0, WORD_BITS - bits + 1, bits, dtype=np.uint32)
+    parts = words.view(np.uint32)[..., None] >> shifts & ((1 << bits) - 1)
+    parts = np.moveaxis(parts, -1, axis + 1)
+    shape = list(words.shape)
+    shape[axis] *= len(shifts)
+    return parts.reshape(shape).astype(np.int32)
+
+
+def _gptq(config: dict[str, Any], tensors: Tensors) -> Tensors:
+    """Columns in groups, each with a scale and a zero point (Frantar et al. 2022, arXiv:2210.17323)."""
+    bits = int(config["bits"])
+    if WORD_BITS % bits:
+        raise ValueError(f"numbers of {bits} bits")
+    first = 1 if config.get("checkpoint_format", "gptq") == "gptq" else 0  # what zero points are less by
+    parts = (".qweight", ".qzeros", ".scales", ".g_idx")
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(parts)}
+    for name in tensors:
+        if name.endswith(".qweight"):
+            base = name.removesuffix(".qweight")
+            found[f"{base}.weight"] = _grouped([tensors[f"{base}{part}"] for part in parts], bits, first)
+    return found
+
+
+def _grouped(parts: Sequence[LazyTensor], bits: int, first: int) -> LazyTensor:
+    weight, zeros, scales, groups = parts
+    shape = (weight.shape[1], weight.shape[0] * (WORD_BITS // bits))
+
+    def read() -> Array:
+        group = groups.read().astype(np.int64)
+        numbers = _unpacked(weight.read(), bits, 0) - (_unpacked(zeros.read(), bits, 1) + first)[group]
+        return np.ascontiguousarray((scales.read().astype(np.float32)[group] * numbers.astype(np.float32)).T)
+
+    return LazyTensor(shape, GGMLType.F32, read)
+
+
+def _compressed(config: dict[str, Any], tensors: Tensors) -> Tensors:
+    groups = list(config["config_groups"].values())
+    layout, weights = config["format"], groups[0]["weights"]
+    if len(groups) > 1:
+        raise ValueError("several groups of settings")
+    if layout in ("float-quantized", "int-quantized", "naive-quantized"):
+        return _scaled(tensors, "_scale", weights.get("block_structure"), (".input_scale", ".k_scale", ".v_scale"))
+    if layout != "pack-quantized" or weights.get("strategy") != "group":
+        raise ValueError(f"format {layout!r}")
+    bits, size = int(weights["num_bits"]), int(weights["group_size"])
+    parts = ("_packed", "_scale", "_shape", "_zero_point")
+    found = {name: tensor for name, tensor in tensors.items() if not name.endswith(tuple(f".weight{p}" for p in parts))}
+    for name in tensors:
+        if name.endswith(".weight_packed"):
+            base = name.removesuffix("_packed")
+            found[base] = _packed([tensors.get(f"{base}{part}") for part in parts], bits, size)
+    return found
+
+
+def _packed(parts: Sequence[LazyTensor | None], bits: int, size: int) -> LazyTensor:
+    """Integers packed along rows, in groups with a scale; zero points are packed along the other axis."""
+    packed, scale, stored_shape, zero = parts
+    if packed is None or scale is None or stored_shape is None:
+        raise ValueError("scales or shapes are missing")
+    n_row, n_column = (int(n) for n in stored_shape.read())
+
+    def read() -> Array:
+        numbers = _unpacked(packed.read(), bits, 1)[:, :n_column].reshape(n_row, -1, size)
+        offset: Any = 1 << (bits - 1)
+        if zero is not None:
+            offset = _unpacked(zero.read(), bits, 0)[:n_row, :, None]
+        made = (numbers - offset).astype(np.float32) * scale.read().astype(np.float32)[..., None]
+        return made.reshape(n_row, n_column)
+
+    return LazyTensor((n_row, n_column), GGMLType.F32, read)
+
+
+def _as_stored(config: dict[str, Any], tensors: Tensors) -> Tensors:
+    """Blocks and scales apart, which a family puts together with `mxfp4`."""
+    return tensors
+
+
+def mxfp4(blocks: LazyTensor, scales: LazyTensor) -> LazyTensor:
+    """GGUF's blocks of microscaling floats (OCP Microscaling Formats 1.0) of a checkpoint's bytes and exponents.
+
+    blocks: [..., n, 16], two numbers a byte, those of even places in the lower halves; scales: [..., n]. GGUF's block
+    is the exponent, and 16 bytes with the first 16 numbers in the lower halves.
+    """
+    *rows, n_block, _ = blocks.shape
+
+    def read() -> NDArray[np.uint8]:
+        codes = blocks.read().astype(np.uint8, copy=False)
+        numbers = np.stack([codes & 15, codes >> 4], -1).reshape(*rows, n_block, MXFP4_BLOCK)
+        halves = numbers[..., : MXFP4_BLOCK // 2] | numbers[..., MXFP4_BLOCK // 2 :] << 4
+        made = np.concatenate([scales.read().astype(np.uint8, copy=False)[..., None], halves], -1)
+        return made.reshape(*rows, -1)
+
+    return LazyTensor((*rows, n_block * MXFP4_BLOCK), GGMLType.MXFP4, read)
+
+
+METHODS: dict[str, Callable[[dict[str, Any], Tensors], Tensors]] = {
+    "bitnet": _bitnet,
+    "compressed-tensors": _compressed,
+    "fp8": _fp8,
+    "gptq": _gptq,
+    "modelopt": _modelopt,
+    "mxfp4": _as_stored,
+}
+"""``quant_method`` -> what undoes it."""

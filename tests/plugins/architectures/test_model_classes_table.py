@@ -1,0 +1,8 @@
+"""The table of model classes in docs/making_models.md is what ``make fixtures NAME=model_classes`` would write."""
+
+from make_fixtures import model_classes
+
+
+def test_every_class_has_its_row() -> None:
+    _, table, _ = model_classes.parts(model_classes.DOCS.read_text())
+    assert table == model_classes.HEADER + "".join(model_classes.rows()), "run `make fixtures NAME=model_classes`"
