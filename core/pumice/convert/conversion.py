@@ -11,6 +11,7 @@ from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.names import TensorNames
 from pumice.convert.parameters import N_LAYER, Names, number, parameters
+from pumice.convert.quantized import dequantized
 from pumice.convert.vocabulary.tokens import added_ids
 from pumice.errors import ConvertError
 
@@ -163,7 +164,7 @@ class Conversion:
     def _joined(self) -> Iterator[tuple[str, LazyTensor]]:
         """The checkpoint's tensors, the matrices of a layer's experts as one."""
         experts: dict[str, dict[int, LazyTensor]] = {}
-        for stored, tensor in self.folder.tensors.items():
+        for stored, tensor in dequantized(self.config, self.folder.tensors).items():
             name = self.rename(stored)
             if name is None:
                 continue

@@ -136,12 +136,7 @@ class Folder:
 
     @cached_property
     def tensors(self) -> dict[str, LazyTensor]:
-        """All tensors by name, file by file; what is quantized as numbers, where it is not for GGUF too."""
-        from pumice.convert.quantized import dequantized
-
-        return dequantized(self.config, self._stored())
-
-    def _stored(self) -> dict[str, LazyTensor]:
+        """All tensors by name, file by file, as they are stored."""
         tensors: dict[str, LazyTensor] = {}
         for path in self._files():
             for name, tensor in read_safetensors(path).items():
