@@ -68,6 +68,8 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
         click.echo(f"perplexity {estimate_line(estimate, chunk_size)}", err=True)
     output.save()
     click.echo(f"{output.path}: {len(sums.tensors)} tensors, {sums.n_chunks} chunks", err=True)
+    for name, count in sums.unreached.items():
+        click.echo(f"{name}: {count} of {len(sums.tensors[name].counts)} experts were never chosen", err=True)
 
 
 def measured(model: str, text: str, sums: ActivationSums, rest: dict[str, Any]) -> Iterator[Estimate]:

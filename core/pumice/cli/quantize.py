@@ -61,13 +61,13 @@ def command(source: str, out: str, type: str, dry_run: bool, threads: int | None
     if dry_run:
         with open_model(source) as file:
             plan = plan_quantization(file, type, imatrix=imatrix, options=options)
-        click.echo("\n".join(lines(plan)))
+        click.echo("\n".join([*lines(plan), *coverage(plan, imatrix)]))
         return
     with show_progress("quantizing") as progress:
         plan = quantize(
             source, out, type, imatrix=imatrix, options=options, threads=threads, force=force, progress=progress
         )
-    click.echo(summary(plan), err=True)
+    click.echo("\n".join([summary(plan), *coverage(plan, imatrix)]), err=True)
 
 
 def lines(plan: Plan) -> list[str]:
@@ -89,6 +89,13 @@ def summary(plan: Plan) -> str:
     fallen = sum(decision.wanted is not None for decision in plan.decisions)
     others = f"; {fallen} tensors in other types, as their rows do not fit" if fallen else ""
     return f"{plan.source_bytes:,} bytes to {plan.n_bytes:,}, {plan.bits_per_weight:.2f} bits per weight{others}"
+
+
+def coverage(plan: Plan, imatrix: ImportanceMatrix | None) -> list[str]:
+    """A line, if the importance matrix lacks tensors that are quantized."""
+    missing = plan.unweighted if imatrix is not None else []
+    more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
+    return [f"without weights in the importance matrix: {', '.join(missing[:3])}{more}"] if missing else []
 
 
 def _imatrix(path: str | None, include: tuple[str, ...], exclude: tuple[str, ...]) -> ImportanceMatrix | None:

@@ -64,6 +64,12 @@ class ActivationSums:
             self.tensors[name] = sums
         self.n_chunks = max(self.n_chunks, int(self.tensors[name].counts.max()) // self.chunk_size)
 
+    @property
+    def unreached(self) -> dict[str, int]:
+        """Experts that no token went to, by the name of a tensor that has any: their columns count alike."""
+        counts = {name: int((sums.counts == 0).sum()) for name, sums in self.tensors.items()}
+        return {name: count for name, count in counts.items() if count}
+
     def merge(self, other: ActivationSums) -> None:
         """Add what was measured on other texts."""
         for name, sums in other.tensors.items():

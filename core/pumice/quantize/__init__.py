@@ -10,9 +10,10 @@ from pumice.errors import QuantizeError
 from pumice.gguf import GGUFFile
 from pumice.gguf.writer import Described
 from pumice.opening import open_model
+from pumice.quantize.decide import Decision, Options, missing_weights
 from pumice.quantize.file_types import COPY, FILE_TYPES, FileType, file_type, tensor_type
 from pumice.quantize.imatrix import ImportanceMatrix, read_imatrix
-from pumice.quantize.plan import Decision, Options, Plan, make_plan, missing_weights
+from pumice.quantize.plan import Plan, make_plan
 from pumice.quantize.run import run
 from pumice.registry import get_registry
 

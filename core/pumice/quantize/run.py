@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, Writer, dequantize
 from pumice.gguf.copy import PIECE
-from pumice.quantize.plan import FLOATS, Decision, Plan
+from pumice.quantize.decide import FLOATS, Decision
+from pumice.quantize.plan import Plan
 from pumice.quantizer import Quantizer
 
 SLAB = 1 << 20  # numbers that a thread works on at a time, in whole rows

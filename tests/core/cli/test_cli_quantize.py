@@ -3,9 +3,11 @@
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from pumice.gguf import GGUFFile
+from pumice.imatrix import ActivationSums, write_sums
 from pumice.quantize import FILE_TYPES
 
 
@@ -55,3 +57,17 @@ def test_quantize_refuses(run, file, arguments, message, status):
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert sorted(path.name for path in Path().iterdir()) == ["m.gguf"]
+
+
+def test_tensors_that_the_importance_matrix_lacks_are_named(run, file):
+    with GGUFFile.open(file) as opened:
+        known = {name: tensor.shape[-1] for name, tensor in opened.tensors.items() if "attn" in name}
+    sums = ActivationSums(datasets=["text"])
+    for name, columns in known.items():
+        sums.add(name, np.ones((1, columns)), [1])
+    write_sums("i.gguf", sums)
+    done = run("quantize", "m.gguf", "q.gguf", "Q4_0", "--imatrix", "i.gguf")
+    assert "without weights in the importance matrix: blk.0.ffn_down.weight, " in done.stderr
+    assert "embd" not in done.stderr
+    dry = run("quantize", "m.gguf", "q.gguf", "Q4_0", "--imatrix", "i.gguf", "--dry-run").stdout
+    assert done.stderr.splitlines()[-1] == dry.splitlines()[-1]
