@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from pumice.errors import GGUFError
 from pumice.gguf.quants import CHUNK, dequantize
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.tensors import ModelTensor
@@ -104,16 +105,19 @@ def checksums(
 ) -> Iterator[tuple[str, str, str]]:
     """(algorithm, digest, name) of each tensor's bytes, and, without a name, of all in file order.
 
-    Algorithms are those of hashlib, and ``uuid``: of the whole only, as gguf-hash of the gguf package makes it.
+    Algorithms are those of hashlib; ``uuid``: of the whole only, as gguf-hash of the gguf package makes it; and
+    ``xxh64``, that of llama-gguf-hash. GGUFError if the package xxhash, which computes it, is not there.
     """
     hashes = [name for name in algorithms if name != "uuid"]
-    whole = {name: hashlib.new(name) for name in hashes}
+    whole = {name: _new_hash(name) for name in hashes}
     identity = hashlib.sha1(MODEL_NAMESPACE.bytes)
     done, total = 0, sum(tensor.nbytes for tensor in file.tensors.values())
     for tensor in file.tensors.values():
         data = tensor.data.reshape(-1).data
         for name in hashes:
-            yield name, hashlib.new(name, data).hexdigest(), tensor.name
+            own = _new_hash(name)
+            own.update(data)
+            yield name, own.hexdigest(), tensor.name
             whole[name].update(data)
         if "uuid" in algorithms:
             identity.update(data)
@@ -125,6 +129,17 @@ def checksums(
         yield name, whole[name].hexdigest(), ""
     if "uuid" in algorithms:
         yield "uuid", str(uuid.UUID(bytes=identity.digest()[:16], version=5)), ""
+
+
+def _new_hash(name: str) -> Any:
+    """An object as hashlib has them."""
+    if name != "xxh64":
+        return hashlib.new(name)
+    try:
+        import xxhash
+    except ImportError:
+        raise GGUFError("xxh64 needs a package that is not installed: pip install xxhash") from None
+    return xxhash.xxh64()
 
 
 def _numbers(tensor: ModelTensor) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:

@@ -1,5 +1,6 @@
 """Files that Pumice writes, read by the gguf package and compared with the files of others."""
 
+import filecmp
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from gguf_files import tiny_llama
+from pumice.demo import demo_model_path
 from pumice.errors import GGUFError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import copy_tensors, encoded_metadata
@@ -205,3 +207,18 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     tmp_path.chmod(0o500)
     with pytest.raises(GGUFError, match="cannot be written"), Writer(tmp_path / "m.gguf", {}, []):
         pass
+
+
+def test_reference_files_are_written_as_they_are(shared, tmp_path):
+    """The order of keys and tensors, types of values, alignment, the version of the format."""
+    paths = [*shared.rglob("*.gguf"), demo_model_path()]
+    for path in paths:
+        out = tmp_path / path.name
+        with GGUFFile.open(path) as file:
+            entries = {key: file.metadata.encoded(key) for key in file.metadata}
+            with Writer(out, entries, list(file.tensors.values()), version=file.version) as writer:
+                for tensor in file.tensors.values():
+                    writer.write(tensor.data)
+        assert filecmp.cmp(path, out, shallow=False), path
+        out.unlink()
+    assert len(paths) > 30

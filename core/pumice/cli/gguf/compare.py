@@ -15,7 +15,7 @@ from pumice.cli.options import json_option, show_progress
 if TYPE_CHECKING:
     from pumice.gguf.compare import Difference
 
-ALGORITHMS = ["sha256", "sha1", "md5", "uuid"]
+ALGORITHMS = ["sha256", "sha1", "md5", "xxh64", "uuid"]
 
 
 @click.command("diff")
@@ -86,9 +86,9 @@ def hash_command(
 ) -> None:
     """Write checksums of FILE's tensors.
 
-    Of each and of all together, as gguf-hash of the gguf package does: metadata do not count.
+    Of each and of all together, as gguf-hash of the gguf package and llama-gguf-hash do: metadata do not count.
 
-    --check compares with what this command or gguf-hash wrote before, and says which lines differ.
+    --check compares with what this command or one of those wrote before, and says which lines differ.
     """
     from pumice.gguf import GGUFFile
     from pumice.gguf.compare import checksums
