@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         TokenizerError,
     )
     from pumice.model import Model
-    from pumice.process import ProcessModel
+    from pumice.process import LinkedModel, ProcessModel
     from pumice.stream import AsyncStream, Completion, Piece, Stream
 
     __version__: str
@@ -49,6 +49,7 @@ __all__ = [
     "EngineError",
     "GGUFError",
     "HubError",
+    "LinkedModel",
     "Message",
     "Model",
     "ModelClosedError",
@@ -77,7 +78,7 @@ _HOMES = {
     "chat_stream": ["AsyncChatStream", "ChatStream"],
     "demo": ["demo_model_path"],
     "model": ["Model"],
-    "process": ["ProcessModel"],
+    "process": ["LinkedModel", "ProcessModel"],
     "stream": ["AsyncStream", "Completion", "Piece", "Stream"],
     "api": ["load", "load_process", "load_tokenizer"],
 }

@@ -14,7 +14,7 @@ from pumice.hub import locate
 from pumice.model import Model, prepare
 from pumice.opening import open_model
 from pumice.process import ProcessModel
-from pumice.process.model import Deliver
+from pumice.process.linked import Deliver
 from pumice.registry import get_registry, load_registry
 from pumice.tokenizers import Tokenizer, from_metadata
 

@@ -26,7 +26,7 @@ C = TypeVar("C", covariant=True)
 
 Prompt = str | list[int]
 Progress = Callable[[int, int, int], None]
-AnyModel = pumice.Model | pumice.ProcessModel
+AnyModel = pumice.Model | pumice.LinkedModel
 
 logger = logging.getLogger("pumice")
 

@@ -1,5 +1,6 @@
 """A model whose engine is in a process of its own: what happens to that one does not happen to this one."""
 
+from pumice.process.linked import LinkedModel
 from pumice.process.model import ProcessModel
 
-__all__ = ["ProcessModel"]
+__all__ = ["LinkedModel", "ProcessModel"]

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import pickle
 import sys
 import threading
 import traceback
@@ -16,10 +15,9 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import IO, Any
 
-from pumice.engine.messages import Accepted, Add, Ask, Cancel, Event, Failed
-from pumice.errors import EngineError, PumiceError
 from pumice.model import Model
 from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, pack, read_frames
+from pumice.process.host import EngineHost, portable
 from pumice.running import Running, told
 
 _CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
@@ -31,63 +29,35 @@ def main() -> int:
     coming = read_frames(commands)
     load: Load = next(coming)
     _log_to(write, load.level)
-    loaded: Future[Model] = Future()
-    threading.Thread(target=_obey, args=(loaded, coming, write), name="pumice-commands", daemon=True).start()
+    loaded: Future[EngineHost] = Future()
+    threading.Thread(target=_obey, args=(loaded, coming), name="pumice-commands", daemon=True).start()
     try:
         model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
     except Exception as error:
         write(NotLoaded(portable(error)))
         return 1
-    model.engine.emit = lambda events: write(pack(map(_portable_event, events)))
+    host = EngineHost(model, lambda events: write(pack(events)))
     with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
         write(Loaded(model.facts))
-        loaded.set_result(model)
+        loaded.set_result(host)
         model.engine.join()
     return 0 if model.closed else 1
 
 
-def _obey(loaded: Future[Model], coming: Iterator[Any], write: FrameWriter) -> None:
+def _obey(loaded: Future[EngineHost], coming: Iterator[Any]) -> None:
     """Give the engine commands until there are no more. Without this thread the process is of no use."""
     try:
         for command in coming:
-            _give(loaded.result(), command, write)
+            loaded.result().obey(command)
         if not loaded.done():
             os._exit(1)
         timer = threading.Timer(_CLOSE_SECONDS, os._exit, [1])  # a step that never ends
         timer.daemon = True
         timer.start()
-        loaded.result().close()
+        loaded.result().model.close()
     except BaseException:
         traceback.print_exc()
         os._exit(1)
-
-
-def _give(model: Model, command: Add | Cancel | Ask, write: FrameWriter) -> None:
-    """Give the engine a command. One that is refused is answered, since it cannot raise over there."""
-    try:
-        model.engine.send(command)
-        if isinstance(command, Add):
-            write([Accepted(id) for id in command.ids])
-    except Exception as error:
-        ids = command.ids if isinstance(command, Add) else [command.id]
-        write([Failed(id, portable(error)) for id in ids])
-
-
-def portable(error: Exception) -> Exception:
-    """An error that pickles, and is one of Pumice's."""
-    if isinstance(error, MemoryError):
-        return EngineError("out of memory: give it a smaller n_ctx, n_parallel or model")
-    if not isinstance(error, PumiceError):
-        return EngineError(f"{type(error).__name__}: {error}")
-    try:
-        pickle.loads(pickle.dumps(error))
-    except Exception:
-        return EngineError(str(error))
-    return error
-
-
-def _portable_event(event: Event) -> Event:
-    return Failed(event.id, portable(event.error)) if isinstance(event, Failed) else event
 
 
 def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:

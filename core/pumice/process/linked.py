@@ -1,0 +1,82 @@
+"""A model whose engine is at the other end of a link: in another process, on another machine."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Protocol
+
+from pumice.chat.isolated import shared_renderer
+from pumice.config import Config
+from pumice.engine import EngineClient
+from pumice.engine.client import EngineLink
+from pumice.engine.messages import Event, Facts
+from pumice.frontend import Frontend
+from pumice.opening import open_model
+from pumice.registry import get_registry
+
+#: Has a function called with arguments, where events are to be heard: ``loop.call_soon_threadsafe`` for example.
+Deliver = Callable[..., object]
+
+
+class FarEngine(EngineLink, Protocol):
+    """A link to an engine that is loaded in its own time: ``loaded``; ``error`` says why it ended by itself."""
+
+    loaded: Future[Facts]
+    error: Exception | None
+
+
+Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]], FarEngine]
+"""Makes a link, given what gets the events, a list of them at a time, and what is called once if the engine dies."""
+
+
+class LinkedModel(Frontend):
+    """As ``Model``, but its engine ends alone; here are only the tokenizer and, in a process, chat templates.
+
+    Its streams then raise EngineDiedError, and so does whoever asks after; load it again. ``path`` is the model's file
+    here. ``deliver``: how events reach those who listen; None: in the thread that receives them.
+    """
+
+    def __init__(self, path: Path, config: Config, connect: Connect, deliver: Deliver | None = None) -> None:
+        client = EngineClient(lambda command: link.send(command), confirms=True)
+        hear = partial(_deliver, weakref.ref(client), deliver or _call)
+        with ExitStack() as stack:
+            registry = get_registry(config)
+            file = stack.enter_context(open_model(path, registry))
+            link = connect(partial(hear, EngineClient.receive), partial(hear, EngineClient.fail))
+            stack.callback(link.close)
+            super().__init__(file, config, registry, client, link.loaded.result())
+            self.link = link
+            self._renderer = shared_renderer()
+            self._finalizer = weakref.finalize(client, stack.pop_all().close)
+
+    @property
+    def closed(self) -> bool:
+        return not self._finalizer.alive
+
+    @property
+    def error(self) -> Exception | None:
+        return self.link.error
+
+    def close(self) -> None:
+        self._finalizer()
+
+
+def _call(function: Callable[..., None], *arguments: object) -> None:
+    function(*arguments)
+
+
+def _deliver(
+    client: weakref.ref[EngineClient],
+    deliver: Deliver,
+    method: Callable[[EngineClient, object], None],
+    what: list[Event] | Exception,
+) -> None:
+    """Have a client hear what came; one that nobody uses any more hears nothing."""
+    listening = client()
+    if listening is not None:
+        deliver(method, listening, what)
