@@ -7,7 +7,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pumice.api import load, load_process, load_tokenizer
+    from pumice.api import load, load_linked, load_process, load_tokenizer
     from pumice.chat import ChatCompletion, ChatDelta, Message, ToolCall, Usage
     from pumice.chat_stream import AsyncChatStream, ChatStream
     from pumice.demo import demo_model_path
@@ -69,6 +69,7 @@ __all__ = [
     "__version__",
     "demo_model_path",
     "load",
+    "load_linked",
     "load_process",
     "load_tokenizer",
 ]
@@ -80,7 +81,7 @@ _HOMES = {
     "model": ["Model"],
     "process": ["LinkedModel", "ProcessModel"],
     "stream": ["AsyncStream", "Completion", "Piece", "Stream"],
-    "api": ["load", "load_process", "load_tokenizer"],
+    "api": ["load", "load_linked", "load_process", "load_tokenizer"],
 }
 
 

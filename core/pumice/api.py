@@ -13,8 +13,8 @@ from pumice.engine.runner import Observer
 from pumice.hub import locate
 from pumice.model import Model, prepare
 from pumice.opening import open_model
-from pumice.process import ProcessModel
-from pumice.process.linked import Deliver
+from pumice.process import LinkedModel, ProcessModel
+from pumice.process.linked import Connect, Deliver
 from pumice.registry import get_registry, load_registry
 from pumice.tokenizers import Tokenizer, from_metadata
 
@@ -86,6 +86,17 @@ def load_process(
     """
     file, settings = _locate(path, {**arguments.pop("config", {}), **arguments})
     return ProcessModel(file, settings, progress, deliver, str(path or file), command)
+
+
+def load_linked(
+    path: str | Path | None, connect: Connect, *, deliver: Deliver | None = None, **arguments: Any
+) -> LinkedModel:
+    """The model of an engine that ``connect`` reaches; here are its tokenizer and its chat template alone.
+
+    Takes the other arguments of ``load``, with which the engine was loaded. Raises as ``load``, and EngineDiedError.
+    """
+    file, settings = _locate(path, {**arguments.pop("config", {}), **arguments})
+    return LinkedModel(file, settings, connect, deliver)
 
 
 def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Tokenizer:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pumice.architecture import Architecture
     from pumice.backend import Backend
     from pumice.chat import ChatFormat
+    from pumice.cluster import Cluster
     from pumice.convert.conversion import Conversion
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
@@ -64,6 +65,11 @@ def pumice_register_quantizers(register: Callable[[str, Quantizer | str], None])
 @hookspec
 def pumice_register_conversions(register: Callable[[str, type[Conversion] | str], None]) -> None:
     """Call ``register(name, ConversionClass)``; the name is the first of ``architectures`` in a ``config.json``."""
+
+
+@hookspec
+def pumice_register_clusters(register: Callable[[str, type[Cluster] | str], None]) -> None:
+    """Call ``register(name, ClusterClass)``; the name is that of the option of commands that selects it: ``--ray``."""
 
 
 @hookspec

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from pumice.cli.messages import show_logs
-from pumice.cli.options import locate_model, parse_settings
+from pumice.cli.options import cluster_options, locate_model, parse_settings, take_cluster
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import choose_models, demo_options, make_specs, take_adapters
 from pumice_server.defaults import default_options, take_chat, take_sampling
@@ -89,6 +89,7 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 )
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @default_options
+@cluster_options
 @click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")
 @click.option("-v", "--verbose", "--log-verbose", is_flag=True, help="Say on stderr what is going on.")
 def command(names: tuple[str, ...], **options: Any) -> None:
@@ -99,6 +100,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     first asked for. Options are named as those of llama-server; of its others some are ignored with a warning, some
     refused with a reason. Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
     """
+    cluster, replicas = take_cluster(options)
     settings = Settings(
         host=options.pop("host"),
         port=options.pop("port"),
@@ -113,7 +115,7 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         allow_pull=options.pop("allow_pull"),
         context_shift=options.pop("context_shift"),
         max_models=options.pop("models_max"),
-        max_memory=_memory(options.pop("models_memory")),
+        max_memory=_memory(options.pop("models_memory"), cluster is not None),
         conversations=options.pop("conversations"),
         max_tokens=-1 if (most := options.pop("predict")) is None else most,
         chat=take_chat(options),
@@ -135,7 +137,12 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     with listen(settings) as socket:
         if len(paths) == 1:
             locate_model(paths[0])
-        serve(make_specs(paths, aliases, _load_options(paths, adapters, options)), settings, socket)
+        specs = make_specs(paths, aliases, _load_options(paths, adapters, options))
+        if cluster is None:
+            serve(specs, settings, socket)
+            return
+        with cluster.connected():
+            serve(specs, settings, socket, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
 
 
 def _log(verbose: bool, as_json: bool) -> None:
@@ -159,10 +166,12 @@ def _seconds(idle: float | None) -> float:
     return math.inf if idle is None or idle < 0 else idle
 
 
-def _memory(gibibytes: float | None) -> int:
-    """Bytes; if not given nine tenths of this machine's."""
+def _memory(gibibytes: float | None, elsewhere: bool) -> int:
+    """Bytes; if not given nine tenths of this machine's, and any number where models are elsewhere."""
     from pumice.plugin import host_memory_bytes
 
+    if gibibytes is None and elsewhere:
+        return 0
     return int(0.9 * host_memory_bytes()) if gibibytes is None else int(gibibytes * 2**30)
 
 

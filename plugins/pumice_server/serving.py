@@ -18,7 +18,7 @@ import uvicorn
 import pumice
 from pumice.cli.options import show_progress
 from pumice_server.application import make_application
-from pumice_server.entry import Entry, Spec
+from pumice_server.entry import Entry, Load, Spec
 from pumice_server.keys import Keys
 from pumice_server.models import Models
 from pumice_server.protocol import Protocol
@@ -44,12 +44,14 @@ def listen(settings: Settings) -> socket.socket:
         raise click.ClickException(f"cannot listen on {where}: {error.strerror}; --port names another port") from None
 
 
-def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket) -> None:
+def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, load: Load | None = None) -> None:
     """Serve until SIGINT or SIGTERM; then no request is taken, and those that run may end.
+
+    ``load``: loads a model; None: in a process of its own.
 
     Raises what loading raises, where the only model cannot be loaded.
     """
-    models = Models(specs, load_process, settings)
+    models = Models(specs, load or load_process, settings)
     config = uvicorn.Config(
         make_application(models, lambda application: lifespan(models, address(settings, listening), failed)),
         http=Protocol,

@@ -1,6 +1,7 @@
 """Imports go one way: a module of the core imports only what is above it, a plugin only ``pumice.plugin``.
 
-A plugin of commands imports the public interface too, and what options commands have in common.
+A plugin of commands imports the public interface too, and what options commands have in common; that of clusters what
+an engine is to others, and the server, whose application it serves.
 """
 
 import ast
@@ -16,7 +17,7 @@ LAYERS = [
     ["gguf"],
     ["tokenizers"],
     ["graph"],
-    ["sampler", "backend", "architecture", "arena", "quantizer"],
+    ["sampler", "backend", "architecture", "arena", "quantizer", "cluster"],
     ["grammar", "convert", "adapters"],
     ["chat"],
     ["hookspecs"],
@@ -40,7 +41,11 @@ LAYERS = [
     ["cli"],
     ["__main__"],
 ]
-COMMANDS = {"pumice_server"}
+COMMANDS = {"pumice", "pumice.cli.options", "pumice.cli.messages"}
+ENGINES = {"pumice.config", "pumice.engine.messages", "pumice.process.frames", "pumice.process.host", "pumice.running"}
+ALSO = {"pumice_server": COMMANDS, "pumice_ray": COMMANDS | ENGINES}
+BELOW = {"pumice_ray": "pumice_server"}
+"""The plugin that another builds on."""
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
 
 
@@ -94,13 +99,13 @@ def test_the_core_knows_no_plugin():
 
 @pytest.mark.parametrize("plugin", sorted(path.name for path in (ROOT / "plugins").glob("pumice_*")))
 def test_a_plugin_imports_of_pumice_only_the_contract(plugin):
-    also = {"pumice", "pumice.cli.options", "pumice.cli.messages"} if plugin in COMMANDS else set()
+    also, below = ALSO.get(plugin, set()), BELOW.get(plugin, plugin)
     wrong = [
         f"{path.relative_to(ROOT)}:{line}: {name}"
         for path in sorted((ROOT / "plugins" / plugin).rglob("*.py"))
         for line, name in imports(path)
         if name.startswith("pumice")
-        and name.partition(".")[0] != plugin
+        and name.partition(".")[0] not in (plugin, below)
         and not f"{name}.".startswith("pumice.plugin.")
         and name not in also
     ]

@@ -13,6 +13,7 @@ from pumice.cli.messages import show_logs
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
+    from pumice.cluster import Cluster, Replicas
     from pumice.model import Model
 
 Command = Callable[..., Any]
@@ -150,6 +151,61 @@ def load_options(command: Command) -> Command:
     for option in reversed(_LOAD_OPTIONS):
         command = option(command)
     return command
+
+
+_CLUSTER_OPTIONS = [
+    click.option(
+        "--ray",
+        "address",
+        is_flag=False,
+        flag_value="auto",
+        metavar="[ADDRESS]",
+        help="On the machines of a Ray cluster; needs pumice[ray].",
+    ),
+    click.option("--replicas", default="1", metavar="N|MIN:MAX", help="With --ray: engines, as many as are needed."),
+    click.option("--replica-cpus", default=1.0, type=click.FloatRange(0), help="With --ray: CPUs of an engine."),
+    click.option("--replica-gpus", default=0.0, type=click.FloatRange(0), help="With --ray: GPUs of an engine."),
+]
+
+
+def cluster_options(command: Command) -> Command:
+    """The options that ``take_cluster`` takes."""
+    for option in reversed(_CLUSTER_OPTIONS):
+        command = option(command)
+    return command
+
+
+def take_cluster(options: dict[str, Any]) -> tuple[Cluster | None, Replicas]:
+    """Remove the options of a cluster from ``options``: the one that was asked for, and what an engine has there."""
+    replicas = parse_replicas(*(options.pop(name) for name in ("replicas", "replica_cpus", "replica_gpus")))
+    address = options.pop("address")
+    return None if address is None else find_cluster(address), replicas
+
+
+def parse_replicas(text: str, n_cpus: float, n_gpus: float) -> Replicas:
+    """``"1:8"`` as 1 to 8 of them. Raises UsageError."""
+    from pumice.cluster import Replicas
+
+    least, colon, most = text.partition(":")
+    try:
+        replicas = Replicas(int(least), int(most) if colon else int(least), n_cpus, n_gpus)
+        if not 1 <= replicas.least <= replicas.most:
+            raise ValueError
+    except ValueError:
+        raise click.UsageError(f"--replicas: expected a number, or MIN:MAX, not {text!r}") from None
+    return replicas
+
+
+def find_cluster(address: str) -> Cluster:
+    """The cluster of Ray at an address, or with ``auto`` the one that there is. Raises UsageError for what is none."""
+    from pumice.config import load_config
+    from pumice.registry import load_registry
+
+    if address != "auto" and ":" not in address:
+        raise click.UsageError(
+            f"--ray: {address!r} is no address such as 10.0.0.1:6379; give --ray=auto, or --ray last"
+        )
+    return load_registry(load_config()).clusters.find("ray")("" if address == "auto" else address)
 
 
 def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:

@@ -10,22 +10,28 @@ from typing import TYPE_CHECKING
 import click
 
 from pumice.cli.info import format_bytes
-from pumice.cli.options import json_option
+from pumice.cli.options import find_cluster, json_option
 
 if TYPE_CHECKING:
     from pumice.running import Running
 
 
 @click.command("ps")
+@click.option("--ray", "address", is_flag=False, flag_value="auto", metavar="[ADDRESS]", help="In a Ray cluster.")
 @json_option
-def command(as_json: bool) -> None:
+def command(address: str | None, as_json: bool) -> None:
     """List the models that are loaded.
 
     By which process and command, on which backends, with how much memory, and for how long.
     """
     from pumice.running import processes
 
-    found = processes()
+    if address is None:
+        found = processes()
+    else:
+        cluster = find_cluster(address)
+        with cluster.connected():
+            found = cluster.running()
     lines = [format_running(running) for running in found]
     text = json.dumps([asdict(running) for running in found], indent=2) if as_json else "\n".join(lines)
     click.echo(text, nl=as_json or bool(lines))

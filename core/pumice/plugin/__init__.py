@@ -17,6 +17,7 @@ from pumice.backend import (
     Restriction,
 )
 from pumice.chat import ChatFormat, Keys
+from pumice.cluster import Cluster, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
 from pumice.gguf import (
     CODINGS,
@@ -94,6 +95,7 @@ __all__ = [
     "Batch",
     "Candidates",
     "ChatFormat",
+    "Cluster",
     "Coding",
     "DeviceInfo",
     "Formula",
@@ -121,6 +123,7 @@ __all__ = [
     "Quantizer",
     "Raw",
     "RecurrentState",
+    "Replicas",
     "RequestError",
     "Restriction",
     "Result",

@@ -12,6 +12,7 @@ from typing import Any
 from pumice.architecture import Architecture
 from pumice.backend import Backend
 from pumice.chat import ChatFormat
+from pumice.cluster import Cluster
 from pumice.config import Config
 from pumice.convert.conversion import Conversion
 from pumice.errors import (
@@ -131,6 +132,8 @@ def _written(hint: Any) -> str:
 
 _ADVICE = f"; a plugin can add it: see {page('plugins.md')}"
 
+_CLUSTER_ADVICE = "; Pumice's own is in pumice[ray]"
+
 KINDS = {
     kind.plural: kind
     for kind in (
@@ -142,6 +145,7 @@ KINDS = {
         Kind("chat_formats", _check_chat_format, ConfigError),
         Kind("quantizers", _check_quantizer, QuantizeError, _ADVICE),
         Kind("conversions", _check_class(Conversion), ConvertError, _ADVICE),
+        Kind("clusters", _check_class(Cluster), PluginError, _CLUSTER_ADVICE),
         Kind("commands", _check_command, PluginError),
     )
 }

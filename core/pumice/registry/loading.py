@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pumice.architecture import Architecture
     from pumice.backend import Backend
     from pumice.chat import ChatFormat
+    from pumice.cluster import Cluster
     from pumice.convert.conversion import Conversion
     from pumice.quantizer import Quantizer
     from pumice.sampler import Sampler
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 GROUP = "pumice"
 PACKAGE = "pumice"  # the distribution
 CORE = "core"  # the name of the plugin that `pumice.builtin` is
-BUNDLED = ("architectures", "cpu", "numpy", "samplers", "server", "vulkan")  # the distribution's entry points
+BUNDLED = ("architectures", "cpu", "numpy", "ray", "samplers", "server", "vulkan")  # the distribution's entry points
 
 logger = logging.getLogger("pumice")
 
@@ -69,6 +70,7 @@ class Registry:
     chat_formats: Names[ChatFormat]
     quantizers: Names[Quantizer]
     conversions: Names[type[Conversion]]
+    clusters: Names[type[Cluster]]
     commands: Names[click.Command]
 
     def __init__(self, settings: Plugins, passed: Sequence[object] = ()) -> None:

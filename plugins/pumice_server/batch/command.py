@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import load_options, locate_model, show_progress
+from pumice.cli.options import cluster_options, load_options, locate_model, show_progress, take_cluster
 
 if TYPE_CHECKING:
-    from pumice_server.batch.results import Results
     from pumice_server.batch.rows import Row
+    from pumice_server.entry import Spec
 
 _FLIGHT_PER_SEQUENCE = 2  # rows in flight for each sequence that is computed, so that the engine never waits for one
 
@@ -37,6 +38,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="Most sequences computed at once.",
 )
 @load_options
+@cluster_options
 def command(
     source: Path, target: Path, model: str | None, errors: Path | None, n_parallel: int, **options: Any
 ) -> None:
@@ -50,6 +52,9 @@ def command(
         from pumice_server.batch.rows import read_ids, read_rows
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
+    cluster, replicas = take_cluster(options)
+    options["n_parallel"] = n_parallel
+    n_in_flight = _FLIGHT_PER_SEQUENCE * n_parallel
     ids = read_ids(source)
     with Results(target, errors, ids) as results:
         n_before = len(results.done)
@@ -58,42 +63,41 @@ def command(
         began = time.monotonic()
         if n_before < len(ids):
             rows = (row for row in read_rows(source) if row.custom_id not in results.done)
-            with show_progress("rows", unit="row") as progress:
-                tell = partial(_tell, progress, results, len(ids))
-                _answer(rows, results, tell, model, {**options, "n_parallel": n_parallel})
+            spec = _spec(model, options)
+            with show_progress("rows", unit="row") as progress, contextlib.ExitStack() as stack:
+
+                def take(result: Mapping[str, Any]) -> None:
+                    results.add(result)
+                    progress(len(results.done), len(ids))
+
+                if cluster:
+                    stack.enter_context(cluster.connected())
+                    for result in cluster.answer(spec, rows, n_in_flight, replicas):
+                        take(result)
+                else:
+                    asyncio.run(_answer(spec, rows, n_in_flight, take))
+        if len(results.done) < len(ids):
+            raise click.ClickException(f"{len(ids) - len(results.done)} rows have no result: run the command again")
         results.finish()
         spent = time.monotonic() - began
         click.echo(f"{len(ids)} rows, {results.n_failed} of them failed; {spent:.1f} seconds", err=True)
 
 
-def _tell(progress: Callable[[int, int], None], results: Results, total: int) -> None:
-    progress(len(results.done), total)
-
-
-def _answer(
-    rows: Iterable[Row],
-    results: Results,
-    tell: Callable[[], None],
-    model: str | None,
-    options: dict[str, Any],
-) -> None:
+def _spec(model: str | None, options: dict[str, Any]) -> Spec:
     import pumice
-    from pumice_server.batch.answering import Answering
-    from pumice_server.batch.work import answer_all
     from pumice_server.choice import demo_options, name_of
     from pumice_server.entry import Spec
-    from pumice_server.serving import load_process
 
     path = model or str(pumice.demo_model_path())
     locate_model(path)
-    options["config"] = demo_options([path]) | options["config"]
-    spec = Spec([name_of(path)], path, options)
+    return Spec([name_of(path)], path, {**options, "config": demo_options([path]) | options["config"]})
 
-    async def run() -> None:
-        async with Answering(spec, partial(load_process, command="batch")) as answering:
-            n_in_flight = _FLIGHT_PER_SEQUENCE * options["n_parallel"]
-            async for result in answer_all(rows, answering.answer, n_in_flight):
-                results.add(result)
-                tell()
 
-    asyncio.run(run())
+async def _answer(spec: Spec, rows: Iterable[Row], n_in_flight: int, take: Callable[[Mapping[str, Any]], None]) -> None:
+    from pumice_server.batch.answering import Answering
+    from pumice_server.batch.work import answer_all
+    from pumice_server.serving import load_process
+
+    async with Answering(spec, partial(load_process, command="batch")) as answering:
+        async for result in answer_all(rows, answering.answer, n_in_flight):
+            take(result)

@@ -1,0 +1,58 @@
+"""The contract of clusters: machines that answer together what one machine answers alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pumice.running import Running
+
+
+@dataclass(frozen=True)
+class Replicas:
+    """Copies of a model in a cluster: ``least`` to ``most`` of them, as the work needs, each with CPUs and GPUs."""
+
+    least: int = 1
+    most: int = 1
+    n_cpus: float = 1.0
+    n_gpus: float = 0.0
+
+
+class Cluster(ABC):
+    """Registered under the name of the option of commands that selects it: ``ray`` for ``--ray [ADDRESS]``.
+
+    ``address``: of a cluster; empty: the one that this machine is of, else a cluster of this machine alone.
+    Methods raise PumiceError where it cannot be had.
+    """
+
+    def __init__(self, address: str = "") -> None:
+        self.address = address
+
+    @abstractmethod
+    def connected(self) -> AbstractContextManager[None]:
+        """Everything else happens within."""
+
+    @abstractmethod
+    def answer(self, spec: Any, rows: Iterable[Any], n_in_flight: int, replicas: Replicas) -> Iterator[dict[str, Any]]:
+        """One result of each row of a batch, as they come.
+
+        Args:
+            spec: the model, a ``Spec`` of the server; its path is a file on every machine, or a name of the hub.
+            rows: ``Row`` of a batch.
+            n_in_flight: rows that a replica has in hand at once.
+        """
+
+    @abstractmethod
+    def load(self, spec: Any, replicas: Replicas, deliver: Callable[..., object]) -> Any:
+        """A ``pumice.LinkedModel`` whose engine is its replicas; closing it ends them.
+
+        ``deliver`` as in ``pumice.load_process``.
+        """
+
+    @abstractmethod
+    def running(self) -> list[Running]:
+        """The replicas of models in the cluster."""

@@ -1,0 +1,88 @@
+"""An engine in an actor, on whatever machine Ray finds room: the far end of a ``RayLink``."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import threading
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+
+import pumice
+from pumice.engine.messages import Close, Command, Facts
+from pumice.process.frames import pack
+from pumice.process.host import EngineHost, portable
+from pumice.running import Running, told
+from pumice_ray.mailbox import Mailbox
+
+NAME = "pumice-engine-"  # of actors, with what makes it unique
+
+
+class EngineActor:
+    """The class of the actor. Its engine is a thread; another obeys, so that no event waits for it."""
+
+    def __init__(self) -> None:
+        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._stack = ExitStack()
+        self._loaded = asyncio.Event()
+
+    async def load(self, name: str, options: Mapping[str, Any]) -> Facts:
+        """Load a model by its name or path on this machine. Raises what ``pumice.load`` raises."""
+        self._mailbox = Mailbox()
+        try:
+            model = await asyncio.to_thread(pumice.load, name, **own_devices(options))
+        except Exception as error:
+            raise portable(error) from None
+        self._stack.callback(model.close)
+        self._running = Running("ray", name, model.backends, model.memory, model.n_ctx, own_address())
+        self._stack.enter_context(told(self._running))
+        self._host = EngineHost(model, self._mailbox.put)
+        threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
+        self._loaded.set()
+        return model.facts
+
+    async def describe(self) -> Running:
+        """For ``pumice ps --ray``; waits until the model is loaded."""
+        await self._loaded.wait()
+        return self._running
+
+    async def send(self, command: Command) -> None:
+        self._commands.put(command)
+
+    async def receive(self) -> list[Any] | None:
+        """The next message, packed; None when the engine was closed."""
+        events = await self._mailbox.take()
+        return None if events is None else pack(events)
+
+    async def close(self) -> None:
+        """Cancel everything, and give back what the engine ran on."""
+        self._commands.put(Close())
+        await asyncio.to_thread(self._stack.close)
+        self._mailbox.close()
+
+    def _obey(self) -> None:
+        while not isinstance(command := self._commands.get(), Close):
+            self._host.obey(command)
+
+
+def own_address() -> str:
+    """Of this machine, in the cluster."""
+    import ray
+
+    return str(ray.util.get_node_ip_address())
+
+
+def own_devices(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options of ``pumice.load``, with the devices that Ray keeps for this actor where they name none."""
+    import ray
+
+    context = ray.get_runtime_context()
+    config = dict(options.get("config", {}))
+    gpus = [int(gpu) for gpu in context.get_accelerator_ids().get("GPU", [])]
+    threads = int(context.get_assigned_resources().get("CPU", 0))
+    if gpus:
+        config["vulkan"] = {"devices": gpus, **config.get("vulkan", {})}
+    if threads:
+        config["cpu"] = {"threads": threads, **config.get("cpu", {})}
+    return {**options, "config": config}

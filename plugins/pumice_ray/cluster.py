@@ -1,0 +1,109 @@
+"""What commands do with ``--ray``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import socket
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from pumice.plugin import Cluster, PumiceError, Replicas
+from pumice.running import Running
+
+_REACH_SECONDS = 10.0  # for a cluster to take a connection
+_ASK_SECONDS = 10.0  # for actors to say what they have loaded
+
+NAMESPACE = "pumice"  # of actors with names
+
+
+class RayCluster(Cluster):
+    """A cluster of Ray; ``address`` as ``ray.init`` takes it."""
+
+    @contextlib.contextmanager
+    def connected(self) -> Iterator[None]:
+        ray = _ray()
+        quiet = {"log_to_driver": False, "logging_level": logging.ERROR, "namespace": NAMESPACE}
+        already = ray.is_initialized()
+        if not already:
+            _connect(ray, self.address, quiet)
+        try:
+            yield
+        finally:
+            if not already:
+                ray.shutdown()
+
+    def answer(self, spec: Any, rows: Iterable[Any], n_in_flight: int, replicas: Replicas) -> Iterator[dict[str, Any]]:
+        from pumice_ray.data import answer_rows
+
+        return answer_rows(spec, rows, n_in_flight, replicas)
+
+    def load(self, spec: Any, replicas: Replicas, deliver: Callable[..., object]) -> Any:
+        from pumice_ray.deployment import load_replicas
+
+        return load_replicas(spec, replicas, deliver)
+
+    def running(self) -> list[Running]:
+        import ray
+
+        from pumice_ray.actor import NAME
+
+        named = ray.util.list_named_actors(all_namespaces=True)
+        actors = [ray.get_actor(**each) for each in named if each["name"].startswith(NAME)]
+        found = described([actor.describe.remote() for actor in actors]) + _served()
+        return sorted(found, key=lambda running: running.since)
+
+
+def described(asked: list[Any]) -> list[Running]:
+    """What actors say of themselves; those that say nothing are left out."""
+    import ray
+
+    found: list[Running] = []
+    answers, _ = ray.wait(asked, num_returns=len(asked), timeout=_ASK_SECONDS) if asked else ([], [])
+    for answer in answers:
+        with contextlib.suppress(ray.exceptions.RayError):  # it ended meanwhile
+            found.append(ray.get(answer))
+    return found
+
+
+def _served() -> list[Running]:
+    """The replicas of models that Serve runs."""
+    from ray import serve
+
+    from pumice_ray.deployment import MODEL
+
+    found: list[Running] = []
+    for name, application in serve.status().applications.items():
+        if MODEL in application.deployments:
+            handle = serve.get_deployment_handle(MODEL, name)
+            with contextlib.suppress(Exception):  # it is being started or ended
+                found += handle.broadcast("describe").results(timeout_s=_ASK_SECONDS)
+    return found
+
+
+def _ray() -> Any:
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise PumiceError("Ray is not installed: pip install 'pumice[ray]'") from None
+    return ray
+
+
+def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
+    if address:
+        _reach(address)
+    try:
+        ray.init(address=address or "auto", **options)
+    except ConnectionError as error:
+        if address:
+            raise PumiceError(f"there is no Ray cluster at {address}: {str(error).splitlines()[0]}") from None
+        ray.init(include_dashboard=False, **options)
+
+
+def _reach(address: str) -> None:
+    """Ray itself waits for minutes where nobody answers. Raises PumiceError."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _REACH_SECONDS).close()
+    except (OSError, ValueError) as error:
+        raise PumiceError(f"there is no Ray cluster at {address}: {error}") from None

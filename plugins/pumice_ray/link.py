@@ -1,0 +1,90 @@
+"""The way to an engine in an actor: commands are calls, events come back joined, the actor's death is seen."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+import ray
+
+import pumice
+from pumice.engine.messages import Command, Event, Facts
+from pumice.plugin import Replicas
+from pumice.process.frames import unpack
+from pumice_ray.actor import NAME, EngineActor
+
+_CLOSE_SECONDS = 30.0  # for the engine to end; then it is killed
+_MAX_CALLS = 10_000  # of an actor at once
+
+
+class RayLink:
+    """An engine in an actor of its own. ``receive`` gets its events in a thread, those of several steps at a time.
+
+    ``died`` is called once if it ends and nobody closed it; ``loaded`` then fails too, if it was not there yet.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        options: Mapping[str, Any],
+        room: Replicas,
+        receive: Callable[[list[Event]], None],
+        died: Callable[[Exception], None],
+    ) -> None:
+        self.loaded: Future[Facts] = Future()
+        self.error: Exception | None = None  # why it ended
+        self._receive = receive
+        self._died = died
+        self._closing = False
+        make = ray.remote(EngineActor).options(
+            name=f"{NAME}{uuid.uuid4().hex}",
+            num_cpus=room.n_cpus,
+            num_gpus=room.n_gpus,
+            max_restarts=0,
+            max_concurrency=_MAX_CALLS,
+        )
+        self.actor = make.remote()
+        loading = self.actor.load.remote(name, dict(options))
+        threading.Thread(target=self._listen, args=[loading], name="pumice-ray-link", daemon=True).start()
+
+    def send(self, command: Command) -> None:
+        """Never waits. Raises EngineDiedError, or ModelClosedError."""
+        if self._closing:
+            raise pumice.ModelClosedError("the model is closed")
+        if self.error:
+            raise self.error
+        self.actor.send.remote(command)
+
+    def close(self) -> None:
+        """End it: what it has in hand ends as cancelled, and its memory is given back. Waits for that."""
+        self._closing = True
+        with contextlib.suppress(ray.exceptions.RayError, RuntimeError):  # dead already, or Ray is shut down
+            ray.get(self.actor.close.remote(), timeout=_CLOSE_SECONDS)
+        with contextlib.suppress(Exception):
+            ray.kill(self.actor)
+
+    def _listen(self, loading: Any) -> None:
+        try:
+            self.loaded.set_result(ray.get(loading))
+            while (events := ray.get(self.actor.receive.remote())) is not None:
+                self._receive(unpack(events))
+            self.error = pumice.ModelClosedError("the model is closed")
+        except Exception as error:
+            self.error = pumice.ModelClosedError("the model is closed") if self._closing else explain(error)
+        if not self.loaded.done():
+            self.loaded.set_exception(self.error)
+        self._died(self.error)
+
+
+def explain(error: Exception) -> Exception:
+    """What Ray raised, as an error of Pumice: what an actor raised itself, or that it died."""
+    cause = getattr(error, "cause", None)
+    if isinstance(error, pumice.PumiceError) or isinstance(cause, pumice.PumiceError):
+        return cause or error
+    if isinstance(error, ray.exceptions.RayTaskError):
+        return pumice.EngineError(f"{type(cause).__name__}: {cause}")
+    return pumice.EngineDiedError(f"the engine's actor is gone: {str(error).strip().splitlines()[0]}")

@@ -1,0 +1,55 @@
+"""Events on their way out of an actor: those of several steps are joined in a message, since a message costs."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import threading
+import time
+
+from pumice.engine.messages import Event, Output
+
+JOIN_SECONDS = 0.02  # between two messages at least; the first event after a pause leaves at once
+
+
+def numbered(event: Event, id: int) -> Event:
+    """An event as that of another id."""
+    return event._replace(id=id) if isinstance(event, Output) else dataclasses.replace(event, id=id)
+
+
+class Mailbox:
+    """``put`` may be called by any thread, ``take`` by one coroutine of the loop in which it was made."""
+
+    def __init__(self, seconds: float = JOIN_SECONDS) -> None:
+        self._seconds = seconds
+        self._events: list[Event] = []
+        self._lock = threading.Lock()
+        self._filled = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self._last = 0.0
+        self.closed = False
+
+    def put(self, events: list[Event]) -> None:
+        with self._lock:
+            wake = not self._events
+            self._events += events
+        if wake:
+            self._loop.call_soon_threadsafe(self._filled.set)
+
+    def close(self) -> None:
+        """Nothing more comes; ``take`` gives what is there, then None."""
+        self.closed = True
+        self._loop.call_soon_threadsafe(self._filled.set)
+
+    async def take(self) -> list[Event] | None:
+        """All that came since the last message, at least one event; None after the last."""
+        await self._filled.wait()
+        wait = self._last + self._seconds - time.monotonic()
+        if wait > 0 and not self.closed:
+            await asyncio.sleep(wait)
+        with self._lock:
+            events, self._events = self._events, []
+            if not self.closed:
+                self._filled.clear()
+        self._last = time.monotonic()
+        return events or None

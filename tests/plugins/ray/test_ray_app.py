@@ -1,0 +1,68 @@
+"""``serve run pumice_ray:app``, and ``pumice serve --ray`` as a process: both answer, stream, and end."""
+
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+import httpx2
+import pytest
+
+import pumice
+import pumice_ray
+
+pytestmark = pytest.mark.ray
+
+BODY = {"prompt": "Once upon a time", "temperature": 0, "max_tokens": 16}
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    with pumice.load() as model:
+        return model.generate(BODY["prompt"], temperature=0, max_tokens=16).text
+
+
+def check(url: str, text: str, **options) -> None:
+    with httpx2.Client(base_url=url, timeout=120, **options) as client:
+        assert client.post("/v1/completions", json=BODY).json()["choices"][0]["text"] == text
+        with client.stream("POST", "/v1/completions", json={**BODY, "stream": True}) as response:
+            lines = [line for line in response.iter_lines() if line]
+        assert len(lines) > 3
+        assert lines[-1] == "data: [DONE]"
+
+
+def test_the_application_of_serve(cluster, text):
+    from ray import serve
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    serve.shutdown()
+    serve.start(http_options={"host": "127.0.0.1", "port": port})
+    try:
+        arguments = {"replicas": "1", "replica_cpus": "0.25", "n_parallel": "4", "api_key": "secret"}
+        serve.run(pumice_ray.app(arguments), name="app", route_prefix="/")
+        url = f"http://127.0.0.1:{port}"
+        assert httpx2.post(f"{url}/v1/completions", json=BODY, timeout=60).status_code == 401
+        check(url, text, headers={"Authorization": "Bearer secret"})
+    finally:
+        serve.shutdown()
+
+
+def test_the_command_of_the_server(cluster, text):
+    command = [sys.executable, "-m", "pumice", "serve", "--port", "0", "-np", "4"]
+    where = [f"--ray={cluster.address}", "--replica-cpus", "0.25"]
+    process = subprocess.Popen([*command, *where], stderr=subprocess.PIPE, text=True)
+    try:
+        for line in process.stderr:
+            if found := re.match(r"listening on (http://\S+)", line):
+                break
+        else:
+            pytest.fail("it never listened")
+        check(found[1], text)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+        process.stderr.close()

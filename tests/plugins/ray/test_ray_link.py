@@ -1,0 +1,81 @@
+"""A model whose engine is an actor: the same text, the same refusals, and an actor's death is an error."""
+
+import threading
+
+import pytest
+
+import pumice
+import pumice_ray
+from gguf_files import tiny_llama
+
+pytestmark = pytest.mark.ray
+
+EXACT = {"backend": "numpy", "kv_type": "f32"}
+ENDLESS = {"max_tokens": None, "ignore_eos": True, "context_shift": True}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return str(tiny_llama(tmp_path_factory.mktemp("ray") / "tiny.gguf"))
+
+
+@pytest.fixture(scope="module")
+def model(cluster, path):
+    with pumice_ray.load(path, num_cpus=0, n_parallel=16, **EXACT) as model:
+        yield model
+
+
+def test_text_facts_and_refusals_are_those_of_this_process(path, model):
+    with pumice.load(path, n_parallel=16, **EXACT) as here:
+        assert here.facts == model.facts
+        options = {"temperature": 0.0, "max_tokens": 20, "logprobs": 2, "n": 2}
+        expected, found = here.generate("ab", **options), model.generate("ab", **options)
+        assert [(each.text, each.tokens, each.logprobs) for each in found] == [
+            (each.text, each.tokens, each.logprobs) for each in expected
+        ]
+        assert (here.embed(["ab", "b"]) == model.embed(["ab", "b"])).all()
+    with pytest.raises(pumice.PromptTooLongError, match="the prompt has 999 tokens"):
+        model.generate([5] * 999)
+
+
+def test_tokens_of_many_streams_are_joined_in_messages(model, monkeypatch):
+    messages = []
+    receive = type(model.client).receive
+    monkeypatch.setattr(type(model.client), "receive", lambda self, events: (messages.append(1), receive(self, events)))
+    done = model.generate_many(["a"] * 16, max_tokens=100, ignore_eos=True)
+    assert sum(len(each.tokens) for each in done) == 1600
+    assert len(messages) < 400
+
+
+def test_closing_a_stream_ends_its_sequence(model, wait_until):
+    with model.stream("a", **ENDLESS) as stream:
+        next(stream)
+        assert model.snapshot().n_running == 1
+    wait_until(lambda: model.snapshot().n_running == 0)
+
+
+def test_an_actor_that_dies_fails_its_streams_and_gives_its_room_back(cluster, path, wait_until):
+    import ray
+
+    free = ray.available_resources().get("CPU", 0)
+    with pumice_ray.load(path, num_cpus=1, **EXACT) as model:
+        wait_until(lambda: ray.available_resources().get("CPU", 0) == free - 1)
+        stream = model.stream("a", **ENDLESS)
+        next(stream)
+        threading.Timer(0.2, ray.kill, [model.link.actor]).start()
+        with pytest.raises(pumice.EngineDiedError, match="the engine's actor is gone"):
+            stream.completion()
+        with pytest.raises(pumice.EngineDiedError):
+            model.generate("a")
+        assert isinstance(model.error, pumice.EngineDiedError)
+    wait_until(lambda: ray.available_resources().get("CPU", 0) == free)
+    with pytest.raises(pumice.ModelClosedError):
+        model.generate("a")
+
+
+def test_a_model_that_cannot_be_loaded(cluster, tmp_path):
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF")
+    with pytest.raises(pumice.GGUFError):
+        pumice_ray.load(str(tmp_path / "bad.gguf"), num_cpus=0)
+    with pytest.raises(pumice.PumiceError, match="'nosuch'"):
+        pumice_ray.load(num_cpus=0, backend="nosuch")
