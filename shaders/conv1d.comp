@@ -1,10 +1,12 @@
-// Causal convolution over time: an invocation takes a channel of a sequence, one token after the other.
+// Causal convolution over time: an invocation takes a channel of some tokens of a sequence.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
+const uint TOKENS = 16u; // of an invocation; more than taps, so only the first one's need the state
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const bool HAS_BIAS = true;
+layout(constant_id = 1) const uint TAPS = 4u;
 layout(std430, set = 0, binding = 1) readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Weight { float weight[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Bias { float bias[]; };
@@ -13,30 +15,38 @@ layout(std430, set = 0, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, weight_at, bias_at, state_at, y_at;
     uint positions, seq_starts, slots; // words of the step block
-    uint n_channels, taps;
+    uint n_channels;
 };
 
 // The input so many tokens after the sequence's first in this step; the state has those before.
 float input_at(int token, uint first, uint past, uint channel, bool begins) {
     if (token >= 0) return x[x_at + (first + uint(token)) * n_channels + channel];
-    return begins ? 0.0 : state[past + uint(int(taps) - 1 + token) * n_channels + channel];
+    return begins ? 0.0 : state[past + uint(int(TAPS) - 1 + token) * n_channels + channel];
 }
 
 void main() {
-    uint channel = gl_GlobalInvocationID.x, sequence = gl_WorkGroupID.y;
+    uint channel = gl_GlobalInvocationID.x, sequence = gl_WorkGroupID.y, begin = gl_WorkGroupID.z * TOKENS;
     if (sequence >= step_words[2] || channel >= n_channels) return;
     uint first = step_words[seq_starts + sequence], n = step_words[seq_starts + sequence + 1u] - first;
-    uint past = state_at + step_words[slots + sequence] * (taps - 1u) * n_channels;
+    if (begin >= n) return;
+    uint past = state_at + step_words[slots + sequence] * (TAPS - 1u) * n_channels;
     bool begins = step_words[positions + first] == 0u;
-    for (int t = 0; t < int(n); t++) {
-        float sum = HAS_BIAS ? bias[bias_at + channel] : 0.0;
-        for (int j = 0; j < int(taps); j++) {
-            sum += weight[weight_at + channel * taps + uint(j)] * input_at(t - int(taps) + 1 + j, first, past, channel, begins);
-        }
-        y[y_at + (first + uint(t)) * n_channels + channel] = sum;
+    float factors[TAPS], window[TAPS], kept[TAPS];
+    for (uint j = 0u; j < TAPS; j++) {
+        factors[j] = weight[weight_at + channel * TAPS + j];
+        window[j] = j == 0u ? 0.0 : input_at(int(begin + j) - int(TAPS), first, past, channel, begins);
+        // What the next step finds, read before it is overwritten; oldest first.
+        if (begin == 0u && j + 1u < TAPS) kept[j] = input_at(int(n + j + 1u) - int(TAPS), first, past, channel, begins);
     }
-    // Oldest first: what is overwritten is needed no more.
-    for (int j = 0; j + 1 < int(taps); j++) {
-        state[past + uint(j) * n_channels + channel] = input_at(int(n) - int(taps) + 1 + j, first, past, channel, begins);
+    float start = HAS_BIAS ? bias[bias_at + channel] : 0.0;
+    for (uint t = begin; t < min(begin + TOKENS, n); t++) {
+        float sum = start;
+        for (uint j = 0u; j + 1u < TAPS; j++) window[j] = window[j + 1u];
+        window[TAPS - 1u] = x[x_at + (first + t) * n_channels + channel];
+        for (uint j = 0u; j < TAPS; j++) sum += factors[j] * window[j];
+        y[y_at + (first + t) * n_channels + channel] = sum;
+    }
+    if (begin == 0u) {
+        for (uint j = 0u; j + 1u < TAPS; j++) state[past + j * n_channels + channel] = kept[j];
     }
 }

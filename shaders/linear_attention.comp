@@ -1,4 +1,5 @@
 // Gated linear attention: a workgroup keeps 32 columns of a head's state of a sequence, one token after the other.
+// What some tokens bring is in shared memory before the first of them is computed.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -10,7 +11,8 @@ layout(constant_id = 1) const bool BY_CHANNEL = false; // a decay of each channe
 layout(constant_id = 2) const bool DELTA = false; // the delta rule
 layout(constant_id = 3) const bool RANK_ONE = false; // the update by a and b
 layout(constant_id = 4) const bool BEFORE = false; // queries read the state as it came
-const uint ROWS = (N_KEYS + PARTS - 1u) / PARTS;
+layout(constant_id = 5) const uint TOKENS = 8u; // in shared memory
+const uint ROWS = (N_KEYS + PARTS - 1u) / PARTS, PADDED = ROWS * PARTS;
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
 layout(std430, set = 0, binding = 3) readonly buffer V { float v[]; };
@@ -27,54 +29,78 @@ layout(push_constant) uniform Push {
     uint decay_token, decay_head; // words from one to the next
 };
 
-shared float found[PARTS][COLUMNS]; // sums of the parts: what keys find in the state,
-shared float results[2][PARTS][COLUMNS]; // and queries, of even and odd tokens
+const uint CHANNELS = BY_CHANNEL ? PADDED : 1u, RANKS = RANK_ONE ? PADDED : 1u;
+shared float keys[TOKENS * PADDED], queries[TOKENS * PADDED], values[TOKENS * COLUMNS], betas[TOKENS];
+shared float decays[TOKENS * CHANNELS], as[TOKENS * RANKS], bs[TOKENS * RANKS];
+shared float found[2][PARTS][COLUMNS]; // sums of the parts: what keys find in the state, of even and odd tokens
+shared float results[TOKENS][PARTS][COLUMNS]; // and queries
 
 void main() {
     uint blocks = (width + COLUMNS - 1u) / COLUMNS;
-    uint lane = gl_LocalInvocationID.x, part = gl_LocalInvocationID.y;
-    uint head = gl_WorkGroupID.x / blocks, column = gl_WorkGroupID.x % blocks * COLUMNS + lane;
+    uint lane = gl_LocalInvocationID.x, part = gl_LocalInvocationID.y, me = gl_LocalInvocationIndex;
+    uint head = gl_WorkGroupID.x / blocks, corner = gl_WorkGroupID.x % blocks * COLUMNS, column = corner + lane;
     uint sequence = gl_WorkGroupID.y;
     if (sequence >= step_words[2]) return;
     bool inside = column < width;
     uint first = step_words[seq_starts + sequence], end = step_words[seq_starts + sequence + 1u];
-    uint row = part * ROWS, n = min(ROWS, max(N_KEYS, row) - row);
+    uint row = part * ROWS;
     uint kept = state_at + ((step_words[slots + sequence] * n_heads + head) * N_KEYS + row) * width + column;
     bool begins = step_words[positions + first] == 0u;
     float s[ROWS];
-    for (uint i = 0; i < ROWS; i++) s[i] = begins || !inside || i >= n ? 0.0 : state[kept + i * width];
+    for (uint i = 0u; i < ROWS; i++) s[i] = begins || !inside || row + i >= N_KEYS ? 0.0 : state[kept + i * width];
     uint key_head = tiled != 0u ? head % n_key_heads : head / (n_heads / n_key_heads);
-    for (uint t = first; t < end; t++) {
-        uint of_key = (t * n_key_heads + key_head) * N_KEYS + row, own = t * n_heads + head, of_head = own * N_KEYS + row;
-        uint factor = decay_at + t * decay_token + head * decay_head;
-        float value = inside ? v[v_at + own * width + column] : 0.0, result = 0.0, sum = 0.0;
-        for (uint i = 0; i < n; i++) {
-            if (BEFORE) result += s[i] * q[q_at + of_key + i];
-            s[i] *= decay[factor + (BY_CHANNEL ? row + i : 0u)];
-            if (DELTA) sum += s[i] * k[k_at + of_key + i];
-            if (RANK_ONE) sum += s[i] * a[a_at + of_head + i];
+    for (uint t0 = first; t0 < end; t0 += TOKENS) {
+        uint n = min(TOKENS, end - t0);
+        for (uint i = me; i < n * PADDED; i += 256u) {
+            uint t = t0 + i / PADDED, channel = i % PADDED;
+            bool there = channel < N_KEYS;
+            uint of_key = (t * n_key_heads + key_head) * N_KEYS + channel, of_head = (t * n_heads + head) * N_KEYS + channel;
+            keys[i] = there ? k[k_at + of_key] : 0.0;
+            queries[i] = there ? q[q_at + of_key] : 0.0;
+            if (BY_CHANNEL) decays[i] = there ? decay[decay_at + t * decay_token + head * decay_head + channel] : 0.0;
+            if (RANK_ONE) as[i] = there ? a[a_at + of_head] : 0.0;
+            if (RANK_ONE) bs[i] = there ? b[b_at + of_head] : 0.0;
         }
-        if (DELTA || RANK_ONE) {
-            found[part][lane] = sum;
-            barrier();
-            sum = 0.0;
-            for (uint other = 0; other < PARTS; other++) sum += found[other][lane];
+        if (part < n) { // TOKENS is at most PARTS
+            uint own = (t0 + part) * n_heads + head;
+            values[part * COLUMNS + lane] = inside ? v[v_at + own * width + column] : 0.0;
+            if (DELTA && lane == 0u) betas[part] = beta[beta_at + own];
+            if (!BY_CHANNEL && lane == 1u) decays[part] = decay[decay_at + (t0 + part) * decay_token + head * decay_head];
         }
-        if (DELTA) value = beta[beta_at + own] * (value - sum);
-        for (uint i = 0; i < n; i++) {
-            s[i] += k[k_at + of_key + i] * value;
-            if (RANK_ONE) s[i] += b[b_at + of_head + i] * sum;
-            if (!BEFORE) result += s[i] * q[q_at + of_key + i];
-        }
-        results[t & 1u][part][lane] = result;
         barrier();
-        if (part == 0u && inside) {
-            result = 0.0;
-            for (uint other = 0; other < PARTS; other++) result += results[t & 1u][other][lane];
-            y[y_at + own * width + column] = result;
+        for (uint t = 0u; t < n; t++) {
+            uint at = t * PADDED + row;
+            float value = values[t * COLUMNS + lane], result = 0.0, sum = 0.0;
+            for (uint i = 0u; i < ROWS; i++) {
+                if (BEFORE) result += s[i] * queries[at + i];
+                s[i] *= decays[BY_CHANNEL ? at + i : t];
+                if (DELTA) sum += s[i] * keys[at + i];
+                if (RANK_ONE) sum += s[i] * as[at + i];
+            }
+            if (DELTA || RANK_ONE) {
+                found[t & 1u][part][lane] = sum;
+                barrier();
+                sum = 0.0;
+                for (uint other = 0u; other < PARTS; other++) sum += found[t & 1u][other][lane];
+            }
+            if (DELTA) value = betas[t] * (value - sum);
+            for (uint i = 0u; i < ROWS; i++) {
+                s[i] += keys[at + i] * value;
+                if (RANK_ONE) s[i] += bs[at + i] * sum;
+                if (!BEFORE) result += s[i] * queries[at + i];
+            }
+            results[t][part][lane] = result;
+        }
+        barrier();
+        if (part < n && inside) {
+            float result = 0.0;
+            for (uint other = 0u; other < PARTS; other++) result += results[part][other][lane];
+            y[y_at + ((t0 + part) * n_heads + head) * width + column] = result;
         }
     }
     if (inside) {
-        for (uint i = 0; i < n; i++) state[kept + i * width] = s[i];
+        for (uint i = 0u; i < ROWS; i++) {
+            if (row + i < N_KEYS) state[kept + i * width] = s[i];
+        }
     }
 }

@@ -20,6 +20,7 @@ from pumice.plugin import (
     Restriction,
     Segment,
     State,
+    Tensor,
     Weight,
 )
 from pumice_vulkan.buckets import Bucket, Buckets
@@ -285,6 +286,7 @@ class DeviceProgram(Program):
             cooperative=shared.cooperative,
             states=shared.states,
             rules=RULES,
+            kept=_kept(self._segment),
         )
 
     def _new_weights(self) -> list[Weight]:
@@ -300,6 +302,15 @@ class DeviceProgram(Program):
         for node in self._segment.nodes:
             at.lower(node)
         return at.dispatches
+
+
+def _kept(segment: Segment) -> set[Tensor]:
+    """The outputs, and what those that are reshaped were before."""
+    kept = set(segment.outputs)
+    for node in reversed(parts(segment)):
+        if node.op == "reshape" and node.output in kept:
+            kept.add(node.inputs["x"])
+    return kept
 
 
 def _weight_bytes(weights: Iterable[Weight]) -> int:

@@ -35,7 +35,8 @@ def plan_memory(segment: Segment, sizes: Sizes) -> MemoryPlan:
     """Place the segment's inputs and results for steps whose sizes are at most these.
 
     Largest first, each at the lowest offset where nothing alive at the same time lies (Pisarchyk and Lee
-    2020, arXiv:2001.03288, greedy by size). A reshape shares the place of what it reshapes.
+    2020, arXiv:2001.03288, greedy by size). A reshape shares the place of what it reshapes. What is sliced stays as
+    long as the slice, which may be read where it lies.
     """
     roots = _roots(segment)
     lifetimes = _lifetimes(segment, roots, sizes)
@@ -62,12 +63,16 @@ def _roots(segment: Segment) -> dict[Tensor, Tensor]:
 def _lifetimes(segment: Segment, roots: dict[Tensor, Tensor], sizes: Sizes) -> dict[Tensor, _Lifetime]:
     end = len(segment.nodes)
     lives: dict[Tensor, _Lifetime] = {}
+    slices = [node for node in segment.nodes if node.op == "slice" and node.inputs["x"] in roots]
+    sliced = {node.output: roots[node.inputs["x"]] for node in slices}
 
     def touch(tensor: Tensor, time: int) -> None:
         root = roots[tensor]
         if root not in lives:
             lives[root] = _Lifetime(_bytes(root, sizes), time, time)
         lives[root].last = max(lives[root].last, time)
+        if root in sliced:
+            touch(sliced[root], time)
 
     for tensor in segment.inputs:
         touch(tensor, -1)

@@ -11,6 +11,8 @@ from pumice_vulkan.memory import Place
 LOCAL = 64
 COLUMNS = 32  # of a workgroup, as in linear_attention.comp
 MOST_KEYS = 512  # rows of a state, 64 of them in an invocation's registers
+CONVOLVED, MOST_TAPS = 16, 16  # tokens that an invocation of conv1d.comp takes, and of how many it sees the inputs
+PARTS = 8  # of a state's rows, as in linear_attention.comp: the most tokens that it has in shared memory at a time
 
 
 def _state(at: Lowering, node: Node) -> Place:
@@ -30,9 +32,9 @@ def _conv1d(at: Lowering, node: Node) -> None:
         count=x,
         reads={"x": at.place(x), "weight": at.place(weight), "bias": at.place(weight if bias is None else bias)},
         writes={"state": _state(at, node), "y": at.place(node.output)},
-        push={**_steps(at), "n_channels": n_channels, "taps": int(weight.shape[1])},
-        constants=[bias is not None],
-        grid=_grid(at, n_channels),
+        push={**_steps(at), "n_channels": n_channels},
+        constants=[bias is not None, int(weight.shape[1])],
+        grid=(*_grid(at, n_channels)[:2], 1 if at.lone else -(-at.n_tokens // CONVOLVED)),
     )
 
 
@@ -67,9 +69,25 @@ def _linear_attention(at: Lowering, node: Node) -> None:
         reads={name: at.place(node.inputs.get(name, v)) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
         writes={"state": _state(at, node), "y": at.place(node.output)},
         push={**_steps(at), **push},
-        constants=[k_dim, each > 1, "beta" in node.inputs, "a" in node.inputs, node.attrs["before"]],
+        constants=[
+            k_dim,
+            each > 1,
+            "beta" in node.inputs,
+            "a" in node.inputs,
+            node.attrs["before"],
+            _n_staged(at, node, each > 1),
+        ],
         grid=(n_heads * -(-v_dim // COLUMNS), min(at.n_tokens, at.limits.n_seqs), 1),
     )
+
+
+def _n_staged(at: Lowering, node: Node, by_channel: bool) -> int:
+    """How many tokens are in shared memory at a time, with all that they bring."""
+    n_keys = -(-int(node.inputs["k"].shape[-1]) // PARTS) * PARTS
+    n_rows = 2 + by_channel + 2 * ("a" in node.inputs)
+    per_token = 4 * (n_rows * n_keys + (1 + PARTS) * COLUMNS + 2)
+    room = at.device.threadgroup_memory_bytes - 4 * 2 * PARTS * COLUMNS
+    return 1 if at.lone else max(1, min(PARTS, room // per_token))
 
 
 def _steps(at: Lowering) -> dict[str, int]:
@@ -83,7 +101,7 @@ def _grid(at: Lowering, n_channels: int) -> tuple[int, int, int]:
 
 
 RULES = {
-    "conv1d": Rule(_conv1d),
+    "conv1d": Rule(_conv1d, lambda node, limits: int(node.weight("weight").shape[1]) <= MOST_TAPS),
     "ssm_scan": Rule(_ssm_scan),
     "linear_attention": Rule(_linear_attention, lambda node, limits: int(node.inputs["k"].shape[-1]) <= MOST_KEYS),
 }

@@ -10,6 +10,7 @@ from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 from pumice_vulkan.shaders import interface
 
+MANY_SUMMED = 256  # values that a workgroup adds up together
 MOST_BALANCED = 8  # rows of a matrix that an invocation keeps in registers
 
 
@@ -63,6 +64,8 @@ def _get_rows(at: Lowering, node: Node) -> None:
 def _slice(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     start, stop = node.attrs["start"], node.attrs["stop"]
+    if inner(x) == 1 and at.view(node.output, x, start):
+        return
     sizes = {"n_inner": inner(x), "width": stop - start, "x_width": int(x.shape[-1])}
     _each(at, "rows.slice", 256, node, {"x": x}, **sizes, start=start)
 
@@ -89,7 +92,17 @@ def _sum(at: Lowering, node: Node) -> None:
     axis = node.attrs["axis"]
     n = int(x.shape[axis])
     n_inner = math.prod(fixed(x.shape[len(x.shape) + axis + 1 :]))
-    _each(at, "sum", 64, node, {"x": x}, n_outer=at.width(x) // n // n_inner, n=n, n_inner=n_inner)
+    together = n >= MANY_SUMMED
+    n_sums = at.rows(x) * (at.width(x) // n)
+    at.dispatch(
+        "sum",
+        count=x,
+        reads={"x": at.place(x)},
+        writes={"y": at.place(node.output)},
+        push={"n_outer": at.width(x) // n // n_inner, "n": n, "n_inner": n_inner},
+        constants=[together],
+        grid=at.grid(n_sums if together else -(-n_sums // 64)),
+    )
 
 
 def _softmax(at: Lowering, node: Node) -> None:

@@ -35,7 +35,7 @@ number of output rows (``at.n_outputs``: 1, or as many as there can be)::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ from pumice_vulkan.buckets import bucket_sizes
 from pumice_vulkan.device import Buffer, Device
 from pumice_vulkan.flags import FIXED
 from pumice_vulkan.interface import PLACE, Numbers
-from pumice_vulkan.memory import Arena, Part, Place, Weights
+from pumice_vulkan.memory import ALIGNMENT, Arena, Part, Place, Weights
 from pumice_vulkan.shaders import interface
 from pumice_vulkan.step import SIZE_WORDS, StepLayout
 
@@ -96,6 +96,7 @@ class Memory:
     named: dict[str, Place] = field(default_factory=dict)  # scratch memory
     states: dict[State, Any] = field(default_factory=dict)  # in ``cache``; graphs of one model share them
     rules: Mapping[str, Rule] = field(default_factory=dict)
+    kept: Set[Tensor] = frozenset()  # what must lie where the plan says: it is copied to the host
 
 
 @dataclass
@@ -109,6 +110,7 @@ class Lowering:
     dispatches: list[Dispatch] = field(default_factory=list)
     remembered: dict[Hashable, Any] = field(default_factory=dict)
     _roots: dict[Tensor, Tensor] = field(default_factory=dict)
+    _views: dict[Tensor, Place] = field(default_factory=dict)
     _reads: list[Place] = field(default_factory=list)  # since the last barrier
     _writes: list[Place] = field(default_factory=list)
 
@@ -153,8 +155,17 @@ class Lowering:
             return self.upload(tensor, "f32", lambda: [np.ascontiguousarray(tensor.dequantize(), np.float32)])[0]
         if tensor.name in STEP_INPUTS:
             return self.of_step(getattr(self.memory.layout, tensor.name), self.rows(tensor))
+        if self.root(tensor) in self._views:
+            return self._views[self.root(tensor)]
         offset = self.memory.plan.offsets[tensor] // 4
         return self.memory.activations.part(offset, self.rows(tensor) * self.width(tensor))
+
+    def view(self, tensor: Tensor, source: Tensor, start: int) -> bool:
+        """Have a slice lie where its source does: that of a single row, at a place as aligned as others."""
+        if self.rows(source) > 1 or start % ALIGNMENT or tensor in self.memory.kept:
+            return False
+        self._views[tensor] = self.place(source).part(start, self.width(tensor))
+        return True
 
     def of_step(self, word: int, n_words: int) -> Place:
         """A field of the step block; written before the first dispatch."""
