@@ -62,7 +62,11 @@ def variants(directory: Path) -> list[Variant]:
     sets = _sets()
     found = []
     for entry, fields in table.items():
-        defines = {**(_product() if fields.pop("product", False) else {}), **fields.pop("defines", {})}
+        defines = {
+            **(_product() if fields.pop("product", False) else {}),
+            **(_cases() if fields.pop("functions", False) else {}),
+            **fields.pop("defines", {}),
+        }
         if "each" in fields:
             names = sets[fields.pop("each")]
             found += [Variant(f"{entry}.{name}", entry, defines={**defines, **names[name]}, **fields) for name in names]
@@ -115,6 +119,12 @@ def _functions(n_operands: int) -> dict[str, Macros]:
     """The operations element by element on so many operands, each as the macro FORMULA."""
     named = [name for name, each in ELEMENTWISE.items() if len(each.operands) == n_operands]
     return {name: {"FORMULA": _formula(name, *("a", "b")[:n_operands])} for name in named}
+
+
+def _cases() -> Macros:
+    """The operations element by element as cases of their numbers."""
+    formulas = [_formula(name, *("a", "b")[: len(each.operands)]) for name, each in ELEMENTWISE.items()]
+    return {"CASES": " ".join(f"case {number}u: return {formula};" for number, formula in enumerate(formulas))}
 
 
 def _product() -> Macros:

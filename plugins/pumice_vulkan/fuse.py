@@ -10,10 +10,11 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from pumice.plugin import Node, Segment, Tensor
+from pumice.plugin import ELEMENTWISE, Node, Segment, Tensor
 
 GROUP, DEFERRED = "group", "deferred"  # operations of nodes that stand for a group, and for its parts before the last
 MOST_PRODUCTS = 3
+MOST_STEPS, MOST_OPERANDS = 8, 5  # of shaders/elementwise.comp
 
 
 @dataclass(eq=False)
@@ -43,6 +44,7 @@ class _Uses:
 
     def __init__(self, segment: Segment) -> None:
         self.maker = {node.output: node for node in segment.nodes}
+        self.place = {node: index for index, node in enumerate(segment.nodes)}
         self._users: dict[Tensor, list[Node]] = {}
         self._kept = set(segment.outputs)
         for node in segment.nodes:
@@ -68,6 +70,11 @@ def _groups(segment: Segment) -> list[Group]:
             if found is not None and not taken & set(found.nodes):
                 taken |= set(found.nodes)
                 groups.append(found)
+    for node in reversed(segment.nodes):
+        found = _elementwise(node, uses, taken)
+        if found is not None:
+            taken |= set(found.nodes)
+            groups.append(found)
     return groups
 
 
@@ -142,6 +149,32 @@ def _attend(node: Node, uses: _Uses) -> Group | None:
     if "v" not in node.inputs or uses.only(q.output) is not node:
         return None
     return Group("attend", [q, k, node])
+
+
+def _elementwise(last: Node, uses: _Uses, taken: set[Node]) -> Group | None:
+    """Operations element by element whose results only the others of them use, up to the last."""
+    if last.op not in ELEMENTWISE or last in taken or not isinstance(last.output.shape[0], str):
+        return None
+    members = [last]
+    for node in members:  # grows
+        for tensor in node.operands():
+            maker = uses.maker.get(tensor)
+            if maker is None or maker.op not in ELEMENTWISE or maker in taken or maker in members:
+                continue
+            users = uses.of(tensor)
+            if tensor.shape != last.output.shape or users is None or not set(users) <= set(members):
+                continue
+            if len(members) < MOST_STEPS and len(outer_operands([maker, *members])) <= MOST_OPERANDS:
+                members.append(maker)
+    if len(members) < 2:
+        return None
+    return Group("elementwise", sorted(members, key=uses.place.__getitem__))
+
+
+def outer_operands(nodes: Sequence[Node]) -> list[Tensor]:
+    """What nodes take that none of them gives."""
+    inner = {node.output for node in nodes}
+    return list(dict.fromkeys(tensor for node in nodes for tensor in node.operands() if tensor not in inner))
 
 
 def _route(node: Node, uses: _Uses) -> Group | None:

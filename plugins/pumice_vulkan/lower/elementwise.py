@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pumice.plugin import ELEMENTWISE, Limits, Node, broadcast_walk
+from pumice_vulkan.fuse import MOST_OPERANDS, MOST_STEPS, outer_operands
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 LOCAL = 256
+OPERATIONS = list(ELEMENTWISE)  # their numbers in elementwise.comp
 
 
 def _unary(at: Lowering, node: Node) -> None:
@@ -34,6 +38,37 @@ def _binary(at: Lowering, node: Node) -> None:
         push={"row_width": at.width(x), **walk._asdict()},
         grid=at.grid(-(-n_values // LOCAL)),
     )
+
+
+def elementwise(at: Lowering, nodes: list[Node]) -> bool:
+    """One dispatch for operations that lead to the last; False where an operand takes more loops than it has."""
+    result = nodes[-1].output
+    operands = outer_operands(nodes)
+    walks = [broadcast_walk(result, tensor) for tensor in operands]
+    if None in walks:
+        return False
+    number = {tensor: index for index, tensor in enumerate(operands)}
+    number |= {node.output: MOST_OPERANDS + index for index, node in enumerate(nodes)}
+    constants = [len(operands), len(nodes), at.width(result)]
+    for node in nodes:
+        a, *b = (number[tensor] for tensor in node.operands())
+        attributes = np.array([*(float(value) for value in node.attrs.values()), 0.0, 0.0][:2], np.float32)
+        constants += [OPERATIONS.index(node.op), a, *(b or [a]), *attributes.view(np.uint32).tolist()]
+    constants += [0] * (3 + 5 * MOST_STEPS - len(constants))
+    for walk in filter(None, walks):
+        constants += [walk.n_b, walk.width, walk.y_row, walk.y_a, walk.y_b, walk.y_value]
+    constants += [1, 1, 0, 0, 0, 0] * (MOST_OPERANDS - len(walks))
+    places = [at.place(tensor) for tensor in operands]
+    at.dispatch(
+        "elementwise",
+        count=result,
+        reads={"x": [*places, *places[:1] * (MOST_OPERANDS - len(places))]},
+        writes={"y": at.place(result)},
+        constants=constants,
+        grid=at.grid(-(-at.rows(result) * at.width(result) // LOCAL)),
+        label=f"elementwise {' '.join(node.op for node in nodes)}",
+    )
+    return True
 
 
 def _broadcasts(node: Node, limits: Limits) -> bool:

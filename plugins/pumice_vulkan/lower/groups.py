@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
 from pumice_vulkan.lower.attention import attend_alone
+from pumice_vulkan.lower.elementwise import elementwise
 from pumice_vulkan.lower.experts import gated_experts
 from pumice_vulkan.lower.few import FewProduct, few_product, use_few
 from pumice_vulkan.lower.halves import normed_halves
@@ -152,6 +153,7 @@ KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "gated experts": _gated_experts,
     "expert sum": _expert_sum,
     "route": _route,
+    "elementwise": elementwise,
 }
 
 
