@@ -7,6 +7,7 @@ const uint TOKENS = 16u; // of an invocation; more than taps, so only the first 
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const bool HAS_BIAS = true;
 layout(constant_id = 1) const uint TAPS = 4u;
+layout(constant_id = 2) const bool SILU = false; // of the result
 layout(std430, set = 0, binding = 1) readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Weight { float weight[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Bias { float bias[]; };
@@ -44,7 +45,7 @@ void main() {
         for (uint j = 0u; j + 1u < TAPS; j++) window[j] = window[j + 1u];
         window[TAPS - 1u] = x[x_at + (first + t) * n_channels + channel];
         for (uint j = 0u; j < TAPS; j++) sum += factors[j] * window[j];
-        y[y_at + (first + t) * n_channels + channel] = sum;
+        y[y_at + (first + t) * n_channels + channel] = SILU ? sum / (1.0 + exp(-sum)) : sum;
     }
     if (begin == 0u) {
         for (uint j = 0u; j + 1u < TAPS; j++) state[past + j * n_channels + channel] = kept[j];

@@ -15,7 +15,7 @@ layout(push_constant) uniform Push {
     uint rows, x_at, weight_at, bias_at, y_at;
     uint n_inner, width; // a row of the activation is [n_inner, width]
     uint weight_rows, bias_rows;
-    float eps;
+    float eps, scale;
 };
 
 void main() {
@@ -35,7 +35,7 @@ void main() {
     float factor = inversesqrt(workgroup_add(sum) / float(width) + eps);
     uint w = weight_at + row % weight_rows * width, b = bias_at + row % bias_rows * width;
     for (uint i = gl_LocalInvocationID.x; i < width; i += gl_WorkGroupSize.x) {
-        float v = (x[from + i] - mean) * factor;
+        float v = (x[from + i] - mean) * factor * scale;
         if (HAS_WEIGHT) v *= weight[w + i];
         if (HAS_BIAS) v += bias[b + i];
         y[to + i] = v;

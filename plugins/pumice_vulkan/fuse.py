@@ -6,14 +6,14 @@ the first to the last, so that a group can also be lowered node by node.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
 
-from pumice.plugin import ELEMENTWISE, Node, Segment, Tensor
+from pumice.plugin import ELEMENTWISE, Node, Segment, State, Tensor, row_size
 
 GROUP, DEFERRED = "group", "deferred"  # operations of nodes that stand for a group, and for its parts before the last
-MOST_PRODUCTS = 3
+MOST_PRODUCTS = 8  # that share a norm
 MOST_STEPS, MOST_OPERANDS = 8, 5  # of shaders/elementwise.comp
 
 
@@ -64,7 +64,7 @@ def _groups(segment: Segment) -> list[Group]:
     uses = _Uses(segment)
     taken: set[Node] = set()
     groups = []
-    for match in (_gated, _gated_experts, _normed, _residual, _attend, _route, _expert_sum):
+    for match in (_gated, _gated_experts, _normed, _residual, _attend, _route, _expert_sum, _convolved, _scaled_norm):
         for node in segment.nodes:
             found = match(node, uses)
             if found is not None and not taken & set(found.nodes):
@@ -155,26 +155,42 @@ def _elementwise(last: Node, uses: _Uses, taken: set[Node]) -> Group | None:
     """Operations element by element whose results only the others of them use, up to the last."""
     if last.op not in ELEMENTWISE or last in taken or not isinstance(last.output.shape[0], str):
         return None
-    members = [last]
+    members, reshapes = [last], set[Node]()
     for node in members:  # grows
         for tensor in node.operands():
             maker = uses.maker.get(tensor)
+            between = [maker] if maker is not None and maker.op == "reshape" and maker not in taken else []
+            maker = uses.maker.get(maker.inputs["x"]) if maker is not None and between else maker
             if maker is None or maker.op not in ELEMENTWISE or maker in taken or maker in members:
                 continue
-            users = uses.of(tensor)
-            if tensor.shape != last.output.shape or users is None or not set(users) <= set(members):
+            seen = [tensor, *(each.inputs["x"] for each in between)]
+            if not _as_large(tensor, node.output) or not _as_large(seen[-1], tensor):
                 continue
-            if len(members) < MOST_STEPS and len(outer_operands([maker, *members])) <= MOST_OPERANDS:
+            if not all(_only_in(uses.of(each), [*members, *reshapes, *between]) for each in seen):
+                continue
+            steps = [maker, *members]
+            if len(steps) <= MOST_STEPS and len(outer_operands([*steps, *reshapes, *between])) <= MOST_OPERANDS:
                 members.append(maker)
+                reshapes |= set(between)
     if len(members) < 2:
         return None
-    return Group("elementwise", sorted(members, key=uses.place.__getitem__))
+    return Group("elementwise", sorted([*members, *reshapes], key=uses.place.__getitem__))
 
 
-def outer_operands(nodes: Sequence[Node]) -> list[Tensor]:
-    """What nodes take that none of them gives."""
+def _as_large(tensor: Tensor, other: Tensor) -> bool:
+    """Whether two values have the same elements, one row like the other."""
+    return tensor.shape[:1] == other.shape[:1] and row_size(tensor.shape) == row_size(other.shape)
+
+
+def _only_in(users: list[Node] | None, nodes: Sequence[Node]) -> bool:
+    return users is not None and set(users) <= set(nodes)
+
+
+def outer_operands(nodes: Sequence[Node]) -> list[tuple[Tensor, tuple[int | str, ...]]]:
+    """What nodes take that none of them gives, and the shape that it broadcasts to."""
     inner = {node.output for node in nodes}
-    return list(dict.fromkeys(tensor for node in nodes for tensor in node.operands() if tensor not in inner))
+    outer = [(tensor, node.output.shape) for node in nodes for tensor in node.operands() if tensor not in inner]
+    return list(dict.fromkeys(outer))
 
 
 def _route(node: Node, uses: _Uses) -> Group | None:
@@ -185,6 +201,20 @@ def _route(node: Node, uses: _Uses) -> Group | None:
         if user.op == "expert_weights" and user.inputs["logits"] is node.inputs["logits"]:
             return Group("route", [node, user])
     return None
+
+
+def _convolved(node: Node, uses: _Uses) -> Group | None:
+    """A convolution and the SiLU of it."""
+    silu = uses.only(node.output) if node.op == "conv1d" else None
+    return Group("convolved", [node, silu]) if silu is not None and silu.op == "silu" else None
+
+
+def _scaled_norm(node: Node, uses: _Uses) -> Group | None:
+    """An RMS norm without a weight, times a constant."""
+    scale = uses.only(node.output) if node.op == "rms_norm" and "weight" not in node.inputs else None
+    if scale is None or scale.op != "scale" or scale.attrs["bias"]:
+        return None
+    return Group("scaled norm", [node, scale])
 
 
 def _is_whole_norm(node: Node) -> bool:
@@ -199,34 +229,41 @@ def _alike(first: Node, second: Node) -> bool:
 
 
 def _schedule(nodes: Sequence[Node], groups: Sequence[Group]) -> list[Node]:
-    """Nodes and groups in an order in which they can run, as near to the old one as possible."""
+    """Nodes and groups in levels, each as late as those that need it allow: what is in one level can run at once.
+
+    Within a level they keep their order, and so do all that have a state in common.
+    """
     place = {node: index for index, node in enumerate(nodes)}
     unit_of: dict[Node, Group] = {node: group for group in groups for node in group.nodes}
     units = list(dict.fromkeys(unit_of.get(node) or Group("", [node]) for node in nodes))
-    unit_of = {node: unit for unit in units for node in unit.nodes}
-    maker = {node.output: unit_of[node] for node in nodes}
-    needs = {
-        unit: {maker[tensor] for node in unit.nodes for tensor in node.operands() if tensor in maker} - {unit}
-        for unit in units
-    }
-    users: dict[Group, list[Group]] = {unit: [] for unit in units}
-    for unit, needed in needs.items():
-        for other in needed:
-            users[other].append(unit)
-    ready = [(max(place[node] for node in unit.nodes), i) for i, unit in enumerate(units) if not needs[unit]]
-    number = {unit: i for i, unit in enumerate(units)}
-    heapq.heapify(ready)
-    done: list[Node] = []
-    while ready:
-        _, index = heapq.heappop(ready)
-        unit = units[index]
-        done += _as_nodes(unit)
-        for user in users[unit]:
-            needs[user].discard(unit)
-            if not needs[user]:
-                heapq.heappush(ready, (max(place[node] for node in user.nodes), number[user]))
-    assert sum(len(unit.nodes) for unit in units if not needs[unit]) == len(nodes), "groups need each other"
-    return done
+    units.sort(key=lambda unit: max(place[node] for node in unit.nodes))
+    needs = _needs(units)
+    level: dict[Group, int] = {}
+    order = TopologicalSorter(needs)
+    order.prepare()
+    while ready := order.get_ready():
+        for unit in ready:
+            level[unit] = 1 + max((level[needed] for needed in needs[unit]), default=0)
+        order.done(*ready)
+    latest: dict[Group, int] = {}
+    for unit in sorted(units, key=lambda unit: -level[unit]):
+        level[unit] = max(level[unit], latest.get(unit, level[unit]))
+        for needed in needs[unit]:
+            latest[needed] = min(latest.get(needed, level[unit] - 1), level[unit] - 1)
+    return [node for unit in sorted(units, key=level.__getitem__) for node in _as_nodes(unit)]
+
+
+def _needs(units: Sequence[Group]) -> dict[Group, set[Group]]:
+    """What each needs to come before it: what makes its operands, and what last used its states."""
+    maker = {node.output: unit for unit in units for node in unit.nodes}
+    needs: dict[Group, set[Group]] = {}
+    last: dict[State, Group] = {}
+    for unit in units:
+        makers = {maker[tensor] for node in unit.nodes for tensor in node.operands() if tensor in maker}
+        states = [part.state for node in unit.nodes for part in node.parts() if part.state is not None]
+        needs[unit] = (makers | {last[state] for state in states if state in last}) - {unit}
+        last |= dict.fromkeys(states, unit)
+    return needs
 
 
 def _as_nodes(unit: Group) -> list[Node]:

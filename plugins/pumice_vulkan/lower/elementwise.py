@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import ELEMENTWISE, Limits, Node, broadcast_walk
+from pumice.plugin import ELEMENTWISE, Limits, Node, Tensor, broadcast_walk
 from pumice_vulkan.fuse import MOST_OPERANDS, MOST_STEPS, outer_operands
 from pumice_vulkan.lower.rule import Lowering, Rule
 
@@ -41,24 +41,26 @@ def _binary(at: Lowering, node: Node) -> None:
 
 
 def elementwise(at: Lowering, nodes: list[Node]) -> bool:
-    """One dispatch for operations that lead to the last; False where an operand takes more loops than it has."""
+    """One dispatch for operations that lead to the last; reshapes between them change no value's place."""
     result = nodes[-1].output
     operands = outer_operands(nodes)
-    walks = [broadcast_walk(result, tensor) for tensor in operands]
-    if None in walks:
-        return False
-    number = {tensor: index for index, tensor in enumerate(operands)}
-    number |= {node.output: MOST_OPERANDS + index for index, node in enumerate(nodes)}
-    constants = [len(operands), len(nodes), at.width(result)]
-    for node in nodes:
-        a, *b = (number[tensor] for tensor in node.operands())
+    walks = [broadcast_walk(Tensor("", shape), tensor) for tensor, shape in operands]
+    steps = [node for node in nodes if node.op != "reshape"]
+    number = {node.output: MOST_OPERANDS + index for index, node in enumerate(steps)}
+    number |= {node.output: number[node.inputs["x"]] for node in nodes if node.op == "reshape"}
+    constants = [len(operands), len(steps), at.width(result)]
+    for node in steps:
+        shape = node.output.shape
+        of = (number[each] if each in number else operands.index((each, shape)) for each in node.operands())
+        a, *b = of
         attributes = np.array([*(float(value) for value in node.attrs.values()), 0.0, 0.0][:2], np.float32)
         constants += [OPERATIONS.index(node.op), a, *(b or [a]), *attributes.view(np.uint32).tolist()]
     constants += [0] * (3 + 5 * MOST_STEPS - len(constants))
-    for walk in filter(None, walks):
+    for walk in walks:
+        assert walk is not None, "_broadcasts claims no others"
         constants += [walk.n_b, walk.width, walk.y_row, walk.y_a, walk.y_b, walk.y_value]
     constants += [1, 1, 0, 0, 0, 0] * (MOST_OPERANDS - len(walks))
-    places = [at.place(tensor) for tensor in operands]
+    places = [at.place(tensor) for tensor, _ in operands]
     at.dispatch(
         "elementwise",
         count=result,
@@ -66,7 +68,7 @@ def elementwise(at: Lowering, nodes: list[Node]) -> bool:
         writes={"y": at.place(result)},
         constants=constants,
         grid=at.grid(-(-at.rows(result) * at.width(result) // LOCAL)),
-        label=f"elementwise {' '.join(node.op for node in nodes)}",
+        label=f"elementwise {' '.join(node.op for node in steps)}",
     )
     return True
 

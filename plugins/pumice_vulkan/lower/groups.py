@@ -12,11 +12,14 @@ from pumice_vulkan.lower.experts import gated_experts
 from pumice_vulkan.lower.few import FewProduct, few_product, use_few
 from pumice_vulkan.lower.halves import normed_halves
 from pumice_vulkan.lower.matrices import Matrix, matrix, use_cooperative
+from pumice_vulkan.lower.norms import scaled_norm
 from pumice_vulkan.lower.products import product
+from pumice_vulkan.lower.recurrent import convolved
 from pumice_vulkan.lower.route import expert_sum, route
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.lower.vectors import (
     INT8_BLOCK_BYTES,
+    MOST_MATRICES,
     MOST_VECTORS,
     SHARED_X_BYTES,
     VectorProduct,
@@ -46,7 +49,8 @@ def _normed(at: Lowering, nodes: list[Node]) -> bool:
     while left:
         first = left[0][1]
         together = [(linear, each) for linear, each in left if _go_together(each, first)]
-        left = [(linear, each) for linear, each in left if not _go_together(each, first)]
+        together = together[:MOST_MATRICES]
+        left = [each for each in left if each not in together]
         biases = [linear.inputs.get("bias") for linear, _ in together]
         if len(together) > 1 and any(biases) and not all(biases):
             together, left = together[:1], [*together[1:], *left]
@@ -154,6 +158,8 @@ KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "expert sum": _expert_sum,
     "route": _route,
     "elementwise": elementwise,
+    "convolved": convolved,
+    "scaled norm": scaled_norm,
 }
 
 

@@ -9,7 +9,18 @@ from pumice_vulkan.lower.rows import inner
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
 
+def scaled_norm(at: Lowering, nodes: list[Node]) -> bool:
+    """A norm times a constant."""
+    norm, scale = nodes
+    _normalize(at, norm, scale.output, float(scale.attrs["factor"]))
+    return True
+
+
 def _norm(at: Lowering, node: Node) -> None:
+    _normalize(at, node, node.output)
+
+
+def _normalize(at: Lowering, node: Node, result: Tensor, scale: float = 1.0) -> None:
     x, weight, bias = node.inputs["x"], node.inputs.get("weight"), node.inputs.get("bias")
     width = int(x.shape[-1])
     most = min(1024, at.device.description.max_threads_per_threadgroup)
@@ -18,8 +29,9 @@ def _norm(at: Lowering, node: Node) -> None:
         node.op,
         count=x,
         reads={name: at.place(tensor) for name, tensor in operands.items()},
-        writes={"y": at.place(node.output)},
+        writes={"y": at.place(result)},
         push={
+            "scale": scale,
             "n_inner": inner(x),
             "width": width,
             "eps": node.attrs["eps"],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from pumice.plugin import Node, RecurrentState, fixed
+from pumice.plugin import Node, RecurrentState, Tensor, fixed
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
 
@@ -24,16 +24,27 @@ def _state(at: Lowering, node: Node) -> Place:
     return place
 
 
+def convolved(at: Lowering, nodes: list[Node]) -> bool:
+    """A convolution with the SiLU of it."""
+    conv, silu = nodes
+    _convolve(at, conv, silu.output, silu=True)
+    return True
+
+
 def _conv1d(at: Lowering, node: Node) -> None:
+    _convolve(at, node, node.output)
+
+
+def _convolve(at: Lowering, node: Node, result: Tensor, silu: bool = False) -> None:
     x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
     n_channels = int(x.shape[-1])
     at.dispatch(
         "conv1d",
         count=x,
         reads={"x": at.place(x), "weight": at.place(weight), "bias": at.place(weight if bias is None else bias)},
-        writes={"state": _state(at, node), "y": at.place(node.output)},
+        writes={"state": _state(at, node), "y": at.place(result)},
         push={**_steps(at), "n_channels": n_channels},
-        constants=[bias is not None, int(weight.shape[1])],
+        constants=[bias is not None, int(weight.shape[1]), silu],
         grid=(*_grid(at, n_channels)[:2], 1 if at.lone else -(-at.n_tokens // CONVOLVED)),
     )
 

@@ -10,7 +10,7 @@ from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 from pumice_vulkan.shaders import interface
 
-MANY_SUMMED = 256  # values that a workgroup adds up together
+MANY_SUMMED = 32  # values that a workgroup adds up together
 MOST_BALANCED = 8  # rows of a matrix that an invocation keeps in registers
 
 

@@ -13,6 +13,7 @@ from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.memory import Place
 from pumice_vulkan.tuning import VectorShape, of_whole_blocks, vector_shape
 
+MOST_MATRICES = 3  # that share x, as in shaders/matvec.comp
 MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
 INT8_X = "int8 activations"  # scratch memory, and whose they are
 SHARED_X_BYTES = 16384  # of quantized activations in shared memory
