@@ -30,7 +30,7 @@ STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
     layout(constant_id = 48 + 6 * i) const uint BY_VALUE_##i = 0u;
 INPUT(0) INPUT(1) INPUT(2) INPUT(3) INPUT(4)
 layout(std430, set = 0, binding = 6) buffer Y { float y[]; };
-layout(push_constant) uniform Push { uint rows, x_at[INPUTS], y_at; };
+layout(push_constant) uniform Push { uint rows, x_at[5], y_at; };
 
 float apply(uint operation, float a, float b, float p, float q) {
     switch (operation) {
