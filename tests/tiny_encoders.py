@@ -41,6 +41,40 @@ MODERN_ENDS = f"{TIED} token_embd_norm"
 EXPERTS = "ffn_gate_inp ffn_up_exps ffn_down_exps"
 GEMMA = f"{LLAMA} attn_q_norm attn_k_norm post_attention_norm post_ffw_norm"
 
+
+def wavtokenizer() -> TinyModel:
+    """Codes of audio to frames of 20 values."""
+    norm = "{0}.weight=n,1 {0}.bias=n,1"
+    matrix = "{0}.weight=n,n,{1} {0}.bias=n,1"
+    conv = " ".join(f"{norm.format('{0}norm' + step)} {matrix.format('{0}conv' + step, 3)}" for step in ("1", "2"))
+    norm = norm.format("{0}attn_norm")
+    each = " ".join(matrix.format("{0}attn_" + x, 1) for x in ("q", "k", "v", "output"))
+    parts = [conv, conv, f"{norm} {each}", conv, conv, norm]
+    first = " ".join(part.format(f"posnet.{i}.") for i, part in enumerate(parts))
+    next_ = (
+        "{0}dw.weight=n,1,7 {0}dw.bias=n,1 {0}norm.weight=n {0}norm.bias=n {0}pw1.weight=f,n {0}pw1.bias=f "
+        "{0}pw2.weight=n,f {0}pw2.bias=n {0}gamma.weight=n"
+    )
+    second = " ".join(next_.format(f"convnext.{i}.") for i in range(2))
+    ends = (
+        f"token_embd=V,24 conv1d.weight=n,24,7 conv1d.bias=n,1 {first} token_embd_norm+ {second} output_norm+ "
+        "output=20,n output.bias=20"
+    )
+    keys = {
+        "embedding_length": 20,
+        "features_length": 24,
+        "posnet__embedding_length": 64,
+        "posnet__block_count": 6,
+        "convnext__embedding_length": 64,
+        "convnext__block_count": 2,
+        "attention__group_norm_epsilon": 1e-6,
+        "attention__group_norm_groups": 8,
+        "attention__causal": False,
+        "pooling_type": NONE,
+    }
+    return tiny("wavtokenizer-dec", "", ends, n_layer=6, layer_norm=True, **keys)
+
+
 MODELS = {
     "bert": bert("bert", f"{QKV} {POST_NORMS} {MLP}", f"{BERT_ENDS} position_embd"),
     "bert-plain": bert(
@@ -121,6 +155,7 @@ MODELS = {
         pooling_type=RANK,
         classifier__output_labels=["yes", "no"],
     ),
+    "wavtokenizer-dec": wavtokenizer(),
 }
 
 

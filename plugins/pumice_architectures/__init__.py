@@ -152,6 +152,7 @@ ARCHITECTURES = {
     "t5": "pumice_architectures.t5:T5",
     "t5encoder": "pumice_architectures.t5:T5Encoder",
     "talkie": "pumice_architectures.talkie:Talkie",
+    "wavtokenizer-dec": "pumice_architectures.wavtokenizer:WavTokenizer",
     "xverse": "pumice_architectures.llama:Llama",
 }
 """The value of ``general.architecture`` -> its class, imported when a file needs it."""

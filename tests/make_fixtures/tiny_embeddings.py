@@ -62,7 +62,7 @@ def of_text(name: str, model: Any, params: Any, tokens: list[int]) -> np.ndarray
     if (llama_cpp.llama_decode if has_decoder else llama_cpp.llama_encode)(context, batch):
         raise SystemExit(f"llama.cpp cannot run {name}")
     pooling = llama_cpp.llama_pooling_type(context)
-    n = llama_cpp.llama_model_n_embd(model)
+    n = llama_cpp.llama_model_n_embd_out(model)
     if pooling == NONE:
         values = np.ctypeslib.as_array(llama_cpp.llama_get_embeddings(context), (len(tokens), n)).copy()
     else:

@@ -27,7 +27,8 @@ from tiny_encoders import MODELS, encoded
 from tiny_models import N_CTX, TIED, tiny
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "tiny_embeddings.npz"
-LIMITS = {"numpy": 1e-6, "cpu": 1e-6, "vulkan": 1e-6}
+LIMIT = 1e-6
+LIMITS = {"wavtokenizer-dec": 1e-4}  # llama.cpp convolves in float16
 LARGEST = [
     "bert-rank",
     "nomic-bert-moe",
@@ -67,7 +68,7 @@ def test_tiny_encoders(
         if reason := VulkanBackend.unavailable():
             pytest.skip(reason)
     found = results(encoder_file(name), MODELS[name].metadata["pooling_type"], backend)
-    assert error(found, expected[name]) < LIMITS[backend]
+    assert error(found, expected[name]) < LIMITS.get(name, LIMIT)
 
 
 def test_an_encoder_reads_texts_whole(encoder_file: Any, expected: Any) -> None:

@@ -78,7 +78,7 @@ def is_unused(name: str, tensor: str) -> bool:
     parts = (
         ".vis_",
         ".nextn.",
-        ".indexer.",
+        ".indexer",
         "rope_factors_",
         "blk.0.time_mix_v0",
         "blk.0.time_mix_v1",

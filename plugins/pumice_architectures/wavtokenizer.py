@@ -1,0 +1,112 @@
+"""WavTokenizer's decoder (Ji et al. 2024, arXiv:2408.16532): codes of audio to magnitudes and phases, frame by frame.
+
+It convolves over time, to both sides. That is composed of attention to the text alone: of a score that only depends on
+distance, and so high that it is all of the softmax, the result is the neighbour at that distance.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import layer_norm, linear, width
+from pumice.plugin.nn.recurrent import squeezed
+
+CHOSEN, HIDDEN = 1e4, -1e9  # scores of the neighbour that is taken, and of all others; nothing at all has 0
+N_ZEROS = 8  # values of queries and keys that say nothing
+RESIDUAL, ATTENTION, NORM = (0, 1, 3, 4), 2, 5  # which of the first blocks are what
+
+
+class WavTokenizer(Architecture):
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.eps = hparams.number("attention.layer_norm_epsilon")
+        self.group_eps = hparams.number("attention.group_norm_epsilon")
+        self.n_group = hparams.positive("attention.group_norm_groups")
+        self.n_features, self.n_ff = hparams.positive("features_length"), hparams.positive("feed_forward_length")
+        self.n, self.n_first = hparams.positive("posnet.embedding_length"), hparams.positive("posnet.block_count")
+        self.n_second = hparams.positive("convnext.block_count")
+        if hparams.positive("convnext.embedding_length") != self.n or self.n % self.n_group:
+            raise hparams.wrong("convnext.embedding_length", f"must be {self.n}, a multiple of {self.n_group} groups")
+        if self.n_first > NORM + 1:
+            raise hparams.wrong("posnet.block_count", f"is {self.n_first}, known are {NORM + 1}")
+
+    def build(self, g: GraphBuilder) -> None:
+        x = g.embedding(
+            g.weight("token_embd.weight", (int(g.weight("token_embd.weight").shape[0]), self.n_features)), g.tokens
+        )
+        x = self.conv(g, x, "conv1d", self.n, 7)
+        for i in range(self.n_first):
+            x = self.first_block(g, x, f"posnet.{i}.", i)
+        x = layer_norm(g, x, "token_embd_norm", self.eps)
+        for i in range(self.n_second):
+            x = self.second_block(g, x, f"convnext.{i}.")
+        x = layer_norm(g, g.get_rows(x, g.output_ids), "output_norm", self.eps)
+        g.output("hidden", linear(g, x, "output", self.n_embd))
+
+    def first_block(self, g: GraphBuilder, x: Tensor, name: str, i: int) -> Tensor:
+        if i in RESIDUAL:
+            h = x
+            for step in "12":
+                h = self.conv(g, g.silu(self.group_norm(g, h, f"{name}norm{step}")), f"{name}conv{step}", self.n, 3)
+            return x + h
+        h = self.group_norm(g, x, f"{name}attn_norm")
+        return h if i == NORM else x + self.attention(g, h, name)
+
+    def second_block(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """ConvNeXt's (Liu et al. 2022, arXiv:2201.03545), in one dimension."""
+        taps = g.weight(f"{name}dw.weight")
+        shape = (int(taps.shape[-1]), self.n)
+        each = g.derived(f"{name}dw, by taps", shape, lambda w: w.reshape(self.n, -1).T, taps)
+        h = g.sum(self.neighbours(g, x, shape[0], name) * each, axis=-2) + squeezed(g, f"{name}dw.bias", (self.n,))
+        h = layer_norm(g, h, f"{name}norm", self.eps)
+        h = linear(g, g.gelu(linear(g, h, f"{name}pw1", self.n_ff)), f"{name}pw2", self.n)
+        return x + h * g.weight(f"{name}gamma.weight", (self.n,))
+
+    def attention(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        q, k, v = (self.linear(g, x, f"{name}attn_{each}").reshape(x.shape[0], 1, self.n) for each in ("q", "k", "v"))
+        y = g.attention(q, k, v, scale=self.n**-0.5, causal=False, cache=False)
+        return self.linear(g, y.reshape(x.shape[0], self.n), f"{name}attn_output")
+
+    def linear(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """A convolution of one tap."""
+        return g.linear(x, squeezed(g, f"{name}.weight", (self.n, self.n)), squeezed(g, f"{name}.bias", (self.n,)))
+
+    def conv(self, g: GraphBuilder, x: Tensor, name: str, n_out: int, n_taps: int) -> Tensor:
+        """Convolution over time that mixes channels; what is outside is 0."""
+        n = n_taps * width(x)
+        weight = g.weight(f"{name}.weight", (n_out, width(x), n_taps))
+        matrix = g.derived(f"{name}, by taps", (n_out, n), lambda w: w.transpose(0, 2, 1).reshape(n_out, n), weight)
+        taken = self.neighbours(g, x, n_taps, name).reshape(x.shape[0], n)
+        return g.linear(taken, matrix, squeezed(g, f"{name}.bias", (n_out,)))
+
+    def neighbours(self, g: GraphBuilder, x: Tensor, n_taps: int, name: str) -> Tensor:
+        """``[t, n_taps, n]``: of each token itself and as many on either side, 0 beyond the ends."""
+        reach = n_taps // 2 + 1  # scores at both ends of the table are those of all that is further away
+        scores = np.full((n_taps, 2 * reach + 1), HIDDEN)
+        scores[np.arange(n_taps), np.arange(n_taps) + 1] = CHOSEN
+        bias, sinks = g.constant(f"{name}, taps", scores), g.constant(f"{name}, outside", np.zeros(n_taps))
+        q, k = self.nothing(g, x, n_taps, f"{name}, asked"), self.nothing(g, x, 1, f"{name}, asking")
+        v = x.reshape(x.shape[0], 1, width(x))
+        return g.attention(q, k, v, scale=1.0, causal=False, cache=False, bias=bias, sinks=sinks)
+
+    def group_norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Over all of a text and the channels of a group (Wu and He 2018, arXiv:1803.08494)."""
+        grouped = x.reshape(x.shape[0], self.n_group, self.n // self.n_group)
+        centred = grouped + self.mean(g, grouped, f"{name}, mean") * -1.0
+        variance = g.scale(self.mean(g, centred * centred, f"{name}, variance"), 1.0, self.group_eps)
+        y = (centred / g.sqrt(variance)).reshape(*x.shape)
+        return y * squeezed(g, f"{name}.weight", (self.n,)) + squeezed(g, f"{name}.bias", (self.n,))
+
+    def mean(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """``[t, groups, 1]``: the mean over a text of each group ``[t, groups, n]``; attention to all alike."""
+        means = g.sum(x, axis=-1) * (1 / width(x))
+        q, k = (self.nothing(g, means, 1, f"{name}, {side}") for side in ("asked", "asking"))
+        v = means.reshape(x.shape[0], 1, self.n_group)
+        y = g.attention(q, k, v, scale=1.0, causal=False, cache=False)
+        return y.reshape(x.shape[0], self.n_group, 1)
+
+    def nothing(self, g: GraphBuilder, x: Tensor, n_head: int, name: str) -> Tensor:
+        """Queries or keys of zeros ``[t, n_head, N_ZEROS]``."""
+        n = n_head * N_ZEROS
+        return g.linear(g.slice(x, 0, 1), g.constant(name, np.zeros((n, 1)))).reshape(x.shape[0], n_head, N_ZEROS)
