@@ -13,6 +13,10 @@ from numpy.typing import NDArray
 FIXTURES = Path(__file__).parent / "fixtures" / "conversions"
 N_TOKENS = 420  # of the tokenizers there
 Types = Mapping[str, tuple[str, Sequence[int] | None]]  # end of a tensor's name -> its type, and numbers
+TEXTS = (  # whose ids the fixtures have
+    "Making fixtures: the converter's Tokenizers and weights, of a model.",
+    "the ﬁrst weights of a model",
+)
 ADDED = ("[gMASK]", "<|user|>", "<|observation|>", "<|startoftext|>")
 PROMPT = [(7 * i + 3) % N_TOKENS for i in range(24)]
 ROWS = slice(2, None, 3)  # of its logits, those that are stored

@@ -100,12 +100,14 @@ def load_linked(
 
 
 def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Tokenizer:
-    """The tokenizer of a GGUF file, which needs no weights; ``plugins`` as in ``load``.
+    """The tokenizer of a GGUF file or a Hugging Face folder, which need no weights; ``plugins`` as in ``load``.
 
-    Raises HubError, GGUFError, TokenizerError or PluginError.
+    Raises HubError, GGUFError, ConvertError, TokenizerError or PluginError.
     """
+    from pumice.convert import Options
+
     registry = load_registry(load_config(), plugins)
-    with open_model(locate(path).path, registry) as file:
+    with open_model(locate(path).path, registry, Options(vocab_only=True)) as file:
         return from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
 
 

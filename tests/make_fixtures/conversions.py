@@ -26,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from conversion_cases import CASES
 from conversions_written import WRITTEN
 
-from checkpoints import FIXTURES, N_TOKENS, PROMPT, ROWS, write_checkpoint
+from checkpoints import FIXTURES, N_TOKENS, PROMPT, ROWS, TEXTS, write_checkpoint
 
 
 def main(sources: Path, names: list[str]) -> None:
@@ -52,18 +52,32 @@ def main(sources: Path, names: list[str]) -> None:
 def make_tokenizers() -> None:
     """A tokenizer of N_TOKENS tokens of each kind, trained on this text."""
     text = Path(__file__).read_text()
-    for kind in ("bpe", "gemma4", "rwkv", "spm", "unigram", "wordpiece"):
+    for kind in ("bpe", "gemma4", "plamo", "rwkv", "spm", "unigram", "wordpiece"):
         (FIXTURES / kind).mkdir(parents=True, exist_ok=True)
     make_bpe(text)
     make_bytes_bpe(text)
     make_wordpiece(text)
     make_rwkv(text)
+    make_plamo(text)
     make_sentencepiece(text, "bpe", FIXTURES / "spm" / "tokenizer.model")
     make_sentencepiece(text, "unigram", FIXTURES / "unigram" / "spiece.model")
+    (FIXTURES / "ids.json").write_text(json.dumps(sentencepiece_ids(), ensure_ascii=False))
     config = {"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>",
               "add_bos_token": True, "chat_template": "{{ messages }}"}  # fmt: skip
     (FIXTURES / "spm" / "tokenizer_config.json").write_text(json.dumps(config))
     (FIXTURES / "unigram" / "tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>", "unk_token": "<unk>"}))
+
+
+def sentencepiece_ids() -> dict[str, dict[str, list[int]]]:
+    """Of each of SentencePiece's kinds, the ids of some texts."""
+    import sentencepiece
+
+    files = {"unigram": FIXTURES / "unigram" / "spiece.model", "spm": FIXTURES / "spm" / "tokenizer.model"}
+    found = {}
+    for kind, path in files.items():
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(path))
+        found[kind] = {text: processor.encode(text) for text in TEXTS}
+    return found
 
 
 def make_bpe(text: str) -> None:
@@ -122,6 +136,22 @@ def make_rwkv(text: str) -> None:
     sizes = [len(token.encode() if isinstance(token, str) else token) for token in tokens]
     lines = [f"{i} {token!r} {size}\n" for i, (token, size) in enumerate(zip(tokens, sizes, strict=True), 1)]
     (FIXTURES / "rwkv" / "rwkv_vocab_v20230424.txt").write_text("".join(lines))
+
+
+def make_plamo(text: str) -> None:
+    """Special tokens, all bytes, and the most frequent words of a text, with scores."""
+    special = [
+        ["<|plamo:unk|>", 0.0, "UNKNOWN"],
+        *([f"<|plamo:{name}|>", 0.0, "CONTROL"] for name in ("bos", "eos", "pad")),
+    ]
+    special.append(["<|plamo:op|>", 0.0, "NORMAL"])
+    words = Counter(re.findall(r"[a-z]+|[^a-z]", text)).most_common(N_TOKENS - 256 - len(special))
+    rows = [*special, *([f"<0x{byte:02X}>", -20.0, "BYTE"] for byte in range(256))]
+    rows += [[word, -float(rank), "NORMAL"] for rank, (word, _) in enumerate(words, 1)]
+    lines = [json.dumps([*row, None], ensure_ascii=False) for row in rows]
+    (FIXTURES / "plamo" / "tokenizer.jsonl").write_text("\n".join(lines) + "\n")
+    names = {"bos_token": "<|plamo:bos|>", "eos_token": "<|plamo:eos|>", "unk_token": "<|plamo:unk|>"}
+    (FIXTURES / "plamo" / "tokenizer_config.json").write_text(json.dumps(names))
 
 
 def make_sentencepiece(text: str, kind: str, path: Path) -> None:

@@ -170,6 +170,16 @@ QUANTIZED = {
             f"{LAYER}mlp.experts.down_proj_bias": [4, 32]},
         types={"_blocks": ("U8", None), "_scales": ("U8", None)}),
 }  # fmt: skip
+KDA = {
+    **{f"{LAYER}self_attn.{part}_proj.weight": [32, 32] for part in "qkv"},
+    **{f"{LAYER}self_attn.{part}_conv1d.weight": [32, 1, 4] for part in "qkv"},
+    f"{LAYER}self_attn.f_a_proj.weight": [8, 32], f"{LAYER}self_attn.f_b_proj.weight": [32, 8],
+    f"{LAYER}self_attn.b_proj.weight": [4, 32], f"{LAYER}self_attn.A_log": [1, 1, 4, 1],
+    f"{LAYER}self_attn.g_a_proj.weight": [8, 32], f"{LAYER}self_attn.g_b_proj.weight": [32, 8],
+    f"{LAYER}self_attn.dt_bias": [32], f"{LAYER}self_attn.o_norm.weight": [8],
+    f"{LAYER}self_attn.o_proj.weight": [32, 32],
+}  # fmt: skip
+
 WRITTEN = {
     "bitnet": written("BitnetForCausalLM", {}, {name: OUTSIDE[name] for name in list(OUTSIDE)[:2]}, LLAMA | BITNET,
                       tokenizer="spm"),
@@ -366,6 +376,100 @@ WRITTEN = {
         OUTSIDE | {f"model.layers.1.{name}.weight": shape for name, shape in {
             "eh_proj": [32, 64], "enorm": [32], "hnorm": [32], "shared_head.norm": [32]}.items()},
         ROUTED | SHARED | BIASES | {f"{LAYER}mlp.gate.e_score_correction_bias": [4]}, tokenizer="glm"),
+    "sarvam": written(
+        "SarvamMoEForCausalLM", MOE | {"head_dim": 8, "routed_scaling_factor": 2.5, "score_function": "sigmoid"},
+        renamed(OUTSIDE, embed_tokens="word_embeddings"), without(ROUTED, "self_attn") | SHARED | {
+            f"{LAYER}attention.query_key_value.weight": [64, 32], f"{LAYER}attention.dense.weight": [32, 32],
+            f"{LAYER}attention.query_layernorm.weight": [8], f"{LAYER}attention.key_layernorm.weight": [8],
+            f"{LAYER}mlp.gate.expert_bias": [4]},
+        types={"expert_bias": ("F32", None)}),
+    "chameleon": written("ChameleonForConditionalGeneration", {"swin_norm": False, "num_key_value_heads": 4},
+    OUTSIDE, LLAMA | {
+        f"{LAYER}self_attn.q_norm.weight": [4, 8], f"{LAYER}self_attn.k_norm.weight": [4, 8],
+        f"{LAYER}self_attn.k_proj.weight": [32, 32], f"{LAYER}self_attn.v_proj.weight": [32, 32]}),
+    "granite_swa": written("GraniteSWAForCausalLM", {
+        "sliding_window": 8, "embedding_multiplier": 2.0, "residual_multiplier": 0.5, "logits_scaling": 4.0,
+        "attention_multiplier": 0.25}, OUTSIDE, LLAMA | {f"{LAYER}self_attn.sinks": [4]}),
+    "janus": written("JanusForConditionalGeneration", {}, renamed(OUTSIDE, **{"model.": "model.language_model."}) | {
+        "model.vision_model.post_layernorm.weight": [8]}, renamed(LLAMA, **{"model.": "model.language_model."})),
+    "paddleocr": written("PaddleOCRVLForConditionalGeneration", {
+        "rope_scaling": {"mrope_section": [2, 1, 1], "rope_type": "default"}}, OUTSIDE | {
+        "visual.vision_model.post_layernorm.weight": [8]}, LLAMA, tokenizer="spm"),
+    "exaone4_5": written(
+        "Exaone4_5_ForConditionalGeneration", {"num_nextn_predict_layers": 1, "sliding_window": None},
+        renamed(OUTSIDE, **{"model.": "model.language_model."}) | {
+            "mtp.fc.weight": [32, 64], "mtp.norm.weight": [32], "mtp.pre_fc_norm_embedding.weight": [32],
+            "mtp.pre_fc_norm_hidden.weight": [32], "mtp.layers.0.self_attn.q_proj.weight": [32, 32]},
+        renamed(without(LLAMA, "input_layernorm") | QK_NORMS | {f"{LAYER}post_feedforward_layernorm.weight": [32]},
+                **{"model.": "model.language_model."})),
+    "glm-ocr": written(
+        "GlmOcrForConditionalGeneration", {"num_nextn_predict_layers": 1, "num_hidden_layers": 1}, OUTSIDE | {
+            "model.layers.1.eh_proj.weight": [32, 64], "model.layers.1.enorm.weight": [32]},
+        NORMS | ATTENTION | {f"{LAYER}post_self_attn_layernorm.weight": [32], f"{LAYER}post_mlp_layernorm.weight": [32],
+                             f"{LAYER}mlp.gate_up_proj.weight": [96, 32], f"{LAYER}mlp.down_proj.weight": [32, 48]},
+        tokenizer="glm"),
+    "spark2_5": written(
+        "Spark2_5ForCausalLM", {
+            "head_dim": 8, "sliding_window": 8, "layer_types": ["sliding_attention", "full_attention"],
+            "gate_attn_act_mode": "sigmoid", "headwise_attn_output_gate": True, "hidden_act": "gelu",
+            "rope_parameters": {kind: {"rope_theta": 10000.0, "rope_type": "default", "partial_rotary_factor": part}
+                                for kind, part in (("full_attention", 0.5), ("sliding_attention", 1.0))}},
+        OUTSIDE, FUSED | {f"{LAYER}self_attn.q_k_v_proj.weight": [64, 32], f"{LAYER}self_attn.g_proj.weight": [4, 32]}),
+    "talkie": written(
+        "TalkieForCausalLM", {"head_dim": 8, "rms_norm_eps": ABSENT, "num_key_value_heads": 4},
+        {"model.embed.weight": [N_VOCAB, 32], "lm_head": [N_VOCAB, 32], "lm_head_gain.w_g": [1]},
+        {f"model.blocks.{{}}.{name}": shape for name, shape in {
+            **{f"attn.attn_{part}.weight": [32, 32] for part in ("query", "key", "value", "resid")},
+            "attn.head_gain.head_g": [4], "attn_gain.a_g": [1], "mlp_gain.a_g": [1], "embed_skip.a_g": [1],
+            "mlp.mlp_gate.weight": [48, 32], "mlp.mlp_linear.weight": [48, 32],
+            "mlp.mlp_resid.weight": [32, 48]}.items()}),
+    "kimi-linear": written(
+        "KimiLinearForCausalLM", {
+            "linear_attn_config": {"full_attn_layers": [], "short_conv_kernel_size": 4, "head_dim": 8},
+            "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8, "head_dim": 8,
+            "num_experts": 4, "num_experts_per_token": 2, "moe_intermediate_size": 24, "num_shared_experts": 1,
+            "first_k_dense_replace": 0, "routed_scaling_factor": 2.5, "moe_router_activation_func": "sigmoid"},
+        OUTSIDE, NORMS | KDA | mixtral("w1", "w2", "w3") | gated(24, "block_sparse_moe.shared_experts.") | {
+            f"{LAYER}block_sparse_moe.gate.weight": [4, 32],
+            f"{LAYER}block_sparse_moe.gate.e_score_correction_bias": [4]}),
+    "step35": written(
+        "Step3p5ForCausalLM", {
+            "head_dim": 8, "num_attention_groups": 2, "layer_types": ["full_attention", "full_attention"],
+            "partial_rotary_factors": [0.5, 0.5], "rope_theta": [500000.0, 10000.0], "sliding_window": 8,
+            "num_key_value_heads": ABSENT, "moe_num_experts": 4, "moe_top_k": 2, "moe_intermediate_size": 24,
+            "share_expert_dim": 24, "moe_layers_enum": "0,1", "moe_router_scaling_factor": 3.0,
+            "norm_expert_weight": True, "swiglu_limits": [None, 7.0]},
+        OUTSIDE, NORMS | ATTENTION | QK_NORMS | gated(24, "share_expert.") | {
+            f"{LAYER}self_attn.g_proj.weight": [4, 32], f"{LAYER}moe.gate.weight": [4, 32],
+            f"{LAYER}moe.router_bias": [4], f"{LAYER}moe.gate_proj.weight": [4, 24, 32],
+            f"{LAYER}moe.up_proj.weight": [4, 24, 32], f"{LAYER}moe.down_proj.weight": [4, 32, 24]}),
+    "plamo2": written(
+        "Plamo2ForCausalLM", {
+            "mamba_num_heads": 4, "hidden_size_per_head": 16, "mamba_d_state": 8, "mamba_enabled": True,
+            "mamba_step": 2},
+        {"model.embed_tokens.weight": [N_VOCAB, 32], "model.norm.weight": [32]} | {
+            f"model.layers.layers.{i}.{name}": shape for i in range(2) for name, shape in {
+                **{f"{norm}_norm.weight": [32] for norm in ("pre_mixer", "post_mixer", "pre_mlp", "post_mlp")},
+                "mlp.gate_up_proj.weight": [96, 32], "mlp.down_proj.weight": [32, 48],
+                **({"mixer.A_log": [4], "mixer.D": [4], "mixer.dt_bias": [4], "mixer.in_proj.weight": [128, 32],
+                    "mixer.conv1d.weight": [64, 1, 4], "mixer.bcdt_proj.weight": [80, 64],
+                    "mixer.dt_proj.weight": [4, 64], "mixer.out_proj.weight": [32, 64], "mixer.dt_norm_weight": [64],
+                    "mixer.B_norm_weight": [8], "mixer.C_norm_weight": [8]} if i == 0 else
+                   {"mixer.qkv_proj.weight": [128, 32], "mixer.o_proj.weight": [32, 64],
+                    "mixer.q_weight": [4, 16], "mixer.k_weight": [2, 16]})}.items()}, {}, tokenizer="plamo"),
+    "plamo3": written(
+        "Plamo3ForCausalLM", {"head_dim": 8, "window_size": 8, "sliding_window_pattern": 8, "rope_scaling_factor": 4,
+                              "initial_context_length": 32},
+        {"model.embed_tokens.weight": [N_VOCAB, 32], "model.norm.weight": [32]},
+        {f"model.layers.layers.{{}}.{name}.weight": shape for name, shape in {
+            **{f"{norm}_norm": [32] for norm in ("pre_mixer", "post_mixer", "pre_mlp", "post_mlp")},
+            "mlp.gate_up_proj": [96, 32], "mlp.down_proj": [32, 48], "mixer.qkv_proj": [64, 32],
+            "mixer.o_proj": [32, 32], "mixer.q_norm": [8], "mixer.k_norm": [8]}.items()}, tokenizer="plamo"),
+    "hunyuan_vl": written(
+        "HunYuanVLForConditionalGeneration", {"head_dim": 8, "rope_scaling": {
+            "type": "xdrope", "alpha": 1000.0, "factor": 1.0, "xdrope_section": [1, 1, 1, 1]}},
+        OUTSIDE | {"vit.patch_embed.weight": [8]}, renamed(LLAMA | QK_NORMS, q_norm="query_layernorm",
+        k_norm="key_layernorm")),
     **QUANTIZED,
     # Last, since the package gguf forgets other architectures' names after it.
     "arctic": written("ArcticForCausalLM", {"num_local_experts": 4, "num_experts_per_tok": 2}, OUTSIDE,

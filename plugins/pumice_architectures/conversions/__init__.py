@@ -62,6 +62,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Gemma4": (
             "Gemma4ForCausalLM", "Gemma4ForConditionalGeneration", "Gemma4UnifiedForConditionalGeneration",
         ),
+        "Gemma4Assistant": ("Gemma4AssistantForCausalLM", "Gemma4UnifiedAssistantForCausalLM"),
     },
     "glm": {
         "ChatGLM": ("GlmForCausalLM", "ChatGLMModel", "ChatGLMForConditionalGeneration"),
@@ -97,6 +98,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "HunyuanDense": ("HunYuanDenseV1ForCausalLM",),
         "HunyuanMoE": ("HunYuanMoEV1ForCausalLM",),
         "HunyuanV3": ("HYV3ForCausalLM",),
+        "HunyuanVL": ("HunYuanVLForConditionalGeneration",),
     },
     "hybrid": {
         "Jamba": ("JambaForCausalLM",),
@@ -104,6 +106,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "LFM2Embedding": ("Lfm2Model", "Lfm2BidirectionalModel"),
         "LFM2MoE": ("Lfm2MoeForCausalLM",),
     },
+    "kimi": {"KimiLinear": ("KimiLinearForCausalLM", "KimiLinearModel")},
     "llama": {
         "AfMoE": ("AfmoeForCausalLM",),
         "Apertus": ("ApertusForCausalLM",),
@@ -145,6 +148,10 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Phi2": ("PhiForCausalLM",),
         "Phi3": ("Phi3ForCausalLM", "Phi4ForCausalLMV"),
         "PhiMoE": ("PhiMoEForCausalLM", "PhimoeForCausalLM"),
+    },
+    "plamo": {
+        "Plamo2": ("Plamo2ForCausalLM", "PLaMo2ForCausalLM"),
+        "Plamo3": ("Plamo3ForCausalLM", "PLaMo3ForCausalLM"),
     },
     "plain": {
         "BitNet": ("BitnetForCausalLM", "BitNetForCausalLM"),
@@ -194,6 +201,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "RWKV6Qwen2": ("RWKV6Qwen2ForCausalLM",),
         "RWKV7": ("Rwkv7ForCausalLM", "RWKV7ForCausalLM"),
     },
+    "step": {"Step35": ("Step3p5ForCausalLM", "Step3p7ForConditionalGeneration")},
     "t5": {
         "T5": (
             "T5ForConditionalGeneration", "T5WithLMHeadModel", "MT5ForConditionalGeneration",

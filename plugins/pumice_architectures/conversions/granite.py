@@ -65,7 +65,7 @@ class GraniteSWA(Granite):
     """Granite with windows and attention sinks; with experts, gate and up stay in one tensor."""
 
     architecture = "granite_swa"
-    named_as = "granitemoe"
+    named_as = "granitehybrid"
     more_names = {"model.layers.{}.self_attn.sinks": "blk.{}.attn_sinks"}
     renames = Granite.renames | {"sinks$": "sinks.weight"}
     FUSED = {

@@ -95,3 +95,24 @@ class HunyuanV3(Conversion):
         found = super().rename(name)
         drafts = layer_of(name) >= self.n_layer
         return found.replace(".final_layernorm.", ".shared_head.norm.") if found and drafts else found
+
+
+class HunyuanVL(HunyuanDense):
+    """Hunyuan with images, text of it: rotary positions in sections."""
+
+    architecture = "hunyuan_vl"
+
+    def metadata(self) -> dict[str, Any]:
+        rope, found = self.config.whole_rope, super().metadata()
+        sections = rope.get("xdrope_section") or rope.get("mrope_section")
+        if rope.get("rope_type") not in ("dynamic", "xdrope") or sections is None:
+            return found
+        n_ctx = self.config.need("max_position_embeddings")
+        return found | {
+            "rope.freq_base": float(rope["rope_theta"]),
+            "rope.scaling.alpha": float(rope["alpha"]),
+            "rope.scaling.factor": float(rope.get("factor", 1)),
+            "rope.scaling.original_context_length": n_ctx,
+            "context_length": n_ctx,
+            "rope.dimension_sections": sections,
+        }

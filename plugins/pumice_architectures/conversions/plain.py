@@ -141,6 +141,8 @@ class Spark25(Conversion):
     """Spark 2.5: gated heads, windows."""
 
     architecture = "spark2_5"
+    named_as = "step35"
+    more_names = {"model.layers.{}.self_attn.qkv_proj": "blk.{}.attn_qkv"}
     pre_tokenizers = ["spark2_5"]
     integers = {"vocab_size": "vocab_size", "attention.sliding_window": "sliding_window"}
 
@@ -162,6 +164,19 @@ class Talkie(Conversion):
     """Talkie: gains beside weights; the second half of queries and keys with the other sign."""
 
     architecture = "talkie"
+    named_as = "llama"
+    more_names = {
+        "model.embed": "token_embd",
+        "model.blocks.{}.attn.attn_query": "blk.{}.attn_q",
+        "model.blocks.{}.attn.attn_key": "blk.{}.attn_k",
+        "model.blocks.{}.attn.attn_value": "blk.{}.attn_v",
+        "model.blocks.{}.attn.attn_resid": "blk.{}.attn_output",
+        "model.blocks.{}.attn.head_gain.head_g": "blk.{}.attn_q_norm",
+        "model.blocks.{}.mlp.mlp_gate": "blk.{}.ffn_gate",
+        "model.blocks.{}.mlp.mlp_linear": "blk.{}.ffn_up",
+        "model.blocks.{}.mlp.mlp_resid": "blk.{}.ffn_down",
+        "model.blocks.{}.embed_skip.a_g": "blk.{}.layer_output_scale",
+    }
     pre_tokenizers = ["talkie"]
     constants = {"attention.layer_norm_rms_epsilon": 2.0**-23}
     GAINS = {"attn_gain.a_g": "attn_output.scale", "mlp_gain.a_g": "ffn_down.scale"}

@@ -1,15 +1,24 @@
 """Tokenizers of folders: token ids next to those of Hugging Face's library."""
 
 import json
+from base64 import b64encode
 
 import pytest
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+import checkpoints
 import pumice
-from checkpoints import FIXTURES
+from checkpoints import FIXTURES, write_tokenizer
 from pumice.convert.vocabulary.pre_tokenizer import HARD_TEXT, recognise
 from pumice.tokenizers import PRE_TOKENIZERS
+from pumice.tokenizers.bpe import BYTES
 
+N_SPECIAL = 3  # tokens of the fixture of byte-level BPE before all others
+T5 = {
+    "d_model": 8, "d_ff": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1, "relative_attention_num_buckets": 4,
+    "layer_norm_epsilon": 1e-6,
+}  # fmt: skip
+IDS = json.loads((FIXTURES / "ids.json").read_text())
 TEXTS = [*HARD_TEXT, "Once upon a time there was a little girl.", "<|im_start|>user\nHi<|im_end|>", "tokenizer weights"]
 
 
@@ -73,6 +82,81 @@ def test_ids_of_a_fast_sentencepiece_tokenizer_are_the_librarys(tmp_path):
     ours = pumice.load_tokenizer(folder_of(tmp_path / "m", theirs, vocab_size=len(vocab)))
     for text in [*TEXTS[-3:], "tricycle unhappily 12 34", "a  b", "naïve €"]:
         assert ours.tokenize(text, add_special=False) == theirs.encode(text, add_special_tokens=False).ids, text
+
+
+PLAIN = "once upon a time there was a little tokenizer that wrote weights, names and numbers"
+
+
+def ranks(tokenizer):
+    """The tokens of the fixture as byte strings, without the special ones before them."""
+    ordered = sorted(tokenizer.get_vocab().items(), key=lambda each: each[1])
+    return [bytes(BYTES[symbol] for symbol in text) for text, _ in ordered[N_SPECIAL:]]
+
+
+def test_ids_of_tiktokens_files_are_those_of_their_ranks(tmp_path):
+    """Merges, which such a file does not have, follow from its ranks."""
+    theirs = Tokenizer.from_file(str(FIXTURES / "bpe" / "tokenizer.json"))
+    lines = [b"%s %d" % (b64encode(token), rank) for rank, token in enumerate(ranks(theirs))]
+    folder = folder_of(tmp_path / "m", architectures=["QWenLMHeadModel"])
+    (folder / "qwen.tiktoken").write_bytes(b"\n".join(lines) + b"\n")
+    ours = pumice.load_tokenizer(folder)
+    expected = [id - N_SPECIAL for id in theirs.encode(PLAIN, add_special_tokens=False).ids]
+    assert ours.tokenize(PLAIN, add_special=False) == expected
+    assert ours.tokenize("<|im_start|>", add_special=False) == [len(lines) + 1]
+    (folder / "qwen.tiktoken").write_bytes(b"IQ==\n")
+    with pytest.raises(pumice.PumiceError, match=r"qwen\.tiktoken: is no list of tokens and ranks"):
+        pumice.load_tokenizer(folder)
+
+
+def test_ids_of_mistrals_files_are_those_of_their_ranks(tmp_path):
+    theirs = Tokenizer.from_file(str(FIXTURES / "bpe" / "tokenizer.json"))
+    vocab = [{"rank": i, "token_bytes": b64encode(token).decode()} for i, token in enumerate(ranks(theirs))]
+    n_special = 10
+    special = [{"rank": i, "token_str": text} for i, text in enumerate(("<unk>", "<s>", "</s>", "[INST]"))]
+    config = {"default_vocab_size": n_special + len(vocab), "default_num_special_tokens": n_special}
+    folder = folder_of(tmp_path / "m")
+    (folder / "tekken.json").write_text(json.dumps({"config": config, "vocab": vocab, "special_tokens": special}))
+    ours = pumice.load_tokenizer(folder)
+    expected = [id - N_SPECIAL + n_special for id in theirs.encode(PLAIN, add_special_tokens=False).ids]
+    assert ours.tokenize(PLAIN) == [1, *expected]
+    assert ours.tokenize("[INST]", add_special=False) == [3]
+    (folder / "tekken.json").write_text("{}")
+    with pytest.raises(pumice.PumiceError, match=r"tekken\.json: is not a tokenizer of Mistral's"):
+        pumice.load_tokenizer(folder)
+
+
+def test_ids_of_wordpiece_are_the_librarys(tmp_path):
+    folder = folder_of(tmp_path / "m", architectures=["BertModel"])
+    write_tokenizer(folder, "wordpiece")
+    theirs = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    ours = pumice.load_tokenizer(folder)
+    for text in checkpoints.TEXTS:
+        assert ours.tokenize(text, add_special=False) == theirs.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_of_sentencepiece_are_its_own(tmp_path, kind):
+    folder = folder_of(tmp_path / "m", architectures=["T5EncoderModel"], **T5)
+    write_tokenizer(folder, kind)
+    ours = pumice.load_tokenizer(folder)
+    for text, ids in IDS[kind].items():
+        assert ours.tokenize(text, add_special=False) == ids, text
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("rwkv_vocab_v20230424.txt", "line 1: is no token"),
+        ("tokenizer.jsonl", "is no list of tokens"),
+    ],
+)
+def test_vocabularies_in_lines_that_are_broken(tmp_path, name, message):
+    model = "Rwkv6ForCausalLM" if name.startswith("rwkv") else "Plamo3ForCausalLM"
+    more = {"head_size": 4, "layer_norm_epsilon": 1e-5, "rescale_every": 0}
+    folder = folder_of(tmp_path / "m", architectures=[model], **more)
+    (folder / name).write_text("1 'ab' 3\n")
+    with pytest.raises(pumice.PumiceError, match=message):
+        pumice.load_tokenizer(folder)
 
 
 def test_added_tokens(tmp_path):

@@ -30,12 +30,15 @@ def plamo(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     tokens = TokenList(conversion.n_vocab(len(rows)), scored=True)
     for id, (text, score, kind) in enumerate(rows):
         steers = text.startswith("<|plamo:") and text.endswith("|>")
-        known = {"UNKNOWN": TokenType.UNKNOWN, "CONTROL": TokenType.CONTROL, "BYTE": TokenType.BYTE}
-        tokens.set(id, text, known.get(kind, TokenType.CONTROL if steers else TokenType.NORMAL), score)
+        named_types = {"UNKNOWN": TokenType.UNKNOWN, "CONTROL": TokenType.CONTROL, "BYTE": TokenType.BYTE}
+        tokens.set(id, text, named_types.get(kind, TokenType.CONTROL if steers else TokenType.NORMAL), score)
+    for id in range(len(rows), tokens.n):
+        tokens.set(id, f"[PAD{id - len(rows) + 1}]", TokenType.UNUSED)
     ids = {text: id for id, (text, _, _) in enumerate(rows)}
     config = folder.optional_json("tokenizer_config.json")
     named = {gguf: config.get(f"{name}_token") for name, gguf in NAMES.items()}
     special = {f"tokenizer.ggml.{name}_token_id": ids[text] for name, text in named.items() if text in ids}
-    template = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False, types=())
+    known = special_tokens(folder.path, conversion.architecture, tokens.n, merges=False, types=())
+    template = {key: value for key, value in known.items() if key.startswith("tokenizer.chat_template")}
     more = {"tokenizer.ggml.eot_token_id": END_OF_TURN, "tokenizer.ggml.add_space_prefix": False}
     return tokens.metadata("plamo2", "default") | special | more | template

@@ -27,7 +27,7 @@ def read_heads(hparams: HParams, n_embd: int, layer: int, *, sliding: bool = Fal
         raise hparams.wrong("attention.head_count", f"is {n_head}, it must be at most {MOST_HEADS}")
     if n_head % n_head_kv:
         raise hparams.wrong("attention.head_count", f"is {n_head}, not a multiple of {n_head_kv} key heads")
-    default = n_embd // hparams.count("attention.head_count", 0)
+    default = n_embd // (hparams.count("attention.head_count", 0, low=0) or n_head)
     dims = [hparams.get_int(f"attention.{kind}_length", default) for kind in ("key", "value")]
     if sliding:
         dims = [

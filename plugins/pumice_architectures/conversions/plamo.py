@@ -1,0 +1,103 @@
+"""PLaMo, of every generation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, LazyTensor
+from pumice_architectures.conversions.mamba import decay
+
+# What norms multiply by more than their weights, by the end of their names.
+OFFSETS = {
+    ".pre_mixer_norm.weight": 1.0,
+    ".post_mixer_norm.weight": 1 / 5,
+    ".pre_mlp_norm.weight": 1.0,
+    ".post_mlp_norm.weight": 1 / 5**1.5,
+    ".q_norm.weight": 1.0,
+    ".k_norm.weight": 1.0,
+    ".norm.weight": 1.0,
+}
+
+
+def shifted(name: str, tensor: LazyTensor) -> LazyTensor:
+    """A norm's weights as they are multiplied by; other tensors as they are."""
+    offset = next((by for end, by in OFFSETS.items() if name.endswith(end)), None)
+    return tensor if offset is None else tensor + offset
+
+
+class Plamo2(Conversion):
+    """PLaMo 2: Mamba in every other layer."""
+
+    architecture = "plamo2"
+    vocabularies = ["plamo"]
+    integers = {"vocab_size": "vocab_size"}
+    renames = {
+        r"\.dt_bias$": ".dt_proj.bias",
+        r"\.(dt|B|C)_norm_weight$": r".\1_norm.weight",
+        r"\.(q|k)_weight$": r".\1.weight",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        step = c.first("mamba_step") or 2
+        one_left = self.n_layer <= step // 2
+        attends = [i == self.n_layer - 1 if one_left else i % step == step // 2 for i in range(self.n_layer)]
+        dim, n_mamba = c.first("hidden_size_per_head") or 128, c.first("mamba_num_heads") or 64
+        found = {
+            "vocab_size": c.need("vocab_size"),
+            "context_length": c.first("max_position_embeddings") or 2048,
+            "embedding_length": c.need("hidden_size"),
+            "attention.key_length": dim,
+            "attention.value_length": dim,
+            "block_count": self.n_layer,
+            "attention.layer_norm_rms_epsilon": float(c.first("rms_norm_eps") or 1e-6),
+            "rope.freq_base": float(c.whole_rope.get("rope_theta", 10000)),
+            "ssm.state_size": c.first("mamba_d_state") or 64,
+            "ssm.conv_kernel": c.first("mamba_d_conv") or 4,
+            "ssm.time_step_rank": n_mamba,
+            "ssm.inner_size": n_mamba * dim,
+            "ssm.group_count": 0,
+            "feed_forward_length": c.need("intermediate_size"),
+        }
+        if c.first("mamba_enabled") is False:
+            return found
+        heads = {"attention.head_count": "num_attention_heads", "attention.head_count_kv": "num_key_value_heads"}
+        return found | {key: [c.need(name) if each else 0 for each in attends] for key, name in heads.items()}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith(".A_log"):
+            tensor = decay(tensor)
+        elif name.endswith(".conv1d.weight"):
+            tensor = tensor.squeeze()
+        elif not name.endswith(("dt_norm.weight", "B_norm.weight", "C_norm.weight")):
+            tensor = shifted(name, tensor)
+        yield from super().convert(name, tensor)
+
+
+class Plamo3(Conversion):
+    """PLaMo 3: windows in most layers."""
+
+    architecture = "plamo3"
+    vocabularies = ["plamo"]
+    integers = {"vocab_size": "vocab_size"}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = super().metadata()
+        window = c.first("window_size", "sliding_window")
+        if window is not None:
+            found["attention.sliding_window"] = window
+            found["attention.sliding_window_pattern"] = c["sliding_window_pattern"]
+        if (factor := c.first("rope_scaling_factor") or 1) != 1:
+            found |= {
+                "rope.scaling.type": "yarn",
+                "rope.scaling.factor": float(factor),
+                "rope.scaling.original_context_length": c.need("initial_context_length"),
+                "rope.scaling.yarn_beta_fast": 32.0,
+                "rope.scaling.yarn_beta_slow": 1.0,
+            }
+        return found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, shifted(name, tensor))
