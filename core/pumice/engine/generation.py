@@ -157,7 +157,7 @@ class Generation:
                     return
             elif (mask := self.chain.mask) is None:
                 return
-            elif not mask.any():
+            elif not np.count_nonzero(mask):
                 self.finish_reason = "stop"
             elif appends and (token := only_token(mask)) is not None:
                 forced = [token]

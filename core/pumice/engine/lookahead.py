@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +36,7 @@ class Lookahead:
         self._cache = cache
         self._seconds: dict[int, float] = {}  # number of sequences -> seconds of one of their steps
         self._prepared: set[tuple[int, int]] = set()
+        self._trusted: WeakKeyDictionary[Generation, bool] = WeakKeyDictionary()
 
     def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0) -> int:
         """How many for this batch: a power of two, with blocks held for all of them. 0: its logits must be seen.
@@ -81,6 +83,11 @@ class Lookahead:
 
     def trusts(self, generation: Generation) -> bool:
         """Whether what the program picks is the next token, whatever the host would say of the candidates."""
+        if generation not in self._trusted:
+            self._trusted[generation] = self._can_trust(generation)
+        return self._trusted[generation]
+
+    def _can_trust(self, generation: Generation) -> bool:
         pick = generation.chain.pick
         if pick is None or not pick.exact or not self._program.decides:
             return False

@@ -57,6 +57,11 @@ class Compiler:
         return [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
 
     @cached_property
+    def newlines(self) -> dict[int, int]:
+        """Tokens of newlines alone, and how many each has."""
+        return {token: len(text) for token, text in enumerate(self.texts) if text and not text.strip(b"\n")}
+
+    @cached_property
     def vocabulary(self) -> LLTokenizer:
         """The vocabulary as llguidance has it."""
         from llguidance import LLTokenizer

@@ -66,12 +66,13 @@ class Constraint(Sampler):
         self._start: LLMatcher = compiler.matcher(grammar.source)
         self._matcher = self._start
         self._mask = np.empty((compiler.n_vocab + 31) // 32, np.uint32)
+        self._mask_address = self._mask.ctypes.data
         self._begins = [text.encode() for text in grammar.begins]
         self._reasoning = [text.encode() for text in grammar.reasoning]
         self._longest = max(map(len, [*self._begins, *self._reasoning]))
         self._seen: list[tuple[int, bytes]] = []  # the last tokens and their texts, where one of those may have begun
         self._opening = self._token(grammar.reasoning[0], compiler.tokenizer)
-        self._newlines = _newlines(compiler)
+        self._newlines = [token for token, n in compiler.newlines.items() if n <= _NEWLINES]
         self._state = self._answering() if not grammar.reasons else _State.REASONING
         if self._state is _State.INSIDE and self._opening:
             self._state = _State.OPENING
@@ -106,7 +107,7 @@ class Constraint(Sampler):
         if self._free:
             self._mask[:] = ~np.uint32(0)
             return self._mask
-        self._matcher.unsafe_compute_mask_ptr(self._mask.ctypes.data, self._mask.nbytes)
+        self._matcher.unsafe_compute_mask_ptr(self._mask_address, self._mask.nbytes)
         self._check()
         if self._state is _State.OPENING:
             self._allow(self._opening)
@@ -219,9 +220,3 @@ class Constraint(Sampler):
     def _check(self) -> None:
         if self._matcher.is_error():
             raise RequestError(f"the grammar cannot go on: {' '.join(self._matcher.get_error().split())[:300]}")
-
-
-def _newlines(compiler: Compiler) -> list[int]:
-    """Tokens of newlines alone, as many as may come."""
-    allowed = {b"\n" * n for n in range(1, _NEWLINES + 1)}
-    return [token for token, text in enumerate(compiler.texts) if text in allowed]
