@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, ModelError, Tensor
-from pumice.plugin.nn.blocks import Join, attention_gate, linear
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import Join, attention_gate
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
 from pumice.plugin.nn.hyper import Heads
-from pumice.plugin.nn.latent import latent_attention
+from pumice.plugin.nn.rope import Rope
 from pumice.plugin.nn.streams import StreamDecoder, read_streams
-from pumice_architectures.deepseek2 import DeepSeek2
+from pumice_architectures.sparse_latent import SparseLatent
 
 
-class HunyuanV4(StreamDecoder, DeepSeek2):
+class HunyuanV4(StreamDecoder, SparseLatent):
     """Several residual streams, ``[t, n_streams * n_embd]``: a block reads a mixture of them and adds to each."""
 
     gate = ""
@@ -24,24 +24,29 @@ class HunyuanV4(StreamDecoder, DeepSeek2):
         self.streams = read_streams(hparams, self.n_embd, self.eps)
         self.least_written = self.streams.least
         self.magnitude = hparams.number("hyper_connection.magnitude")
-        self.n_positions = hparams.count("attention.indexer.top_k", 0, default=0, low=0)
+        self.index_eps = self.eps
 
-    def build(self, g: GraphBuilder) -> Tensor | None:
-        if 0 < self.n_positions < g.n_ctx:
-            raise ModelError(
-                f"{self.hparams.architecture} attends to chosen positions beyond a context of {self.n_positions}, "
-                f"which is not supported: use n_ctx={self.n_positions} or less"
-            )
-        return super().build(g)
+    def indexer_sizes(self, hparams: HParams) -> tuple[int, int, int]:
+        """Models whose layers all attend to everything have none."""
+        return super().indexer_sizes(hparams) if hparams.get_int("attention.indexer.top_k", 0) else (0, 0, 0)
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+    def has_indexer(self, i: int) -> bool:
+        return bool(self.hparams.per_layer("attention.indexer.types", i + 1, default=1)[i])
+
+    def turned(self, g: GraphBuilder, x: Tensor, rope: Rope) -> Tensor:
+        """The last values of a head turn."""
+        first = self.index_dim - rope.n_rot
+        return g.concat(g.slice(x, 0, first), rope(g, g.slice(x, first, self.index_dim)))
+
+    def latent_options(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
+        return {"sinks": g.weight(f"{blk}attn_sinks.weight", (self.head_sizes(i)[0],))}
+
+    def attention_scale(self, rope: Rope, k_dim: int) -> float:
+        return float(k_dim**-0.5)
+
+    def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
         n_head, k_dim, v_dim = self.head_sizes(i)
-        q = self.queries(g, x, blk, n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
-        sinks = g.weight(f"{blk}attn_sinks.weight", (n_head,))
-        rank, rope = self.kv_lora_rank, self.rope(g, i)
-        y = latent_attention(g, x, q, blk, rank, v_dim, rope, norm=self.norm, scale=k_dim**-0.5, sinks=sinks)
-        gated = attention_gate(g, x, blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)
-        return linear(g, gated(y.reshape(x.shape[0], n_head * v_dim)), blk + "attn_output", self.n_embd)
+        return attention_gate(g, x, blk, Heads(n_head, 1, k_dim, v_dim), g.sigmoid)(y)
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
         return clamped_swiglu(g, read_limit(self.hparams, "swiglu_clamp_exp", i, 0.0) if block == "exps" else 0.0)

@@ -30,9 +30,8 @@ class SparseLatent(DeepSeek2):
         if not self.is_absorbed:
             raise hparams.wrong("attention.key_length_mla", "is missing or 0: the model attends to latents")
         self.q_lora_rank = hparams.positive("attention.q_lora_rank")
-        self.n_chosen, self.n_index_head, self.index_dim = (
-            hparams.positive(f"attention.indexer.{key}") for key in ("top_k", "head_count", "key_length")
-        )
+        self.n_chosen, self.n_index_head, self.index_dim = self.indexer_sizes(hparams)
+        self.index_eps = INDEXER_EPS
         self.mask: Tensor | None = None  # of the last layer that had an indexer
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
@@ -40,7 +39,7 @@ class SparseLatent(DeepSeek2):
         rope, compressed = self.rope(g, i), linear(g, x, blk + "attn_q_a", self.q_lora_rank)
         compressed = self.norm(g, compressed, blk + "attn_q_a_norm")
         q = linear(g, compressed, blk + "attn_q_b", n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
-        options = self.latent_options(i) | self.seen(g, x, compressed, blk, i)
+        options = self.latent_options(g, blk, i) | self.seen(g, x, compressed, blk, i)
         scale, rank = self.attention_scale(rope, k_dim), self.rank(i)
         y = latent_attention(g, x, q, blk, rank, v_dim, rope, norm=self.norm, scale=scale, **options)
         y = self.finish(g, x, y.reshape(x.shape[0], n_head * v_dim), blk, i)
@@ -48,7 +47,7 @@ class SparseLatent(DeepSeek2):
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         """The mask of chosen positions, if need be; a layer without an indexer takes that of the last one with it."""
-        if g.n_ctx <= self.n_chosen or i >= self.n_layer:
+        if not 0 < self.n_chosen < g.n_ctx or i >= self.n_layer:
             return {}
         if self.has_indexer(i):
             self.mask = self.indexer(g, x, compressed, blk, self.rope(g, i))
@@ -61,11 +60,21 @@ class SparseLatent(DeepSeek2):
         if rope.n_rot > dim:
             raise self.hparams.wrong("attention.indexer.key_length", f"is {dim}, less than the {rope.n_rot} that turn")
         q = linear(g, compressed, blk + "indexer.attn_q_b", n_head * dim).reshape(x.shape[0], n_head, dim)
-        k = layer_norm(g, linear(g, x, blk + "indexer.attn_k", dim), blk + "indexer.k_norm", INDEXER_EPS)
-        turn = replace(rope, neox=self.indexer_neox)
-        q, k = turn(g, q), turn(g, k.reshape(x.shape[0], 1, dim))
+        k = layer_norm(g, linear(g, x, blk + "indexer.attn_k", dim), blk + "indexer.k_norm", self.index_eps)
+        q, k = (self.turned(g, each, rope) for each in (q, k.reshape(x.shape[0], 1, dim)))
         weights = linear(g, x, blk + "indexer.proj", n_head)
         return g.choose_positions(q, k, weights, n_chosen=self.n_chosen, n_ctx=g.n_ctx)
+
+    def indexer_sizes(self, hparams: HParams) -> tuple[int, int, int]:
+        """Positions that are chosen, 0: all; heads, and the values of one."""
+        top_k, n_head, dim = (
+            hparams.positive(f"attention.indexer.{key}") for key in ("top_k", "head_count", "key_length")
+        )
+        return top_k, n_head, dim
+
+    def turned(self, g: GraphBuilder, x: Tensor, rope: Rope) -> Tensor:
+        """Heads of the indexer with their positions."""
+        return replace(rope, neox=self.indexer_neox)(g, x)
 
     def has_indexer(self, i: int) -> bool:
         return True
@@ -74,7 +83,7 @@ class SparseLatent(DeepSeek2):
         """Values of a latent."""
         return self.kv_lora_rank
 
-    def latent_options(self, i: int) -> dict[str, Any]:
+    def latent_options(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
         return {}
 
     def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, i: int) -> Tensor:
@@ -110,7 +119,7 @@ class Dots3Note(SparseLatent):
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         return {} if self.window(i) else super().seen(g, x, compressed, blk, i)
 
-    def latent_options(self, i: int) -> dict[str, Any]:
+    def latent_options(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
         window = self.window(i)
         return {"norm_of_key": "attn_k_norm"} | ({"window": window} if window else {})
 

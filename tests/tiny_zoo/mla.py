@@ -18,6 +18,8 @@ INDEXER = (
     "indexer.attn_q_b.weight=hi*di,ql indexer.attn_k.weight=di,n "
     "indexer.k_norm.weight=di indexer.k_norm.bias=di indexer.proj.weight=hi,n"
 )
+GATED = f"{LATENT} {QUERIES} {ABSORBED} attn_gate=h*d,n attn_sinks {STREAMS}"
+BIASED = f"{EXPERTS} exp_probs_b.bias {SHARED}"
 ABSORBED_ONE_HEAD = "attn_k_b=r,d-p attn_v_b=d,r"  # ggml drops a last dimension of 1
 
 WIDER = {"d": 32}  # heads whose parts are as wide as vectors
@@ -61,6 +63,20 @@ def deepseek2(
     heads = mla if "attn_k_b" in attention else {"attention__head_count_kv": sizes["h"]}
     layers = layers or [f"{attention} {SWIGLU}", *[f"{attention} {experts}"] * (n_layer - 1)]
     return tiny(architecture, layers, ends, dims=sizes, **common | compressed | heads | keys)
+
+
+HUNYUAN_4: dict[str, Any] = {
+    "ends": f"{ENDS} output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1",
+    "architecture": "hy_v4",
+    "dims": WIDER,
+    "expert_gating_func": 2,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 2.5,
+    "swiglu_clamp_exp": [0.0, 0.5, 0.0],
+    "hyper_connection__count": 3,
+    "hyper_connection__epsilon": 1e-3,
+    "hyper_connection__magnitude": 1.5,
+}
 
 
 MODELS = {
@@ -115,19 +131,11 @@ MODELS = {
         dims=WIDER,
         **INDEXED | {"attention__indexer__top_k": 512},
     ),
-    "hy_v4": deepseek2(
-        attention=f"{LATENT} {QUERIES} {ABSORBED} attn_gate=h*d,n attn_sinks {STREAMS}",
-        experts=f"{EXPERTS} exp_probs_b.bias {SHARED}",
-        ends=f"{ENDS} output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1",
-        architecture="hy_v4",
-        dims=WIDER,
-        expert_gating_func=2,
-        expert_weights_norm=True,
-        expert_weights_scale=2.5,
-        swiglu_clamp_exp=[0.0, 0.5, 0.0],
-        hyper_connection__count=3,
-        hyper_connection__epsilon=1e-3,
-        hyper_connection__magnitude=1.5,
+    "hy_v4": deepseek2(attention=GATED, experts=BIASED, **HUNYUAN_4),
+    "hy_v4-indexed": deepseek2(
+        layers=[f"{GATED} {INDEXER} {SWIGLU}", f"{GATED} {BIASED}", f"{GATED} {INDEXER} {BIASED}"],
+        **HUNYUAN_4 | INDEXED,
+        attention__indexer__types=[1, 0, 1],
     ),
     "dots3note": deepseek2(
         4,

@@ -154,6 +154,7 @@ class Generation:
             forced = list(self.chain.forced) if appends else []
             if forced:
                 if len(forced) < least_forced:
+                    _ = self.chain.mask  # made here, where its errors are this sequence's alone
                     return
             elif (mask := self.chain.mask) is None:
                 return
