@@ -70,6 +70,8 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--chat-template", metavar="NAME", help="Name of a chat template, or a template.")
 @click.option("--chat-template-file", type=click.Path(path_type=Path), metavar="FILE", help="A file with one.")
 @click.option("--max-queue", type=click.IntRange(1), metavar="N", help="Most requests that wait.  [default: 16 x -np]")
+@click.option("--max-requests-per-minute", default=0, type=click.IntRange(0), metavar="N", help="Of each key; 0: any.")
+@click.option("--max-tokens-per-minute", default=0, type=click.IntRange(0), metavar="N", help="Of each key; 0: any.")
 @click.option(
     "-to", "--timeout", default=600.0, show_default=True, type=click.FloatRange(1), help="Seconds of a request."
 )
@@ -117,6 +119,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         max_models=options.pop("models_max"),
         max_memory=_memory(options.pop("models_memory"), cluster is not None),
         conversations=options.pop("conversations"),
+        max_requests=options.pop("max_requests_per_minute"),
+        max_tokens_per_minute=options.pop("max_tokens_per_minute"),
         max_tokens=-1 if (most := options.pop("predict")) is None else most,
         chat=take_chat(options),
     )

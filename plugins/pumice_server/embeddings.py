@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pumice_server import logs
 from pumice_server.answers import json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
@@ -102,6 +103,7 @@ async def rerank(request: Request) -> Response:
         return json_response([{"index": i, "score": scores[i], **text} for i, text in zip(order, texts, strict=True)])
     counted = await asyncio.gather(*(service.tokenize(each) for each in (query, *documents)))
     n_tokens = sum(map(len, counted[1:])) + len(counted[0]) * len(documents)
+    logs.about(model=service.name, prompt_tokens=n_tokens)
     usage = {"prompt_tokens": n_tokens, "total_tokens": n_tokens}
     results = [{"index": i, "relevance_score": scores[i]} for i in order]
     return json_response({"model": service.name, "object": "list", "usage": usage, "results": results})
@@ -116,6 +118,7 @@ async def _embed(service: Service, texts: Sequence[list[int]], body: Body) -> Ve
     found = await service.model.aembed(
         texts, normalize=norm == _EUCLIDEAN, dimensions=dimensions, adapters=service.adapters
     )
+    logs.about(model=service.name, prompt_tokens=_count(texts))
     return [_scaled(each, norm) for each in found] if norm not in (_EUCLIDEAN, _NONE) else list(found)
 
 

@@ -37,17 +37,19 @@ _CLIENT_GONE = 499  # status in logs; nobody reads it
 
 @dataclass(frozen=True)
 class Problem:
-    """An error as it is told. ``fields`` are further keys of the error's object."""
+    """An error as it is told. ``fields`` are further keys of the error's object, ``headers`` of the answer."""
 
     status: int
     message: str
     type: str
     fields: Mapping[str, Any] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, error: BaseException) -> Problem:
         if isinstance(error, HTTPException):
-            return cls(error.status_code, error.detail, _type(error.status_code))
+            kind = _type(error.status_code)
+            return cls(error.status_code, error.detail, kind, headers=error.headers or {})
         if isinstance(error, pumice.PromptTooLongError):
             counts = {"n_prompt_tokens": error.n_prompt_tokens, "n_ctx": error.n_ctx}
             return cls(400, str(error), "exceed_context_size_error", counts)
@@ -80,8 +82,8 @@ class Problem:
             body = self.ollama_body()
         elif path.startswith("/v1/messages"):
             body = self.anthropic_body(request_id)
-        headers = {"Retry-After": _RETRY_SECONDS} if self.status in (429, 503) else {}
-        return Response(orjson.dumps(body), self.status, headers, "application/json")
+        retry = {"Retry-After": _RETRY_SECONDS} if self.status in (429, 503) else {}
+        return Response(orjson.dumps(body), self.status, {**retry, **self.headers}, "application/json")
 
 
 def bad_request(message: str) -> HTTPException:

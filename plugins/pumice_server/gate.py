@@ -1,4 +1,4 @@
-"""Who may ask: the Host header, the page a request comes from, the key. Each request gets an id."""
+"""Who may ask, and how often: the Host header, the page a request comes from, the key. Each request gets an id."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pumice_server import logs, tracing
 from pumice_server.errors import Problem
 from pumice_server.keys import Keys
+from pumice_server.rates import Rates
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
 
@@ -48,6 +49,7 @@ class Gate:
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
         assert isinstance(settings.keys, Keys)
         self._keys = settings.keys
+        self._rates = Rates(settings.max_requests, settings.max_tokens_per_minute)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,8 +67,9 @@ class Gate:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                for name in _ID_HEADERS:
-                    MutableHeaders(scope=message)[name] = request_id
+                told = MutableHeaders(scope=message)
+                told.update(dict.fromkeys(_ID_HEADERS, request_id))
+                told.update(self._rates.headers(state["client"]) if state.get("client") is not None else {})
                 self._count(getattr(scope.get("endpoint"), "__name__", "none"), status)
             await send(message)
 
@@ -74,13 +77,19 @@ class Gate:
             try:
                 await self._serve(scope, receive, send_with_id, headers)
             finally:
-                tracing.describe(span, logs.end(status))
+                ended = logs.end(status)
+                tracing.describe(span, ended)
+                self._rates.end(
+                    state.get("client", ""), ended.get("prompt_tokens", 0) + ended.get("generated_tokens", 0)
+                )
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         state = scope["state"]
         try:
             state["client"] = self._admit(scope["method"], scope["path"], headers)
             state["cache_salt"] = state["client"] if len(self._keys) > 1 else ""
+            if scope["method"] == "POST":
+                self._rates.begin(state["client"])
         except HTTPException as error:
             await Problem.of(error).response(scope["path"], state["request_id"])(scope, receive, send)
             return

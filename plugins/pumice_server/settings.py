@@ -31,6 +31,7 @@ class Settings:
         max_models: most that are loaded at once; max_memory: bytes that they may have together; 0: any number.
         context_shift: a full context forgets its older half, and the answer goes on; else it ends there.
         max_tokens: most of an answer; -1: any number.
+        max_requests, max_tokens_per_minute: of each key in a minute; 0: any number.
         chat: options of ``Model.chat`` where a request does not say.
         slot_folder: where slots are saved; None: they are not.
         allow_pull: clients may have models fetched.
@@ -49,6 +50,8 @@ class Settings:
     max_models: int = 4
     context_shift: bool = False
     max_tokens: int = -1
+    max_requests: int = 0
+    max_tokens_per_minute: int = 0
     chat: Mapping[str, Any] = field(default_factory=dict)
     slot_folder: Path | None = None
     allow_pull: bool = False

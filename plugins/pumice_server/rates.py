@@ -1,0 +1,73 @@
+"""How much each client may ask for in a minute: requests and tokens, in buckets that fill evenly."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+from starlette.exceptions import HTTPException
+
+_SECONDS = 60.0  # in which a bucket fills
+
+
+class _Bucket:
+    """What is left of so many a minute. More may be taken than is there, once it is known: then it is below 0."""
+
+    def __init__(self, per_minute: int, now: float) -> None:
+        self.per_minute = per_minute
+        self._left = float(per_minute)
+        self._at = now
+
+    def left(self, now: float) -> float:
+        self._left = min(self.per_minute, self._left + (now - self._at) * self.per_minute / _SECONDS)
+        self._at = now
+        return self._left
+
+    def take(self, n: int) -> None:
+        self._left -= n
+
+    def seconds_to(self, level: float) -> float:
+        """Until so much is left."""
+        return max(0.0, (level - self._left) * _SECONDS / self.per_minute)
+
+
+class Rates:
+    """The buckets of every client. ``requests`` and ``tokens`` a minute; 0: any number."""
+
+    def __init__(self, requests: int, tokens: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._limits = {name: limit for name, limit in (("requests", requests), ("tokens", tokens)) if limit}
+        self._clock = clock
+        self._clients: dict[str, dict[str, _Bucket]] = {}
+
+    def begin(self, client: str) -> None:
+        """A request; raises HTTPException, 429, for one too many. Its tokens are known when it ends."""
+        now = self._clock()
+        buckets = self._of(client)
+        for name, bucket in buckets.items():
+            if bucket.left(now) < 1:
+                seconds = math.ceil(bucket.seconds_to(1))
+                told = f"more than {bucket.per_minute} {name} a minute: ask again in {seconds} seconds"
+                raise HTTPException(429, told, {"Retry-After": str(seconds), **self.headers(client)})
+        if "requests" in buckets:
+            buckets["requests"].take(1)
+
+    def end(self, client: str, n_tokens: int) -> None:
+        """A request has ended that had so many tokens."""
+        if "tokens" in self._limits:
+            self._of(client)["tokens"].take(n_tokens)
+
+    def headers(self, client: str) -> dict[str, str]:
+        """As OpenAI tells what is left."""
+        now, told = self._clock(), {}
+        for name, bucket in self._of(client).items():
+            told[f"x-ratelimit-limit-{name}"] = str(bucket.per_minute)
+            told[f"x-ratelimit-remaining-{name}"] = str(max(0, int(bucket.left(now))))
+            told[f"x-ratelimit-reset-{name}"] = f"{bucket.seconds_to(bucket.per_minute):.3f}s"
+        return told
+
+    def _of(self, client: str) -> dict[str, _Bucket]:
+        if client not in self._clients:
+            now = self._clock()
+            self._clients[client] = {name: _Bucket(limit, now) for name, limit in self._limits.items()}
+        return self._clients[client]

@@ -1,0 +1,82 @@
+"""Requests and tokens a minute, for each client."""
+
+import openai
+import pytest
+from starlette.exceptions import HTTPException
+
+from pumice_server.rates import Rates
+from server_thread import running
+
+COMPLETE = {"prompt": "Once", "max_tokens": 8, "ignore_eos": True}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_requests_come_back_evenly():
+    clock = Clock()
+    rates = Rates(60, 0, clock)
+    for _ in range(60):
+        rates.begin("a")
+    with pytest.raises(HTTPException, match="more than 60 requests a minute: ask again in 1 seconds") as caught:
+        rates.begin("a")
+    assert caught.value.headers["Retry-After"] == "1"
+    rates.begin("b")
+    clock.now = 2.5
+    for _ in range(2):
+        rates.begin("a")
+    with pytest.raises(HTTPException):
+        rates.begin("a")
+    clock.now = 1e6
+    assert rates.headers("a")["x-ratelimit-remaining-requests"] == "60"
+
+
+def test_tokens_are_owed():
+    clock = Clock()
+    rates = Rates(0, 600, clock)
+    rates.begin("a")
+    rates.end("a", 900)
+    assert rates.headers("a")["x-ratelimit-remaining-tokens"] == "0"
+    with pytest.raises(HTTPException, match="more than 600 tokens a minute: ask again in 31 seconds"):
+        rates.begin("a")
+    clock.now = 31
+    rates.begin("a")
+
+
+def test_no_limits():
+    rates = Rates(0, 0)
+    rates.begin("a")
+    rates.end("a", 10**9)
+    rates.begin("a")
+    assert rates.headers("a") == {}
+
+
+def test_clients_are_told(model):
+    with running(model, keys=["one", "two"], max_requests=2, max_tokens_per_minute=1000) as server:
+        client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="one", max_retries=0)
+        raw = client.completions.with_raw_response.create(model="demo", prompt="Once", max_tokens=8)
+        assert raw.headers["x-ratelimit-limit-requests"] == "2"
+        assert raw.headers["x-ratelimit-remaining-requests"] == "1"
+        client.completions.create(model="demo", prompt="Once", max_tokens=8)
+        with pytest.raises(openai.RateLimitError, match="more than 2 requests a minute") as caught:
+            client.completions.create(model="demo", prompt="Once", max_tokens=8)
+        assert 1 <= int(caught.value.response.headers["Retry-After"]) <= 30
+        other = server.client.post("/v1/completions", json=COMPLETE, headers={"X-Api-Key": "two"})
+        assert other.status_code == 200
+        assert server.client.get("/v1/models", headers={"X-Api-Key": "one"}).status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings"])
+def test_tokens_are_counted_where_answers_end(model, path):
+    body = COMPLETE | {"input": "Once upon a time"}
+    with running(model, max_tokens_per_minute=5) as server:
+        assert server.client.post(path, json=body).status_code == 200
+        server.client.post(path, json=body)
+        response = server.client.post(path, json=body)
+        assert response.status_code == 429
+        assert "more than 5 tokens a minute" in response.json()["error"]["message"]
