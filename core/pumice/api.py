@@ -61,8 +61,7 @@ def load(
         "n_batch": n_batch,
         "n_parallel": n_parallel,
     }
-    arguments = {**(config or {}), **{key: value for key, value in given.items() if value is not None}}
-    file, settings = _locate(path, arguments)
+    file, settings = _locate(path, _merged(config, given))
     return Model(file, settings, progress, plugins, observer=observer)
 
 
@@ -84,7 +83,7 @@ def load_process(
             ``loop.call_soon_threadsafe``; None: the function is called in the thread that reads them.
         command: the subcommand that ``pumice ps`` shows for it.
     """
-    file, settings = _locate(path, {**arguments.pop("config", {}), **arguments})
+    file, settings = _locate(path, _merged(arguments.pop("config", None), arguments))
     return ProcessModel(file, settings, progress, deliver, str(path or file), command)
 
 
@@ -118,6 +117,11 @@ def describe_graph(path: str | Path, **arguments: Any) -> str:
         registry = get_registry(settings)
         file = stack.enter_context(open_model(located, registry))
         return prepare(stack, file, settings, registry)[1].describe()
+
+
+def _merged(config: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with the arguments that are given; None is not."""
+    return {**(config or {}), **{key: value for key, value in given.items() if value is not None}}
 
 
 def _locate(path: str | Path | None, arguments: Mapping[str, Any]) -> tuple[Path, Config]:

@@ -218,4 +218,5 @@ def _template(given: str | None, file: Path | None) -> str | None:
     try:
         return file.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"cannot read the chat template: {file}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise click.ClickException(f"cannot read the chat template: {file}: {reason}") from None

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from http import HTTPStatus
 from typing import Any
 
 import orjson
@@ -95,9 +96,16 @@ async def answer_error(request: Request, error: Exception) -> Response:
     if isinstance(error, ClientDisconnect):
         return Response(status_code=_CLIENT_GONE)
     problem = Problem.of(error)
+    if problem.message == HTTPStatus(problem.status).phrase:  # the router's own
+        problem = replace(problem, message=_unknown(request, problem.status))
     if problem.status >= 500 and problem.status != 501:
         logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
     return problem.response(request.url.path, request.state.request_id)
+
+
+def _unknown(request: Request, status: int) -> str:
+    path = request.url.path
+    return f"{path} does not take {request.method}" if status == 405 else f"there is no endpoint {path!r:.200}"
 
 
 def _type(status: int) -> str:

@@ -65,7 +65,8 @@ def _read(file: Path) -> list[Key]:
     try:
         lines = file.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise click.ClickException(f"cannot read the keys: {file}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise click.ClickException(f"cannot read the keys: {file}: {reason}") from None
     keys = [
         _parse(line.split(), f"{file}:{number}")
         for number, line in enumerate(lines, 1)

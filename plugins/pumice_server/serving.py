@@ -41,7 +41,8 @@ def listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        raise click.ClickException(f"cannot listen on {where}: {error.strerror}; --port names another port") from None
+        reason = os.strerror(error.errno) if error.errno else error.strerror
+        raise click.ClickException(f"cannot listen on {where}: {reason}; --port names another port") from None
 
 
 def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, load: Load | None = None) -> None:

@@ -172,3 +172,8 @@ def test_what_it_logs_is_logged_here(model, caplog):
     with caplog.at_level(logging.INFO, "pumice"):
         model.process._take(Logged(logging.INFO, "from there"))
     assert "from there" in caplog.text
+
+
+def test_arguments_that_are_none_are_not_given():
+    with pumice.load_process(n_ctx=None, kv_type=None, config={"n_ctx": 128}) as model:
+        assert model.n_ctx == 128
