@@ -45,7 +45,7 @@ def answer_grammar(
     begin, end = format.reasoning
     reasons = opening.rfind(begin) > opening.rfind(end)
     reasoning = ("" if end in opening or request.reasoning is False else begin, end)
-    calls = _Calls(request.tools, format, special) if request.tools else None
+    calls = _Calls(request.tools, format, special, not request.parallel_tool_calls) if request.tools else None
     if request.tool_choice not in ("auto", "none"):
         if calls is None or not calls.rules:
             raise RequestError("tool_choice: calls of this model's chat format cannot be enforced; use auto")
@@ -60,9 +60,15 @@ def answer_grammar(
 
 
 class _Calls:
-    """The rules of all calls of some tools. ``begins``: texts that begin one; none where plain text may, too."""
+    """The rules of all calls of some tools, or of ``single`` ones.
 
-    def __init__(self, tools: Sequence[Mapping[str, Any]], format: ChatFormat, special: Mapping[str, int]) -> None:
+    ``begins``: texts that begin one; none where plain text may, too.
+    """
+
+    def __init__(
+        self, tools: Sequence[Mapping[str, Any]], format: ChatFormat, special: Mapping[str, int], single: bool = False
+    ) -> None:
+        self._single = single
         self._format = format
         self._special = special
         self._values: list[str] = []
@@ -79,7 +85,7 @@ class _Calls:
         """Calls, one after the other; ``once``: one, or one section. ``other`` is a rule that may stand for them."""
         before, after = self._format.section
         one = f"({' | '.join(f'call_{i}' for i in range(len(self.rules)))})"
-        many = one if once and not before else f"{one} (WS? {one}){{0,{_MOST_CALLS - 1}}}"
+        many = one if self._single or (once and not before) else f"{one} (WS? {one}){{0,{_MOST_CALLS - 1}}}"
         if before:
             many = " ".join(part for part in (self._literal(before), "WS?", many, "WS?", self._literal(after)) if part)
         silent = silent_marks(self._format, self._special)
@@ -131,7 +137,8 @@ class _Calls:
                 values = [f"{self._literal(name + '=')} {_json(part, schema)}" for name, part in _properties(schema)]
                 calls.append(f'{self._literal(function["name"] + "(")} {_listed(values)} ")"')
         call = f"({' | '.join(calls)})"
-        listed = f'"[" WS? {call} (WS? "," WS? {call})* WS? "]"'
+        more = "" if self._single else f'(WS? "," WS? {call})*'
+        listed = f'"[" WS? {call} {more} WS? "]"'
         return f"({call} | {listed})" if field == "json" else listed
 
     def _params(self, pattern: Pattern, schema: Mapping[str, Any]) -> str:

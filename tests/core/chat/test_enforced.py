@@ -61,6 +61,13 @@ def test_required_calls_are_calls(family):
             assert completion.message.content.strip() == ""
 
 
+def test_an_answer_may_be_one_call(family):
+    options = {"tools": [WEATHER, TIME], "tool_choice": "required", "parallel_tool_calls": False, "temperature": 2.0}
+    completion = family.chat([USER], seed=1, max_tokens=400, **options)
+    assert (len(completion.message.tool_calls), completion.finish_reason) == (1, "tool_calls")
+    assert not completion.message.content
+
+
 def test_a_named_tool_is_called(family):
     completion = family.chat([USER], tools=[WEATHER, TIME], tool_choice=NAMED, seed=1, max_tokens=400)
     assert {call.name for call in completion.message.tool_calls} == {"get_weather"}
