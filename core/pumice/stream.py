@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import os
 import queue
@@ -235,6 +234,8 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
     """As ``Stream``, for the event loop it is made in."""
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
+        import asyncio  # here there is a loop; others need not wait for it
+
         super().__init__(client, progress)
         self._inbox = _Inbox()
         self._listener = self._inbox.put

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -53,7 +52,9 @@ class Embedding(Base):
         adapters: Mapping[str, float] | None = None,
     ) -> Any:
         """As ``embed``, for a coroutine."""
-        values = await asyncio.wrap_future(self._embedder.embed(texts, pooling, dimensions, adapters))
+        from asyncio import wrap_future
+
+        values = await wrap_future(self._embedder.embed(texts, pooling, dimensions, adapters))
         return self._embedder.finish(values, normalize, dimensions)
 
     def rerank(self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None) -> list[float]:
@@ -68,7 +69,9 @@ class Embedding(Base):
         self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None
     ) -> list[float]:
         """As ``rerank``, for a coroutine."""
-        values = await asyncio.wrap_future(self._embedder.rank(query, documents, adapters))
+        from asyncio import wrap_future
+
+        values = await wrap_future(self._embedder.rank(query, documents, adapters))
         return [float(scores[0]) for scores in values]
 
     @cached_property

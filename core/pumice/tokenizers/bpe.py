@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.errors import TokenizerError
@@ -133,7 +134,7 @@ def _merges(metadata: Mapping[str, Any], *, optional: bool) -> list[tuple[str, s
     merges = strings(metadata, "merges")
     if len(set(merges)) < len(merges):
         merges = list(dict.fromkeys(merges))  # the first of equals counts
-    return [(left, right) for left, _, right in (merge.partition(" ") for merge in merges)]
+    return [(left, right) for left, _, right in map(str.partition, merges, repeat(" "))]
 
 
 def _model(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer) -> "models.BPE":
