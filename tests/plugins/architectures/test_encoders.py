@@ -27,6 +27,7 @@ from tiny_encoders import MODELS, encoded
 from tiny_models import N_CTX, TIED, tiny
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "tiny_embeddings.npz"
+TRANSFORMERS = FIXTURE.with_name("transformers_embeddings.npz")
 LIMIT = 1e-6
 LIMITS = {"wavtokenizer-dec": 1e-4}  # llama.cpp convolves in float16
 LARGEST = [
@@ -69,6 +70,14 @@ def test_tiny_encoders(
             pytest.skip(reason)
     found = results(encoder_file(name), MODELS[name].metadata["pooling_type"], backend)
     assert error(found, expected[name]) < LIMITS.get(name, LIMIT)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("name", np.load(TRANSFORMERS).files)
+def test_transformers_gives_the_same(encoder_file: Any, name: str, backend: str) -> None:
+    """Texts of unequal lengths in one batch, there each by itself."""
+    found = results(encoder_file(name), MODELS[name].metadata["pooling_type"], backend)
+    assert error(found, np.load(TRANSFORMERS)[name]) < (1e-11 if backend == "numpy" else 1e-8)
 
 
 def test_an_encoder_reads_texts_whole(encoder_file: Any, expected: Any) -> None:
