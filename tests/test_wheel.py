@@ -1,12 +1,18 @@
 """What the wheel holds, built from the checkout as it is."""
 
 import configparser
+import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from tools.compile_kernels import TARGETS
+
+from pumice_cpu.isa import current, processor
+from tools import build_wheels
 
 ROOT = Path(__file__).parents[1]
 SHADERS = "pumice_vulkan/spv/"
@@ -58,3 +64,40 @@ def test_the_wheel_has_the_license_the_command_and_the_plugins(wheel):
     assert points["console_scripts"]["pumice"] == "pumice.cli:main"
     packaged = {name.split("/")[0] for name in wheel.namelist()}
     assert {module.split(".")[0] for module in points["pumice"].values()} <= packaged
+
+
+KERNEL = "elementwise.unary:silu"
+RUN_IT = f"""
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+import numpy as np
+import pumice_cpu
+from pumice_cpu.runtime import OperationTable, ThreadPool
+print(pumice_cpu.__file__)
+pool, table = ThreadPool(2), OperationTable()
+x, y, count = np.linspace(-4, 4, 1000, dtype=np.float32), np.zeros(1000, np.float32), np.ones(1, np.int64)
+places = {{"count": count.ctypes.data, "x": x.ctypes.data, "y": y.ctypes.data}}
+table.add("{KERNEL}", {{**places, "width": 1000, "p": 0, "q": 0}})
+pool.run(table)
+np.testing.assert_allclose(y, x / (1 + np.exp(-x)), rtol=1e-5)
+"""
+
+
+def test_a_platform_wheel_runs_without_a_compiler(wheel, tmp_path):
+    """With one kernel that is compiled as all are, and linked by this system's compiler in place of Zig's."""
+    tag = next((tag for tag in TARGETS if tag.startswith("manylinux") and tag.endswith(processor())), "")
+    if sys.platform != "linux" or not tag or not shutil.which("cc"):
+        pytest.skip("no C compiler to link with")
+    linker = tmp_path / "zig"
+    linker.write_text('#!/bin/sh\nshift 3\nexec cc "$@"\n')
+    linker.chmod(0o755)
+    command = [sys.executable, "-m", "tools.compile_kernels", tag, "--isa", current().name, "--only", KERNEL]
+    command += ["--jobs", "1", "--out", str(tmp_path / "kernels")]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, env={**os.environ, "ZIG": str(linker)})
+    built = build_wheels.build(Path(str(wheel.filename)), tag, tmp_path / "kernels" / tag, tmp_path)
+    with zipfile.ZipFile(built) as platform:
+        platform.extractall(tmp_path / "installed")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "installed")}
+    done = subprocess.run([sys.executable, "-c", RUN_IT], cwd=tmp_path, capture_output=True, text=True, env=environment)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(str(tmp_path / "installed"))

@@ -10,11 +10,14 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pumice.engine import EngineClient, FinishReason, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Logprobs, Output, Progress
 from pumice.errors import ModelClosedError
+
+if TYPE_CHECKING:
+    import asyncio
 
 S = TypeVar("S", bound="_Sequence")
 
@@ -201,7 +204,9 @@ class _Inbox:
     """Events on their way to a coroutine; any thread may put them in."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        from asyncio import get_running_loop  # others need not wait for it
+
+        self._loop = get_running_loop()
         self._thread = threading.get_ident()
         self._events: deque[Event] = deque()
         self._waiter: asyncio.Future[None] | None = None
@@ -234,7 +239,6 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
     """As ``Stream``, for the event loop it is made in."""
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
-        import asyncio  # here there is a loop; others need not wait for it
 
         super().__init__(client, progress)
         self._inbox = _Inbox()
