@@ -103,7 +103,10 @@ def _layer(path: Path, name: str) -> int:
 def _check(path: Path, metadata: Mapping[str, Any], architecture: str) -> None:
     kind = metadata.get("general.type"), metadata.get("adapter.type")
     if kind != ("adapter", "lora"):
-        raise ModelError(f"{path}: is no LoRA adapter: general.type and adapter.type are {kind[0]!r} and {kind[1]!r}")
+        if metadata.get("general.architecture") == CONTROL_VECTOR:
+            raise ModelError(f"{path}: is a control vector, which is no part of any weight")
+        said = f"general.type and adapter.type are {kind[0]!r} and {kind[1]!r}"
+        raise ModelError(f"{path}: is neither a LoRA adapter nor a control vector: {said}")
     if "adapter.alora.invocation_tokens" in metadata:
         raise ModelError(
             f"{path}: is an activated LoRA adapter, which works from certain tokens on: these are not applied"

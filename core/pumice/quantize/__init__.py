@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from pathlib import Path
 
 from pumice.config import load_config
 from pumice.errors import QuantizeError
@@ -66,11 +67,13 @@ def quantize(
     if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
         imatrix = read_imatrix(imatrix)
     with nullcontext(path) if isinstance(path, GGUFFile) else open_model(path) as file:
+        if Path(out).exists() and file.path.exists() and Path(out).samefile(file.path):
+            raise QuantizeError(f"{out}: is the model itself, which would be lost: give another name")
         plan = plan_quantization(file, to, imatrix=imatrix, options=options)
         if parts is not None:
             plan = replace(plan, parts=parts([decision.info for decision in plan.decisions]))
         for decision in missing_weights(plan.decisions):
             becomes = f"tensor {decision.source.name!r} becomes {decision.info.type.name}"
-            raise QuantizeError(f"{file.path}: {becomes}, which needs an importance matrix: give --imatrix")
+            raise QuantizeError(f"{file.path}: {becomes}, which needs an importance matrix: pumice imatrix makes one")
         run(plan, out, get_registry(load_config()).quantizers, threads=threads, force=force, progress=progress)
     return plan

@@ -80,8 +80,8 @@ def file_type(name: str) -> FileType:
 
 
 def tensor_type(name: str) -> GGMLType:
-    """The type of a name in any case. QuantizeError for an unknown one."""
-    try:
-        return GGMLType[name.upper()]
-    except KeyError:
-        raise QuantizeError(unknown_name("tensor type", name, [type.name for type in GGMLType])) from None
+    """The type of a name in any case, one of those that mixes are made of. QuantizeError for an unknown one."""
+    known = {each.default.name: each.default for each in _ALL}
+    if name.upper() not in known:
+        raise QuantizeError(unknown_name("tensor type", name, list(known)))
+    return known[name.upper()]

@@ -112,6 +112,8 @@ def _quantize(
 def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> Encoder:
     if type in FLOATS:
         return lambda values, weights: _to_float(values, type)
+    if type.name not in quantizers:
+        raise QuantizeError(f"nothing here quantizes to {type.name}")
     return quantizers[type.name].quantize
 
 

@@ -98,7 +98,7 @@ def test_requests_of_one_batch_have_scales_of_their_own(tmp_path, deep, backend)
         ({"blk.1": 64}, {}, {}, r"tensor 'blk\.1' is no direction of a layer"),
         ({"direction.7": 64}, {}, {}, "changes layer 7, which is none of this model that it can"),
         ({"direction.1": 64}, {}, {"layers": [2, 3]}, "has directions for layers 1 to 1, none from 2 to 3"),
-        ({"direction.1": 64}, {"general.architecture": "llama"}, {}, "is no LoRA adapter"),
+        ({"direction.1": 64}, {"general.architecture": "llama"}, {}, "is neither a LoRA adapter nor a control vector"),
         ({"direction.1": 64}, {"general.architecture": "llama"}, {"layers": [1, 2]}, "is no control vector"),
     ],
 )

@@ -106,7 +106,11 @@ def test_alpha_is_a_part_of_the_scale(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "names", "message"),
     [
-        ({"general.type": "model"}, ATTENTION, "is no LoRA adapter: general.type and adapter.type are 'model'"),
+        (
+            {"general.type": "model"},
+            ATTENTION,
+            "is neither a LoRA adapter nor a control vector: general.type",
+        ),
         ({"general.architecture": "qwen2"}, ATTENTION, "is an adapter of 'qwen2', the model is 'llama'"),
         ({}, ["blk.0.attn_q.weight", "blk.9.attn_q.weight"], "changes 'blk.9.attn_q.weight', which is no matrix"),
         ({}, [], "is an adapter without tensors"),

@@ -42,7 +42,10 @@ def test_help_names_every_type(run):
     [
         (["m.gguf", "q.gguf", "Q9"], "unknown type 'Q9'", 1),
         (["no.gguf", "q.gguf", "Q8_0"], "no.gguf: no such file", 1),
-        (["m.gguf", "m.gguf", "Q8_0"], "m.gguf: exists already; give --force to replace it", 1),
+        (["m.gguf", "m.gguf", "Q8_0", "--force"], "m.gguf: is the model itself, which would be lost", 1),
+        (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "attn=I32"], "unknown tensor type 'I32'", 1),
+        (["m.gguf", "q.gguf", "Q8_0", "--output-tensor-type", "Q8_1"], "unknown tensor type 'Q8_1'; did you mean", 1),
+        (["m.gguf", "m.gguf", "Q8_0"], "m.gguf: is the model itself, which would be lost", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--imatrix", "no"], "no: no such file or directory", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--imatrix", "m.gguf"], "m.gguf: metadata key 'imatrix.datasets' is missing", 1),
         (["m.gguf", "q.gguf", "Q8_0", "--tensor-type", "x"], "expected NAME=TYPE, not 'x'", 2),

@@ -191,3 +191,10 @@ peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM
 assert int(peak.split()[1]) < 400_000, peak
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_type_that_nothing_quantizes_to(model, tmp_path):
+    options = Options(output_type=GGMLType.Q8_1, embedding_type=GGMLType.Q8_1)
+    with pytest.raises(QuantizeError, match="nothing here quantizes to Q8_1"):
+        quantize(model, tmp_path / "q.gguf", "Q8_0", options=options)
+    assert not (tmp_path / "q.gguf").exists()
