@@ -90,7 +90,8 @@ def load_replicas(spec: Spec, replicas: Replicas, deliver: Callable[..., object]
 def app(arguments: Mapping[str, str]) -> Any:
     """For ``serve run pumice_ray:app model=... replicas=1:4``: the ingress, and a model's replicas behind it.
 
-    Further arguments: name, replica_cpus, replica_gpus, ingresses, api_key, and those of ``pumice.load``, as YAML.
+    Further arguments: name, replica_cpus, replica_gpus, ingresses, ingress_cpus, api_key, and those of ``pumice.load``,
+    as YAML.
     """
     given = dict(arguments)
     path = given.pop("model", None) or str(pumice.demo_model_path())
@@ -99,7 +100,7 @@ def app(arguments: Mapping[str, str]) -> Any:
     )
     names = [given.pop("name", None) or name_of(path)]
     keys = Keys([given.pop("api_key")] if "api_key" in given else [])
-    n_ingresses = int(given.pop("ingresses", 1))
+    n_ingresses, ingress_cpus = int(given.pop("ingresses", 1)), float(given.pop("ingress_cpus", 1))
     options = {name: yaml.safe_load(value) for name, value in given.items()}
     options["config"] = demo_options([path]) | options.get("config", {})
     spec = Spec(names, path, options)
@@ -112,6 +113,7 @@ def app(arguments: Mapping[str, str]) -> Any:
         serve.ingress(make)(),
         name="ingress",
         num_replicas=n_ingresses,
+        ray_actor_options={"num_cpus": ingress_cpus},
         max_ongoing_requests=_INGRESS_REQUESTS,
         logging_config=_QUIET,
     )

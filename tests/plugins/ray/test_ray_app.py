@@ -1,5 +1,6 @@
 """``serve run pumice_ray:app``, and ``pumice serve --ray`` as a process: both answer, stream, and end."""
 
+import json
 import re
 import signal
 import socket
@@ -27,9 +28,9 @@ def check(url: str, text: str, **options) -> None:
     with httpx2.Client(base_url=url, timeout=120, **options) as client:
         assert client.post("/v1/completions", json=BODY).json()["choices"][0]["text"] == text
         with client.stream("POST", "/v1/completions", json={**BODY, "stream": True}) as response:
-            lines = [line for line in response.iter_lines() if line]
-        assert len(lines) > 3
-        assert lines[-1] == "data: [DONE]"
+            *parts, last = [line for line in response.iter_lines() if line]
+        assert "".join(json.loads(part[6:])["choices"][0]["text"] for part in parts) == text
+        assert last == "data: [DONE]"
 
 
 def test_the_application_of_serve(cluster, text):
@@ -40,7 +41,8 @@ def test_the_application_of_serve(cluster, text):
     serve.shutdown()
     serve.start(http_options={"host": "127.0.0.1", "port": port})
     try:
-        arguments = {"replicas": "1", "replica_cpus": "0.25", "n_parallel": "4", "api_key": "secret"}
+        room = {"replicas": "1", "replica_cpus": "0.25", "ingress_cpus": "0.25"}
+        arguments = {**room, "n_parallel": "4", "api_key": "secret"}
         serve.run(pumice_ray.app(arguments), name="app", route_prefix="/")
         url = f"http://127.0.0.1:{port}"
         assert httpx2.post(f"{url}/v1/completions", json=BODY, timeout=60).status_code == 401

@@ -126,5 +126,6 @@ def test_what_cannot_be_had_is_one_line(cluster, model, tmp_path):
         command = [*BATCH, str(source), str(tmp_path / "out.jsonl"), "-m", model, *arguments]
         done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
         assert done.returncode in (1, 2)
-        assert message in done.stderr
-        assert done.stderr.count("\n") == 1, done.stderr
+        said = [line for line in done.stderr.splitlines() if "core_worker.cc" not in line]  # a remark of Ray's own
+        assert len(said) == 1, done.stderr
+        assert message in said[0]
