@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 
-.PHONY: demo help test test-kompute lint types format check wheel platform-wheels fixtures shaders clean
+.PHONY: demo help test test-ray test-kompute lint types format check wheel platform-wheels fixtures shaders clean
 
 demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -14,8 +14,12 @@ demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=pa
 help:  ## Say what each target does
 	@awk -F ':.*  ## ' '/^[a-z-]+:.*  ## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-test: $(STAMP)  ## Run every test; TESTS="tests/core -k graph" for some
-	$(VENV)/python -m pytest -q $(PROCESSES) $(TESTS)
+test: $(STAMP)  ## Run every test but those of test-ray; TESTS="tests/core -k graph" for some
+	$(VENV)/python -m pytest -q $(PROCESSES) -m "not ray" $(TESTS)
+
+test-ray: $(STAMP)  ## Run the tests that start clusters of Ray, one after the other; skipped where it is not to be had
+	.ci/ray
+	$(VENV)/python -m pytest -q -m ray tests/plugins/ray
 
 test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
 	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k "not native" tests/plugins/vulkan
