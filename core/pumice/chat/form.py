@@ -45,12 +45,13 @@ def answer_grammar(
     begin, end = format.reasoning
     reasons = opening.rfind(begin) > opening.rfind(end)
     reasoning = ("" if end in opening or request.reasoning is False else begin, end)
-    calls = _Calls(request.tools, format, special, not request.parallel_tool_calls) if request.tools else None
+    is_named = request.tool_choice not in ("auto", "none", "required")
+    single = is_named or not request.parallel_tool_calls
+    calls = _Calls(request.tools, format, special, single) if request.tools else None
     if request.tool_choice not in ("auto", "none"):
         if calls is None or not calls.rules:
             raise RequestError("tool_choice: calls of this model's chat format cannot be enforced; use auto")
-        source = calls.source(once=request.tool_choice != "required")
-        return Grammar(source, reasoning=reasoning, reasons=reasons)
+        return Grammar(calls.source(), reasoning=reasoning, reasons=reasons)
     if form is not None:
         source = _with_marks(form, format, special, calls)
         return Grammar(source, reasoning=reasoning, reasons=reasons)

@@ -70,7 +70,7 @@ def test_an_answer_may_be_one_call(family):
 
 def test_a_named_tool_is_called(family):
     completion = family.chat([USER], tools=[WEATHER, TIME], tool_choice=NAMED, seed=1, max_tokens=400)
-    assert {call.name for call in completion.message.tool_calls} == {"get_weather"}
+    assert [call.name for call in completion.message.tool_calls] == ["get_weather"]
 
 
 def test_calls_of_an_undescribed_format_are_refused(tmp_path):
