@@ -25,8 +25,8 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
         k_dim, v_dim = (hparams.positive(f"attention.{kind}_length_mla") for kind in ("key", "value"))
         q = self.queries(g, x, blk, n_head * k_dim).reshape(x.shape[0], n_head, k_dim)
         rank, n_rot = hparams.positive("attention.kv_lora_rank"), hparams.positive("rope.dimension_count")
-        rope = self.latent_rope(g, n_rot)
-        y = latent_attention(g, x, q, blk, rank, v_dim, rope, norm=self.norm, scale=k_dim**-0.5, n_rot=n_rot)
+        rope = self.latent_rope(g, n_rot) or n_rot
+        y = latent_attention(g, x, q, blk, rank, v_dim, rope, norm=self.norm, scale=k_dim**-0.5)
         y = self.finish(g, x, y.reshape(x.shape[0], n_head * v_dim), blk, Heads(n_head, 1, k_dim, v_dim))
         return linear(g, y, blk + "attn_output", self.n_embd)
 

@@ -40,7 +40,7 @@ class PLM(Decoder):
         heads = self.heads(i)
         q = self.queries(g, x, blk, heads.n_head * heads.k_dim).reshape(x.shape[0], heads.n_head, heads.k_dim)
         rank, rope = self.hparams.positive("attention.kv_lora_rank"), self.rope(g, i)
-        y = latent_attention(g, x, q, blk, rank, heads.v_dim, rope, norm=self.norm, scale=heads.k_dim**-0.5)
+        y = latent_attention(g, x, q, blk, rank, heads.v_dim, rope or 0, norm=self.norm, scale=heads.k_dim**-0.5)
         return linear(g, y.reshape(x.shape[0], heads.n_head * heads.v_dim), blk + "attn_output", self.n_embd)
 
     def queries(self, g: GraphBuilder, x: Tensor, blk: str, n_out: int) -> Tensor:

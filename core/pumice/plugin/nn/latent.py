@@ -18,22 +18,22 @@ def latent_attention(
     blk: str,
     rank: int,
     v_dim: int,
-    rope: Rope | None,
+    rope: Rope | int,
     *,
     norm: Norm,
     scale: float,
-    n_rot: int = 0,
     norm_of_key: str = "",
     **options: Any,
 ) -> Tensor:
     """Attention of queries ``q [t, n_head, k_dim]`` over latents of ``rank`` values: ``[t, n_head, v_dim]``.
 
     ``attn_kv_a_mqa`` makes of ``x`` the latent, which ``norm`` normalizes by ``attn_kv_a_norm``, and a key with
-    position, which has a norm too if ``norm_of_key`` names one; that key and the last ``n_rot`` values of a query
-    are turned by ``rope`` (0: as many as it turns; None: no rotation). Files have either ``attn_k_b`` and ``attn_v_b``
-    or, older ones, ``attn_kv_b``. With ``options`` of the operation ``attention`` every step attends to latents.
+    position, which has a norm too if ``norm_of_key`` names one; that key and as many last values of a query are
+    turned by ``rope``; or ``rope`` is how many they are, and nothing turns. Files have either ``attn_k_b`` and
+    ``attn_v_b`` or, older ones, ``attn_kv_b``. With ``options`` of the operation ``attention`` every step attends to
+    latents.
     """
-    k_dim, n_rot = width(q), n_rot or (rope.n_rot if rope else 0)
+    k_dim, n_rot = width(q), rope if isinstance(rope, int) else rope.n_rot
     if not 0 < n_rot < k_dim:
         raise ModelError(f"{blk}attn_kv_a_mqa: {n_rot} of {k_dim} values of a key have a position, some must not")
     q_nope, q_rope = g.slice(q, 0, k_dim - n_rot), g.slice(q, k_dim - n_rot, k_dim)
@@ -42,7 +42,7 @@ def latent_attention(
     k_rope = g.slice(compressed, rank, rank + n_rot).reshape(x.shape[0], 1, n_rot)
     if norm_of_key:
         k_rope = norm(g, k_rope, blk + norm_of_key)
-    if rope:
+    if not isinstance(rope, int):
         q_rope, k_rope = rope(g, q_rope), rope(g, k_rope)
     k_b, v_b, kv_b = latent_weights(g, blk, int(q.shape[1]), rank, k_dim - n_rot, v_dim)
     if not options:
