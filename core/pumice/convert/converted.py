@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -59,15 +59,23 @@ class ConvertedTensor:
     @property
     def data(self) -> NDArray[np.uint8]:
         """The bytes that a file has: uint8 ``[*shape[:-1], bytes of a row]``. ConvertError if a number does not fit."""
-        if self.lazy.kind not in FILE_TYPES:
-            return self.lazy.read()
-        values = np.ascontiguousarray(self.lazy.read(), np.float32)
+        return self._encoded(self.lazy)
+
+    def pieces(self) -> Iterator[NDArray[np.uint8]]:
+        """``data``, expert by expert where it has them, so that one of them is in memory at a time."""
+        for part in self.lazy.parts or (self.lazy,):
+            yield self._encoded(part)
+
+    def _encoded(self, lazy: LazyTensor) -> NDArray[np.uint8]:
+        if lazy.kind not in FILE_TYPES:
+            return lazy.read()
+        values = np.ascontiguousarray(lazy.read(), np.float32)
         self._check(values)
         if self.type is GGMLType.F16:
             stored: NDArray[Any] = values.astype(np.float16)
         else:
             stored = _bfloat16(values) if self.type is GGMLType.BF16 else values
-        return stored.view(np.uint8).reshape(*self.shape[:-1], -1)
+        return stored.view(np.uint8).reshape(*lazy.shape[:-1], -1)
 
     def _check(self, values: NDArray[np.float32]) -> None:
         least, most = values.min(initial=0.0), values.max(initial=0.0)

@@ -27,6 +27,8 @@ class LazyTensor:
     shape: tuple[int, ...]
     kind: GGMLType
     read: Callable[[], Array]
+    parts: Sequence[LazyTensor] = ()
+    """Those that lie one above the other on the first axis, where they can be read one after the other."""
 
     @classmethod
     def of(cls, array: Any) -> LazyTensor:
@@ -40,7 +42,8 @@ class LazyTensor:
 
     def map(self, function: Callable[[Array], Array], shape: Sequence[int] | None = None) -> LazyTensor:
         """With ``function`` applied; ``shape`` is that of its result, if it is another."""
-        return replace(self, shape=self.shape if shape is None else tuple(shape), read=lambda: function(self.read()))
+        shape = self.shape if shape is None else tuple(shape)
+        return replace(self, shape=shape, read=lambda: function(self.read()), parts=())
 
     def __add__(self, number: float) -> LazyTensor:
         return replace(self.map(lambda x: x + np.float32(number)), kind=GGMLType.F32)
@@ -93,7 +96,8 @@ class LazyTensor:
 def stack(tensors: Sequence[LazyTensor]) -> LazyTensor:
     """Tensors of one shape one above the other, on a new first axis."""
     first = tensors[0]
-    return LazyTensor((len(tensors), *first.shape), first.kind, lambda: np.stack([each.read() for each in tensors]))
+    shape = (len(tensors), *first.shape)
+    return LazyTensor(shape, first.kind, lambda: np.stack([each.read() for each in tensors]), tensors)
 
 
 def concatenate(tensors: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:

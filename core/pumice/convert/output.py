@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pumice.convert.converted import ConvertedTensor
 from pumice.gguf import GGUFFile, TensorInfo, Writer
 from pumice.gguf.writer import Described
 
@@ -31,11 +32,12 @@ def write_model(
     done, total = 0, sum(info.nbytes for info in infos)
     with Writer(path, metadata, infos, parts=parts and parts(infos), force=force) as writer:
         for tensor in file.tensors.values():
-            writer.write(tensor.data)
+            for piece in tensor.pieces() if isinstance(tensor, ConvertedTensor) else (tensor.data,):
+                writer.write(piece)
+                done += piece.nbytes
+                if progress:
+                    progress(done, total)
             tensor.release()
-            done += tensor.nbytes
-            if progress:
-                progress(done, total)
     return writer.paths
 
 

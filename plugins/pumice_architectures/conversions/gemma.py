@@ -62,7 +62,9 @@ class Gemma3(Gemma2):
         "attention.value_length": 256,
         "attention.layer_norm_rms_epsilon": 1e-6,
         "rope.freq_base": 1_000_000.0,
+        "rope.freq_base_swa": 10_000.0,
     }
+    N_VOCAB = 262208  # where config.json leaves it out, as those of the models with images do
 
     def metadata(self) -> dict[str, Any]:
         found = Conversion.metadata(self)
@@ -71,6 +73,9 @@ class Gemma3(Gemma2):
         if self.config.first("sliding_window_pattern") != 1:
             found["attention.sliding_window"] = self.config.need("sliding_window")
         return found
+
+    def n_vocab(self, found: int) -> int:
+        return self.config.first("vocab_size") or self.N_VOCAB
 
     def rename(self, name: str) -> str | None:
         return Conversion.rename(self, name)

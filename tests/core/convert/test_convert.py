@@ -198,6 +198,15 @@ def test_several_files(folder):
             open_model(folder)
 
 
+def test_experts_are_written_one_after_the_other(tmp_path):
+    case = json.loads((FIXTURES / "cases.json").read_text())["qwen3moe"]
+    with open_model(write_checkpoint(tmp_path / "m", case["config"], case["shapes"], "bpe")) as file:
+        tensor = file.tensors["blk.0.ffn_up_exps.weight"]
+        pieces = [piece.tobytes() for piece in tensor.pieces()]
+        assert len(pieces) == tensor.shape[0] == 4
+        assert b"".join(pieces) == tensor.data.tobytes()
+
+
 def test_experts_must_be_all_there(tmp_path):
     case = json.loads((FIXTURES / "cases.json").read_text())["qwen3moe"]
     shapes = {name: shape for name, shape in case["shapes"].items() if "layers.1.mlp.experts.2.up_proj" not in name}
