@@ -27,7 +27,7 @@ class LazyTensor:
     shape: tuple[int, ...]
     kind: GGMLType
     read: Callable[[], Array]
-    parts: Sequence[LazyTensor] = ()
+    parts: tuple[LazyTensor, ...] = ()
     """Those that lie one above the other on the first axis, where they can be read one after the other."""
 
     @classmethod
@@ -97,7 +97,7 @@ def stack(tensors: Sequence[LazyTensor]) -> LazyTensor:
     """Tensors of one shape one above the other, on a new first axis."""
     first = tensors[0]
     shape = (len(tensors), *first.shape)
-    return LazyTensor(shape, first.kind, lambda: np.stack([each.read() for each in tensors]), tensors)
+    return LazyTensor(shape, first.kind, lambda: np.stack([each.read() for each in tensors]), tuple(tensors))
 
 
 def concatenate(tensors: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:
