@@ -11,8 +11,9 @@ from pumice.gguf import GGMLType, TensorInfo, Writer
 from tiny_models import TinyModel
 from tiny_zoo import DEEP, LARGEST
 
-UNSTEERED = ("plamo2", "hy_v4", "glm4-drafts")  # llama.cpp adds nothing to the first two; the third has one layer
-STEERED = [name for name in LARGEST.values() if name not in (*DEEP, *UNSTEERED)]
+UNSTEERED = ("plamo2", "hy_v4")  # architectures that llama.cpp adds nothing to
+ONE_LAYER = "glm4-drafts"
+STEERED = [n for architecture, n in LARGEST.items() if n not in (*DEEP, ONE_LAYER) and architecture not in UNSTEERED]
 """One of each architecture."""
 
 ONLY_FEED_FORWARD = ("deci", "nemotron_h", "nemotron_h_moe")
