@@ -1,5 +1,6 @@
 // Scores of pools of positions become a mask: a workgroup a token. A pool's score lies at its last position; positions of
-// one that has no end yet are chosen. The lowest score that is chosen is found digit by digit, from the highest on, by
+// one that has no end yet are chosen. With n_local all positions have scores, of which a pool's is the highest, also one's
+// that has no end yet, and the latest n_local pools come first. The lowest score that is chosen is found digit by digit, from the highest on, by
 // counting.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -10,9 +11,10 @@ layout(std430, set = 0, binding = 1) buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
     uint rows, y_at;
     uint positions; // a word of the step block
-    uint width, n_chosen, pool;
+    uint width, n_chosen, pool, n_local;
 };
 
+const uint HIGHEST = 0x7f61b1e6u; // the bits of 3e38
 const uint HIDDEN = 0xf149f2cau; // the bits of -1e30
 
 shared uint counts[256];
@@ -28,10 +30,15 @@ void main() {
     const uint token = gl_WorkGroupID.x, me = gl_LocalInvocationID.x;
     if (token >= row_count(rows)) return;
     const uint n = step_words[positions + token] + 1u, from = y_at + token * width;
-    const uint n_pools = n / pool, first = n_pools <= n_chosen ? 0u : n_pools * pool;
+    const uint n_pools = (n_local > 0u ? n + pool - 1u : n) / pool, first = n_pools <= n_chosen ? 0u : n_pools * pool;
     for (uint i = first + me; i < n; i += 256u) y[from + i] = 0u;
     if (first == 0u) return;
-    const uint score = from + pool - 1u;
+    const uint score = from + (n_local > 0u ? 0u : pool - 1u);
+    for (uint i = me; i < n_pools && n_local > 0u; i += 256u) {
+        float best = uintBitsToFloat(y[from + i * pool]);
+        for (uint j = i * pool + 1u; j < min((i + 1u) * pool, n); j++) best = max(best, uintBitsToFloat(y[from + j]));
+        y[score + i * pool] = i + n_local >= n_pools ? HIGHEST : floatBitsToUint(best);
+    }
     if (me == 0u) {
         lowest = 0u;
         n_left = n_chosen;
@@ -55,6 +62,6 @@ void main() {
     }
     for (uint i = me; i < n_pools; i += 256u) {
         const uint value = rank_of(y[score + i * pool]) >= lowest ? 0u : HIDDEN;
-        for (uint j = 0u; j < pool; j++) y[from + i * pool + j] = value;
+        for (uint j = i * pool; j < min((i + 1u) * pool, n); j++) y[from + j] = value;
     }
 }

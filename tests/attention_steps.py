@@ -51,7 +51,7 @@ def attend_fixed(folder, backend, steps, n_tokens, **options):
     return np.concatenate(found)
 
 
-def attend_to_chosen(folder, backend, kv_type, block_size, pool=1, n_head=8, dim=64):
+def attend_to_chosen(folder, backend, kv_type, block_size, pool=1, n_head=8, dim=64, n_local=0):
     """Outputs of steps in which an indexer chooses, of more positions or pools than are chosen, and of fewer."""
     random, n_ctx = np.random.default_rng(1), 600
     limits = Limits(n_ctx, 512, 512, 2, block_size, {0: 2 * -(-n_ctx // block_size)}, kv_type)
@@ -61,7 +61,9 @@ def attend_to_chosen(folder, backend, kv_type, block_size, pool=1, n_head=8, dim
         return {name: random.standard_normal((n, *shape)).astype("f4") for name, shape in shapes.items()}
 
     def build(g, a):
-        mask = g.choose_positions(a["q"], a["k"], a["weights"], n_chosen=40 // pool, n_ctx=n_ctx, pool=pool)
+        mask = g.choose_positions(
+            a["q"], a["k"], a["weights"], n_chosen=40 // pool, n_ctx=n_ctx, pool=pool, n_local=n_local
+        )
         return g.attention(a["x"], a["y"], None, scale=0.5, v_dim=16, mask=mask)
 
     graphed = Graphed(folder, backend, Case(build, rows(1), {}), limits)

@@ -137,6 +137,7 @@ def choose_positions(
     n_chosen: int,
     n_ctx: int,
     pool: int,
+    n_local: int,
 ) -> F32Array:
     mask = np.zeros((len(q), (n_ctx + 127) // 64 * 64), np.float32)
     for s, table in enumerate(batch.block_tables[state.window]):
@@ -144,10 +145,13 @@ def choose_positions(
             position = batch.positions[row : row + 1]
             state.write(table, position, k[row : row + 1], None)
             keys, _ = state.read(table, np.arange(position[0] + 1), 0)
-            ends = keys[pool - 1 :: pool, 0]
-            if len(ends) > n_chosen:
-                scores = weights[row] @ np.maximum(q[row] @ ends.T, 0)
-                hidden = np.repeat(scores < np.sort(scores)[-n_chosen], pool)
+            scored = keys[:, 0] if n_local else keys[pool - 1 :: pool, 0]
+            scores = weights[row] @ np.maximum(q[row] @ scored.T, 0)
+            if n_local:
+                scores = np.maximum.reduceat(scores, np.arange(0, len(keys), pool))
+                scores[-n_local:] = np.inf
+            if len(scores) > n_chosen:
+                hidden = np.repeat(scores < np.sort(scores)[-n_chosen], pool)[: len(keys)]
                 mask[row, : len(hidden)] = np.where(hidden, np.float32(-1e30), 0)
     return mask
 

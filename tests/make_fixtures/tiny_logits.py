@@ -5,7 +5,7 @@
 A name is a cluster's or a model's; without names, what has no logits yet is computed, and what is gone is dropped.
 
 Every file has float32 weights, and llama.cpp computes with a float32 cache and without flash attention, which
-would round to float16.
+would round to float16, but for the models in FLASH.
 """
 
 import ctypes
@@ -24,6 +24,7 @@ sys.path.insert(0, str(TESTS))
 from tiny_models import N_CTX, TinyModel  # noqa: E402
 from tiny_zoo import CLUSTERS  # noqa: E402
 
+FLASH = ["minimax-m3-blocks"]  # models that llama.cpp computes otherwise without flash attention
 OUT = TESTS / "fixtures" / "tiny_logits"
 ERROR = 4  # ggml's level of log messages
 
@@ -40,7 +41,7 @@ def main(wanted: list[str]) -> None:
             for name in names:
                 try:
                     with ProcessPoolExecutor(1, get_context("fork")) as child:  # llama.cpp may abort
-                        known[name] = child.submit(logits, models[name]).result()
+                        known[name] = child.submit(logits, models[name], flash=name in FLASH).result()
                 except RuntimeError as error:
                     print(f"{name}: {error}", file=sys.stderr)
             np.savez_compressed(path, **{name: known[name] for name in models if name in known})
@@ -53,7 +54,10 @@ def quiet(level: int, text: bytes, user_data: object) -> None:
 
 
 def logits(
-    tiny: TinyModel, adapters: Sequence[tuple[Path, float]] = (), steering: np.ndarray | None = None
+    tiny: TinyModel,
+    adapters: Sequence[tuple[Path, float]] = (),
+    steering: np.ndarray | None = None,
+    flash: bool = False,
 ) -> np.ndarray:
     """float32 ``[tokens, n_vocab]``, of a large vocabulary the last four rows.
 
@@ -67,7 +71,9 @@ def logits(
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
-    params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    params.flash_attn_type = (
+        llama_cpp.LLAMA_FLASH_ATTN_TYPE_ENABLED if flash else llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
+    )
     context = llama_cpp.llama_init_from_model(model, params)
     if adapters:
         loaded = [llama_cpp.llama_adapter_lora_init(model, str(path).encode()) for path, _ in adapters]

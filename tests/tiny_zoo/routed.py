@@ -1,6 +1,7 @@
 """Mixtures of experts with shared experts, leading dense layers, or a routing of their own."""
 
 from functools import partial
+from typing import Any
 
 from tiny_models import ATTENTION, FUSED_ATTENTION, SWIGLU, TIED, YARN, tiny
 
@@ -32,6 +33,25 @@ MHA = {**SIZES, "g": 4}
 def after_dense(attention: str, experts: str, n_layer: int = 3) -> list[str]:
     return [f"{attention} {SWIGLU}", *[f"{attention} {experts}"] * (n_layer - 1)]
 
+
+BLOCKS = after_dense(
+    f"{ATTENTION} {HEAD_NORMS}",
+    f"{EXPERTS} {BIAS} {SHARED} indexer.q_proj.weight=g*8,n indexer.k_proj.weight=8,n "
+    "indexer.q_norm.weight=8 indexer.k_norm.weight=8",
+)
+MINIMAX_M3: dict[str, Any] = {
+    "leading_dense_block_count": 1,
+    "rope__dimension_count": 8,
+    "expert_shared_count": 2,
+    "expert_gating_func": 2,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 2.0,
+    "attention__indexer__head_count": 2,
+    "attention__indexer__key_length": 8,
+    "attention__indexer__top_k": 16,
+    "attention__indexer__block_size": 32,
+    "attention__indexer__local_blocks": 1,
+}
 
 MODELS = {
     "qwen2moe": routed(
@@ -221,24 +241,11 @@ MODELS = {
         rope__dimension_count=8,
         expert_gating_func=2,
     ),
-    "minimax-m3": routed(
+    "minimax-m3": routed("minimax-m3", BLOCKS, **MINIMAX_M3),
+    "minimax-m3-blocks": routed(
         "minimax-m3",
-        after_dense(
-            f"{ATTENTION} {HEAD_NORMS}",
-            f"{EXPERTS} {BIAS} {SHARED} indexer.q_proj.weight=g*8,n indexer.k_proj.weight=8,n "
-            "indexer.q_norm.weight=8 indexer.k_norm.weight=8",
-        ),
-        leading_dense_block_count=1,
-        rope__dimension_count=8,
-        expert_shared_count=2,
-        expert_gating_func=2,
-        expert_weights_norm=True,
-        expert_weights_scale=2.0,
-        attention__indexer__head_count=2,
-        attention__indexer__key_length=8,
-        attention__indexer__top_k=16,
-        attention__indexer__block_size=32,
-        attention__indexer__local_blocks=1,
+        BLOCKS,
+        **MINIMAX_M3 | {"attention__indexer__top_k": 2, "attention__indexer__block_size": 4},
     ),
     "phimoe": routed(
         "phimoe",

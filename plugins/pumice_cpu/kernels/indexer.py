@@ -11,6 +11,7 @@ from pumice_cpu.kernels.common import inline
 from pumice_cpu.kernels.kv_cache import tile_reader
 from pumice_cpu.simd import fma, get_f32, get_i32, get_i64, load_f32, maximum, put_f32, splat_f32, store_f32
 
+HIGHEST = np.float32(3e38)  # a score above all others
 HIDDEN = np.float32(-1e30)  # added to the score of a position that is not attended to
 
 
@@ -54,6 +55,24 @@ def hide_others(row, n, pool, n_chosen):
             put_f32(row + 4 * (pool * one + j), value)
 
 
+@inline
+def hide_other_blocks(row, n, pool, n_chosen, n_local):
+    """The same for pools whose score is the highest of ``n`` scores; the latest ``n_local`` are chosen first."""
+    n_pools = (n + pool - 1) // pool
+    for i in range(n_pools):
+        best, end = get_f32(row + 4 * pool * i), pool * i + pool if pool * i + pool < n else n
+        for j in range(pool * i + 1, end):
+            value = get_f32(row + 4 * j)
+            best = value if value > best else best
+        put_f32(row + 4 * i, HIGHEST if i + n_local >= n_pools else best)
+    lowest = lowest_chosen(row, n_pools, n_chosen)
+    for i in range(n_pools):
+        one = n_pools - 1 - i
+        value = np.float32(0) if rank(row + 4 * one) >= lowest else HIDDEN
+        for j in range(pool * one, pool * one + pool if pool * one + pool < n else n):
+            put_f32(row + 4 * j, value)
+
+
 def choose(kv_type: str, cells: str) -> Any:
     """A kernel that gives each token of the batch its row of the mask, ``width`` values long.
 
@@ -63,7 +82,7 @@ def choose(kv_type: str, cells: str) -> Any:
 
     def kernel(
         thread, n_threads, n_seqs, seq_starts, positions, table, block_size,
-        q, weights, y, keys, n_head, width, n_chosen, pool, scratch,
+        q, weights, y, keys, n_head, width, n_chosen, pool, n_local, scratch,
     ):  # fmt: skip
         layout, zero = layout_at(keys), splat_f32(np.float32(0))
         starts, token_positions = get_i64(seq_starts), get_i64(positions)
@@ -72,7 +91,7 @@ def choose(kv_type: str, cells: str) -> Any:
             blocks = get_i64(table) + 4 * seq * get_i64(table + 8)
             for token in range(get_i32(starts + 4 * seq) + thread, get_i32(starts + 4 * seq + 4), n_threads):
                 n = np.int64(get_i32(token_positions + 4 * token)) + 1
-                n_pools = n // pool
+                n_pools = (n + pool - 1) // pool if n_local > 0 else n // pool
                 row = y + 4 * width * token
                 for first in range(0, n, 16):
                     total = zero
@@ -89,7 +108,9 @@ def choose(kv_type: str, cells: str) -> Any:
                             weight = splat_f32(get_f32(weights + 4 * (token * n_head + head)))
                             total = fma(weight, maximum(product, zero), total)
                     store_f32(row + 4 * first, total)
-                if n_pools > n_chosen:
+                if n_pools > n_chosen and n_local > 0:
+                    hide_other_blocks(row, n, pool, n_chosen, n_local)
+                elif n_pools > n_chosen:
                     hide_others(row, n, pool, n_chosen)
 
     return kernel

@@ -44,6 +44,7 @@ def _choose_positions(at: Lowering, node: Node) -> None:
         width=int(node.output.shape[-1]),
         n_chosen=node.attrs["n_chosen"],
         pool=node.attrs["pool"],
+        n_local=node.attrs["n_local"],
         scratch=at.scratch_memory("index keys", 64 * (k_dim + 16) * at.pool.n_threads),
     )
 

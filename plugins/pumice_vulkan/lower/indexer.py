@@ -16,8 +16,9 @@ def _choose_positions(at: Lowering, node: Node) -> None:
     store(at, node)
     layout, cache = cache_of(at, state)
     steps, mask = at.memory.layout, at.place(node.output)
-    pool = node.attrs["pool"]
-    row = {"width": at.width(node.output), "n_chosen": node.attrs["n_chosen"], "pool": pool}
+    n_chosen, pool, n_local = (node.attrs[name] for name in ("n_chosen", "pool", "n_local"))
+    scored = 1 if n_local else pool  # positions that share a score
+    width = at.width(node.output)
     at.dispatch(
         f"index_scores.{at.limits.kv_type}",
         count=q,
@@ -33,17 +34,19 @@ def _choose_positions(at: Lowering, node: Node) -> None:
             "k_dim": state.k_dim,
             "k_row_words": layout.push["k_row_words"],
             "k_scale_words": layout.push["k_scale_words"],
-            **row,
+            "width": width,
+            "n_chosen": n_chosen * pool // scored,
+            "pool": scored,
         },
         constants=[-(-state.k_dim // 8)],
-        grid=(-(-at.limits.n_ctx // (pool * PART)), at.rows(q), 1),
+        grid=(-(-at.limits.n_ctx // (scored * PART)), at.rows(q), 1),
     )
     at.dispatch(
         "choose",
         count=q,
         reads={},
         writes={"y": mask},
-        push={"positions": steps.positions, **row},
+        push={"positions": steps.positions, "width": width, "n_chosen": n_chosen, "pool": pool, "n_local": n_local},
         grid=(at.rows(q), 1, 1),
     )
 

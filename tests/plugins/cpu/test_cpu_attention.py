@@ -157,8 +157,9 @@ def test_a_token_gets_the_same_bits_whatever_is_beside_it(tmp_path, options):
 @pytest.mark.parametrize(
     ("kv_type", "block_size", "pool"), [("f32", 32, 1), ("q8_0", 32, 1), ("f16", 5, 1), ("f32", 32, 4), ("f16", 5, 3)]
 )
-def test_chosen_positions(tmp_path, kv_type, block_size, pool):
-    cpu = attend_to_chosen(tmp_path, CpuBackend(CpuOptions(threads=2)), kv_type, block_size, pool)
-    numpy = attend_to_chosen(tmp_path, NumpyBackend(), kv_type, block_size, pool)
+@pytest.mark.parametrize("n_local", [0, 2])
+def test_chosen_positions(tmp_path, kv_type, block_size, pool, n_local):
+    cpu = attend_to_chosen(tmp_path, CpuBackend(CpuOptions(threads=2)), kv_type, block_size, pool, n_local=n_local)
+    numpy = attend_to_chosen(tmp_path, NumpyBackend(), kv_type, block_size, pool, n_local=n_local)
     for actual, expected in zip(cpu, numpy, strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)

@@ -123,15 +123,17 @@ def test_logarithms_of_sums(tmp_path):
 
 
 @pytest.mark.parametrize("kv_type", ["f32", "q8_0", "bf16"])
-@pytest.mark.parametrize(("n_head", "dim", "pool"), [(8, 64, 1), (11, 40, 1), (8, 64, 3)])
-def test_chosen_positions(tmp_path, kv_type, n_head, dim, pool):
+@pytest.mark.parametrize(
+    ("n_head", "dim", "pool", "n_local"), [(8, 64, 1, 0), (11, 40, 1, 0), (8, 64, 3, 0), (2, 64, 3, 2)]
+)
+def test_chosen_positions(tmp_path, kv_type, n_head, dim, pool, n_local):
     if kv_type == "q8_0" and dim % 32:
         pytest.skip("the cache has whole blocks")
     vulkan = VulkanBackend()
-    actual = attend_to_chosen(tmp_path, vulkan, kv_type, 32, pool, n_head, dim)
+    actual = attend_to_chosen(tmp_path, vulkan, kv_type, 32, pool, n_head, dim, n_local)
     vulkan.close()
     for mine, right in zip(
-        actual, attend_to_chosen(tmp_path, NumpyBackend(), kv_type, 32, pool, n_head, dim), strict=True
+        actual, attend_to_chosen(tmp_path, NumpyBackend(), kv_type, 32, pool, n_head, dim, n_local), strict=True
     ):
         np.testing.assert_allclose(mine, right, rtol=1e-4, atol=1e-4)
 

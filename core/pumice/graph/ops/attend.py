@@ -71,7 +71,9 @@ def attention(
 
 
 @operation
-def choose_positions(q: Tensor, k: Tensor, weights: Tensor, *, n_chosen: int, n_ctx: int, pool: int = 1) -> Result:
+def choose_positions(
+    q: Tensor, k: Tensor, weights: Tensor, *, n_chosen: int, n_ctx: int, pool: int = 1, n_local: int = 0
+) -> Result:
     """The positions that a token attends to, by an indexer (DeepSeek-AI 2025, arXiv:2512.02556): ``[t, n]``.
 
     Appends ``k [t, 1, d]`` to a cache of its own. A position's score is the sum over heads of ``weights [t, h]`` times
@@ -80,11 +82,13 @@ def choose_positions(q: Tensor, k: Tensor, weights: Tensor, *, n_chosen: int, n_
     position it means nothing. ``n`` is ``n_ctx``, filled up to whole vectors.
 
     With a ``pool`` above 1 so many positions are chosen together, ``n_chosen`` times, by the key and the score of the
-    last of them; positions of a pool that has no end yet are chosen too.
+    last of them; positions of a pool that has no end yet are chosen too. With ``n_local`` the highest score of a pool's
+    positions is its score, also of one that has no end yet, and the latest ``n_local`` pools are chosen first.
     """
     need(k.shape[1:] == (1, q.shape[-1]), f"choose_positions: keys {k} do not fit {q}")
     need(weights.shape == q.shape[:2], f"choose_positions: weights {weights} do not fit {q}")
     need(n_chosen > 0 and pool > 0, f"choose_positions: cannot choose {n_chosen} pools of {pool} positions")
+    need(0 <= n_local <= n_chosen, f"choose_positions: of {n_chosen} pools {n_local} cannot be the latest")
     width = (n_ctx + 127) // 64 * 64
     return Result((q.shape[0], width), state=KVState("index", 1, int(q.shape[-1]), 0))
 
