@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from pumice.backend import Ahead, Pick, Program, Restriction
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
+from pumice.sampler.mask import only_token
 
 SECONDS = 0.02
 """That the steps may take: tokens still come evenly, and nobody takes the device for hung."""
@@ -112,7 +113,7 @@ class Lookahead:
     def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0) -> Asked:
         """What the program is to do, behind so many other steps."""
         picks = [self._pick(generation) for generation in generations]
-        numbers = np.stack([each.chain.peek(n_steps, n_ahead) for each in generations], axis=1)
+        numbers = np.stack([each.chain.peek(n_steps, self._drawn(each, n_ahead)) for each in generations], axis=1)
         pasts = [each.past(pick.last_n) for each, pick in zip(generations, picks, strict=True)]
         tops = [max(1, each.request.logprobs or 0) for each in generations if each.wants_raw]
         return Asked(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
@@ -123,8 +124,17 @@ class Lookahead:
             return generation.sample(ahead.logits[step, row], ahead.ids[step, row])
         if not math.isfinite(ahead.logits[step, row, 0]):
             return None
-        generation.chain.skip(1)
+        generation.chain.skip(self.draws(generation))
         return self.picked(generation, ahead, step, row)
+
+    def draws(self, generation: Generation) -> int:
+        """Random numbers that the next token takes: none where the host would append it, as the only one of a mask."""
+        mask, appends = generation.chain.mask, generation.generated and generation.request.logprobs is None
+        return 0 if mask is not None and appends and only_token(mask) is not None else 1
+
+    def _drawn(self, generation: Generation, n_ahead: int) -> int:
+        """Random numbers that so many steps on their way take; of restricted picks that is one step."""
+        return self.draws(generation) if n_ahead and self._pick(generation).restricted else n_ahead
 
     def picked(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int:
         """The next token, of one that is trusted."""

@@ -66,7 +66,13 @@ class MultiStep:
         for row, running in enumerate(whole):
             token = self.lookahead.token(running.generation, ahead, 0, row)
             assert token is not None
-            self._scheduler.take(running, token)
+            self._scheduler.take(running, token, self._least_forced)
+
+    @property
+    def _least_forced(self) -> int:
+        """Tokens that a mask must force to be read like a prompt, which would end the flights of all."""
+        flies = self._program.follows and self._cache.checkpoints is None
+        return 3 + len(self._scheduler.running) // 4 if flies else 1
 
     def settle(self) -> None:
         """Let steps that are on their way come to their end."""
@@ -92,7 +98,7 @@ class MultiStep:
         n_steps = self._n_following(flight)
         following = self._flights.begin(flight.members, n_steps, flight) if n_steps else None
         for landed in self._flights.land(flight):
-            if not self._take_picked(landed, flight.n_steps, following) and following:
+            if not self._take_picked(landed, flight.n_steps) and following:
                 following.lost.add(landed.running)
         if following:
             self._flights.choose(following)
@@ -113,23 +119,24 @@ class MultiStep:
             return 0
         return 0 if self._scheduler.may_admit() else self.lookahead.steps(flight.members, flight.n_steps)
 
-    def _take_picked(self, landed: Landed, n_steps: int, following: Flight | None = None) -> bool:
+    def _take_picked(self, landed: Landed, n_steps: int) -> bool:
         """Go on with the tokens picked; whether all steps were of use, so that the next ones are."""
         running, ahead, row, n_good = landed
         generation = running.generation
         if generation.finish_reason:
             return False
         running.undecided = n_good < n_steps
-        least_forced = 3 + len(following.members) // 4 if following else 1  # it takes others' time to begin anew
+        n_drawn = 0
         for step in range(n_good):
+            n_drawn += self.lookahead.draws(generation)
             token = self.lookahead.picked(generation, ahead, step, row)
             self._scheduler.computed(running, 1)
             running.n_ahead -= 1
-            self._scheduler.take(running, token, least_forced)
+            self._scheduler.take(running, token, self._least_forced)
             if running.pending != 1 or generation.finish_reason:
-                generation.chain.skip(step + 1)
+                generation.chain.skip(n_drawn)
                 return False
-        generation.chain.skip(n_good)
+        generation.chain.skip(n_drawn)
         return n_good == n_steps
 
     # --- what the program guesses

@@ -423,6 +423,7 @@ class Grammar(Sampler):
 
     length: int = 0
     width: int = 20
+    knows: bool = False  # what comes next in any case
 
     @property
     def is_neutral(self) -> bool:
@@ -445,6 +446,11 @@ class Grammar(Sampler):
         allowed = [written[-1] + 1] if len(written) % 3 else range(self.width)
         return mask.from_tokens(allowed, N_VOCAB)
 
+    def forced(self) -> Sequence[int]:
+        written = self.seen[3:]
+        left = min(-len(written) % 3, self.length - len(written)) if self.knows else 0
+        return [written[-1] + 1 + i for i in range(left)]
+
     def guess(self, pick: Pick) -> Pick:
         return pick
 
@@ -455,9 +461,9 @@ class Grammar(Sampler):
 @pytest.mark.parametrize(
     "sampling", [GREEDY, RANDOM, {**RANDOM, "dry_multiplier": 2.0}], ids=["greedy", "random", "dry"]
 )
-@pytest.mark.parametrize("length", [0, 31])
+@pytest.mark.parametrize(("length", "knows"), [(0, False), (31, False), (31, True)])
 def test_restrictions_are_found_while_the_program_computes(
-    sampling: dict[str, Any], length: int, monkeypatch: pytest.MonkeyPatch
+    sampling: dict[str, Any], length: int, knows: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same tokens as where the host chooses; steps go on behind others until a mask forces many."""
     monkeypatch.setitem(SAMPLERS, "grammar", Grammar)
@@ -467,7 +473,10 @@ def test_restrictions_are_found_while_the_program_computes(
         made = engine(program, 256)
         prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, order)
         lengths = [length, 0, length]
-        asked = [request(p, {**sampling, "length": n}, 60) for p, n in zip(PROMPTS[1:], lengths, strict=False)]
+        asked = [
+            request(p, {**sampling, "length": n, "knows": knows}, 60)
+            for p, n in zip(PROMPTS[1:], lengths, strict=False)
+        ]
         generations = [generation for each in asked for generation in prepare([0], each)]
         for generation in generations:
             made.add(generation)
