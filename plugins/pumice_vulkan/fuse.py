@@ -64,7 +64,18 @@ def _groups(segment: Segment) -> list[Group]:
     uses = _Uses(segment)
     taken: set[Node] = set()
     groups = []
-    for match in (_gated, _gated_experts, _normed, _residual, _attend, _route, _expert_sum, _convolved, _scaled_norm):
+    for match in (
+        _gated,
+        _gated_experts,
+        _normed_residual,
+        _normed,
+        _residual,
+        _attend,
+        _route,
+        _expert_sum,
+        _convolved,
+        _scaled_norm,
+    ):
         for node in segment.nodes:
             found = match(node, uses)
             if found is not None and not taken & set(found.nodes):
@@ -86,6 +97,13 @@ def _normed(node: Node, uses: _Uses) -> Group | None:
     if any(user.op != "linear" or user.inputs["x"] is not node.output for user in users):
         return None
     return Group("normed", [node, *users])
+
+
+def _normed_residual(node: Node, uses: _Uses) -> Group | None:
+    """An RMS norm that only a product uses, which is added to something."""
+    normed = _normed(node, uses)
+    added = _residual(normed.nodes[1], uses) if normed is not None and len(normed.nodes) == 2 else None
+    return Group("normed residual", [node, *added.nodes]) if added is not None else None
 
 
 def _gated(node: Node, uses: _Uses) -> Group | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     help="So many sequences at once, with prompts of their own, sampled as configured: llama-batched-bench's table.",
 )
 @click.option(
-    "--profile", is_flag=True, help="Print each kernel's time in a test's last step, on stderr; only GPUs tell."
+    "--profile",
+    is_flag=True,
+    help="Print each kernel's time in a test's last step, on stderr; only GPUs tell. With --parallel also the rest.",
 )
 @json_option
 @load_options
@@ -70,9 +72,11 @@ def command(
     with load_model(model, options) as loaded:
         about = {"backend": ",".join(loaded.backends), "model": model}
         if parallel:
-            rows = measure_parallel(loaded, n_prompt, n_gen, parallel, repetitions)
+            rows = measure_parallel(loaded, n_prompt, n_gen, parallel, repetitions, profile)
             results = [result | about for row in rows for result in row.results()]
             click.echo(json.dumps(results, indent=2) if as_json else format_parallel(rows))
+            for row in rows if profile else []:
+                click.echo(row.format_profile(), err=True)
             return
         results = []
         for name, n_tokens in (("pp", n_prompt), ("tg", n_gen)):
@@ -118,30 +122,48 @@ class ParallelRow:
     n_seqs: int
     prompt_seconds: float
     generation_seconds: float
+    kernels: Sequence[KernelTime] = ()  # of the last step
+
+    @property
+    def outside_kernels(self) -> float | None:
+        """The share of a step in which the device waits for the host; None where the kernels' times are not known."""
+        if not self.kernels:
+            return None
+        device_seconds = sum(kernel.microseconds for kernel in self.kernels) / 1e6
+        return max(0.0, 1 - device_seconds / (self.generation_seconds / self.n_gen))
+
+    def format_profile(self) -> str:
+        profile = format_profile(f"tg{self.n_gen}, {self.n_seqs} sequences", self.kernels)
+        share = self.outside_kernels
+        return profile if share is None else f"{profile}\n{share:6.1%} of a step outside kernels"
 
     def results(self) -> list[dict[str, Any]]:
         tests = [(f"pp{self.n_prompt}", self.n_prompt / self.prompt_seconds)]
         tests += [(f"tg{self.n_gen}", self.n_gen / self.generation_seconds)]
-        return [
+        results: list[dict[str, Any]] = [
             {"test": test, "parallel": self.n_seqs, "tokens_per_second": self.n_seqs * speed} for test, speed in tests
         ]
+        if self.kernels:
+            results[-1]["outside_kernels"] = self.outside_kernels
+        return results
 
 
 def measure_parallel(
-    model: Model, n_prompt: int, n_gen: int, parallel: list[int], repetitions: int
+    model: Model, n_prompt: int, n_gen: int, parallel: list[int], repetitions: int, profile: bool = False
 ) -> list[ParallelRow]:
     """A row for each number of sequences; each runs once more, to warm up."""
     import statistics
 
     from tqdm import tqdm
 
-    from pumice.measure import parallel_seconds
+    from pumice.measure import kernel_times, parallel_seconds
 
     rows = []
     for n_seqs in tqdm(parallel, desc="sequences", leave=False, disable=None):
         runs = [parallel_seconds(model, n_prompt, n_gen, n_seqs) for _ in range(1 + repetitions)][1:]
         seconds = [statistics.median(each) for each in zip(*runs, strict=True)]
-        rows.append(ParallelRow(n_prompt, n_gen, n_seqs, *seconds))
+        kernels = kernel_times(model) if profile else []
+        rows.append(ParallelRow(n_prompt, n_gen, n_seqs, seconds[0], seconds[1], kernels))
     return rows
 
 
@@ -176,7 +198,7 @@ def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int],
     return {"tokens_per_second": statistics.fmean(speeds), "stddev": stddev}
 
 
-def format_profile(test: str, kernels: list[KernelTime]) -> str:
+def format_profile(test: str, kernels: Sequence[KernelTime]) -> str:
     """A line for each kernel: its share of the step, microseconds in all and each, how often it runs, its name."""
     total = sum(kernel.microseconds for kernel in kernels)
     if not total:

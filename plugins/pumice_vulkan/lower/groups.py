@@ -101,6 +101,28 @@ def _residual(at: Lowering, nodes: list[Node]) -> bool:
     return True
 
 
+def _normed_residual(at: Lowering, nodes: list[Node]) -> bool:
+    norm, linear, add = nodes
+    weight, bias = _matrix(at, linear), linear.inputs.get("bias")
+    if _in_half(at, norm, [weight]):
+        return _residual(at, [linear, add])
+    if not _fits(at, norm, [weight]):
+        at.lower(norm)
+        return _residual(at, [linear, add])
+    x, factors = norm.operands()
+    (other,) = [tensor for tensor in add.operands() if tensor is not linear.output]
+    call = VectorProduct(
+        x,
+        [weight],
+        [at.place(add.output)],
+        [None if bias is None else at.place(bias)],
+        at.place(other),
+        norm=(at.place(factors), float(norm.attrs["eps"])),
+    )
+    vector_product(at, call)
+    return True
+
+
 def _attend(at: Lowering, nodes: list[Node]) -> bool:
     rope_q, rope_k, attention = nodes
     return attend_alone(at, attention, rope_q.inputs["x"], rope_k.inputs["x"], rope_q)
@@ -151,6 +173,7 @@ def _go_together(first: Matrix, second: Matrix) -> bool:
 
 KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
     "normed": _normed,
+    "normed residual": _normed_residual,
     "gated": _gated,
     "residual": _residual,
     "attend": _attend,

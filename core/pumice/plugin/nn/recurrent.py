@@ -122,10 +122,16 @@ def mamba2(
     y = state_space_duality(g, h, dt, b, c, blk)
     y = g.silu(z) * y
     if not may_lack_norm or g.find_weight(f"{blk}ssm_norm.weight"):
-        grouped = y.reshape(x.shape[0], n_group, d_inner // n_group)
-        weight = squeezed(g, f"{blk}ssm_norm.weight", (n_group, d_inner // n_group))
-        y = g.rms_norm(grouped, weight, eps).reshape(*y.shape)
+        y = _group_norm(g, y, f"{blk}ssm_norm.weight", n_group, eps)
     return linear(g, y, blk + "ssm_out", width(x))
+
+
+def _group_norm(g: GraphBuilder, x: Tensor, name: str, n_group: int, eps: float) -> Tensor:
+    """The RMS norm of each of some groups of values."""
+    if n_group == 1:
+        return g.rms_norm(x, squeezed(g, name, (width(x),)), eps)
+    groups = n_group, width(x) // n_group
+    return g.rms_norm(x.reshape(x.shape[0], *groups), squeezed(g, name, groups), eps).reshape(*x.shape)
 
 
 def state_space_duality(g: GraphBuilder, x: Tensor, dt: Tensor, b: Tensor, c: Tensor, blk: str) -> Tensor:
