@@ -7,7 +7,8 @@ import gguf
 import pytest
 
 from installed_plugins import backend_plugin, install
-from pumice.cli.bench import measure
+from pumice.backend import KernelTime
+from pumice.cli.bench import ParallelRow, measure
 from pumice.cli.info import format_bytes
 from pumice.cli.options import parse_settings
 from pumice.commands import COMMANDS
@@ -182,6 +183,16 @@ def test_bench_measures_many_at_once(run, model):
     assert [(item["test"], item["parallel"]) for item in results] == [("pp8", 1), ("tg4", 1), ("pp8", 3), ("tg4", 3)]
     assert all(item["tokens_per_second"] > 1 for item in results)
     assert run("bench", model, "--parallel", "1,x").returncode == 2
+
+
+def test_bench_tells_what_of_a_step_is_outside_kernels():
+    kernels = [KernelTime("product", 16, 700.0), KernelTime("norm", 2, 200.0)]
+    row = ParallelRow(128, 100, 4, prompt_seconds=0.5, generation_seconds=0.1, kernels=kernels)
+    assert row.results()[-1]["outside_kernels"] == pytest.approx(0.1)
+    assert row.format_profile().splitlines()[-1] == " 10.0% of a step outside kernels"
+    row.kernels = ()
+    assert "outside_kernels" not in row.results()[-1]
+    assert row.format_profile().endswith("no backend of this model tells the times of its kernels")
 
 
 def test_bench_counts_after_a_warm_up():

@@ -67,3 +67,23 @@ def test_a_table_that_is_also_the_output_matrix_is_on_the_device_once(tmp_path: 
     (actual,) = program.run({"ids": ids}, batch([3])).values()
     table = g.weight("w").dequantize()
     np.testing.assert_allclose(actual, table[ids] @ table.T, rtol=1e-2, atol=1e-2 * np.abs(table).max() ** 2 * 256)
+
+
+@pytest.mark.parametrize("n_tokens", [1, 5])
+def test_a_chain_of_operations_element_by_element_is_one_dispatch(tmp_path: Path, vulkan: Any, n_tokens: int) -> None:
+    """Through a reshape, with operands that broadcast; slices of a single row are read where they lie."""
+    factors = f32(1, 64)
+    path = write_gguf(tmp_path / "f.gguf", {"general.architecture": "test"}, {"f": factors}, {"f": GGMLType.F32})
+    g = GraphBuilder(GGUFFile.open(path).tensors, 1, 64)
+    x = Tensor("x", ("n_tokens", 256), builder=g)
+    a, b = g.slice(x, 0, 128), g.slice(x, 128, 256)
+    heads = (g.sigmoid(a * 0.5) + b).reshape("n_tokens", 2, 64)
+    graph = g.finish(g.clamp(heads * g.weight("f"), -0.5, 0.5).reshape("n_tokens", 128))
+    program = compile_graph(vulkan, graph, limits())
+    values = f32(n_tokens, 256)
+    (actual,) = program.run({"x": values}, batch([n_tokens])).values()
+    first, second = values[:, :128], values[:, 128:]
+    expected = ((1 / (1 + np.exp(-first * 0.5)) + second).reshape(-1, 2, 64) * factors).clip(-0.5, 0.5)
+    np.testing.assert_allclose(actual, expected.reshape(-1, 128), rtol=1e-5, atol=1e-6)
+    names = [kernel.name for kernel in program.profile()]
+    assert names == ["rows.slice"] * (2 if n_tokens > 1 else 0) + ["elementwise scale sigmoid add mul clamp"]
