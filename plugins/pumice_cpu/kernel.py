@@ -56,12 +56,16 @@ def load_kernels(names: Iterable[str]) -> dict[str, Kernel]:
 
 
 def _link(entries: dict[str, cache.Entry]) -> None:
-    """Bring object files into memory. The engines are kept for the life of the process, as the code is."""
+    """Bring object files into memory. The engines are kept for the life of the process, as the code is.
+
+    llvmlite's memory manager puts what belongs together side by side: code and constants that the system mapped more
+    than 2 GiB apart, as where gigabytes are mapped already, would end the process.
+    """
     if not entries:
         return
     import llvmlite.binding as llvm
 
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(current()))
+    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target_machine(current()), use_lmm=True)
     for entry in entries.values():
         engine.add_object_file(llvm.ObjectFileRef.from_data(entry.code))
     engine.finalize_object()
