@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
@@ -30,15 +31,13 @@ class Qwen3Next(recurrent.Hybrid):
         if self.recurrent(i):
             return self.mixer(g, x, blk, i)
         heads, rope, n_tokens = self.heads(i), self.rope(g, i), x.shape[0]
-        n_head, n_kv = heads.n_head, heads.n_head_kv
-        q = blocks.linear(g, x, blk + "attn_q", 2 * n_head * heads.k_dim).reshape(n_tokens, n_head, 2 * heads.k_dim)
-        q, gate = recurrent.split(g, q, heads.k_dim, heads.k_dim)
-        k = blocks.linear(g, x, blk + "attn_k", n_kv * heads.k_dim).reshape(n_tokens, n_kv, heads.k_dim)
-        v = blocks.linear(g, x, blk + "attn_v", n_kv * heads.v_dim).reshape(n_tokens, n_kv, heads.v_dim)
+        n_head, k_dim = heads.n_head, heads.k_dim
+        both, k, v = blocks.qkv(g, x, blk, replace(heads, n_head=2 * n_head))
+        q, gate = recurrent.split(g, both.reshape(n_tokens, n_head, 2 * k_dim), k_dim, k_dim)
         q, k = self.norm(g, q, blk + "attn_q_norm"), self.norm(g, k, blk + "attn_k_norm")
         if rope:
             q, k = rope(g, q), rope(g, k)
-        opened = g.sigmoid(gate.reshape(n_tokens, n_head * heads.k_dim))
+        opened = g.sigmoid(gate.reshape(n_tokens, n_head * k_dim))
         return blocks.attend(g, blk, q, k, v, self.n_embd, finish=lambda y: y * opened)
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
