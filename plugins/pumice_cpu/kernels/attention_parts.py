@@ -8,7 +8,14 @@ import numpy as np
 
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.kv_cache import ROWS
-from pumice_cpu.simd import get_i64
+from pumice_cpu.simd import get_i64, splat_f32
+
+LOWEST = np.float32(-1e38)  # below any score, but finite, so that differences are numbers
+
+
+@inline
+def zero():
+    return splat_f32(np.float32(0))
 
 
 @inline

@@ -118,7 +118,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
     )
     if is_split:
         at.add(
-            "attention.merge",
+            "attention_softmax.merge",
             **split,
             positions=at.of_step(POSITIONS),
             y=at.address(node.output),
