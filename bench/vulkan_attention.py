@@ -22,10 +22,10 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 
-from pumice.backend import Batch, Limits  # noqa: E402
 from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import GraphBuilder, Target, Tensor, place, plan_memory  # noqa: E402
 from pumice.plugin.nn import Rope  # noqa: E402
+from pumice.step import Batch, Limits  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
 from pumice_vulkan.lower import attention  # noqa: E402
 from pumice_vulkan.tuning import AttentionShape, DecodeShape, attention_shape, decode_shape  # noqa: E402

@@ -22,9 +22,9 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 
-from pumice.backend import Limits  # noqa: E402
 from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import MemoryPlan, Tensor  # noqa: E402
+from pumice.step import Limits  # noqa: E402
 from pumice_vulkan.device import open_device  # noqa: E402
 from pumice_vulkan.formats import BY_NAME  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402

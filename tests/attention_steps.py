@@ -3,8 +3,8 @@
 import numpy as np
 
 from graphs import Case, Graphed, builder
-from pumice.backend import Batch, Limits, Memory
 from pumice.graph import GraphBuilder, Tensor
+from pumice.step import Batch, Limits, Memory
 from pumice.testing import compile_graph
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 
 from gguf_files import write_gguf
-from pumice.backend import Backend, Batch, Limits
+from pumice.backend import Backend
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder, Tensor
+from pumice.step import Batch, Limits
 from pumice.testing import compile_graph, trace
 
 BLOCK_SIZE = 8

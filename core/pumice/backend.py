@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS
-
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
-    from pumice.graph import KVState, MemoryPlan, Node, Segment, Sizes, State, Weight
+    from pumice.graph import MemoryPlan, Node, Segment, State, Weight
+    from pumice.pick import Ahead, Ask, Restriction
+    from pumice.step import Batch, Limits
 
-    Int32Array = NDArray[np.int32]
-    Float32Array = NDArray[np.float32]
     Array = NDArray[Any]
     Pending = Callable[[], Mapping[str, Array]]  # waits for what a program computes, and gives it
 
@@ -30,172 +26,6 @@ class DeviceInfo:
     kind: str  # "cpu" or "gpu"
     memory_bytes: int  # 0: not known
     details: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """The largest step a program must be able to run, and the size of the memory that outlives steps."""
-
-    n_ctx: int  # positions one sequence may have
-    n_batch: int  # tokens in one step
-    n_outputs: int  # rows of logits in one step
-    n_seqs: int  # sequences in one step, each with a slot of recurrent state
-    block_size: int  # positions in one block of the KV cache
-    n_blocks: Mapping[int, int]  # attention window (0: none) -> blocks in the cache of its layers
-    kv_type: str  # one of KV_TYPES
-    more_sizes: Mapping[str, int] = field(default_factory=dict)  # the largest of each that the architecture named
-    n_checkpoints: int = 0  # further slots of recurrent state, for copies
-
-    @property
-    def n_slots(self) -> int:
-        """Slots of recurrent state: one for each sequence of a step, then those for copies."""
-        return self.n_seqs + self.n_checkpoints
-
-    @property
-    def sizes(self) -> Sizes:
-        """The largest number that each name of a shape can have."""
-        return {N_TOKENS: self.n_batch, N_OUTPUTS: self.n_outputs, N_SEQS: self.n_seqs, **self.more_sizes}
-
-    def can_hold(self, state: KVState) -> bool:
-        """Whether the cache's type can keep these keys and values: rows of all heads must be whole blocks."""
-        from pumice.gguf import KV_TYPES, block_size
-
-        return all(
-            state.n_head_kv * dim % block_size(KV_TYPES[self.kv_type]) == 0 for dim in (state.k_dim, state.v_dim)
-        )
-
-    def state_bytes(self, state: State) -> int:
-        """Bytes of a cache whose rows lie one behind the other, or of a float32 array for each slot."""
-        from pumice.gguf import KV_TYPES, row_bytes
-        from pumice.graph import KVState, RecurrentState
-
-        if isinstance(state, RecurrentState):
-            return 4 * self.n_slots * math.prod(state.shape)
-        assert isinstance(state, KVState), f"{state} is no memory that is known"
-        n_cells, type = self.n_blocks[state.window] * self.block_size, KV_TYPES[self.kv_type]
-        return n_cells * sum(row_bytes(type, state.n_head_kv * dim) for dim in (state.k_dim, state.v_dim))
-
-
-@dataclass
-class Batch:
-    """What one step computes: new tokens of several sequences, each sequence's tokens in a row.
-
-    Position ``p`` of sequence ``s`` is kept in cell ``p % block_size`` of block
-    ``block_tables[window][s, p // block_size]``. Entries that no token of the step can attend to are -1.
-    """
-
-    tokens: Int32Array  # [n_tokens]
-    positions: Int32Array  # [n_tokens]
-    output_ids: Int32Array  # [n_outputs] rows of the batch whose logits are wanted
-    seq_starts: Int32Array  # [n_seqs + 1] first row of each sequence, then n_tokens
-    slots: Int32Array  # [n_seqs] slot of each sequence's recurrent state
-    block_tables: Mapping[int, Int32Array]  # attention window -> [n_seqs, blocks of the longest sequence]
-    inputs: Mapping[str, Array] = field(default_factory=dict)  # what further inputs the graph has, by name
-    more_sizes: Mapping[str, int] = field(default_factory=dict)  # numbers of the names in their shapes
-    memory: Memory | None = None  # what another graph stored for each sequence
-
-    @property
-    def sizes(self) -> Sizes:
-        """The number that each name of a shape has in this step."""
-        n_outputs, n_seqs = len(self.output_ids), len(self.slots)
-        return {N_TOKENS: len(self.positions), N_OUTPUTS: n_outputs, N_SEQS: n_seqs, **self.more_sizes}
-
-
-@dataclass
-class Memory:
-    """For each sequence of a step the keys and values that ``kv_store`` kept in another graph: all are seen."""
-
-    lengths: Int32Array  # [n_seqs] positions
-    block_tables: Int32Array  # [n_seqs, blocks of the longest], as of a batch
-
-
-@dataclass(frozen=True)
-class Pick:
-    """How a program picks one of the highest logits as a sequence's next token.
-
-    Of the ``top_k`` highest, in descending order, equal ones by token id, stay the fewest that together have the
-    probability ``top_p``, and of those the ones with at least ``min_p`` times the highest probability. Divided by
-    ``temperature``, their softmax is summed up; the first sum above a given number from [0, 1) is that of the token.
-    With a ``temperature`` of 0 it is the highest.
-
-    Before all that logits are adjusted: ``biases`` are added to those of single tokens. Then the logit of a token that
-    occurred ``count`` times in the last ``last_n`` is divided by ``repeat_penalty`` where it is above 0, else
-    multiplied, and loses ``count * frequency_penalty + presence_penalty``. Where it is ``restricted`` each token has a
-    ``Restriction``, and last come its biases and its mask.
-
-    ``exact``: that is all that is to be done, so the token picked is the token. Else somebody looks at it again.
-    """
-
-    top_k: int
-    top_p: float = 1.0
-    min_p: float = 0.0
-    temperature: float = 1.0
-    biases: tuple[tuple[int, float], ...] = ()
-    last_n: int = 0
-    repeat_penalty: float = 1.0
-    frequency_penalty: float = 0.0
-    presence_penalty: float = 0.0
-    restricted: bool = False
-    exact: bool = True
-
-    @property
-    def adjusts(self) -> bool:
-        """Whether any logit is adjusted."""
-        return bool(self.biases) or self.last_n > 0 or self.restricted
-
-    @property
-    def only_adjusts(self) -> bool:
-        """Whether nothing is done to the ``top_k`` highest but to pick one."""
-        return (self.top_p, self.min_p, self.temperature) == (1.0, 0.0, 1.0)
-
-    def unadjusted(self) -> Pick:
-        """The same without adjusting: a guess, where there is something to adjust."""
-        return Pick(self.top_k, self.top_p, self.min_p, self.temperature, exact=self.exact and not self.adjusts)
-
-
-@dataclass(frozen=True)
-class Restriction:
-    """What holds for a sequence's next token alone, and is known only when the one before it is.
-
-    Logits of tokens that are not in the ``mask``, uint32 ``[ceil(n_vocab / 32)]``, a bit a token, become -inf; None:
-    all may come. ``biases`` are added to those of single tokens, each of them once.
-    """
-
-    mask: NDArray[np.uint32] | None = None
-    biases: Sequence[tuple[int, float]] = ()
-
-
-@dataclass(frozen=True)
-class Raw:
-    """Logits as the model gave them, before anything was adjusted."""
-
-    ids: Int32Array  # [n_steps, n_seqs, n_raw], of the highest, in descending order, equal ones by token id
-    logits: Float32Array  # [n_steps, n_seqs, n_raw]
-    picked: Float32Array  # [n_steps, n_seqs], of the token that was picked
-    totals: Float32Array  # [n_steps, n_seqs], log(sum(exp(logits))) of the whole vocabulary
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """What several steps in a row gave: at each, the highest logits of each sequence and the token picked of them.
-
-    Logits, adjusted as the pick says, descend, equal ones by token id; one that is NaN comes first.
-    """
-
-    ids: Int32Array  # [n_steps, n_seqs, n_best]
-    logits: Float32Array  # [n_steps, n_seqs, n_best]
-    picked: Int32Array  # [n_steps, n_seqs]
-    raw: Raw | None = None  # where it was asked for
-
-    def part(self, n_seqs: int, n_best: int, n_raw: int) -> Ahead:
-        """Of the first sequences, with so many of the best."""
-        raw = self.raw and Raw(
-            self.raw.ids[:, :n_seqs, :n_raw],
-            self.raw.logits[:, :n_seqs, :n_raw],
-            self.raw.picked[:, :n_seqs],
-            self.raw.totals[:, :n_seqs],
-        )
-        return Ahead(self.ids[:, :n_seqs, :n_best], self.logits[:, :n_seqs, :n_best], self.picked[:, :n_seqs], raw)
 
 
 @dataclass(frozen=True)
@@ -247,46 +77,20 @@ class Program(ABC):
         """The most candidates that ``run_ahead`` gives for a token."""
         return 0
 
-    def run_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: Float32Array,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-        inputs: Mapping[str, Array] | None = None,
-    ) -> Ahead:
+    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Array] | None = None) -> Ahead:
         """Generate: each step after the first computes the tokens that the one before picked, a position further on.
 
         Args:
             batch: of the first step; one token of each sequence, and the output is wanted for all of them. The block
                 tables reach as far as the last step. If there is only one step, and the program ``decides``, sequences
                 may have any number of tokens, and what is said of sequences here holds for the output rows.
-            picks: for each sequence; ``top_k`` is at most ``max_best``.
-            numbers: float32 [n_steps, n_seqs], from [0, 1): what ``picks`` draw with. ``n_steps`` is a power of two.
-            n_best: candidates wanted, at most ``max_best`` and the size of the vocabulary.
-            pasts: where a pick adjusts, for each sequence the tokens that it looks back at, the latest last.
-            n_raw: highest logits wanted as the model gave them, at most as ``n_best``; 0: no ``raw``. Asked only of
-                programs that ``decide``, as is what follows.
-            restrictions: where a pick is restricted, of each sequence; ``n_steps`` is 1 then.
             inputs: as of ``run``, where ``max_steps`` is 1.
         """
         raise NotImplementedError
 
-    def prepare_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: Float32Array,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-    ) -> Callable[[Mapping[str, Array]], Ahead]:
+    def prepare_ahead(self, batch: Batch, ask: Ask) -> Callable[[Mapping[str, Array]], Ahead]:
         """``prepare`` a ``run_ahead``; what is given waits for the result."""
-        return lambda inputs: self.run_ahead(batch, picks, numbers, n_best, pasts, n_raw, restrictions, inputs)
+        return lambda inputs: self.run_ahead(batch, ask, inputs)
 
     @property
     def decides(self) -> bool:
@@ -308,32 +112,16 @@ class Program(ABC):
         """Whether it has ``submit_ahead``."""
         return False
 
-    def submit_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: Float32Array,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        follows: bool = False,
-    ) -> Callable[[], Ahead]:
+    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
         """Begin to ``run_ahead``, and give what waits for the result, until which it may be asked once more.
 
         With ``follows`` the steps go on behind those that were submitted before, for the same sequences with the same
-        picks, from the tokens picked there: those of ``batch`` and ``pasts`` are not looked at.
+        picks, from the tokens picked there: those of ``batch`` and the ``pasts`` are not looked at.
         """
         raise NotImplementedError
 
     def submit_layers(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: Float32Array,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        follows: bool = False,
+        self, batch: Batch, ask: Ask, follows: bool = False
     ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
         """As ``submit_ahead``, one step whose picks are restricted: begin it, and give what takes the restrictions.
 
@@ -341,18 +129,9 @@ class Program(ABC):
         """
         raise NotImplementedError
 
-    def steps_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: Float32Array,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-    ) -> Iterator[Ahead]:
+    def steps_ahead(self, batch: Batch, ask: Ask) -> Iterator[Ahead]:
         """``run_ahead`` in parts, one behind the other: while one is looked at, the next may be computed already."""
-        yield self.run_ahead(batch, picks, numbers, n_best, pasts, n_raw, restrictions)
+        yield self.run_ahead(batch, ask)
 
     @property
     def copies_slots(self) -> bool:

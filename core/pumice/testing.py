@@ -19,11 +19,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.api import load
-from pumice.backend import Backend, Batch, Limits, Program
+from pumice.backend import Backend, Program
 from pumice.config import load_config
 from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext
+from pumice.step import Batch, Limits
 
 Array = NDArray[Any]
 Build = Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]

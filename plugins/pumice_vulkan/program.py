@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pumice.plugin import (
     Ahead,
+    Ask,
     Batch,
     KernelTime,
     Limits,
     MemoryPlan,
-    Pick,
     Program,
     Restriction,
     Segment,
@@ -133,114 +132,67 @@ class DeviceProgram(Program):
     def max_added(self) -> int:
         return MAX_ADDED
 
-    def run_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: NDArray[np.float32],
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-        inputs: Values | None = None,
-    ) -> Ahead:
-        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw)
+    def run_ahead(self, batch: Batch, ask: Ask, inputs: Values | None = None) -> Ahead:
+        recording = self._prepare_ahead(batch, ask)
         if inputs:
             self._host.write_inputs(inputs, self._host.input_room(batch.sizes, recording.turn), recording.turn)
-        return self._choose(recording, len(picks), n_best, n_raw, restrictions)()
+        return self._choose(recording, ask)()
 
-    def prepare_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: NDArray[np.float32],
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-    ) -> Callable[[Values], Ahead]:
+    def prepare_ahead(self, batch: Batch, ask: Ask) -> Callable[[Values], Ahead]:
         host, turn = self._host, self._recorder.other_turn
-        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw, turn)
+        recording = self._prepare_ahead(batch, ask, turn)
         room = host.input_room(batch.sizes, turn)
         self._recorder.command(recording).hold()
 
         def run(inputs: Values) -> Ahead:
             host.write_inputs(inputs, room, turn)
-            return self._choose(recording, len(picks), n_best, n_raw, restrictions)()
+            return self._choose(recording, ask)()
 
         return run
 
-    def submit_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: NDArray[np.float32],
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        follows: bool = False,
-    ) -> Callable[[], Ahead]:
+    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
         turn = self._recorder.other_turn if follows else 0
-        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw, turn, follows)
-        return self._choose(recording, len(picks), n_best, n_raw)
+        recording = self._prepare_ahead(batch, ask, turn, follows)
+        return self._choose(recording, ask)
 
     def submit_layers(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: NDArray[np.float32],
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        follows: bool = False,
+        self, batch: Batch, ask: Ask, follows: bool = False
     ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
         turn = self._recorder.other_turn if follows else 0
-        recording = self._prepare_ahead(batch, picks, numbers, n_best, pasts, n_raw, turn, follows)
+        recording = self._prepare_ahead(batch, ask, turn, follows)
         self._recorder.commit(recording._replace(part=Part.LAYERS))
         behind = recording._replace(part=Part.CHOICE, follows=False)
-        return lambda restrictions: self._choose(behind, len(picks), n_best, n_raw, restrictions)
+        return lambda restrictions: self._choose(behind, replace(ask, restrictions=restrictions))
 
-    def _prepare_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: NDArray[np.float32],
-        n_best: int,
-        pasts: Sequence[Sequence[int]],
-        n_raw: int,
-        turn: int = 0,
-        follows: bool = False,
-    ) -> Recording:
+    def _prepare_ahead(self, batch: Batch, ask: Ask, turn: int = 0, follows: bool = False) -> Recording:
         """Have the next commit, of what is given, find what its steps start from."""
         self._recorder.free(turn)
         self._host.write_step(batch, turn)
         if self._host.goes_on:
             self._host.write_inputs(self._host.inputs_of(batch), self._host.input_room(batch.sizes, turn), turn)
         words, layout = self._host.words(turn), self._memory.layout
-        layout.write_picks(words, picks, numbers, turn)
+        layout.write_picks(words, ask.picks, ask.numbers, turn)
         choice = Choice(
-            n_best=1 if n_best == 1 else MAX_BEST,
-            adjusts=any(pick.adjusts for pick in picks),
-            restricted=any(pick.restricted for pick in picks),
-            raw=n_raw > 0,
+            n_best=1 if ask.n_best == 1 else MAX_BEST,
+            adjusts=any(pick.adjusts for pick in ask.picks),
+            restricted=any(pick.restricted for pick in ask.picks),
+            raw=ask.n_raw > 0,
         )
         if choice.adjusts and not follows:
-            layout.write_pasts(words, pasts)
-        return Recording(self._buckets.of(batch.sizes), len(numbers), choice, follows, turn)
+            layout.write_pasts(words, ask.pasts)
+        return Recording(self._buckets.of(batch.sizes), len(ask.numbers), choice, follows, turn)
 
-    def _choose(
-        self, recording: Recording, n_rows: int, n_best: int, n_raw: int, restrictions: Sequence[Restriction] = ()
-    ) -> Callable[[], Ahead]:
+    def _choose(self, recording: Recording, ask: Ask) -> Callable[[], Ahead]:
         """Commit what picks tokens, and give what waits for them."""
         assert self._picker is not None
         picker = self._picker
-        picker.restrictions.write(restrictions, recording.turn)
+        picker.restrictions.write(ask.restrictions, recording.turn)
         command = self._recorder.commit(recording)
 
         def results() -> Ahead:
             command.wait()
             found = picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
-            return found.part(n_rows, n_best, n_raw)
+            return found.part(len(ask.picks), ask.n_best, ask.n_raw)
 
         return results
 

@@ -17,6 +17,7 @@ LAYERS = [
     ["gguf"],
     ["tokenizers"],
     ["graph"],
+    ["step", "pick"],
     ["sampler", "backend", "architecture", "arena", "quantizer", "cluster"],
     ["grammar", "convert", "adapters"],
     ["chat"],

@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from pumice.adapters import SCALES
-from pumice.backend import Batch, Memory
 from pumice.engine.kv_cache import BlockTables, KVCache
+from pumice.step import Batch, Memory
 
 
 class Read(NamedTuple):

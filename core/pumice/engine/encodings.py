@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import HEAD
-from pumice.backend import Batch, Limits
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Encode, Encoded, Event, Failed, Pooling
 from pumice.engine.runner import Runner
+from pumice.step import Batch, Limits
 
 Rows = NDArray[np.float32]
 

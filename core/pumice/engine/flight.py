@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from pumice.backend import Ahead, Program, Restriction
+from pumice.backend import Program
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.schedule import Members
+from pumice.pick import Ahead, Restriction
 
 
 @dataclass(eq=False)
@@ -71,7 +72,7 @@ class Flights:
         """Submit steps, perhaps behind others of the same sequences."""
         n_ahead = before.n_steps if before else 0
         generations = [running.generation for running, _ in members]
-        asked = self._lookahead.ask(generations, n_steps, n_ahead)
+        ask = self._lookahead.ask(generations, n_steps, n_ahead)
         parts = [
             Part(each, each.generation.tokens[-1:], each.n_past + n_ahead, [0], each.generation.adapter_scales)
             for each, _ in members
@@ -81,9 +82,9 @@ class Flights:
         flight = Flight(members, n_steps, time.perf_counter())
         batch, follows = batch_of(self._cache, parts), before is not None
         if not self._lookahead.restricts(generations):
-            flight.result = self._program.submit_ahead(batch, *asked, follows=follows)
+            flight.result = self._program.submit_ahead(batch, ask, follows)
             return flight
-        flight.choose = self._program.submit_layers(batch, *asked, follows=follows)
+        flight.choose = self._program.submit_layers(batch, ask, follows)
         if not follows:
             self.choose(flight)
         return flight

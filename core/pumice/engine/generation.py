@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Ahead, Pick
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place
 from pumice.engine.messages import Event, Finished, FinishReason, Logprobs, Output, Progress, Request, Timings
 from pumice.engine.text import TextStream
+from pumice.pick import Ahead, Pick
 from pumice.sampler import Chain
 from pumice.sampler.mask import only_token
 

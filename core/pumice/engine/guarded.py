@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from pumice.backend import Backend, Batch, Limits, Program
+from pumice.backend import Backend, Program
 from pumice.errors import PluginError
 from pumice.graph import MemoryPlan, Segment
 from pumice.guard import guard, guarded
+from pumice.step import Batch, Limits
 
 if TYPE_CHECKING:
     from pumice.backend import Array, Pending

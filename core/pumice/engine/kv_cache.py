@@ -13,9 +13,9 @@ from itertools import takewhile
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Limits
 from pumice.engine.blocks import BlockPool
 from pumice.engine.checkpoints import Checkpoints
+from pumice.step import Limits
 
 FIRST_MARK = 512
 """Tokens of a prompt after which its state is kept, and after twice, four times, ... as many."""

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Ahead, Pick, Raw
 from pumice.engine.messages import Logprobs
+from pumice.pick import Ahead, Pick, Raw
 from pumice.sampler import Candidates
 from pumice.sampler.candidates import largest
 

@@ -4,29 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from numpy.typing import NDArray
 
-from pumice.backend import Ahead, Pick, Program, Restriction
+from pumice.backend import Program
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
+from pumice.pick import Ahead, Ask, Pick, Restriction
 from pumice.sampler.mask import only_token
 
 SECONDS = 0.02
 """That the steps may take: tokens still come evenly, and nobody takes the device for hung."""
-
-
-class Asked(NamedTuple):
-    """Arguments of ``run_ahead``."""
-
-    picks: Sequence[Pick]
-    numbers: NDArray[np.float32]
-    n_best: int
-    pasts: Sequence[Sequence[int]]
-    n_raw: int
 
 
 class Lookahead:
@@ -110,13 +99,13 @@ class Lookahead:
         running.undecided = len(found.biases) > self._program.max_added
         return Restriction() if running.undecided else found
 
-    def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0) -> Asked:
+    def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0) -> Ask:
         """What the program is to do, behind so many other steps."""
         picks = [self._pick(generation) for generation in generations]
         numbers = np.stack([each.chain.peek(n_steps, self._drawn(each, n_ahead)) for each in generations], axis=1)
         pasts = [each.past(pick.last_n) for each, pick in zip(generations, picks, strict=True)]
         tops = [max(1, each.request.logprobs or 0) for each in generations if each.wants_raw]
-        return Asked(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
+        return Ask(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
 
     def token(self, generation: Generation, ahead: Ahead, step: int, row: int) -> int | None:
         """The next token, after a step; None where only all logits can tell."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from pumice.backend import Ahead, Batch, Program, Restriction
+from pumice.backend import Program
 from pumice.engine.batches import batch_of
 from pumice.engine.flight import Flight, Flights, Landed
 from pumice.engine.generation import Running
@@ -17,6 +18,8 @@ from pumice.engine.lookahead import Lookahead
 from pumice.engine.schedule import Members
 from pumice.engine.scheduler import Scheduler
 from pumice.engine.states import RecurrentStates
+from pumice.pick import Ahead, Restriction
+from pumice.step import Batch
 
 
 class MultiStep:
@@ -58,8 +61,8 @@ class MultiStep:
         restrictions = self._restrictions(whole)
         if restrictions is None:
             return None
-        asked = self.lookahead.ask([running.generation for running in whole], 1)
-        ahead = next(self._program.steps_ahead(batch, *asked, restrictions))
+        ask = self.lookahead.ask([running.generation for running in whole], 1)
+        ahead = next(self._program.steps_ahead(batch, replace(ask, restrictions=restrictions)))
         return partial(self._take, whole, ahead) if np.isfinite(ahead.logits[0, :, 0]).all() else None
 
     def _take(self, whole: Sequence[Running], ahead: Ahead) -> None:
@@ -151,9 +154,9 @@ class MultiStep:
         guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
         seconds, n_computed = 0.0, 0
         with self._states.taking_back([running for running, _ in members], n_steps):
-            asked = self.lookahead.ask(generations, n_steps)
+            ask = self.lookahead.ask(generations, n_steps)
             batch = batch_of(self._cache, [running.part(n_new) for running, n_new in members])
-            parts = self._program.steps_ahead(batch, *asked)
+            parts = self._program.steps_ahead(batch, ask)
             while guessed and n_computed < n_steps:
                 started = time.perf_counter()
                 ahead = next(parts)

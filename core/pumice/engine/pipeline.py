@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pumice.backend import Ahead, Batch, KernelTime, Pick, Program, Raw, Restriction
+from pumice.backend import KernelTime, Program
 from pumice.graph import Segment, concrete
+from pumice.pick import Ahead, Ask, Raw
+from pumice.step import Batch
 
 if TYPE_CHECKING:
-    from pumice.backend import Array, Float32Array, Pending
+    from pumice.backend import Array, Pending
 
 MAX_STEPS = 16  # in a row: what their tokens are, the host sees only after the last
 
@@ -108,18 +110,8 @@ class Pipeline(Program):
     def max_best(self) -> int:
         return self._programs[-1].max_best
 
-    def run_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: Float32Array,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-        inputs: Mapping[str, Array] | None = None,
-    ) -> Ahead:
-        return _joined(list(self.steps_ahead(batch, picks, numbers, n_best, pasts, n_raw, restrictions)))
+    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Array] | None = None) -> Ahead:
+        return _joined(list(self.steps_ahead(batch, ask)))
 
     @property
     def decides(self) -> bool:
@@ -133,26 +125,18 @@ class Pipeline(Program):
     def max_added(self) -> int:
         return self._programs[-1].max_added
 
-    def steps_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: Float32Array,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-    ) -> Iterator[Ahead]:
+    def steps_ahead(self, batch: Batch, ask: Ask) -> Iterator[Ahead]:
         """The last program picks each token, and the first goes on with it before anybody looks at it."""
         self.finish()
         *before, last = self._programs
         values, pending = dict(self._inputs_of(batch)), _nothing
         if before:
             pending = before[0].submit(values, batch)
-        for n_left, drawn in zip(range(len(numbers))[::-1], numbers[:, None], strict=True):
+        pasts = ask.pasts
+        for n_left, drawn in zip(range(len(ask.numbers))[::-1], ask.numbers[:, None], strict=True):
             # While the first computes, all that comes behind it is prepared.
             others = [program.prepare(batch) for program in before[1:]]
-            picking = last.prepare_ahead(batch, picks, drawn, n_best, pasts, n_raw, restrictions)
+            picking = last.prepare_ahead(batch, replace(ask, numbers=drawn, pasts=pasts))
             batch = replace(batch, positions=batch.positions + 1)
             following = dict(self._inputs_of(batch))
             beginning = before[0].prepare(batch) if before and n_left else _beginning_nothing

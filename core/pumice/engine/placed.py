@@ -9,10 +9,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pumice.backend import Backend, Batch, Limits, Program
+from pumice.backend import Backend, Program
 from pumice.engine.pipeline import Pipeline
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
+from pumice.step import Batch, Limits
 
 
 class PlacedGraph:

@@ -6,9 +6,10 @@ import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from pumice.backend import Backend, Limits
+from pumice.backend import Backend
 from pumice.errors import BackendError
 from pumice.graph import Graph, KVState, Node, Segment, State, Target, Weight, place, states_of
+from pumice.step import Limits
 
 logger = logging.getLogger("pumice")
 

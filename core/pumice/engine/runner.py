@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from pumice.adapters import AdaptedBuilder, Adapter
 from pumice.architecture import DRAFT, ENCODER, MAIN, Architecture
-from pumice.backend import Backend, Batch, KernelTime, Limits, Program
+from pumice.backend import Backend, KernelTime, Program
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, KVState, RecurrentState, State, row_size
+from pumice.step import Batch, Limits
 
 EMBED = "embed"  # the main graph as far as its hidden states, where it has logits too; compiled when first wanted
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from pumice.backend import Limits
 from pumice.engine.batches import Place, Read
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
@@ -13,6 +12,7 @@ from pumice.engine.messages import Event, Failed
 from pumice.engine.schedule import Members, Policy
 from pumice.engine.states import RecurrentStates
 from pumice.errors import RequestError
+from pumice.step import Limits
 
 
 class Scheduler:

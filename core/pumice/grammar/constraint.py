@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Pick
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
+from pumice.pick import Pick
 from pumice.sampler import Candidates, Sampler
 
 if TYPE_CHECKING:

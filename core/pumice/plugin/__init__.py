@@ -2,20 +2,7 @@
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, Architecture, HParams, Masks
 from pumice.arena import Arena
-from pumice.backend import (
-    Ahead,
-    Backend,
-    Batch,
-    DeviceInfo,
-    KernelTime,
-    Limits,
-    Memory,
-    NoOptions,
-    Pick,
-    Program,
-    Raw,
-    Restriction,
-)
+from pumice.backend import Backend, DeviceInfo, KernelTime, NoOptions, Program
 from pumice.chat import ChatFormat, Keys
 from pumice.cluster import Cluster, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
@@ -66,8 +53,10 @@ from pumice.graph import (
 )
 from pumice.hookspecs import hookimpl
 from pumice.host import host_memory_bytes
+from pumice.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, Sampler, SamplerContext
+from pumice.step import Batch, Limits, Memory
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
@@ -90,6 +79,7 @@ __all__ = [
     "Architecture",
     "Arena",
     "ArraySource",
+    "Ask",
     "Backend",
     "BackendError",
     "Batch",

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Pick, Restriction
 from pumice.errors import BackendError, PluginError, RequestError
 from pumice.guard import guarded, raise_named
+from pumice.pick import Pick, Restriction
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import Sampler, SamplerContext

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Pick
 from pumice.errors import RequestError
+from pumice.pick import Pick
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.random import RNGS, make_rng
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Pick
+from pumice.pick import Pick
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.contract import Sampler
 from pumice.sampler.mask import from_tokens

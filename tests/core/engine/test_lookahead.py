@@ -7,13 +7,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pumice.backend import Ahead, Batch, Limits, Pick, Program, Restriction
+from pumice.backend import Program
 from pumice.engine import Engine, Generation, Preparer, Request, lone
 from pumice.engine import lookahead as lookahead_module
 from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Output
+from pumice.pick import Ahead, Ask, Pick, Restriction
 from pumice.sampler import Candidates, Sampler, SamplerContext, mask
+from pumice.step import Batch, Limits
 from pumice_samplers import SAMPLERS
 
 N_VOCAB = 50
@@ -53,21 +55,11 @@ class Cells(Program):
         self.asked.append((len(batch.slots), 0))
         return {"logits": np.stack([rows[i] for i in batch.output_ids]) if len(batch.output_ids) else np.empty((0, 0))}
 
-    def run_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: np.ndarray,
-        n_best: int,
-        pasts: Any = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-        inputs: Any = None,
-    ) -> Ahead:
-        n_steps, n_seqs = numbers.shape
+    def run_ahead(self, batch: Batch, ask: Ask, inputs: Any = None) -> Ahead:
+        (n_steps, n_seqs), n_best, restrictions = ask.numbers.shape, ask.n_best, ask.restrictions
         self.asked.append((n_seqs, n_steps))
         if len(batch.tokens) > n_seqs:
-            return self.read(batch, picks, numbers, n_best, restrictions)
+            return self.read(batch, ask)
         ids, logits = np.empty((n_steps, n_seqs, n_best), np.int32), np.empty((n_steps, n_seqs, n_best), np.float32)
         picked = np.empty((n_steps, n_seqs), np.int32)
         tokens = batch.tokens
@@ -77,22 +69,20 @@ class Cells(Program):
                 row = restricted(row, restrictions[s]) if restrictions else row
                 ids[step, s] = np.argsort(-row, kind="stable")[:n_best]
                 logits[step, s] = row[ids[step, s]]
-                picked[step, s] = self.pick(picks[s], logits[step, s], ids[step, s], numbers[step, s])
+                picked[step, s] = self.pick(ask.picks[s], logits[step, s], ids[step, s], ask.numbers[step, s])
             tokens = picked[step]
         return Ahead(ids, logits, picked)
 
-    def read(
-        self, batch: Batch, picks: Sequence[Pick], numbers: np.ndarray, n_best: int, restrictions: Sequence[Restriction]
-    ) -> Ahead:
+    def read(self, batch: Batch, ask: Ask) -> Ahead:
         """One step of any batch."""
         rows = [
-            restricted(row, restrictions[i]) if restrictions else row
+            restricted(row, ask.restrictions[i]) if ask.restrictions else row
             for i, row in enumerate(self.run({}, batch)["logits"])
         ]
         self.asked.pop()
-        ids = np.array([np.argsort(-row, kind="stable")[:n_best] for row in rows], np.int32)
+        ids = np.array([np.argsort(-row, kind="stable")[: ask.n_best] for row in rows], np.int32)
         logits = np.array([row[best] for row, best in zip(rows, ids, strict=True)])
-        picked = [self.pick(*each) for each in zip(picks, logits, ids, numbers[0], strict=True)]
+        picked = [self.pick(*each) for each in zip(ask.picks, logits, ids, ask.numbers[0], strict=True)]
         return Ahead(ids[None], logits[None], np.array([picked], np.int32))
 
     def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
@@ -151,27 +141,19 @@ class Behind(Cells):
     max_added = 40
     last: np.ndarray | None = None
 
-    def submit_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: np.ndarray,
-        n_best: int,
-        pasts: Any = (),
-        n_raw: int = 0,
-        follows: bool = False,
-        restrictions: Sequence[Restriction] = (),
-    ) -> Callable[[], Ahead]:
+    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
         if follows:
             assert self.last is not None
             batch = replace(batch, tokens=self.last)
-        ahead = self.run_ahead(batch, picks, numbers, n_best, restrictions=restrictions)
+        ahead = self.run_ahead(batch, ask)
         self.last = ahead.picked[-1]
         self.asked[-1] = *self.asked[-1], follows
         return lambda: ahead
 
-    def submit_layers(self, *arguments: Any, **options: Any) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
-        return lambda restrictions: self.submit_ahead(*arguments, **options, restrictions=restrictions)
+    def submit_layers(
+        self, batch: Batch, ask: Ask, follows: bool = False
+    ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
+        return lambda restrictions: self.submit_ahead(batch, replace(ask, restrictions=restrictions), follows)
 
 
 class SlotsBehind(Slots, Behind):
@@ -181,8 +163,8 @@ class SlotsBehind(Slots, Behind):
 class Wary(SlotsBehind):
     """Now and then it cannot say which logit is the highest."""
 
-    def submit_ahead(self, *arguments: Any, **options: Any) -> Callable[[], Ahead]:
-        result = super().submit_ahead(*arguments, **options)
+    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
+        result = super().submit_ahead(batch, ask, follows)
         if len(self.asked) % 5 == 0:
             result().logits[-1, 0, 0] = np.nan
         return result

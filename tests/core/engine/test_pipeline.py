@@ -1,6 +1,6 @@
 """Programs of several devices in a row: they work at the same time, in order, and nothing is mixed up."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -11,12 +11,14 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from graphs import batch
-from pumice.backend import Ahead, Batch, Pick, Program, Restriction
+from pumice.backend import Program
 from pumice.engine import Engine, Preparer, Request, lone
 from pumice.engine.messages import Failed
 from pumice.engine.pipeline import Pipeline
 from pumice.graph import Segment, Tensor
+from pumice.pick import Ahead, Ask, Pick
 from pumice.plugin import hookimpl
+from pumice.step import Batch
 from pumice_numpy import NumpyBackend
 from pumice_samplers import SAMPLERS
 
@@ -66,20 +68,10 @@ class Device(Program):
     def max_best(self) -> int:
         return 4
 
-    def run_ahead(
-        self,
-        batch: Batch,
-        picks: Sequence[Pick],
-        numbers: np.ndarray,
-        n_best: int,
-        pasts: Sequence[Sequence[int]] = (),
-        n_raw: int = 0,
-        restrictions: Sequence[Restriction] = (),
-        inputs: Mapping[str, Any] | None = None,
-    ) -> Ahead:
+    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Any] | None = None) -> Ahead:
         assert inputs is not None
-        assert numbers.shape == (1, len(batch.tokens))
-        logits = self.run(inputs, batch)["logits"][None, :, :n_best]
+        assert ask.numbers.shape == (1, len(batch.tokens))
+        logits = self.run(inputs, batch)["logits"][None, :, : ask.n_best]
         return Ahead(np.zeros(logits.shape, np.int32), logits, logits[..., 0].astype(np.int32))
 
     @property
@@ -180,7 +172,7 @@ def test_a_failure_takes_with_it_what_was_let_go_and_says_so() -> None:
     programs[0].fails, programs[1].fails = False, True
     run(made, step(60))
     with pytest.raises(RuntimeError):
-        made.run_ahead(step(70, wanted=True), [Pick(1)], np.zeros((1, 1), np.float32), 4)
+        made.run_ahead(step(70, wanted=True), Ask([Pick(1)], np.zeros((1, 1), np.float32), 4))
     assert made.lost
 
 
@@ -190,10 +182,11 @@ def test_the_last_program_picks_and_the_first_goes_on() -> None:
     run(made, step(10))
     first = step(3, n_tokens=2)
     first.output_ids = np.arange(2, dtype=np.int32)
-    found = made.run_ahead(first, [Pick(1)] * 2, np.zeros((3, 2), np.float32), 4)
+    ask = Ask([Pick(1)] * 2, np.zeros((3, 2), np.float32), 4)
+    found = made.run_ahead(first, ask)
     assert found.picked.tolist() == [[9, 11], [21, 25], [45, 53]]  # 2 x + 3
     assert found.ids.shape == found.logits.shape == (3, 2, 4)
-    assert next(made.steps_ahead(first, [Pick(1)] * 2, np.zeros((3, 2), np.float32), 4)).picked.tolist() == [[9, 11]]
+    assert next(made.steps_ahead(first, ask)).picked.tolist() == [[9, 11]]
     assert log.pop() == "0 begins 9", "it goes on while the host looks at the token"
     assert [line for line in log[:-4] if line.startswith("0 begins")] == [f"0 begins {n}" for n in (10, 3, 9, 21)]
     assert made.max_steps > 1

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from graphs import builder, limits
-from pumice.backend import Batch
 from pumice.engine.placed import step_inputs
 from pumice.errors import BackendError, ModelError, RequestError
 from pumice.graph import (
@@ -23,6 +22,7 @@ from pumice.graph import (
     place,
     plan_memory,
 )
+from pumice.step import Batch
 from pumice_cpu import CpuBackend
 from pumice_numpy import NumpyBackend
 

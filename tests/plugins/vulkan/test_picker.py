@@ -11,12 +11,14 @@ import pumice
 from adapters import write_case
 from gguf_files import tiny_llama
 from graphs import builder
-from pumice.backend import Batch, Limits, Pick, Program, Restriction
+from pumice.backend import Program
 from pumice.config import load_config
 from pumice.engine import lookahead
 from pumice.measure import generation_seconds, kernel_times
 from pumice.model import Model
+from pumice.pick import Ask, Pick, Restriction
 from pumice.sampler import Chain, SamplerContext, mask
+from pumice.step import Batch, Limits
 from pumice.testing import compile_graph
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
@@ -65,7 +67,7 @@ def test_the_best_of_any_width(tmp_path: Path, vulkan: VulkanBackend, width: int
     made = program(tmp_path, vulkan, table)
     for tokens in ([0], [1], [2, 3], [4, 5, 0]):
         n = len(tokens)
-        found = made.run_ahead(batch(tokens), [Pick(n_best, temperature=0)] * n, numbers(1, n), n_best)
+        found = made.run_ahead(batch(tokens), Ask([Pick(n_best, temperature=0)] * n, numbers(1, n), n_best))
         for row, token in enumerate(tokens):
             expected = best(table[token], n_best)
             np.testing.assert_array_equal(found.ids[0, row], expected)
@@ -77,7 +79,7 @@ def test_the_best_of_any_width(tmp_path: Path, vulkan: VulkanBackend, width: int
 def test_nan_comes_first(tmp_path: Path, vulkan: VulkanBackend, bits: int) -> None:
     table = rng.standard_normal((1, 3000)).astype(np.float32)
     table.view(np.uint32)[0, 2500] = bits
-    found = program(tmp_path, vulkan, table).run_ahead(batch([0]), [Pick(40)], numbers(1, 1), 40)
+    found = program(tmp_path, vulkan, table).run_ahead(batch([0]), Ask([Pick(40)], numbers(1, 1), 40))
     assert found.ids[0, 0, 0] == found.picked[0, 0] == 2500
     assert np.isnan(found.logits[0, 0]).tolist() == [True] + [False] * 39
 
@@ -100,7 +102,7 @@ def test_each_step_goes_on_with_what_the_one_before_picked(tmp_path: Path, vulka
         for first in range(len(PICKS) - N_SEQS + 1):
             picks = PICKS[first : first + N_SEQS]
             drawn = numbers(n_steps, N_SEQS)
-            found = made.run_ahead(batch([9, 8, 7]), picks, drawn, 64)
+            found = made.run_ahead(batch([9, 8, 7]), Ask(picks, drawn, 64))
             tokens = [9, 8, 7]
             for step in range(n_steps):
                 for row, pick in enumerate(picks):
@@ -116,7 +118,7 @@ def test_the_numbers_at_the_ends(tmp_path: Path, vulkan: VulkanBackend) -> None:
     table = np.zeros((100, 100), np.float32)
     made = program(tmp_path, vulkan, table)
     drawn = np.array([[0.0, 0.4999, 1.0]], np.float32)  # 1 is what a number close to it is rounded to
-    assert made.run_ahead(batch([1, 2, 3]), [Pick(10)] * 3, drawn, 10).picked.tolist() == [[0, 4, 9]]
+    assert made.run_ahead(batch([1, 2, 3]), Ask([Pick(10)] * 3, drawn, 10)).picked.tolist() == [[0, 4, 9]]
 
 
 @pytest.mark.parametrize("n_steps", [1, 4])
@@ -134,7 +136,7 @@ def test_logits_are_adjusted_as_samplers_do(tmp_path: Path, vulkan: VulkanBacken
     assert all(pick.exact and pick.adjusts for pick in picks)
     kept = [past[-pick.last_n :] if pick.last_n else [] for pick, past in zip(picks, pasts, strict=True)]
     tokens = [past[-1] for past in pasts]
-    found = made.run_ahead(batch(tokens), picks, numbers(n_steps, 3), 1, pasts=kept)
+    found = made.run_ahead(batch(tokens), Ask(picks, numbers(n_steps, 3), 1, pasts=kept))
     for step in range(n_steps):
         expected = [each.sample(table[token]) for each, token in zip(chains, tokens, strict=True)]
         assert found.picked[step].tolist() == expected
@@ -153,7 +155,7 @@ def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, w
     restrictions = [Restriction(few), Restriction(most, [(4, 9.0), (5, -1.5)]), Restriction()]
     picks = [Pick(40, temperature=0, restricted=True), Pick(40, restricted=True), Pick(40, temperature=0)]
     drawn = numbers(1, 3)
-    found = made.run_ahead(batch([5, 6, 7]), picks, drawn, 40, [[], [], []], 0, restrictions)
+    found = made.run_ahead(batch([5, 6, 7]), Ask(picks, drawn, 40, [[], [], []], 0, restrictions))
     first, second = (table[token].copy() for token in (5, 6))
     first[~mask.allows(few, np.arange(width))] = -np.inf
     second[[4, 5]] += np.float32([9.0, -1.5])
@@ -165,7 +167,7 @@ def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, w
     low, high = interval(picks[1], second[found.ids[0, 1]], found.ids[0, 1].tolist().index(found.picked[0, 1]))
     assert low - 1e-5 <= drawn[0, 1] <= high + 1e-5
     assert found.picked[0, 2] == 3
-    again = made.run_ahead(batch([5, 6, 7]), [Pick(1, temperature=0)] * 3, drawn, 1)
+    again = made.run_ahead(batch([5, 6, 7]), Ask([Pick(1, temperature=0)] * 3, drawn, 1))
     assert again.picked[0].tolist() == [int(table[token].argmax()) for token in (5, 6, 7)]
 
 
@@ -180,12 +182,12 @@ def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBacke
         allowed = [(token * 7 + i) % 100 for i in range(10)]
         token = max(allowed, key=lambda each: table[token][each])
         expected.append(token)
-    layers = made.submit_layers(batch([3]), [pick], numbers(1, 1), 1, [[]])
+    layers = made.submit_layers(batch([3]), Ask([pick], numbers(1, 1), 1, [[]]))
     token = 3
     for _ in range(6):
         allowed = mask.from_tokens([(token * 7 + i) % 100 for i in range(10)], 100)
         waiting = layers([Restriction(allowed)])
-        layers = made.submit_layers(batch([0]), [pick], numbers(1, 1), 1, follows=True)
+        layers = made.submit_layers(batch([0]), Ask([pick], numbers(1, 1), 1), follows=True)
         token = int(waiting().picked[0, 0])
         found.append(token)
     layers([Restriction()])()
@@ -208,7 +210,7 @@ def test_logits_as_they_were(tmp_path: Path, vulkan: VulkanBackend, width: int, 
     allowed = Restriction(mask.from_tokens([2, 3], width), [(2, -4.0)])
     restrictions = [Restriction(), Restriction(), allowed] if n_steps == 1 else ()
     pasts = [[], [3, 3, 0], [2, 1]]
-    found = made.run_ahead(batch([1, 2, 3]), picks, numbers(n_steps, 3), 8, pasts, 20, restrictions)
+    found = made.run_ahead(batch([1, 2, 3]), Ask(picks, numbers(n_steps, 3), 8, pasts, 20, restrictions))
     assert found.raw is not None
     tokens = [1, 2, 3]
     for step in range(n_steps):
@@ -234,14 +236,14 @@ def test_steps_follow_others_that_nobody_has_seen(tmp_path: Path, vulkan: Vulkan
     made, drawn = program(tmp_path, vulkan, table), numbers(12, 2)
     picks = [Pick(20, temperature=0.9), Pick(30, last_n=5, repeat_penalty=1.5)]
     pasts = [[], [9, 8, 7]]
-    expected = made.run_ahead(batch([3, 7]), picks, drawn, 1, pasts=pasts).picked
+    expected = made.run_ahead(batch([3, 7]), Ask(picks, drawn, 1, pasts=pasts)).picked
     if not made.follows:
         pytest.skip("a driver that waits for each commit")
-    pending = [made.submit_ahead(batch([3, 7]), picks, drawn[:4], 1, pasts)]
+    pending = [made.submit_ahead(batch([3, 7]), Ask(picks, drawn[:4], 1, pasts))]
     found = []
     for start in (4, 8, None):
         if start:
-            pending.append(made.submit_ahead(batch([0, 0]), picks, drawn[start : start + 4], 1, follows=True))
+            pending.append(made.submit_ahead(batch([0, 0]), Ask(picks, drawn[start : start + 4], 1), follows=True))
         found.append(pending.pop(0)().picked)
     assert np.concatenate(found).tolist() == expected.tolist()
 
