@@ -372,9 +372,9 @@ def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     def count(name: str) -> None:
         method = getattr(program, name)
 
-        def counted(batch: Batch, picks: list[Pick], drawn: np.ndarray, *more: Any, **options: Any) -> Any:
-            calls.append(len(drawn))
-            return method(batch, picks, drawn, *more, **options)
+        def counted(batch: Batch, ask: Ask, *more: Any) -> Any:
+            calls.append(len(ask.numbers))
+            return method(batch, ask, *more)
 
         monkeypatch.setattr(program, name, counted)
 
