@@ -298,7 +298,6 @@ item ::= "\"name\":" [0-9]{1,3} | "\"the_long_one\":" [a-z]{2,6}
 LATE: list[dict[str, Any]] = [
     {"grammar": GRAMMAR, "temperature": 0.0},
     {"grammar": GRAMMAR, "seed": 3, "repeat_penalty": 1.3, "temperature": 1.5, "logprobs": 3},
-    {"grammar": GRAMMAR, "seed": 5, "temperature": 1.5},
     {"dry_multiplier": 0.8, "dry_allowed_length": 1, "seed": 4, "temperature": 0.7},
     {"seed": 6, "logprobs": 5, "frequency_penalty": 0.5, "logit_bias": {100: 5.0}},
     {"seed": 6, "logprobs": 5, "logprobs_sampled": True, "presence_penalty": 0.5},
@@ -306,7 +305,7 @@ LATE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", LATE, ids=["grammar", "logprobs", "warm", "dry", "raw", "sampled", "greedy"])
+@pytest.mark.parametrize("options", LATE, ids=["grammar", "grammar, logprobs", "dry", "raw", "sampled", "greedy"])
 def test_nobody_sees_all_logits(
     tmp_path: Path, driver: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -413,7 +412,7 @@ def test_the_last_of_several_devices_picks(
             if sampling == {"temperature": 0.0}:
                 assert model.generate("a", max_tokens=20, temperature=0).tokens[: len(expected)] == expected
     assert results[0] == results[1]
-    assert 0 < len(calls) < 50, "most guesses were right; the ends of prompts are among them"
+    assert sum(n for n in calls if n > 1) > 100, "most guesses were right, where nobody's prompt was being read"
 
 
 def test_what_it_did_is_profiled(tmp_path: Path, driver: str) -> None:
