@@ -289,7 +289,10 @@ def test_the_same_text_as_a_token_at_a_time(
             results.append([alone.tokens, *(each.tokens for each in several)])
     assert results[0] == results[1]
     assert len(results[0][0]) == 50
-    assert len(calls) < 30, "most guesses were right"
+    assert sum(n for n in calls if n > 1) > 100, MOST_RIGHT
+
+
+MOST_RIGHT = "guesses are, but that a token is a step of its own while others' prompts are read"
 
 
 GRAMMAR = r"""root ::= "{" item ("," item){2,5} "}"
@@ -312,7 +315,9 @@ def test_nobody_sees_all_logits(
     """Masks, DRY and log-probabilities: the device picks, from the first token on, and all is as the host has it."""
     path = tiny_llama(tmp_path / "tiny.gguf", n_vocab=2500)
     prompts = ["a", "the cat sat on the mat", "one two three four five"]
-    settings = load_config({"backend": "vulkan", "n_ctx": 256, "n_parallel": 3, "vulkan": {"driver": driver}})
+    settings = load_config(
+        {"backend": "vulkan", "kv_type": "f32", "n_ctx": 256, "n_parallel": 3, "vulkan": {"driver": driver}}
+    )
     results = []
     for ahead in (False, True):
         with Model(path, settings, lookahead=ahead) as model:
@@ -412,7 +417,7 @@ def test_the_last_of_several_devices_picks(
             if sampling == {"temperature": 0.0}:
                 assert model.generate("a", max_tokens=20, temperature=0).tokens[: len(expected)] == expected
     assert results[0] == results[1]
-    assert sum(n for n in calls if n > 1) > 100, "most guesses were right, where nobody's prompt was being read"
+    assert sum(n for n in calls if n > 1) > 100, MOST_RIGHT
 
 
 def test_what_it_did_is_profiled(tmp_path: Path, driver: str) -> None:
