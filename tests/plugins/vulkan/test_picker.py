@@ -301,6 +301,7 @@ item ::= "\"name\":" [0-9]{1,3} | "\"the_long_one\":" [a-z]{2,6}
 LATE: list[dict[str, Any]] = [
     {"grammar": GRAMMAR, "temperature": 0.0},
     {"grammar": GRAMMAR, "seed": 3, "repeat_penalty": 1.3, "temperature": 1.5, "logprobs": 3},
+    {"grammar": GRAMMAR, "seed": 5, "temperature": 1.5},
     {"dry_multiplier": 0.8, "dry_allowed_length": 1, "seed": 4, "temperature": 0.7},
     {"seed": 6, "logprobs": 5, "frequency_penalty": 0.5, "logit_bias": {100: 5.0}},
     {"seed": 6, "logprobs": 5, "logprobs_sampled": True, "presence_penalty": 0.5},
@@ -308,7 +309,7 @@ LATE: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("options", LATE, ids=["grammar", "grammar, logprobs", "dry", "raw", "sampled", "greedy"])
+@pytest.mark.parametrize("options", LATE, ids=["grammar", "logprobs", "warm", "dry", "raw", "sampled", "greedy"])
 def test_nobody_sees_all_logits(
     tmp_path: Path, driver: str, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
