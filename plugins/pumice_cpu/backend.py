@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from pumice.plugin import (
@@ -37,7 +38,7 @@ DTYPES = {"f32": np.float32, "i32": np.int32}
 class CpuOptions:
     """Configuration section ``cpu``."""
 
-    threads: int = 0  # 0: as many as there are cores for this process
+    threads: Annotated[int, Ge(0)] = 0  # 0: as many as there are cores for this process
     batch_invariant: bool = False  # float matrices too give a token the same bits, whatever is beside it
 
 

@@ -29,6 +29,8 @@ def command(model: str, out: Path, adapters: tuple[str, ...], scaled: tuple[str,
     if not wanted:
         raise click.UsageError("give an adapter with --lora or --lora-scaled")
     with open_model(locate_model(model)) as base:
+        if out.exists() and out.samefile(base.path):
+            raise click.UsageError(f"{out} is the model itself, which would be lost: give another name")
         read = []
         for path, scale in wanted:
             with open_adapter(path, base=base.path) as file:

@@ -21,11 +21,14 @@ def first_of_each_family() -> list[str]:
     return sorted(found.values())
 
 
-def join(tensors: Tensors, names: list[str], joined: str, kind: str, axis: int = 0) -> int:
-    """One tensor in place of several, in every layer that has all of them, without scales; in how many."""
+EXPERTS = ["ffn_gate_exps", "ffn_up_exps"]
+
+
+def join(tensors: Tensors, names: list[str], joined: str, kind: str, axis: int = 0, apart: bool = False) -> int:
+    """One tensor in place of several, in every layer that has all of them, without scales, or they ``apart``."""
     layers = [name.removesuffix(f"{names[0]}.{kind}") for name in tensors if name.endswith(f".{names[0]}.{kind}")]
     layers = [layer for layer in layers if all(f"{layer}{name}.{kind}" in tensors for name in names)]
-    layers = [layer for layer in layers if f"{layer}{names[0]}.scale" not in tensors]
+    layers = [layer for layer in layers if apart or f"{layer}{names[0]}.scale" not in tensors]
     for layer in layers:
         parts = [tensors.pop(f"{layer}{name}.{kind}") for name in names]
         tensors[f"{layer}{joined}.{kind}"] = np.concatenate(parts, axis)
@@ -36,7 +39,7 @@ def join_all(tensors: Tensors) -> int:
     n = 0
     for kind in ("weight", "bias"):
         n += join(tensors, ["attn_q", "attn_k", "attn_v"], "attn_qkv", kind)
-        n += join(tensors, ["ffn_gate_exps", "ffn_up_exps"], "ffn_gate_up_exps", kind, axis=1)
+        n += join(tensors, EXPERTS, "ffn_gate_up_exps", kind, axis=1)
     return n
 
 
@@ -63,3 +66,14 @@ def test_old_files_load_the_same(tmp_path: Path, tiny_logits: Any, name: str) ->
     path = write_tiny(tmp_path / "model.gguf", model.architecture, metadata, tensors)
     with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as loaded:
         assert error(loaded.logits(model.ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["gpt-oss", "deepseek32"])
+def test_joined_experts_may_have_biases_and_scales_apart(tmp_path: Path, tiny_logits: Any, name: str) -> None:
+    model = FAMILIES[name]
+    tensors = {name: weights(name, shape) for name, shape in model.shapes.items()}
+    assert join(tensors, EXPERTS, "ffn_gate_up_exps", "weight", axis=1, apart=True)
+    assert any("ffn_gate_exps." in left for left in tensors)
+    path = write_tiny(tmp_path / "model.gguf", model.architecture, dict(model.metadata), tensors)
+    with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as loaded:
+        assert error(loaded.logits(model.ids), tiny_logits[name]) < 1e-5

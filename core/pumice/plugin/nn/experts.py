@@ -195,10 +195,18 @@ def expert_linear(
 ) -> Tensor:
     """``x`` times the matrix of each chosen expert, times its scale, plus its bias: ``[t, n_expert_used, n_out]``."""
     y = g.mul_mat_id(x, g.weight(f"{name}.weight", (n_expert, n_out, width(x))), ids)
+    return _scaled_and_biased(g, y, name, ids, (n_expert, n_out), scaled)
+
+
+def _scaled_and_biased(
+    g: GraphBuilder, y: Tensor, name: str, ids: Tensor, shape: tuple[int, int], scaled: bool
+) -> Tensor:
+    """What experts gave, times their scales, plus their biases ``[n_expert, n_out]``, where the file has any."""
+    n_expert, _ = shape
     scale = g.find_weight(f"{name}.scale", (n_expert,)) if scaled else None
     if scale is not None:
         y = y * g.embedding(scale, ids).reshape(*ids.shape, 1)
-    bias = g.find_weight(f"{name}.bias", (n_expert, n_out))
+    bias = g.find_weight(f"{name}.bias", shape)
     return y if bias is None else y + g.embedding(bias, ids)
 
 
@@ -208,6 +216,10 @@ def _gate_and_up(
     n_ff = experts.n_ff
     if g.find_weight(f"{blk}ffn_gate_up{suffix}.weight"):
         both = expert_linear(g, x, f"{blk}ffn_gate_up{suffix}", ids, experts.n_expert, 2 * n_ff, scaled)
-        return g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
+        names = f"{blk}ffn_gate{suffix}", f"{blk}ffn_up{suffix}"  # joined matrices may have scales and biases apart
+        parts = g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
+        shape = experts.n_expert, n_ff
+        gate, up = (_scaled_and_biased(g, y, name, ids, shape, scaled) for y, name in zip(parts, names, strict=True))
+        return gate, up
     gate = expert_linear(g, x, f"{blk}ffn_gate{suffix}", ids, experts.n_expert, n_ff, scaled)
     return gate, expert_linear(g, x, f"{blk}ffn_up{suffix}", ids, experts.n_expert, n_ff, scaled)
