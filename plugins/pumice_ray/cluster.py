@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import socket
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from pumice.plugin import Cluster, PumiceError, Replicas
@@ -90,14 +93,33 @@ def _ray() -> Any:
 
 
 def _connect(ray: Any, address: str, options: dict[str, Any]) -> None:
-    if address:
-        _reach(address)
+    """To the cluster at an address; without one to that of this machine, or to a new one where there is none."""
+    named = address or os.environ.get("RAY_ADDRESS", "")
+    if named:
+        _reach(named)
     try:
-        ray.init(address=address or "auto", **options)
+        if named or _is_up(_noted()):
+            ray.init(address=named or "auto", **options)
+        else:
+            ray.init(address="local", include_dashboard=False, **options)
     except ConnectionError as error:
-        if address:
-            raise PumiceError(f"there is no Ray cluster at {address}: {str(error).splitlines()[0]}") from None
-        ray.init(include_dashboard=False, **options)
+        raise PumiceError(f"there is no Ray cluster at {named or _noted()}: {str(error).splitlines()[0]}") from None
+
+
+def _noted() -> str:
+    """Where Ray would look; it waits for minutes where that cluster has ended without taking its note away."""
+    try:
+        return (Path(tempfile.gettempdir()) / "ray" / "ray_current_cluster").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _is_up(address: str) -> bool:
+    try:
+        _reach(address)
+    except PumiceError:
+        return False
+    return True
 
 
 def _reach(address: str) -> None:
