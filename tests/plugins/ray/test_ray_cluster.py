@@ -1,0 +1,56 @@
+"""Which cluster commands connect to: the one named, else that of this machine, else one of their own."""
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import pumice
+from pumice_ray import cluster
+
+
+class Ray:
+    """What of Ray is asked for a connection."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    def init(self, address: str, **options: Any) -> None:
+        self.asked.append(address)
+
+
+@pytest.fixture
+def ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ray:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(cluster.tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "ray").mkdir()
+    return Ray()
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def test_a_cluster_that_has_ended_makes_nobody_wait(ray: Ray, tmp_path: Path) -> None:
+    note = tmp_path / "ray" / "ray_current_cluster"
+    cluster._connect(ray, "", {})
+    note.write_text(f"127.0.0.1:{free_port()}\n")
+    cluster._connect(ray, "", {})
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        note.write_text(f"127.0.0.1:{server.getsockname()[1]}\n")
+        cluster._connect(ray, "", {})
+    assert ray.asked == ["local", "local", "auto"]
+
+
+@pytest.mark.parametrize("by_environment", [False, True])
+def test_a_cluster_that_is_named_has_to_be_there(
+    ray: Ray, monkeypatch: pytest.MonkeyPatch, by_environment: bool
+) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    if by_environment:
+        monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(pumice.PumiceError, match=f"there is no Ray cluster at {address}"):
+        cluster._connect(ray, "" if by_environment else address, {})
+    assert ray.asked == []
