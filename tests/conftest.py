@@ -1,10 +1,12 @@
 """Fixtures that every test may use."""
 
+import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,17 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 sys.path.append(str(Path(__file__).resolve().parents[1]))
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+@pytest.fixture(autouse=True)
+def logs_as_before() -> Iterator[None]:
+    """A command that ran in this process shows the library's logs; after the test nobody does."""
+    logger, shown = logging.getLogger("pumice"), warnings.showwarning
+    before = logger.level, logger.propagate, logger.handlers
+    yield
+    logger.setLevel(before[0])
+    logger.propagate, logger.handlers = before[1:]
+    warnings.showwarning = shown
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,7 @@ def _expert_sum(at: Lowering, node: Node) -> None:
 
 def kernels() -> Iterator[str]:
     yield from (f"route.{kind}:{gate}" for kind in ("choose", "weigh") for gate in GATES)
+    yield from (f"route.divide:{result}" for result in ("quotient", "remainder"))
 
 
 RULES = {
