@@ -1,10 +1,8 @@
 """The command with a small model, and nothing configured."""
 
 import io
-import logging
 import signal
 import sys
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -33,10 +31,6 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 def run(home: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]) -> Callable[..., Done]:
     """Run ``pumice`` with these arguments; standard input is ``input``, empty by default, or a terminal if None."""
     monkeypatch.setattr(signal, "signal", lambda *_: None)  # pytest's own handlers stay
-    monkeypatch.setattr(warnings, "showwarning", warnings.showwarning)
-    logger = logging.getLogger("pumice")
-    for name in ("handlers", "level", "propagate"):
-        monkeypatch.setattr(logger, name, getattr(logger, name))
 
     def run(*arguments: str, input: str | bytes | None = "") -> Done:
         data = input.encode() if isinstance(input, str) else input or b""
