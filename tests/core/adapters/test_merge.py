@@ -54,6 +54,8 @@ def test_what_does_not_fit(tmp_path):
     assert "give an adapter" in run(base, tmp_path / "o.gguf").stderr
     assert "expected FILE:SCALE" in run(base, tmp_path / "o.gguf", "--lora-scaled", "a.gguf").stderr
     fitting = write_adapter(tmp_path / "c.gguf", zoo, DENSE)
+    (tmp_path / "there.gguf").touch()
     with pytest.raises(GGUFError, match="exists already; give --force"):
-        run(base, base, "--lora", fitting)
+        run(base, tmp_path / "there.gguf", "--lora", fitting)
+    assert "would be lost: give another name" in run(base, base, "--force", "--lora", fitting).stderr
     assert not (tmp_path / "o.gguf").exists()
