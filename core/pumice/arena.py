@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 from pumice.errors import BackendError
@@ -34,5 +35,5 @@ class Arena:
         import numpy as np
 
         dtype = np.dtype(dtype)
-        n_bytes = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        n_bytes = math.prod(shape) * dtype.itemsize
         return self._bytes[offset : offset + n_bytes].view(dtype).reshape(shape)

@@ -123,6 +123,9 @@ class Chain:
         n_vocab = self._context.n_vocab
         if ids is None and logits.shape != (n_vocab,):
             raise BackendError(f"expected logits of shape {(n_vocab,)}, not {logits.shape}")
+        if ids is None and self.n_best == 1 and not self.lowers and self.mask is None:  # one look at each logit
+            ids = np.array([logits.argmax()], np.int32)
+            logits = logits[ids]
         peak = float(logits.max() if ids is None else logits[0])
         if not math.isfinite(peak):
             what = "contain NaN" if math.isnan(peak) else "are all -inf" if peak < 0 else "contain infinity"

@@ -1,0 +1,99 @@
+"""Generation speed of two checkouts, by pairs of short runs that alternate: a machine's drift meets both alike.
+
+    python bench/compare_checkouts.py MODEL BEFORE AFTER [--starts 6] [--pairs 24] [-n 16]
+
+BEFORE and AFTER are checkouts, each with Pumice installed in its ``.venv``. Every start loads the model in a process
+of each; the one that is not measured is stopped. Prints the median of the pairs' ratios, with quartiles: speed of
+AFTER as a multiple of BEFORE's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+# Runs in each checkout: ``model.bench_generation`` is what checkouts before pumice.measure have.
+WORKER = """
+import functools, sys
+import pumice
+model = pumice.load(sys.argv[1], backend="cpu", n_ctx=512)
+seconds = getattr(model, "bench_generation", None)
+if seconds is None:
+    from pumice.measure import generation_seconds
+    seconds = functools.partial(generation_seconds, model)
+seconds(8)
+print(flush=True)
+for line in sys.stdin:
+    print(seconds(int(line)), flush=True)
+"""
+
+
+class Worker:
+    """A checkout's process with the model loaded, stopped but for its turns."""
+
+    def __init__(self, checkout: Path, model: str) -> None:
+        command = [str(checkout / ".venv/bin/python"), "-c", WORKER, model]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self._answer()
+        self._process.send_signal(signal.SIGSTOP)
+
+    def seconds(self, n_tokens: int) -> float:
+        assert self._process.stdin
+        self._process.send_signal(signal.SIGCONT)
+        print(n_tokens, file=self._process.stdin, flush=True)
+        seconds = float(self._answer())
+        time.sleep(0.01)  # its threads come to rest
+        self._process.send_signal(signal.SIGSTOP)
+        return seconds
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+        self._process.communicate()
+
+    def _answer(self) -> str:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        if not line:
+            sys.exit(f"{self._process.args[0]} ended; see above")  # type: ignore[index]
+        return line
+
+
+def ratios(model: str, before: Path, after: Path, n_pairs: int, n_tokens: int, after_first: bool) -> list[float]:
+    """Speed of ``after`` over ``before``, pair by pair; the order alternates, and so does who loads first."""
+    checkouts = {"before": before, "after": after}
+    names = sorted(checkouts, reverse=not after_first)
+    workers = {name: Worker(checkouts[name], model) for name in names}
+    found = []
+    for i in range(n_pairs):
+        seconds = {name: workers[name].seconds(n_tokens) for name in (names if i % 2 else names[::-1])}
+        found.append(seconds["before"] / seconds["after"])
+    for worker in workers.values():
+        worker.close()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("model")
+    parser.add_argument("before", type=Path)
+    parser.add_argument("after", type=Path)
+    parser.add_argument("--starts", type=int, default=6)
+    parser.add_argument("--pairs", type=int, default=24)
+    parser.add_argument("-n", "--n-gen", type=int, default=16)
+    args = parser.parse_args()
+    found = []
+    for start in range(args.starts):
+        part = ratios(args.model, args.before, args.after, args.pairs, args.n_gen, bool(start % 2))
+        print(f"start {start}: {statistics.median(part):.3f}", flush=True)
+        found += part
+    low, middle, high = statistics.quantiles(found, n=4)
+    print(f"{len(found)} pairs of {args.n_gen} tokens, after/before: {middle:.3f} (quartiles {low:.3f} to {high:.3f})")
+
+
+if __name__ == "__main__":
+    main()
