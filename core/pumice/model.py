@@ -17,8 +17,10 @@ from pumice.engine import Engine, EngineClient, EngineThread, Preparer, Runner, 
 from pumice.engine.backends import backend_line
 from pumice.engine.messages import Event, Facts
 from pumice.engine.prepare import adapter_scales, check_ids, token_ids
-from pumice.engine.runner import Observer, Sizes, make_limits, trace
+from pumice.engine.runner import Observer
 from pumice.engine.schedule import FairPolicy, Policy
+from pumice.engine.sizing import Sizes, make_limits
+from pumice.engine.tracing import trace
 from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile

@@ -66,7 +66,7 @@ def check_model(file: GGUFFile, registry: Registry | None = None) -> None:
     Raises TokenizerError or ModelError. An architecture that nobody registered is not checked.
     """
     from pumice.architecture import HParams
-    from pumice.engine.runner import trace
+    from pumice.engine.tracing import trace
     from pumice.tokenizers import from_metadata
 
     registry = registry or load_registry(load_config())

@@ -62,7 +62,7 @@ def command(
     if parallel and not (n_prompt and n_gen):
         raise click.UsageError("--parallel needs both --n-prompt and --n-gen")
     if options["n_ctx"] is None:
-        from pumice.engine.runner import BLOCK_SIZE
+        from pumice.engine.sizing import BLOCK_SIZE
 
         length = n_prompt + n_gen + 2 if parallel else n_depth + max(n_prompt, n_gen, 1)
         length = -(-length // BLOCK_SIZE) * BLOCK_SIZE if parallel else length  # each sequence has whole blocks

@@ -1,39 +1,22 @@
-"""A model ready to compute: its graphs traced, placed and compiled."""
+"""A model ready to compute: its graphs placed and compiled."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.adapters import AdaptedBuilder, Adapter
-from pumice.architecture import DRAFT, ENCODER, MAIN, Architecture
+from pumice.architecture import DRAFT, ENCODER, MAIN
 from pumice.backend import Backend, KernelTime, Program
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
-from pumice.errors import ModelError
-from pumice.gguf import GGUFFile
-from pumice.graph import N_OUTPUTS, Graph, GraphBuilder, KVState, RecurrentState, State, row_size
+from pumice.engine.sizing import states_of_all
+from pumice.engine.tracing import EMBED
+from pumice.graph import Graph, RecurrentState, row_size
 from pumice.step import Batch, Limits
-
-EMBED = "embed"  # the main graph as far as its hidden states, where it has logits too; compiled when first wanted
-
-BLOCK_SIZE = 32  # positions in one block of the KV cache
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """What the user chooses: see ``Limits``."""
-
-    n_ctx: int
-    n_batch: int
-    n_parallel: int
-    kv_type: str
 
 
 class Observer(Protocol):
@@ -46,103 +29,9 @@ class Observer(Protocol):
         """Look at a step's outputs, by name. They are valid until it returns."""
 
 
-CHECKPOINT_BYTES = 512 * 2**20
-"""That copies of recurrent states may take, if there are two of them at least."""
-
-
-def trace(file: GGUFFile, architecture: Architecture, n_ctx: int, adapters: Sequence[Adapter] = ()) -> dict[str, Graph]:
-    """Build the model's graphs. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
-    new_builder = partial(AdaptedBuilder, adapters) if adapters else GraphBuilder
-    graphs: dict[str, Graph] = {}
-    builder: GraphBuilder | None = None
-    try:
-        for name, build in architecture.graphs().items():
-            builder = new_builder(file.tensors, architecture.n_layer, n_ctx, shared=builder)
-            logits = build(builder)
-            if name == MAIN or builder.outputs:
-                graphs[name] = builder.finish(logits)
-                _check_logits(graphs[name], file)
-        if MAIN not in graphs:
-            raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but none named {MAIN}")
-    except ModelError as error:
-        raise ModelError(f"{file.path}: {error}") from None
-    if isinstance(builder, AdaptedBuilder):
-        builder.check_all_adapted()
-    main = graphs[MAIN]
-    if {"logits", "hidden"} <= set(main.outputs) and "hidden" not in main.inputs:  # else a draft's, which gives both
-        graphs |= {MAIN: main.only(set(main.outputs) - {"hidden"}), EMBED: main.only(["hidden"])}
-    return graphs
-
-
-def _check_logits(graph: Graph, file: GGUFFile) -> None:
-    """Logits of all tokens would be taken for those of the wanted ones."""
-    logits = graph.outputs.get("logits")
-    if logits is None:
-        return
-    if len(logits.shape) != 2 or logits.shape[0] != N_OUTPUTS:
-        raise ModelError(
-            f"the architecture's logits {logits} must be [n_outputs, n_vocab]: take the rows g.output_ids of the "
-            f"activations, with g.get_rows, before the output matrix"
-        )
-    n_tokens = len(file.metadata.get("tokenizer.ggml.tokens", ()))
-    if int(logits.shape[1]) < n_tokens:
-        raise ModelError(f"the architecture gives {logits.shape[1]} logits, the vocabulary has {n_tokens} tokens")
-
-
-MOST_TEXTS = 64  # in one step of a model without a cache
-MOST_FILLED = 256  # rows of logits in one, where a text is filled by diffusion
-
-
-def make_limits(graphs: Mapping[str, Graph], sizes: Sizes) -> Limits:
-    """Size the cache: every layer can hold ``n_ctx`` positions; one with a window only what its window can reach.
-
-    Where sequences have to be whole, a step has room for the longest.
-    """
-    if any(graph.needs_whole_sequences for graph in graphs.values()):
-        sizes = replace(sizes, n_batch=max(sizes.n_batch, sizes.n_ctx))
-    if not states_of_all(graphs):
-        sizes = replace(sizes, n_parallel=max(sizes.n_parallel, MOST_TEXTS))
-    whole = -(-sizes.n_ctx // BLOCK_SIZE)
-    n_blocks = {}
-    for window in attention_windows(states_of_all(graphs)):
-        reach = -(-(window + sizes.n_batch) // BLOCK_SIZE) + 1
-        n_blocks[window] = min(whole, reach * sizes.n_parallel) if window else whole
-    if ENCODER in graphs:
-        n_blocks[0] = 2 * whole  # a context of the encoder, and one of the decoder
-    return Limits(
-        n_ctx=sizes.n_ctx,
-        n_batch=sizes.n_batch,
-        n_outputs=max(MOST_FILLED if graphs[MAIN].needs_whole_sequences else 64, sizes.n_parallel),
-        n_seqs=sizes.n_parallel,
-        block_size=BLOCK_SIZE,
-        n_blocks=n_blocks,
-        kv_type=sizes.kv_type,
-        more_sizes={name: most for graph in graphs.values() for name, most in graph.sizes.items()},
-        n_checkpoints=_n_checkpoints(states_of_all(graphs), sizes.n_parallel),
-    )
-
-
-def _n_checkpoints(states: Sequence[State], n_seqs: int) -> int:
-    """Copies of recurrent states: one for each sequence that runs ahead, and as many or more prefixes."""
-    n_bytes = sum(4 * math.prod(state.shape) for state in states if isinstance(state, RecurrentState))
-    if not n_bytes:
-        return 0
-    return max(2, min(2 * n_seqs + 14, CHECKPOINT_BYTES // n_bytes))
-
-
 def _limits_of(graph: Graph, limits: Limits) -> Limits:
     """Rows of logits are few, those of hidden states as many as there are tokens."""
     return limits if "logits" in graph.outputs else replace(limits, n_outputs=limits.n_batch)
-
-
-def states_of_all(graphs: Mapping[str, Graph]) -> list[State]:
-    """Every distinct state of a model."""
-    return list(dict.fromkeys(state for graph in graphs.values() for state in graph.states))
-
-
-def attention_windows(states: Sequence[State]) -> list[int]:
-    """The distinct attention windows of layers; layers of one window share block tables."""
-    return sorted({state.window for state in states if isinstance(state, KVState)})
 
 
 class Runner:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 import pumice
 from pumice.architecture import HParams
-from pumice.engine.runner import Sizes, make_limits, trace
+from pumice.engine.sizing import Sizes, make_limits
+from pumice.engine.tracing import trace
 from pumice.errors import ModelError
 from pumice.gguf import GGUFFile
 from pumice.lazy import resolve

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.engine.runner import trace
+from pumice.engine.tracing import trace
 from pumice.gguf import GGUFFile
 from pumice.plugin import HParams, ModelError
 from pumice_architectures.t5 import T5

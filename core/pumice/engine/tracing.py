@@ -1,0 +1,53 @@
+"""From a model file to its graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+from pumice.adapters import AdaptedBuilder, Adapter
+from pumice.architecture import MAIN, Architecture
+from pumice.errors import ModelError
+from pumice.gguf import GGUFFile
+from pumice.graph import N_OUTPUTS, Graph, GraphBuilder
+
+EMBED = "embed"  # the main graph as far as its hidden states, where it has logits too; compiled when first wanted
+
+
+def trace(file: GGUFFile, architecture: Architecture, n_ctx: int, adapters: Sequence[Adapter] = ()) -> dict[str, Graph]:
+    """Build the model's graphs. Raises ModelError, with the file's name, for a tensor missing or of a wrong shape."""
+    new_builder = partial(AdaptedBuilder, adapters) if adapters else GraphBuilder
+    graphs: dict[str, Graph] = {}
+    builder: GraphBuilder | None = None
+    try:
+        for name, build in architecture.graphs().items():
+            builder = new_builder(file.tensors, architecture.n_layer, n_ctx, shared=builder)
+            logits = build(builder)
+            if name == MAIN or builder.outputs:
+                graphs[name] = builder.finish(logits)
+                _check_logits(graphs[name], file)
+        if MAIN not in graphs:
+            raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but none named {MAIN}")
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+    if isinstance(builder, AdaptedBuilder):
+        builder.check_all_adapted()
+    main = graphs[MAIN]
+    if {"logits", "hidden"} <= set(main.outputs) and "hidden" not in main.inputs:  # else a draft's, which gives both
+        graphs |= {MAIN: main.only(set(main.outputs) - {"hidden"}), EMBED: main.only(["hidden"])}
+    return graphs
+
+
+def _check_logits(graph: Graph, file: GGUFFile) -> None:
+    """Logits of all tokens would be taken for those of the wanted ones."""
+    logits = graph.outputs.get("logits")
+    if logits is None:
+        return
+    if len(logits.shape) != 2 or logits.shape[0] != N_OUTPUTS:
+        raise ModelError(
+            f"the architecture's logits {logits} must be [n_outputs, n_vocab]: take the rows g.output_ids of the "
+            f"activations, with g.get_rows, before the output matrix"
+        )
+    n_tokens = len(file.metadata.get("tokenizer.ggml.tokens", ()))
+    if int(logits.shape[1]) < n_tokens:
+        raise ModelError(f"the architecture gives {logits.shape[1]} logits, the vocabulary has {n_tokens} tokens")
