@@ -20,157 +20,18 @@ import json
 import os
 import platform
 import re
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from engine_process import Memory
+from engine import BenchError, Engine, Test, measure, warn_of_busy_waiting
 from parallel import Parallel, ParallelError
+from rows import ENGINES, Row, markdown_row
 from tqdm import tqdm
 
-ENGINES = ("pumice", "llama.cpp")
-SETTLE_SECONDS = 0.3
-"""Between turns. Longer than threads of either engine wait actively for more work."""
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-"""Python may keep compiled modules, as it does for a package that pip installs: loading is measured."""
 FEWEST_TOKENS = 32
 """Context that every test has. Loading is measured with a short prompt."""
-BUSY_WHEN_IDLE = 0.05
-"""Cores that a waiting engine may use before its rival's numbers are in doubt."""
-
-
-class BenchError(Exception):
-    """Says in one line what is wrong, and what to do."""
-
-
-@dataclass(frozen=True)
-class Test:
-    """A speed to measure: ``kind`` pp or tg, of ``n_tokens`` after ``depth`` others."""
-
-    kind: str
-    n_tokens: int
-    depth: int = 0
-
-    @classmethod
-    def parse(cls, text: str) -> "Test":
-        match = re.fullmatch(r"(pp|tg)([1-9]\d*)(?:@d?(\d+))?", text)
-        if not match:
-            raise argparse.ArgumentTypeError(f"{text!r} is no test; they look like pp512, tg64 and tg64@2048")
-        return cls(match[1], int(match[2]), int(match[3] or 0))
-
-    def __str__(self) -> str:
-        return f"{self.kind}{self.n_tokens}" + (f" @ d{self.depth}" if self.depth else "")
-
-
-@dataclass(frozen=True)
-class Row:
-    """All repetitions of one measurement, by engine."""
-
-    model: str
-    name: str
-    unit: str
-    samples: dict[str, list[float]]
-
-    @property
-    def ratio(self) -> float | None:
-        """Median of Pumice over median of llama.cpp."""
-        if not all(self.samples.get(engine) for engine in ENGINES):
-            return None
-        ours, theirs = (statistics.median(self.samples[engine]) for engine in ENGINES)
-        return ours / theirs
-
-    def markdown(self) -> str:
-        ratio = "-" if self.ratio is None else f"{self.ratio:.2f}"
-        spreads = [spread(self.samples.get(engine, [])) for engine in ENGINES]
-        return markdown_row([self.model, f"{self.name}, {self.unit}", *spreads, ratio])
-
-    def as_dict(self) -> dict[str, Any]:
-        medians = {engine: statistics.median(values) for engine, values in self.samples.items() if values}
-        return {**asdict(self), "medians": medians, "ratio": self.ratio}
-
-
-def spread(values: list[float]) -> str:
-    """Median, lowest and highest."""
-    if not values:
-        return "-"
-    digits = max(0, 3 - len(str(int(max(values)))))
-    middle, low, high = (f"{value:.{digits}f}" for value in (statistics.median(values), min(values), max(values)))
-    return f"{middle} ({low} to {high})"
-
-
-def markdown_row(cells: list[str]) -> str:
-    return "| " + " | ".join(f"{cell:<{width}}" for cell, width in zip(cells, (24, 30, 24, 24, 6), strict=True)) + " |"
-
-
-@dataclass
-class Engine:
-    """An engine's process, from its start until ``close``."""
-
-    name: str
-    python: str
-    settings: dict[str, Any]
-    about: str = ""
-    load_seconds: float = 0.0
-    peak_bytes: int | None = None
-    _idle_cpu_seconds: float = 0.0
-    _idle_seconds: float = 0.0
-    _idle_since: float = 0.0
-
-    def __post_init__(self) -> None:
-        script = Path(__file__).with_name("engine_process.py")
-        try:
-            self._process = subprocess.Popen(
-                [self.python, str(script), self.name, json.dumps(self.settings)],
-                env=ENVIRONMENT,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-        except OSError as error:
-            raise BenchError(f"cannot run {self.python}: {error.strerror}; correct --python") from None
-        try:
-            loaded = self._reply()
-        except BaseException:
-            self.close()
-            raise
-        self.about, self.load_seconds = loaded["about"], loaded["load_seconds"]
-        self._idle_since = time.perf_counter()
-
-    def ask(self, test: str, settle_seconds: float = 0.0, **arguments: int) -> float:
-        """Seconds that a test took; the answer comes ``settle_seconds`` after its end."""
-        assert self._process.stdin
-        self._idle_seconds += time.perf_counter() - self._idle_since
-        request = {"test": test, "settle_seconds": settle_seconds, **arguments}
-        print(json.dumps(request), file=self._process.stdin, flush=True)
-        reply = self._reply()
-        self._idle_cpu_seconds += reply["idle_cpu_seconds"]
-        self.peak_bytes = reply["peak_bytes"]
-        self._idle_since = time.perf_counter()
-        return float(reply["seconds"])
-
-    @property
-    def busy_when_idle(self) -> float:
-        """Cores in use while nothing was asked."""
-        return self._idle_cpu_seconds / self._idle_seconds if self._idle_seconds else 0.0
-
-    def close(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def _reply(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        if not line:
-            raise BenchError(f"{self.name}: its process ended with status {self._process.wait()}")
-        reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            raise BenchError(f"{self.name}: {reply['error']}")
-        return reply
 
 
 class Comparison:
@@ -291,23 +152,6 @@ class Comparison:
             return seconds, engine.load_seconds + first_token_seconds, engine.peak_bytes
         finally:
             engine.close()
-
-
-def measure(engine: Engine, test: Test) -> float:
-    """Tokens/s of a test; bytes/s of the memory."""
-    if engine.name == "memory":
-        return Memory.N_BYTES / engine.ask("read", SETTLE_SECONDS)
-    return test.n_tokens / engine.ask(test.kind, SETTLE_SECONDS, n_tokens=test.n_tokens, depth=test.depth)
-
-
-def warn_of_busy_waiting(engines: list[Engine]) -> None:
-    for engine in engines:
-        if engine.busy_when_idle > BUSY_WHEN_IDLE:
-            print(
-                f"warning: {engine.name} kept {engine.busy_when_idle:.2f} cores busy while it waited: "
-                "the other's numbers are too low",
-                file=sys.stderr,
-            )
 
 
 def mebibytes(sizes: list[int | None]) -> list[float]:
