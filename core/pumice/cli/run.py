@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from pumice.model import Model
     from pumice.stream import Stream
 
+FORM = ("regex", "diffusion_steps", "diffusion_algorithm", "block_length", "cfg_scale")  # of a stream, as options
+
 
 @click.command("run")
 @model_argument
@@ -35,8 +37,12 @@ if TYPE_CHECKING:
 @click.option("--regex", metavar="TEXT", help="The same as a regular expression.")
 @click.option("--diffusion-steps", type=int, help="Of a model that generates by diffusion.  [default: one a token]")
 @click.option("--diffusion-algorithm", help="What it fills first: confidence, entropy, margin, random, origin.")
-@click.option("--diffusion-block-length", type=int, help="Tokens that it fills before those after them.")
-@click.option("--diffusion-cfg-scale", type=float, help="How far it goes away from what it says without a prompt.")
+@click.option(
+    "--diffusion-block-length", "block_length", type=int, help="Tokens that it fills before those after them."
+)
+@click.option(
+    "--diffusion-cfg-scale", "cfg_scale", type=float, help="How far it goes away from what it says without a prompt."
+)
 @sampling_options
 @load_options
 def command(
@@ -46,13 +52,6 @@ def command(
     n_predict: int | None,
     stop: tuple[str, ...],
     ignore_eos: bool,
-    grammar: str | None,
-    json_schema: str | None,
-    regex: str | None,
-    diffusion_steps: int | None,
-    diffusion_algorithm: str | None,
-    diffusion_block_length: int | None,
-    diffusion_cfg_scale: float | None,
     **rest: Any,
 ) -> None:
     """Continue a prompt.
@@ -70,18 +69,8 @@ def command(
     sampling = take_sampling(rest)
     if ignore_eos:
         sampling["ignore_eos"] = True
-    form: dict[str, Any] = {
-        "grammar": read_argument(grammar),
-        "json_schema": read_argument(json_schema),
-        "regex": regex,
-    }
-    diffusion = {
-        "diffusion_steps": diffusion_steps,
-        "diffusion_algorithm": diffusion_algorithm,
-        "block_length": diffusion_block_length,
-        "cfg_scale": diffusion_cfg_scale,
-    }
-    form |= {name: value for name, value in diffusion.items() if value is not None}
+    form: dict[str, Any] = {name: read_argument(rest.pop(name)) for name in ("grammar", "json_schema")}
+    form |= {name: value for name in FORM if (value := rest.pop(name)) is not None}
     with load_model(model, rest) as loaded:
         stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **form, **sampling)
         with stream:

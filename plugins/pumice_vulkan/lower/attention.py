@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import KVState, Limits, Node, Tensor, Weight
-from pumice_vulkan.kv_cache import BLOCK, can_hold, is_quantized
-from pumice_vulkan.lower.attended import attended, cache_of, store
-from pumice_vulkan.lower.few import MOST_FEW, least_few
-from pumice_vulkan.lower.halves import UNIT, new_halves, tiles
-from pumice_vulkan.lower.rope import pairs, turns
+from pumice.plugin import KVState, Limits, Node, Weight
+from pumice_vulkan.kv_cache import can_hold
+from pumice_vulkan.lower.attended import attended, store
+from pumice_vulkan.lower.attention_decode import attend_alone
+from pumice_vulkan.lower.attention_terms import BOTH_SIDES, float_bits, is_plain, mask_of, v_dim_of, window_of
+from pumice_vulkan.lower.halves import UNIT
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.memory import Place
-from pumice_vulkan.step import reads_memory
-from pumice_vulkan.tuning import attention_shape, decode_shape
+from pumice_vulkan.tuning import attention_shape
 
 FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
 PART = 128  # positions of a workgroup, where they are split
-CAUSAL, CHUNK, BOTH_SIDES, MEMORY = range(4)  # as in shaders/attention_mask.glsl
 NOTHING_ADDED, OF_DISTANCE, OF_INDEXER = range(3)  # as in shaders/attention_general.glsl
 MOST_VALUES = 256  # of a head on matrix units, whose sums stay in registers
 
@@ -39,103 +37,18 @@ def _attention(at: Lowering, node: Node) -> None:
         _attend_in_tiles(at, node)
 
 
-def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
-    """Everything for tokens alone in their sequences, ``rope`` included; False where the kernel cannot do it."""
-    v, sinks = node.inputs.get("v"), node.inputs.get("sinks")
-    if not at.lone or v is None or not _is_plain(node):
-        return False
-    state = node.state_of(KVState)
-    if is_quantized(at.limits.kv_type) and (state.k_dim % BLOCK or state.v_dim % BLOCK):
-        return False
-    if "subgroup_shuffle" not in at.device.features:
-        return False
-    layout, cache = cache_of(at, state)
-    steps, n_head = at.memory.layout, int(q.shape[1])
-    per_key = n_head // state.n_head_kv
-    n_rows = at.rows(q)
-    shape = decode_shape(at.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, at.limits.n_ctx, n_rows)
-    n_groups = state.n_head_kv * -(-per_key // shape.heads)
-    n_positions = min(at.limits.n_ctx, state.window or at.limits.n_ctx)
-    n_parts = min(shape.max_parts, -(-n_positions // (shape.chunk * shape.rounds)))
-    k_octets, v_octets = -(-state.k_dim // 8), -(-state.v_dim // 8)
-    counters = at.constant(("attention counters", n_rows * n_groups), lambda: np.zeros(n_rows * n_groups, np.uint32))
-    partial = at.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
-    y = at.place(node.output)
-    width = n_head * state.v_dim
-    leaves_halves = at.cooperative and least_few(width) <= n_rows <= MOST_FEW and width % 32 == 0
-    halves = new_halves(at, node.output, tiled=True) if leaves_halves else None
-    at.dispatch(
-        f"attention_decode.{at.limits.kv_type}",
-        count=q,
-        reads={
-            "q": at.place(q),
-            "k": at.place(k),
-            "v": at.place(v),
-            "turns": counters if rope is None else turns(at, rope),
-            "sinks": counters if sinks is None else at.place(sinks),
-        },
-        writes={"partial": partial, "counters": counters, "cache": cache, "y": y, "halves": halves or y},
-        push={
-            "positions": steps.positions,
-            "table": steps.tables[state.window],
-            "table_width": steps.table_width,
-            **layout.push,
-            "n_head_kv": state.n_head_kv,
-            "k_dim": state.k_dim,
-            "v_dim": state.v_dim,
-            "v_head_dim": layout.values.head_dim,
-            "window": state.window,
-            "scale": node.attrs["scale"],
-            "n_rot": 0 if rope is None else 2 * len(rope.attrs["freqs"]),
-            "second_distance": 1 if rope is None else pairs(rope)[1],
-            "magnitude": 1.0 if rope is None else rope.attrs["magnitude"],
-        },
-        constants=[
-            *(shape.threads, at.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
-            *(k_octets, v_octets, sinks is not None),
-            *(per_key, at.limits.block_size, _bits(node.attrs["softcap"]), halves is not None),
-            *tiles(at, node.output, tiled=True),
-        ],
-        grid=(n_parts, n_groups, n_rows),
-        full_subgroups=True,
-    )
-    return True
-
-
-def _is_plain(node: Node) -> bool:
-    """Whether it is causal attention over a cache, with scores from queries and keys alone."""
-    more = node.attrs["slopes"] or node.attrs["log_sum"] or {"bias", "mask"} & set(node.inputs)
-    return node.state is not None and _mask(node) == CAUSAL and not more
-
-
-def _v_dim(node: Node) -> int:
-    """Values of a head's result, less the logarithm of its sum."""
-    return int(node.output.shape[2]) - int(node.attrs["log_sum"])
-
-
-def _mask(node: Node) -> int:
-    if reads_memory(node):
-        return MEMORY
-    return CHUNK if node.attrs["chunk"] else CAUSAL if node.attrs["causal"] else BOTH_SIDES
-
-
-def _window(node: Node) -> int:
-    """Positions that a token attends to, 0: any number."""
-    return int(node.attrs["window"] or node.attrs["chunk"])
-
-
 def _n_parts(at: Lowering, node: Node) -> int:
     """The most parts that the positions can lie in which a token attends to."""
     if node.state is None:
         return -(-at.n_tokens // PART)
-    window = _window(node) + (_mask(node) == BOTH_SIDES)
-    n_positions = min(at.limits.n_ctx, window) if _window(node) else at.limits.n_ctx
+    window = window_of(node) + (mask_of(node) == BOTH_SIDES)
+    n_positions = min(at.limits.n_ctx, window) if window_of(node) else at.limits.n_ctx
     return -(-n_positions // PART) + (1 if n_positions < at.limits.n_ctx else 0)
 
 
 def _attend_in_parts(at: Lowering, node: Node) -> None:
     q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
-    n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), _v_dim(node)
+    n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), v_dim_of(node)
     per_key = n_head // n_head_kv
     heads = min(per_key, 8 if k_dim <= 256 else 4)
     n_parts = _n_parts(at, node)
@@ -163,7 +76,7 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
                 "positions": steps.positions,
                 "sequences": steps.sequences,
                 "seq_starts": steps.seq_starts,
-                "window": _window(node),
+                "window": window_of(node),
                 "part_size": PART,
                 "n_parts": n_parts,
                 "part_words": part_words,
@@ -171,7 +84,7 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
                 "v_dim": v_dim,
                 "lengths": steps.memory_lengths,
             },
-            constants=[64 if v_dim <= 64 else 128, sinks is not None, _mask(node), node.attrs["log_sum"]],
+            constants=[64 if v_dim <= 64 else 128, sinks is not None, mask_of(node), node.attrs["log_sum"]],
             grid=(n_head, at.rows(q), 1),
         )
 
@@ -180,7 +93,7 @@ def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
     """False where they cannot: for the precision of float32, for heads of another size, or a bias."""
     q, sinks = node.inputs["q"], node.inputs.get("sinks")
     k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
-    if not _is_plain(node):
+    if not is_plain(node):
         return False
     shape = attention_shape(at.device, k_dim, v_dim, UNIT)
     if not at.cooperative or at.limits.kv_type == "f32" or shape is None or at.device.subgroup_size % UNIT:
@@ -207,7 +120,7 @@ def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
 
 def _attend_in_tiles(at: Lowering, node: Node) -> None:
     q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
-    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-_v_dim(node) // 4)
+    k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-v_dim_of(node) // 4)
     rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
     per_key = int(q.shape[1]) // n_head_kv
     _attend(
@@ -258,16 +171,16 @@ def _attend(
             "n_head_kv": cells.n_head_kv,
             "heads_per_key": int(q.shape[1]) // cells.n_head_kv,
             "k_dim": int(q.shape[2]),
-            "v_dim": _v_dim(node),
+            "v_dim": v_dim_of(node),
             "v_head_dim": layout.values.head_dim,
-            "window": _window(node),
+            "window": window_of(node),
             "scale": node.attrs["scale"],
             "n_parts": n_parts,
             "reach": reach,
         },
         constants=[
-            *(*constants, at.limits.block_size, _bits(node.attrs["softcap"])),
-            *(_mask(node), added, cells.of_step, node.attrs["log_sum"]),
+            *(*constants, at.limits.block_size, float_bits(node.attrs["softcap"])),
+            *(mask_of(node), added, cells.of_step, node.attrs["log_sum"]),
         ],
         grid=grid,
         full_subgroups=full_subgroups,
@@ -295,19 +208,14 @@ def _distance_bias(at: Lowering, node: Node) -> tuple[Place | None, int]:
     return place, int(bias.shape[1]) // 2
 
 
-def _bits(value: float) -> int:
-    """A float32 as a specialization constant."""
-    return int(np.float32(value).view(np.uint32))
-
-
 def _claims(node: Node, limits: Limits) -> bool:
     """Attention over a cache, over all of a memory, or over the step alone where rows are whole vectors."""
     if "mask" in node.inputs and (node.attrs["slopes"] or "bias" in node.inputs):
         return False
     if isinstance(node.state, KVState):
-        masked = node.attrs["causal"] or _window(node)
+        masked = node.attrs["causal"] or window_of(node)
         return can_hold(node.state, limits) and not (node.state.is_memory and masked)
-    return int(node.inputs["k"].shape[2]) % 8 == 0 and _v_dim(node) % 8 == 0
+    return int(node.inputs["k"].shape[2]) % 8 == 0 and v_dim_of(node) % 8 == 0
 
 
 def _claims_store(node: Node, limits: Limits) -> bool:

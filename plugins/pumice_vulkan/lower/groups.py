@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from pumice.plugin import Node
 from pumice_vulkan.fuse import DEFERRED, GROUP, Group
-from pumice_vulkan.lower.attention import attend_alone
+from pumice_vulkan.lower.attention_decode import attend_alone
 from pumice_vulkan.lower.elementwise import elementwise
 from pumice_vulkan.lower.experts import gated_experts
 from pumice_vulkan.lower.few import FewProduct, few_product, use_few
