@@ -14,7 +14,7 @@ from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.kv_cache import is_quantized
-from pumice_vulkan.lower import attention
+from pumice_vulkan.lower import attention, attention_decode
 from pumice_vulkan.tuning import DecodeShape
 
 
@@ -88,7 +88,7 @@ def test_a_lone_token_of_several_heads_and_parts(tmp_path, kv_type):
     """Workgroups that go around several times, with another number of heads than they have room for."""
     shape = DecodeShape(threads=64, lanes=4, unroll=2, rounds=1, heads=2, max_parts=4)
     steps = [(7,), (1,), (1,), (30,), (1,), (260,), (1,), (1,)]
-    with mock.patch.object(attention, "decode_shape", return_value=shape):
+    with mock.patch.object(attention_decode, "decode_shape", return_value=shape):
         compare(tmp_path, steps, kv_type=kv_type, heads=(6, 2))
         compare(tmp_path, steps, kv_type=kv_type, window=100, sinks=True, softcap=3.0)
 
