@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tiny_models import IDS, TinyModel, tiny, uniform
+from tiny_models import IDS, TIED, TinyModel, tiny, uniform
 from tiny_zoo import ZOO
 
 
@@ -44,6 +44,9 @@ MODELS = {
 EAGLE = (
     "attn_norm attn_norm_2=n attn_q=h*d,2*n attn_k=g*d,2*n attn_v=g*d,2*n attn_output ffn_norm ffn_gate ffn_up ffn_down"
 )
+ASSISTANT = "attn_norm post_attention_norm ffn_norm ffn_gate ffn_up ffn_down post_ffw_norm layer_output_scale=1"
+QUERIES = " attn_q attn_q_norm attn_output"
+SLIDING_QUERIES = " attn_q=h*8,n attn_q_norm=8 attn_output=n,h*8"
 eagle = partial(tiny, "eagle3", n_layer=1, target_layers=[0, 1, 2], target_hidden_size=48)
 EAGLES = {
     "eagle3": eagle(EAGLE, "token_embd fc=n,144 output_norm output"),
@@ -55,10 +58,65 @@ EAGLES = {
         rope__freq_base=500.0,
     ),
 }
-"""Drafts in files of their own."""
+"""Drafts of a token."""
+
+DFLASH = "attn_norm attn_q attn_k attn_v attn_q_norm attn_k_norm attn_output ffn_norm ffn_gate ffn_up ffn_down"
+MORE = f"{DFLASH} post_attention_norm post_ffw_norm layer_output_scale=1 attn_sinks"
+FEATURES = "fc=n,2*n enc.output_norm.weight=n output_norm"
+dflash = partial(tiny, "dflash", target_layers=[0, 2], block_size=8)
+BLOCKS = {
+    "dflash": dflash(DFLASH, f"token_embd {FEATURES} output rope_freqs"),
+    "dflash-windows": dflash(
+        [MORE, MORE.replace(" attn_v", "")],
+        f"token_embd {FEATURES} output=16,n d2t!=16",
+        attention__sliding_window=12,
+        attention__sliding_window_pattern=[True, False],
+        attention__scale=0.3,
+        attention__value_scale=0.7,
+        embedding_scale=3.0,
+        hidden_activation="gelu",
+    ),
+    "dflash-tied": dflash(
+        DFLASH, f"token_embd {FEATURES}", rope__dimension_sections=[8, 0, 0, 0], attention__causal=True
+    ),
+}
+"""Drafts of blocks of tokens."""
+
+FOR_TARGETS = {
+    "gemma4-assistant": (
+        "gemma4",
+        tiny(
+            "gemma4-assistant",
+            [ASSISTANT + SLIDING_QUERIES, ASSISTANT + QUERIES],
+            f"{TIED} rope_freqs nextn.pre_projection.weight=n,128 nextn.post_projection.weight=64,n",
+            dims={"n": 32},
+            nextn_predict_layers=2,
+            embedding_length_out=64,
+            rope__freq_base=1e6,
+            rope__dimension_count_swa=8,
+            attention__key_length_swa=8,
+            attention__value_length_swa=8,
+            attention__sliding_window=8,
+            attention__sliding_window_pattern=[True, False],
+        ),
+    ),
+    "eagle3-shared": ("orion", eagle(EAGLE, "fc=n,144 output_norm")),
+    "dflash-shared": ("orion", dflash(DFLASH, FEATURES)),
+}
+"""Drafts that read weights or caches of their target: the target's name in the zoo, and the draft."""
+
+
+DRAFTS = EAGLES | BLOCKS | {name: draft for name, (_, draft) in FOR_TARGETS.items()}
+"""Those in files of their own."""
+
+
+def features_of(model: TinyModel) -> np.ndarray:
+    """What went into layers of a target for the tokens IDS: float32 ``[tokens, n_features]``."""
+    n = model.shapes["fc.weight"][1]
+    return uniform(3, len(IDS) * n).reshape(len(IDS), n).astype(np.float32)
 
 
 def hidden_of(model: TinyModel) -> np.ndarray:
     """Hidden states for the tokens IDS: float32 ``[tokens, n_embd]``."""
-    n_embd = model.metadata["embedding_length"]
+    n_embd = model.metadata.get("embedding_length_out", model.metadata["embedding_length"])
     return uniform(7, len(IDS) * n_embd).reshape(len(IDS), n_embd).astype(np.float32)

@@ -103,6 +103,7 @@ class Config(BaseModel):
     samplers: list[str]
     sampling: dict[str, Any]
     chat_template: str
+    draft: str
     plugins: Plugins
     adapters: dict[str, AdapterOptions]
     models: dict[str, dict[str, Any]]

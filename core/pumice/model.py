@@ -160,20 +160,12 @@ def prepare(
     observer: Observer | None = None,
 ) -> tuple[Architecture, Runner]:
     """Everything up to compiling. ``stack`` closes what is opened."""
-    try:
-        make = registry.architectures.find(file.architecture)
-        where = registry.architectures.describe(file.architecture)
-        architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
-        guard(architecture, where, ["build", "graphs"])
-        graphs_of = architecture.graphs
-        architecture.graphs = lambda: {  # type: ignore[method-assign]
-            name: guarded(build, f"{where}: {name}") for name, build in graphs_of().items()
-        }
-    except ModelError as error:
-        raise ModelError(f"{file.path}: {error}") from None
+    architecture = _architecture(file, registry)
+    draft = stack.enter_context(open_model(config.draft, registry)) if config.draft else None
     sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
     adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
-    graphs = trace(file, architecture, sizes.n_ctx, adapters)
+    drafting = (draft, _architecture(draft, registry)) if draft else None
+    graphs = trace(file, architecture, sizes.n_ctx, adapters, drafting)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     backends = backend_line(registry, config)
@@ -182,6 +174,22 @@ def prepare(
     runner = Runner(graphs, backends, make_limits(graphs, sizes), config.n_gpu_layers, progress, observer)
     stack.callback(runner.close)
     return architecture, runner
+
+
+def _architecture(file: GGUFFile, registry: Registry) -> Architecture:
+    """A file's architecture, whose errors say where they are from."""
+    try:
+        make = registry.architectures.find(file.architecture)
+        where = registry.architectures.describe(file.architecture)
+        architecture = guarded(make, f"{where}: __init__")(HParams(file.metadata))
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+    guard(architecture, where, ["build", "graphs"])
+    graphs_of = architecture.graphs
+    architecture.graphs = lambda: {  # type: ignore[method-assign]
+        name: guarded(build, f"{where}: {name}") for name, build in graphs_of().items()
+    }
+    return architecture
 
 
 def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architecture, registry: Registry) -> Adapter:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
-
-from pumice.plugin import FEATURES, MAIN, N_TOKENS, GraphBuilder, HParams, ModelError, Tensor
-from pumice.plugin.nn.blocks import embedding, linear, n_vocab
-from pumice.plugin.nn.decoder import Decoder
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import linear
+from pumice_architectures.drafts import Draft
 
 N_FEATURES = 3  # of the target's layers, whose inputs it sees
-IMPOSSIBLE = -1e30  # logit of a token that the draft does not have
 
 
-class Eagle3(Decoder):
+class Eagle3(Draft):
     """``features`` makes one state of the target's, the main graph a token's logits of it, and the next state."""
 
     neox = False
@@ -27,9 +23,6 @@ class Eagle3(Decoder):
         self.n_target = hparams.positive("target_hidden_size")
         self.target_layers = hparams.per_layer("target_layers", N_FEATURES)
 
-    def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
-        return {FEATURES: self.features, MAIN: self.build}
-
     def features(self, g: GraphBuilder) -> None:
         """``features [t, 3 n_target]``: what went into the target's layers; the output ``hidden [t, n_embd]``."""
         x: Tensor = g.input("features", (N_TOKENS, N_FEATURES * self.n_target))
@@ -39,12 +32,9 @@ class Eagle3(Decoder):
 
     def build(self, g: GraphBuilder) -> Tensor:
         """A token, and ``hidden [t, n_embd]`` of the position before."""
-        for name in ("token_embd.weight", "output.weight"):
-            if g.find_weight(name) is None:
-                raise ModelError(f"the draft has no {name}: it is made to share its target's, which is not supported")
         before = g.input("hidden", (N_TOKENS, self.n_embd))
         with g.layer(0) as blk:
-            token = self.norm(g, embedding(g, self.n_embd), blk + "attn_norm")
+            token = self.norm(g, self.token(g), blk + "attn_norm")
             normed = self.norm(g, before, blk + "attn_norm_2")
             kept = normed if self.hparams.get_bool("norm_before_residual", False) else before
             x = kept + self.attention(g, g.concat(token, normed), blk, 0)
@@ -68,24 +58,3 @@ class Eagle3(Decoder):
             q, k = rope(g, q), rope(g, k)
         y = g.attention(q, k, v, scale=heads.k_dim**-0.5).reshape(t, heads.n_head * heads.v_dim)
         return linear(g, y, blk + "attn_output", self.n_embd)
-
-    def logits(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """Of the target's tokens, of which ``d2t`` lists those that the draft has."""
-        weight, chosen = g.weight("output.weight"), g.find_weight("d2t")
-        if chosen is None:
-            return g.linear(x, weight)
-        shape = (n_vocab(g), self.n_embd)
-        rows = chosen.dequantize().astype(np.int64)
-        if rows.shape != weight.shape[:1] or rows.min(initial=0) < 0 or rows.max(initial=0) >= shape[0]:
-            raise ModelError(
-                f"tensor d2t must have a token of the target for each of the {weight.shape[0]} of the draft"
-            )
-
-        def spread(values: Any) -> Any:
-            whole = np.zeros(shape, np.float32)
-            whole[rows] = values
-            return whole
-
-        missing = np.full(shape[0], IMPOSSIBLE)
-        missing[rows] = 0
-        return g.linear(x, g.derived("output, of the target", shape, spread, weight), g.constant("missing", missing))

@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, KVState, Tensor
 from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import choose_by_logits, read_experts, run_experts
@@ -30,14 +30,22 @@ class SharedCaches(Decoder):
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         heads, rope, window = self.heads(i), self.rope(g, i), self.window(i)
         q = self.norm(g, qkv(g, x, blk, heads, ["attn_q"])[0], blk + "attn_q_norm")
-        q = rope(g, q) if rope else q
+        q = rope(g, q, self.positions(g)) if rope else q
         if i >= self.n_cached:
-            source = self.n_cached - (2 if window else 1)
-            return attend(g, blk, q, None, None, self.n_embd, scale=1.0, window=window, cache=g.cache(source))
+            cache = self.shared_cache(g, bool(window))
+            return attend(g, blk, q, None, None, self.n_embd, scale=1.0, window=window, cache=cache)
         k, *values = qkv(g, x, blk, heads, ["attn_k", "attn_v"] if self.has_values(g, blk) else ["attn_k"])
         v = g.rms_norm(values[0] if values else k, None, self.eps)
         k = self.norm(g, k, blk + "attn_k_norm")
         return attend(g, blk, q, rope(g, k) if rope else k, v, self.n_embd, scale=1.0, window=window)
+
+    def positions(self, g: GraphBuilder) -> Tensor:
+        """Where queries are."""
+        return g.positions
+
+    def shared_cache(self, g: GraphBuilder, sliding: bool) -> KVState:
+        """What layers without keys and values read."""
+        return g.cache(self.n_cached - (2 if sliding else 1))
 
     def has_values(self, g: GraphBuilder, blk: str) -> bool:
         return True
@@ -63,8 +71,27 @@ def from_layer_input(g: GraphBuilder, x: Tensor, blk: str, given: Tensor) -> Ten
     return linear(g, g.gelu(linear(g, x, blk + "inp_gate", width(given))) * given, blk + "proj", width(x))
 
 
-class Gemma4(SharedCaches):
-    """Layers with and without a window differ in heads, values in a head and rotation; some models have experts."""
+class TwoKinds(SharedCaches):
+    """Layers with and without a window differ in heads, values in a head and rotation."""
+
+    def heads(self, i: int) -> Heads:
+        return read_heads(self.hparams, self.n_embd, i, sliding=self.is_sliding(i))
+
+    def window(self, i: int) -> int:
+        return sliding_window(self.hparams) if self.is_sliding(i) else 0
+
+    def is_sliding(self, i: int) -> bool:
+        return bool(self.hparams.per_layer("attention.sliding_window_pattern", i + 1)[i])
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope:
+        if self.is_sliding(i):
+            return self.sliding_rope(g, i)
+        g.weight("rope_freqs.weight")
+        return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+
+
+class Gemma4(TwoKinds):
+    """Layers may have inputs of their own; some models have experts."""
 
     norms_before = ("attn_norm", "")  # experts and what is beside them have norms of their own
 
@@ -114,17 +141,47 @@ class Gemma4(SharedCaches):
     def has_values(self, g: GraphBuilder, blk: str) -> bool:
         return any(g.find_weight(f"{blk}{name}.weight") for name in ("attn_v", "attn_qkv"))
 
-    def heads(self, i: int) -> Heads:
-        return read_heads(self.hparams, self.n_embd, i, sliding=self.is_sliding(i))
+
+class Gemma4Assistant(TwoKinds):
+    """Drafts for Gemma 4: layers without keys and values, which read the caches of the target's last two layers.
+
+    A step's position is the last that the target has cached; every token drafted from there is the one after it.
+    """
+
+    only_drafts = True
+    n_cached = 0
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.n_target = hparams.positive("embedding_length_out")
+
+    def embed(self, g: GraphBuilder) -> Tensor:
+        """A token as the target embeds it, beside ``hidden [t, n_target]`` of the position before."""
+        table = g.target.weight("token_embd.weight", (n_vocab(g), self.n_target))
+        token = g.embedding(table, g.tokens) * math.sqrt(self.n_target)
+        both = g.concat(token, g.input("hidden", (N_TOKENS, self.n_target)))
+        return linear(g, both, "nextn.pre_projection", self.n_embd)
+
+    def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return super().layer(g, x, blk, i) * g.weight(f"{blk}layer_output_scale.weight", (1,))
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        return gated_feed_forward(g, x, blk, self.n_ff(i), g.gelu)
+
+    def positions(self, g: GraphBuilder) -> Tensor:
+        return g.input("next_positions", (N_TOKENS,), "i32", fill=lambda batch: batch.positions + 1)
 
     def window(self, i: int) -> int:
-        return sliding_window(self.hparams) if self.is_sliding(i) else 0
+        """The positions before the one that is drafted."""
+        window = super().window(i)
+        if self.is_sliding(i) and window < 2:
+            raise self.hparams.wrong("attention.sliding_window", f"is {window}, it must be at least 2")
+        return window - 1 if window else 0
 
-    def is_sliding(self, i: int) -> bool:
-        return bool(self.hparams.per_layer("attention.sliding_window_pattern", i + 1)[i])
+    def shared_cache(self, g: GraphBuilder, sliding: bool) -> KVState:
+        return g.target.cache(g.target.n_layer - (2 if sliding else 1))
 
-    def rope(self, g: GraphBuilder, i: int) -> Rope:
-        if self.is_sliding(i):
-            return self.sliding_rope(g, i)
-        g.weight("rope_freqs.weight")
-        return read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
+        g.output("hidden", linear(g, x, "nextn.post_projection", self.n_target))
+        return g.linear(x, g.weight("token_embd.weight", (n_vocab(g), self.n_embd)))

@@ -156,7 +156,7 @@ def choose_positions(
     return mask
 
 
-def kv_store(k: F32Array, v: F32Array | None, state: KVCache, batch: Batch, name: str) -> F32Array:
+def kv_store(k: F32Array, v: F32Array | None, state: KVCache, batch: Batch, name: str, window: int) -> F32Array:
     for s, table in enumerate(batch.block_tables[state.window]):
         rows = slice(batch.seq_starts[s], batch.seq_starts[s + 1])
         state.write(table, batch.positions[rows], k[rows], None if v is None else v[rows])

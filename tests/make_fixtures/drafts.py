@@ -6,6 +6,7 @@ python tests/make_fixtures/drafts.py [NAME...]        (needs llama-cpp-python)
 import ctypes
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
@@ -16,12 +17,13 @@ import numpy as np
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
 from make_fixtures.tiny_logits import quiet  # noqa: E402
-from tiny_drafts import EAGLES, MODELS, hidden_of  # noqa: E402
+from tiny_drafts import DRAFTS, FOR_TARGETS, MODELS, features_of, hidden_of  # noqa: E402
 from tiny_models import IDS, N_CTX, TinyModel  # noqa: E402
+from tiny_zoo import ZOO  # noqa: E402
 
 OUT = TESTS / "fixtures" / "drafts.npz"
 MTP = 1  # llama.cpp's type of a context that drafts
-ALL = MODELS | EAGLES
+ALL = MODELS | DRAFTS
 
 
 def main(wanted: list[str]) -> None:
@@ -31,14 +33,28 @@ def main(wanted: list[str]) -> None:
     for name in wanted or [name for name in ALL if name not in known]:
         try:
             with ProcessPoolExecutor(1, get_context("fork")) as child:  # llama.cpp may abort
-                known[name] = child.submit(logits, ALL[name]).result()
+                known[name] = child.submit(logits, ALL[name], ZOO.get(FOR_TARGETS.get(name, ("",))[0])).result()
         except RuntimeError as error:
             print(f"{name}: {error}", file=sys.stderr)
     np.savez_compressed(OUT, **{name: known[name] for name in ALL if name in known})
 
 
-def logits(tiny: TinyModel) -> np.ndarray:
+def logits(tiny: TinyModel, target: TinyModel | None) -> np.ndarray:
     """float32 ``[tokens, n_vocab]``."""
+    other = open_context(target) if target else None
+    context = open_context(tiny, other)
+    if tiny.architecture == "gemma4-assistant":
+        decode(other, IDS, None, 0)
+        found = [decode(context, [token], row[None], len(IDS)) for token, row in zip(IDS, hidden_of(tiny), strict=True)]
+        return np.concatenate(found)
+    if tiny.architecture == "dflash":
+        llama_cpp.llama_set_causal_attn(context, tiny.metadata.get("attention.causal", False))
+        decode(context, None, features_of(tiny)[:-8], 0)
+        return decode(context, IDS[-8:], None, len(IDS) - 8)
+    return decode(context, IDS, hidden_of(tiny), 0)
+
+
+def open_context(tiny: TinyModel, other: object = None) -> object:
     settings = llama_cpp.llama_model_default_params()
     settings.load_mtp = True
     with tempfile.TemporaryDirectory() as folder:
@@ -50,18 +66,32 @@ def logits(tiny: TinyModel) -> np.ndarray:
     params.n_ctx = params.n_batch = params.n_ubatch = N_CTX
     params.type_k = params.type_v = llama_cpp.GGML_TYPE_F32
     params.flash_attn_type = llama_cpp.LLAMA_FLASH_ATTN_TYPE_DISABLED
-    if tiny.architecture != "eagle3":
+    params.ctx_other = other
+    if "nextn_predict_layers" in tiny.metadata:
         params.ctx_type = MTP
-    context = llama_cpp.llama_init_from_model(model, params)
-    hidden = hidden_of(tiny)
-    batch = llama_cpp.llama_batch_init(len(IDS), 0, 1)
-    batch.n_tokens = len(IDS)
-    batch.embd = hidden.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
-    for i, token in enumerate(IDS):
-        batch.token[i], batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = token, i, 1, 0, 1
+    return llama_cpp.llama_init_from_model(model, params)
+
+
+def decode(context: object, ids: Sequence[int] | None, rows: np.ndarray | None, first: int) -> np.ndarray:
+    """Logits of tokens, rows of values, or both, from a position on."""
+    n = len(rows if ids is None else ids)
+    batch = llama_cpp.llama_batch_init(n, 0, 1)
+    batch.n_tokens = n
+    if rows is not None:
+        rows = np.ascontiguousarray(rows)
+        batch.embd = rows.ctypes.data_as(ctypes.POINTER(ctypes.c_float))
+    for i in range(n):
+        batch.pos[i], batch.n_seq_id[i], batch.seq_id[i][0], batch.logits[i] = first + i, 1, 0, ids is not None
+        if ids is not None:
+            batch.token[i] = ids[i]
+    if ids is None:
+        batch.token = None
     if llama_cpp.llama_decode(context, batch):
         raise RuntimeError("llama.cpp cannot run it")
-    return np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (len(IDS), tiny.metadata["vocab_size"])).copy()
+    if ids is None:
+        return np.empty((0, 0), np.float32)
+    n_vocab = llama_cpp.llama_vocab_n_tokens(llama_cpp.llama_model_get_vocab(llama_cpp.llama_get_model(context)))
+    return np.ctypeslib.as_array(llama_cpp.llama_get_logits(context), (n, n_vocab)).copy()
 
 
 if __name__ == "__main__":

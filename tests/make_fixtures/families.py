@@ -26,12 +26,12 @@ from pumice.lazy import resolve  # noqa: E402
 from pumice.plugin import ArraySource, HParams  # noqa: E402
 from pumice_architectures import ARCHITECTURES  # noqa: E402
 from reference_models import error  # noqa: E402
-from tiny_drafts import EAGLES  # noqa: E402
+from tiny_drafts import DRAFTS, FOR_TARGETS  # noqa: E402
 from tiny_encoders import encoded  # noqa: E402
 from tiny_models import N_CTX  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 
-ALL = ZOO | tiny_encoders.MODELS | EAGLES
+ALL = ZOO | tiny_encoders.MODELS | DRAFTS
 
 DOCS = TESTS.parent / "docs" / "models.md"
 BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
@@ -84,15 +84,26 @@ def keys_of(architecture: str) -> set[str]:
         found.add(key if hparams.architecture == architecture else f"{hparams.architecture}.{key}")
         return look(hparams, key, default)
 
+    targets = {name: builder_of(target) for name, (target, _) in FOR_TARGETS.items() if name in models(architecture)}
     with patch.object(HParams, "_get", noted):
         for name in models(architecture):
             tensors = {tensor: ArraySource(np.ones(shape)) for tensor, shape in ALL[name].shapes.items()}
             family = resolve(ARCHITECTURES[architecture])(HParams(ALL[name].keys()))
             g = None
             for build in family.graphs().values():
-                g = GraphBuilder(tensors, family.n_layer, N_CTX, shared=g)
+                g = GraphBuilder(tensors, family.n_layer, N_CTX, shared=g, target=targets.get(name))
                 build(g)
     return found
+
+
+def builder_of(name: str) -> GraphBuilder:
+    """The builder of a model that is drafted for."""
+    model = ZOO[name]
+    tensors = {tensor: ArraySource(np.ones(shape)) for tensor, shape in model.shapes.items()}
+    family = resolve(ARCHITECTURES[model.architecture])(HParams(model.keys()))
+    g = GraphBuilder(tensors, family.n_layer, N_CTX)
+    family.build(g)
+    return g
 
 
 def measured(architecture: str, backend: str, folder: Path) -> str:

@@ -23,18 +23,28 @@ class GraphBuilder(Ops):
     """Collects the nodes of one graph.
 
     ``n_ctx`` is the context length the graph will run with: some models choose their RoPE factors by it. Graphs of
-    one model share weights and caches: ``shared`` is the builder of one traced before.
+    one model share weights and caches: ``shared`` is the builder of one traced before. Those of a draft may read
+    weights and caches of another model: ``target`` is the builder of that one's last graph.
     """
 
     def __init__(
-        self, tensors: Mapping[str, TensorSource], n_layer: int, n_ctx: int, shared: GraphBuilder | None = None
+        self,
+        tensors: Mapping[str, TensorSource],
+        n_layer: int,
+        n_ctx: int,
+        shared: GraphBuilder | None = None,
+        target: GraphBuilder | None = None,
     ) -> None:
         self.n_layer = n_layer
         self.n_ctx = n_ctx
         self._tensors = tensors
+        self._target = target
+        self._prefix = "draft " if target else ""  # of names of weights, which are distinct among all that run together
         self._weights: dict[str, Weight] = shared._weights if shared else {}
-        self._states: dict[str, State] = shared._states if shared else {}
+        known = shared or target
+        self._states: dict[str, State] = known._states if known else {}
         self._caches: dict[int, KVState] = {}
+        self._earlier_caches: dict[int, KVState] = shared._earlier_caches | shared._caches if shared else {}
         self._inputs: dict[str, Input] = {}
         self._outputs: dict[str, Tensor] = {}
         self._layer_outputs: list[Tensor] = []
@@ -98,6 +108,13 @@ class GraphBuilder(Ops):
 
     # --- weights and states
 
+    @property
+    def target(self) -> GraphBuilder:
+        """The builder of the model that this one drafts for, whose ``weight`` and ``cache`` can be read."""
+        if self._target is None:
+            raise ModelError("this is a draft, which needs its model: load that one, with this file as `draft`")
+        return self._target
+
     def weight(self, name: str, shape: Sequence[int] | None = None) -> Weight:
         """The tensor ``name`` of the file; a ModelError if it is missing or does not have ``shape``."""
         found = self.find_weight(name, shape)
@@ -116,14 +133,14 @@ class GraphBuilder(Ops):
             raise ModelError(
                 f"tensor {name} has shape {format_shape(source.shape)}, the model needs {format_shape(tuple(shape))}"
             )
-        return self._weights.setdefault(name, Weight(name, source.shape, builder=self, source=source))
+        return self._weights.setdefault(name, Weight(self._prefix + name, source.shape, builder=self, source=source))
 
     def constant(self, name: str, array: Any) -> Weight:
         """An array as a weight, float32; ``name`` belongs to it alone."""
         if name in self._tensors or name in self._weights:
             raise ModelError(f"the constant {name} has the name of a tensor")
         source = ArraySource(array)
-        self._weights[name] = Weight(name, source.shape, builder=self, source=source)
+        self._weights[name] = Weight(self._prefix + name, source.shape, builder=self, source=source)
         return self._weights[name]
 
     def derived(self, name: str, shape: Sequence[int], make: Callable[..., Any], *of: Weight) -> Weight:
@@ -133,14 +150,15 @@ class GraphBuilder(Ops):
         """
         if name not in self._weights:
             source = DerivedSource(tuple(shape), make, [weight.source for weight in of])
-            self._weights[name] = Weight(name, source.shape, builder=self, source=source)
+            self._weights[name] = Weight(self._prefix + name, source.shape, builder=self, source=source)
         return self._weights[name]
 
     def cache(self, layer: int) -> KVState:
-        """The cache of an attention layer traced before, for a layer that reads it too."""
-        if layer not in self._caches:
+        """The cache that an attention layer traced before reads, in this graph or an earlier one of the model."""
+        found = self._caches.get(layer, self._earlier_caches.get(layer))
+        if found is None:
             raise ModelError(f"layer {layer} has no cache that another layer could read")
-        return self._caches[layer]
+        return found
 
     def memory(self, name: str) -> KVState:
         """The cache that ``kv_store`` fills under ``name`` in a graph traced before."""
@@ -217,15 +235,14 @@ class GraphBuilder(Ops):
 
     def _named(self, state: State) -> State:
         """A state as it is in this model: a new one gets a name that tells its layer."""
-        if state in self._states.values():
-            return state
-        if self._again:
+        if self._again and state not in self._states.values():
             return self._again.pop(0)
-        if not (isinstance(state, KVState) and state.is_memory):
-            state.name = f"{state.name}.{self._layer}"
-        while state.name in self._states:
-            state.name += "'"
-        self._states[state.name] = state
+        if state not in self._states.values():
+            if not (isinstance(state, KVState) and state.is_memory):
+                state.name = f"{state.name}.{self._layer}"
+            while state.name in self._states:
+                state.name += "'"
+            self._states[state.name] = state
         if isinstance(state, KVState):
             self._caches.setdefault(self._layer, state)
         return state

@@ -1,10 +1,11 @@
-"""Layers that draft tokens, against llama.cpp."""
+"""Layers and models that draft tokens, against llama.cpp."""
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,47 +14,75 @@ import pumice
 from pumice.architecture import DRAFT, FEATURES, MAIN
 from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
-from pumice.errors import RequestError
+from pumice.errors import ModelError, RequestError
 from reference_models import error
-from tiny_drafts import EAGLES, MODELS, hidden_of
-from tiny_models import IDS, N_CTX, TinyModel, uniform
+from tiny_drafts import BLOCKS, EAGLES, FOR_TARGETS, MODELS, features_of, hidden_of
+from tiny_models import IDS, N_CTX, TinyModel
 from tiny_zoo import ZOO
 
 EXPECTED = np.load(Path(__file__).parents[2] / "fixtures" / "drafts.npz")
+N = len(IDS)
 
 
-def run(path: Path, tiny: TinyModel, backend: str, steps: list[int], graph: str) -> dict[str, np.ndarray]:
-    """The graph's outputs for IDS and the hidden states before them, in so many tokens a step."""
-    given = {"hidden": hidden_of(tiny)}
-    if graph == FEATURES:
-        n = 3 * tiny.metadata["target_hidden_size"]
-        given = {"features": uniform(3, len(IDS) * n).reshape(len(IDS), n).astype(np.float32)}
+class Step(NamedTuple):
+    """What a graph is given: tokens of a sequence from a position on, and further inputs."""
 
-    def steps_of(engine: Engine) -> Generator[None, None, dict[str, np.ndarray]]:
+    graph: str
+    ids: Sequence[int]
+    first: int
+    inputs: Mapping[str, np.ndarray] = {}
+
+
+def run(path: Path, steps: Sequence[Step], backend: str = "numpy", **options: Any) -> list[dict[str, np.ndarray]]:
+    """The outputs of each step of one sequence."""
+
+    def steps_of(engine: Engine) -> Generator[None, None, list[dict[str, np.ndarray]]]:
         place = engine.scheduler.take_place(must=True)
         assert place is not None
-        engine.scheduler.hold(place, 0, len(IDS), must=True)
-        found, first = [], 0
-        for n in steps:
-            batch = batch_of(engine.cache, [Part(place, IDS[first : first + n], first, range(n))])
-            batch = replace(batch, inputs={key: rows[first : first + n] for key, rows in given.items()})
-            found.append({key: value.copy() for key, value in engine.runner.outputs(batch, graph).items()})
-            first += n
+        engine.scheduler.hold(place, 0, N, must=True)
+        found = []
+        for graph, ids, first, inputs in steps:
+            batch = batch_of(engine.cache, [Part(place, ids, first, range(len(ids)))])
+            outputs = engine.runner.outputs(replace(batch, inputs=inputs), graph)
+            found.append({key: value.copy() for key, value in outputs.items()})
             yield
         engine.scheduler.give_back(place)
-        return {key: np.concatenate([each[key] for each in found]) for key in found[0]}
+        return found
 
-    with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX) as model:
+    with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, **options) as model:
         return model.engine.call(steps_of)
+
+
+def whole(found: Sequence[dict[str, np.ndarray]], name: str) -> np.ndarray:
+    return np.concatenate([each[name] for each in found])
+
+
+def after_hidden(graph: str, tiny: TinyModel, lengths: Sequence[int]) -> list[Step]:
+    """IDS and hidden states before them, in so many tokens a step."""
+    ends = np.cumsum(lengths)
+    return [
+        Step(graph, IDS[end - n : end], end - n, {"hidden": hidden_of(tiny)[end - n : end]})
+        for n, end in zip(lengths, ends, strict=True)
+    ]
+
+
+def block(graph: str, tiny: TinyModel, lengths: Sequence[int]) -> list[Step]:
+    """Features of the first tokens, in so many a step, then the last eight at once."""
+    ends = np.cumsum(lengths)
+    features = [
+        Step(FEATURES, IDS[end - n : end], end - n, {"features": features_of(tiny)[end - n : end]})
+        for n, end in zip(lengths, ends, strict=True)
+    ]
+    return [*features, Step(graph, IDS[-8:], N - 8)]
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_drafts_are_those_of_llama_cpp(tmp_path: Path, name: str) -> None:
     path = MODELS[name].write(tmp_path / "model.gguf")
-    whole, parts = (run(path, MODELS[name], "numpy", steps, DRAFT) for steps in ([len(IDS)], [7, 1, len(IDS) - 8]))
-    assert error(whole["logits"], EXPECTED[name]) < 1e-6
-    assert error(parts["logits"], EXPECTED[name]) < 1e-6
-    assert whole["hidden"].shape == (len(IDS), MODELS[name].metadata["embedding_length"])
+    for lengths in ([N], [7, 1, N - 8]):
+        found = run(path, after_hidden(DRAFT, MODELS[name], lengths))
+        assert error(whole(found, "logits"), EXPECTED[name]) < 1e-6
+    assert whole(found, "hidden").shape == (N, MODELS[name].metadata["embedding_length"])
 
 
 @pytest.mark.parametrize("name", EAGLES)
@@ -61,13 +90,60 @@ def test_drafts_for_other_models(tmp_path: Path, name: str) -> None:
     """Its main graph gives both what llama.cpp gives and what the next draft takes; of features it makes the first."""
     tiny = EAGLES[name]
     path = tiny.write(tmp_path / "model.gguf")
-    for steps in ([len(IDS)], [7, 1, len(IDS) - 8]):
-        found = run(path, tiny, "numpy", steps, MAIN)
-        known = EXPECTED[name] > -1e30
-        assert error(found["logits"][known], EXPECTED[name][known]) < 1e-6
-        assert (found["logits"][~known] < -1e29).all()
-        assert found["hidden"].shape == (len(IDS), 64)
-    assert run(path, tiny, "numpy", [len(IDS)], FEATURES)["hidden"].shape == (len(IDS), 64)
+    for lengths in ([N], [7, 1, N - 8]):
+        found = run(path, after_hidden(MAIN, tiny, lengths))
+        assert_equal_where_possible(whole(found, "logits"), EXPECTED[name])
+        assert whole(found, "hidden").shape == (N, 64)
+    (made,) = run(path, [Step(FEATURES, IDS, 0, {"features": features_of(tiny)})])
+    assert made["hidden"].shape == (N, 64)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("name", BLOCKS)
+def test_drafts_of_blocks(tmp_path: Path, name: str, backend: str) -> None:
+    """What is kept of features in several steps is seen by a block, whose tokens see each other."""
+    path = BLOCKS[name].write(tmp_path / "model.gguf")
+    for lengths in ([N - 8], [7, 1, N - 16]):
+        *_, found = run(path, block(MAIN, BLOCKS[name], lengths), backend)
+        assert_equal_where_possible(found["logits"], EXPECTED[name])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("name", FOR_TARGETS)
+def test_drafts_that_read_their_target(tmp_path: Path, name: str, backend: str) -> None:
+    """Its caches, or the weights at its two ends."""
+    target, tiny = FOR_TARGETS[name]
+    paths = ZOO[target].write(tmp_path / "target.gguf"), tiny.write(tmp_path / "draft.gguf")
+    steps = after_hidden(DRAFT, tiny, [7, 1, N - 8])
+    if name == "dflash-shared":
+        steps = block(DRAFT, tiny, [N - 8])
+    if name == "gemma4-assistant":  # every token is drafted from the last position that the target has cached
+        steps = [Step(MAIN, IDS, 0)]
+        steps += [Step(DRAFT, [IDS[i]], N - 1, {"hidden": hidden_of(tiny)[i : i + 1]}) for i in range(N)]
+    found = run(paths[0], steps, backend, config={"draft": str(paths[1])})
+    given = [outputs for outputs, step in zip(found, steps, strict=True) if step.graph == DRAFT]
+    assert error(whole(given, "logits"), EXPECTED[name]) < (1e-6 if backend == "numpy" else 1e-5)
+
+
+def assert_equal_where_possible(logits: np.ndarray, expected: np.ndarray) -> None:
+    """Tokens that a draft does not have are far below all others, in llama.cpp minus infinity."""
+    known = expected > -1e30
+    assert error(logits[known], expected[known]) < 1e-6
+    assert (logits[~known] < -1e29).all()
+
+
+def test_a_draft_that_needs_its_target_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=r"draft\.gguf: this is a draft, which needs its model: load that one"):
+        pumice.load(FOR_TARGETS["gemma4-assistant"][1].write(tmp_path / "draft.gguf"), backend="numpy")
+
+
+def test_a_draft_for_another_model(tmp_path: Path) -> None:
+    paths = {name: ZOO[name].write(tmp_path / f"{name}.gguf") for name in ("gemma4", "gemma2", "orion")}
+    draft = FOR_TARGETS["gemma4-assistant"][1].write(tmp_path / "draft.gguf")
+    with pytest.raises(ModelError, match=r"gemma4\.gguf: is no draft"):
+        pumice.load(paths["orion"], backend="numpy", config={"draft": str(paths["gemma4"])})
+    with pytest.raises(ModelError, match=r"draft\.gguf: .*(keys' size|token_embd.weight has)"):
+        pumice.load(paths["gemma2"], backend="numpy", config={"draft": str(draft)})
 
 
 def test_a_draft_generates_nothing_by_itself(tmp_path: Path) -> None:
@@ -88,5 +164,6 @@ def test_a_layer_that_drafts_changes_no_logits(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("backend", ["cpu"])
 def test_backends(tmp_path: Path, backend: str) -> None:
-    path = MODELS["glm4moe"].write(tmp_path / "model.gguf")
-    assert error(run(path, MODELS["glm4moe"], backend, [len(IDS)], DRAFT)["logits"], EXPECTED["glm4moe"]) < 1e-5
+    tiny = MODELS["glm4moe"]
+    found = run(tiny.write(tmp_path / "model.gguf"), after_hidden(DRAFT, tiny, [N]), backend)
+    assert error(whole(found, "logits"), EXPECTED["glm4moe"]) < 1e-5

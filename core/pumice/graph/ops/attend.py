@@ -47,19 +47,23 @@ def attention(
     exponentials, by which results over other keys can be added to it.
 
     ``cache``: True, the layer's own; False, none: a sequence is all in one step; or one that another layer or graph
-    fills, and then ``k`` and ``v`` are None.
+    fills, and then ``k`` and ``v`` may be None: there is nothing to append.
     """
-    if k is None or isinstance(cache, KVState):
-        need(k is None and v is None and isinstance(cache, KVState), "attention takes keys, or a cache that has them")
-        assert isinstance(cache, KVState)
+    need(k is not None or (v is None and isinstance(cache, KVState)), "attention takes keys, or a cache that has them")
+    if isinstance(cache, KVState):
         n_head_kv, k_dim, state = cache.n_head_kv, cache.k_dim, cache
+        fits = k is None or (k.shape[1:] == (n_head_kv, k_dim) and (0 if v is None else v.shape[-1]) == cache.v_dim)
+        need(fits, f"attention: keys {k} and values {v} do not fit the cache {cache.name}")
         v_dim = cache.v_dim or v_dim
     else:
+        assert k is not None
         n_head_kv, k_dim = int(k.shape[-2]), int(k.shape[-1])
         v_dim = v_dim if v is None else int(v.shape[-1])
         state = KVState("kv", n_head_kv, k_dim, v_dim if v is not None else 0, window or chunk)
     n_head = int(q.shape[-2])
     need(q.shape[-1] == k_dim, f"attention: queries {q} need heads of the keys' size, {k_dim}")
+    kept, reach = state.window, window or chunk
+    need(not kept or 0 < reach <= kept, f"attention: {state.name} keeps {kept} positions")
     need(n_head % n_head_kv == 0, f"attention: {n_head} query heads cannot share {n_head_kv} key heads")
     need(v is None or v.shape[-2] == n_head_kv, f"attention: values {v} need {n_head_kv} heads")
     need(sinks is None or sinks.shape == (n_head,), f"{sinks}: attention needs {n_head} sinks")
@@ -94,14 +98,14 @@ def choose_positions(
 
 
 @operation
-def kv_store(k: Tensor, v: Tensor | None, name: str = "") -> Result:
+def kv_store(k: Tensor, v: Tensor | None, name: str = "", window: int = 0) -> Result:
     """Append ``k [t, g, d]`` and ``v [t, g, e]`` to a cache; gives nothing.
 
     It is the cache ``name``, for attention in another graph (``cache=g.memory(name)``), which sees all positions of the
-    sequence whose memory this is; or, without a name, the layer's own.
+    sequence whose memory this is; or, without a name, the layer's own, for attention with this ``window``.
     """
     v_dim = 0 if v is None else int(v.shape[-1])
-    state = KVState(name or "kv", int(k.shape[-2]), int(k.shape[-1]), v_dim, is_memory=bool(name))
+    state = KVState(name or "kv", int(k.shape[-2]), int(k.shape[-1]), v_dim, window, is_memory=bool(name))
     return Result((N_TOKENS, 0), state=state)
 
 

@@ -32,6 +32,8 @@ class Decoder(Architecture):
     qk_norm_is_wide: ClassVar[bool] = False
     #: Whether layers behind the last one draft, and what they pass on: hidden states before the last norm, or after it.
     drafts: str = ""  # or "before norm", or "after norm"
+    #: Whether the model does nothing but draft, so that ``nextn_predict_layers`` counts all its layers.
+    only_drafts: ClassVar[bool] = False
     #: Whether a reranker's scores add up to 1.
     scores_are_probabilities: ClassVar[bool] = False
     #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
@@ -46,7 +48,8 @@ class Decoder(Architecture):
         super().__init__(hparams)
         self.eps = hparams.number(self.eps_key)
         self.causal = hparams.get_bool("attention.causal", True)
-        self.n_drafting = hparams.get_int("nextn_predict_layers", 0)  # layers that only draft tokens come last
+        more = 0 if self.only_drafts else hparams.get_int("nextn_predict_layers", 0)
+        self.n_drafting = more  # layers that only draft tokens come last
         self.n_layer -= self.n_drafting
         if self.n_layer < 1:
             raise ModelError(f"{hparams.architecture}.nextn_predict_layers leaves no layers to run")

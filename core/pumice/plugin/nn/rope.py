@@ -43,8 +43,9 @@ class Rope:
     sections: tuple[int, ...] = ()
     interleaved: bool = False
 
-    def __call__(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        return g.rope(x, g.positions, freqs=self.freqs, neox=self.neox, magnitude=self.magnitude)
+    def __call__(self, g: GraphBuilder, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        where = g.positions if positions is None else positions
+        return g.rope(x, where, freqs=self.freqs, neox=self.neox, magnitude=self.magnitude)
 
     @property
     def freqs(self) -> tuple[float, ...]:
