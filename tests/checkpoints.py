@@ -18,6 +18,7 @@ TEXTS = (  # whose ids the fixtures have
     "the ﬁrst weights of a model",
 )
 ADDED = ("[gMASK]", "<|user|>", "<|observation|>", "<|startoftext|>")
+ADDED_TO_DOTS = (*ADDED[:-1], "<|endofassistant|>")
 PROMPT = [(7 * i + 3) % N_TOKENS for i in range(24)]
 ROWS = slice(2, None, 3)  # of its logits, those that are stored
 
@@ -76,11 +77,14 @@ def write_checkpoint(
 
 
 def write_tokenizer(folder: Path, kind: str) -> None:
-    """The files of a tokenizer; ``glm``: that of ``bpe`` with tokens added; ``xlmr``: as fairseq has it."""
-    for path in (FIXTURES / {"glm": "bpe", "xlmr": "unigram"}.get(kind, kind)).iterdir():
+    """The files of a tokenizer; ``glm``, ``dots``: ``bpe`` with tokens added; ``xlmr``: as fairseq has it."""
+    for path in (FIXTURES / {"glm": "bpe", "dots": "bpe", "xlmr": "unigram"}.get(kind, kind)).iterdir():
         shutil.copy(path, folder / (path.name if kind != "xlmr" else path.name.replace("spiece", "sentencepiece.bpe")))
-    if kind == "glm":
+    if kind in ("glm", "dots"):
         values = json.loads((folder / "tokenizer.json").read_text())
         plain = values["added_tokens"][0]
-        added = [plain | {"id": N_TOKENS + i, "content": text} for i, text in enumerate(ADDED)]
+        added = [
+            plain | {"id": N_TOKENS + i, "content": text}
+            for i, text in enumerate(ADDED if kind == "glm" else ADDED_TO_DOTS)
+        ]
         (folder / "tokenizer.json").write_text(json.dumps(values | {"added_tokens": values["added_tokens"] + added}))

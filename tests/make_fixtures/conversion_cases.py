@@ -161,6 +161,11 @@ CASES = {
                                                  "layer_types": LAYERS["layer_types"]}),
     "mellum": Case("MellumForCausalLM", {**EXPERTS, **HEADS, **WINDOW, **LAYERS, "num_experts": 4, "rope_parameters": {
         kind: {"rope_type": "default", "rope_theta": 500000.0} for kind in LAYERS["layer_types"]}}),
+    "laguna": Case("LagunaForCausalLM", {
+        **EXPERTS, **HEADS, **WINDOW, "num_experts": 4, "layer_types": LAYERS["layer_types"][::-1],
+        "shared_expert_intermediate_size": 24,
+        "moe_routed_scaling_factor": 1.5, "mlp_layer_types": ["dense", "sparse"],
+        "num_attention_heads_per_layer": [4, 2]}),
     # --- others with attention alone
     "glm4": Case("Glm4ForCausalLM", HEADS, "glm"),
     "chatglm": Case("GlmForCausalLM", {"head_dim": 8}, "glm"),
@@ -184,6 +189,13 @@ CASES = {
         **HEADS, **WINDOW, **LAYERS, "global_head_dim": 32, "num_global_key_value_heads": 1,
         "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": N_TOKENS + 4, "num_kv_shared_layers": 0},
         "gemma4"),
+    "hrm_text": Case("HrmTextForCausalLM", {"head_dim": 8, "num_key_value_heads": 4, "H_cycles": 2, "L_cycles": 1,
+                                            "prefix_lm": False}),
+    "muse-glimmer": Case("MuseGlimmerForConditionalGeneration", {
+        "text_config": COMMON | HEADS | WINDOW | {"num_hidden_layers": 4},
+        "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
+                          "pos_emb_height": 2, "pos_emb_width": 2},
+        "out_hidden_size": 64, "projector_hidden_size": 16}, common={}),
     # --- with a state
     "mamba2": Case("Mamba2ForCausalLM", {**MAMBA2, "intermediate_size": 64, "vocab_size": N_TOKENS + 12}),
     "falcon-mamba": Case("FalconMambaForCausalLM", {"state_size": 8, "intermediate_size": 64}),

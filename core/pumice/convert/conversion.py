@@ -45,6 +45,8 @@ class Conversion:
     """Names of pre-tokenizers that go before others which cut text into the same words."""
     special_tokens: ClassVar[Mapping[str, str]] = {}
     """Of special tokens that the folder does not name: GGUF's name (``eot``) -> the token's text."""
+    control_tokens: tuple[str, ...] = ()
+    """Texts of tokens that steer, though the tokenizer does not say so."""
     n_vocab_multiple = 1
     """What the number of tokens is rounded up to."""
 

@@ -23,6 +23,7 @@ from pumice.gguf.metadata import make_metadata
 FILE_TYPES = {GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.BF16: 32}  # general.file_type
 MXFP4_MOE = 38  # general.file_type of a model whose experts are in MXFP4
 QUANTIZATION_VERSION = 2  # of GGML's blocks
+MATRICES = (".weight", ".lora_a", ".lora_b")  # ends of names
 MAX_FLOAT16 = 65504.0
 
 
@@ -121,7 +122,7 @@ def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -
         return lazy.kind
     base = name.removesuffix(".weight")
     short = base.split(".", 2)[-1] if base.startswith("blk.") else base
-    small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(".weight")
+    small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(MATRICES)
     return GGMLType.F32 if small or short in conversion.float32 else type
 
 

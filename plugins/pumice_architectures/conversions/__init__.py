@@ -5,6 +5,8 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
     "bailing": {
         "BailingMoE": ("BailingMoeForCausalLM",),
         "BailingMoE2": ("BailingMoeV2ForCausalLM",),
+        "BailingMoE3": ("BailingMoeV3ForCausalLM",),
+        "BailingMoE3VL": ("BailingMoeV3VLForConditionalGeneration",),
         "SarvamMoE": ("SarvamMoEForCausalLM", "modeling_sarvam_moe.SarvamMoEForCausalLM"),
     },
     "bert": {
@@ -32,6 +34,11 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "DeepSeek32": ("DeepseekV32ForCausalLM",),
         "DeepSeekOCR": ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM"),
     },
+    "dots": {
+        "Dots3": (
+            "Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration", "Dots3NoteTextForCausalLM",
+        ),
+    },
     "ernie": {
         "Ernie45": ("Ernie4_5ForCausalLM", "Ernie4_5_ForCausalLM"),
         "Ernie45MoE": ("Ernie4_5_MoeForCausalLM",),
@@ -50,6 +57,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "InternLM3": ("InternLM3ForCausalLM",),
         "MiniCPM3": ("MiniCPM3ForCausalLM",),
         "OpenELM": ("OpenELMForCausalLM",),
+        "Xverse": ("XverseForCausalLM",),
     },
     "gemma": {
         "Gemma": ("GemmaForCausalLM",),
@@ -73,6 +81,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "GLMOCR": ("GlmOcrForConditionalGeneration",),
         "SolarOpen": ("SolarOpenForCausalLM",),
     },
+    "glm_next": {"GLM5Next": ("Glm5NextForConditionalGeneration",)},
     "gpt": {
         "Bloom": ("BloomForCausalLM", "BloomModel"),
         "CodeShell": ("CodeShellForCausalLM",),
@@ -82,6 +91,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Jais": ("JAISLMHeadModel",),
         "Jais2": ("Jais2ForCausalLM",),
         "MPT": ("MPTForCausalLM",),
+        "RuGPT3XL": ("RuGPT3XLForCausalLM",),
         "Refact": ("GPTRefactForCausalLM",),
         "StableLM": ("StableLmForCausalLM", "StableLMEpochForCausalLM", "LlavaStableLMEpochForCausalLM"),
         "StarCoder": ("GPTBigCodeForCausalLM",),
@@ -94,10 +104,13 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "GraniteMoE": ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
         "GraniteSWA": ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"),
     },
+    "granite_switch": {"GraniteSwitch": ("GraniteSwitchForCausalLM",)},
+    "hrm": {"HRMText": ("HrmTextForCausalLM",)},
     "hunyuan": {
         "HunyuanDense": ("HunYuanDenseV1ForCausalLM",),
         "HunyuanMoE": ("HunYuanMoEV1ForCausalLM",),
         "HunyuanV3": ("HYV3ForCausalLM",),
+        "HunyuanV4": ("HYV4ForCausalLM",),
         "HunyuanVL": ("HunYuanVLForConditionalGeneration",),
     },
     "hybrid": {
@@ -106,7 +119,11 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "LFM2Embedding": ("Lfm2Model", "Lfm2BidirectionalModel"),
         "LFM2MoE": ("Lfm2MoeForCausalLM",),
     },
-    "kimi": {"KimiLinear": ("KimiLinearForCausalLM", "KimiLinearModel")},
+    "kimi": {
+        "KimiK3": ("KimiK3ForConditionalGeneration",),
+        "KimiLinear": ("KimiLinearForCausalLM", "KimiLinearModel"),
+    },
+    "laguna": {"Laguna": ("LagunaForCausalLM",)},
     "llama": {
         "AfMoE": ("AfmoeForCausalLM",),
         "Apertus": ("ApertusForCausalLM",),
@@ -130,15 +147,26 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Mamba": ("MambaForCausalLM", "MambaLMHeadModel", "FalconMambaForCausalLM"),
         "Mamba2": ("Mamba2ForCausalLM",),
     },
-    "minimax": {"MiniMaxM2": ("MiniMaxM2ForCausalLM",)},
+    "mimo": {"MiMo2": ("MiMoV2FlashForCausalLM", "MiMoV2ForCausalLM")},
+    "minimax": {
+        "MiniMax01": ("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM"),
+        "MiniMaxM2": ("MiniMaxM2ForCausalLM",),
+        "MiniMaxM3": ("MiniMaxM3SparseForCausalLM", "MiniMaxM3SparseForConditionalGeneration"),
+    },
     "mistral": {"Mistral3": ("Ministral3ForCausalLM", "Mistral3ForConditionalGeneration")},
     "moe": {
         "Arctic": ("ArcticForCausalLM",),
         "DBRX": ("DbrxForCausalLM",),
         "Grok": ("GrokForCausalLM", "Grok1ForCausalLM"),
+        "Maple": ("MapleForCausalLM",),
         "SmallThinker": ("SmallThinkerForCausalLM",),
     },
-    "nemotron": {"Nemotron": ("NemotronForCausalLM",), "NemotronH": ("NemotronHForCausalLM",)},
+    "muse": {"MuseGlimmer": ("MuseGlimmerForConditionalGeneration",)},
+    "nemotron": {
+        "Nemotron": ("NemotronForCausalLM",),
+        "NemotronH": ("NemotronHForCausalLM",),
+        "NemotronHPuzzle": ("NemotronHPuzzleForCausalLM",),
+    },
     "olmo": {
         "Olmo": ("OlmoForCausalLM", "OLMoForCausalLM"),
         "Olmo2": ("Olmo2ForCausalLM", "Olmo3ForCausalLM"),
@@ -150,6 +178,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "PhiMoE": ("PhiMoEForCausalLM", "PhimoeForCausalLM"),
     },
     "plamo": {
+        "Plamo": ("PlamoForCausalLM",),
         "Plamo2": ("Plamo2ForCausalLM", "PLaMo2ForCausalLM"),
         "Plamo3": ("Plamo3ForCausalLM", "PLaMo3ForCausalLM"),
     },

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of
+import numpy as np
+
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of
+from pumice_architectures.conversions.deepseek import latent_parts
 
 
 class BailingMoE(Conversion):
@@ -81,3 +84,85 @@ class SarvamMoE(BailingMoE2):
         if name.endswith(".expert_bias.bias"):
             tensor = tensor.map(lambda x: x - x.mean())
         yield from super().convert(name, tensor)
+
+
+class BailingMoE3(Conversion):
+    """Ling 3: delta attention, latent attention in the last layer of each group; gates of attention."""
+
+    architecture = "bailingmoe3"
+    named_as = "kimi-linear"
+    pre_tokenizers = ["bailingmoe2"]
+    n_draft_name = "num_nextn_predict_layers"
+    renames = {
+        r"\.expert_bias$": ".expert_bias.bias",
+        r"\.dt_bias$": ".dt_proj.bias",
+        r"\.attention\.(?!dense)": ".self_attn.",
+    }
+    more_names = {"model.layers.{}.final_layernorm": "blk.{}.layer_output_norm"}
+    integers = {
+        "vocab_size": "vocab_size",
+        "ssm.conv_kernel": "short_conv_kernel_size",
+        "kda.head_dim": "head_dim",
+        "attention.q_lora_rank": "q_lora_rank",
+        "attention.kv_lora_rank": "kv_lora_rank",
+        "attention.value_length_mla": "v_head_dim",
+        "rope.dimension_count": "qk_rope_head_dim",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "moe_shared_expert_intermediate_size",
+        "leading_dense_block_count": "first_k_dense_replace",
+    }
+    numbers = {"expert_weights_scale": "routed_scaling_factor", "kda.gate_lower_bound": "kda_lower_bound"}
+    flags = {"expert_weights_norm": "norm_topk_prob", "kda.safe_gate": "kda_safe_gate"}
+    LIMITS = {"swiglu_clamp_exp": "expert_swiglu_limit_list", "swiglu_clamp_shexp": "share_expert_swiglu_limit_list"}
+    KNOWN = {"no_kda_lora": True, "kda_safe_gate": True, "gated_attention_proj_granularity_type": "head_wise"}
+
+    def _is_whole(self, layer: int) -> bool:
+        """Whether a layer sees all tokens."""
+        size = self.config.need("layer_group_size")
+        return layer >= self.n_layer // size * size or (layer + 1) % size == 0
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        for name, value in self.KNOWN.items():
+            if c.first(name) != value:
+                raise ConvertError(f"{c.path}: {name!r} is {c.first(name)!r}, only {value!r} is known")
+        n = self.n_layer + self.n_draft
+        rank, n_rot = c.need("kv_lora_rank"), c.need("qk_rope_head_dim")
+        found = super().metadata() | {
+            "attention.head_count_kv": [int(self._is_whole(i)) for i in range(n)],
+            "attention.key_length": rank + n_rot,
+            "attention.key_length_mla": c.need("qk_nope_head_dim") + n_rot,
+            "expert_shared_count": c.first("num_shared_experts") or 1,
+        }
+        for key, name in self.LIMITS.items():
+            if (limits := c.first(name)) is not None:
+                found[key] = [float(limit or 0.0) for limit in [*limits, *[0.0] * n][:n]]
+        return found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        layer = layer_of(name)
+        if name.endswith(".kv_b_proj.weight"):
+            yield from latent_parts(self, name, tensor)
+        elif name.endswith(".f_proj.weight"):
+            yield f"blk.{layer}.ssm_f_a.weight", tensor
+        elif name.endswith(".g_proj.weight"):
+            yield f"blk.{layer}.{'attn_gate' if self._is_whole(layer) else 'ssm_g_a'}.weight", tensor
+        elif name.endswith(".A_log"):
+            yield self.names(name), tensor.map(np.exp).reshape(-1, 1)
+        elif name.endswith("_conv1d.weight"):
+            yield self.names(name), tensor.reshape(1, tensor.shape[0], 1, tensor.shape[-1])
+        else:
+            yield from super().convert(name, tensor)
+
+
+class BailingMoE3VL(BailingMoE3):
+    """Ling 3 with images, text of it."""
+
+    def rename(self, name: str) -> str | None:
+        return None if name.startswith("linear_proj") else super().rename(name)
+
+    def metadata(self) -> dict[str, Any]:
+        sections = self.config.first("mrope_section")
+        if not isinstance(sections, list):
+            raise ConvertError(f"{self.config.path}: 'mrope_section' is missing")
+        return super().metadata() | {"rope.dimension_sections": [*sections[:3], 0]}

@@ -40,7 +40,7 @@ class DeepSeek2(Conversion):
     drops_tied_output = True
     vocabularies = ["bpe", "tiktoken"]
     pre_tokenizers = ["deepseek-v3", "deepseek-llm"]
-    dropped = ("model.sam_model", "model.qwen2_model")
+    dropped: tuple[str, ...] = ("model.sam_model", "model.qwen2_model")
     integers = {
         "vocab_size": "vocab_size",
         "attention.q_lora_rank": "q_lora_rank",

@@ -23,6 +23,22 @@ class GPT2(Conversion):
         yield from super().convert(name, tensor.transpose() if name.endswith(self.TRANSPOSED) else tensor)
 
 
+class RuGPT3XL(Conversion):
+    """ruGPT-3 XL: a GPT 2 with queries, keys and values apart."""
+
+    architecture = "gpt2"
+    pre_tokenizers = ["gpt-2"]
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        before, found, suffix = name.partition(".self_attn.q_proj.")
+        if found:
+            stored = {self.rename(each): values for each, values in self.folder.tensors.items()}
+            parts = [stored[f"{before}.self_attn.{part}_proj.{suffix}"] for part in "qkv"]
+            yield f"blk.{layer_of(name)}.attn_qkv.{suffix}", concatenate(parts)
+        elif not any(f".self_attn.{part}_proj." in name for part in "kv"):
+            yield from super().convert(name, tensor)
+
+
 class GPTNeoX(Conversion):
     """GPT-NeoX and Pythia: query, key and value of each head together."""
 

@@ -21,7 +21,7 @@ class Granite(Llama):
         "logit_scale": "logits_scaling",
     }
     without = ("attention.key_length", "attention.value_length")
-    dropped = ("encoder.",)
+    dropped: tuple[str, ...] = ("encoder.",)
 
     @property
     def head_dim(self) -> int:

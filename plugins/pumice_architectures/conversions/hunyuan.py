@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, layer_of
+from pumice.plugin.convert import FLOAT32, Conversion, ConvertError, HFConfig, LazyTensor, layer_of
+from pumice_architectures.conversions.deepseek import SIGMOID, DeepSeek2
 
 
 class HunyuanMoE(Conversion):
@@ -116,3 +118,61 @@ class HunyuanVL(HunyuanDense):
             "context_length": n_ctx,
             "rope.dimension_sections": sections,
         }
+
+
+class HunyuanV4(DeepSeek2):
+    """Hunyuan 4: latent attention that is gated and has sinks, hyper-connections, an indexer in some layers."""
+
+    architecture = "hy_v4"
+    named_as = "glm-dsa"
+    pre_tokenizers = ["hy_v4", "hunyuan"]
+    dropped = (*DeepSeek2.dropped, "model.mtp_layers.")
+    constants = {"expert_gating_func": SIGMOID}
+    without = ("expert_group_count", "expert_group_used_count")
+    integers = DeepSeek2.integers | {"hyper_connection.count": "hc_mult"}
+    numbers = DeepSeek2.numbers | {
+        "hyper_connection.epsilon": "hc_eps",
+        "hyper_connection.magnitude": "hc_magnitude",
+    }
+    float32 = FLOAT32 | {"hc_attn_fn", "hc_ffn_fn", "output_hc_fn"}
+    INDEXER = {"head_count": "index_n_heads", "key_length": "index_head_dim", "top_k": "index_topk"}
+    SPARSE = ("sparse_attention", "deepseek_sparse_attention")
+    more_names = {
+        "model.layers.{}.self_attn.linear_gate": "blk.{}.attn_gate",
+        "model.layers.{}.self_attn.learnable_sink_param": "blk.{}.attn_sinks",
+        **{
+            f"model.layers.{{}}.hc_{part}_layer.hc_pre.hc_{kind}": f"blk.{{}}.hc_{short}_{kind}"
+            for part, short in (("attn", "attn"), ("mlp", "ffn"))
+            for kind in ("fn", "base", "scale")
+        },
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        kinds = c.first("mlp_layer_types")
+        if kinds and c.first("first_k_dense_replace") is None:
+            n_dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+            self.config = c = HFConfig(c.path, {**c, "first_k_dense_replace": n_dense})
+        found = super().metadata()
+        if limit := float(c.first("swiglu_limit") or 0.0):
+            found["swiglu_clamp_exp"] = [limit] * self.n_layer
+        if (whole := self._indexing_layers()) is not None:
+            found |= {f"attention.indexer.{key}": c.need(name) for key, name in self.INDEXER.items()}
+            found["attention.indexer.types"] = whole
+        return found
+
+    def _indexing_layers(self) -> list[bool] | None:
+        """Whether a layer has an indexer, instead of using what the one before chose; None: no layer has."""
+        c = self.config
+        if (types := c.first("indexer_types")) is not None:
+            return [kind == "full" for kind in types[: self.n_layer]]
+        kinds = [kind in self.SPARSE for kind in c.first("layer_types") or ()][: self.n_layer]
+        return kinds if any(kinds) else None
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.startswith("model.hc_head."):
+            yield f"output_{name.rpartition('.')[2].replace('hc_head', 'hc')}.weight", tensor
+        elif ".hc_pre." in name or name.endswith(".learnable_sink_param"):
+            yield f"{self.names(f'{name}.weight')}", tensor
+        else:
+            yield from super().convert(name, tensor)

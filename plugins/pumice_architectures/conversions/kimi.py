@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of
 from pumice_architectures.conversions.deepseek import latent_parts
 from pumice_architectures.conversions.mamba import decay
 
@@ -56,3 +56,62 @@ class KimiLinear(Conversion):
             yield from latent_parts(self, name, tensor)
         else:
             yield from super().convert(name, tensor)
+
+
+class KimiK3(KimiLinear):
+    """Kimi K3, text of it: residuals from all layers before, experts in a narrower space, gated latent attention."""
+
+    architecture = "kimi-k3"
+    named_as = "kimi-linear"
+    dropped = ("vision_tower.", "mm_projector.")
+    more_names = {
+        "model.layers.{}.block_sparse_moe.routed_expert_down_proj": "blk.{}.ffn_routed_down",
+        "model.layers.{}.block_sparse_moe.routed_expert_up_proj": "blk.{}.ffn_routed_up",
+        "model.layers.{}.block_sparse_moe.routed_expert_norm": "blk.{}.ffn_routed_norm",
+    }
+    integers = KimiLinear.integers | {
+        "expert_latent_length": "routed_expert_hidden_size",
+        "attn_res.block_size": "attn_res_block_size",
+    }
+    numbers = KimiLinear.numbers | {
+        "activation.situ_beta": "activation_situ_beta",
+        "activation.situ_linear_beta": "activation_situ_linear_beta",
+    }
+    flags = {"expert_weights_norm": "moe_renormalize"}
+    # Of a norm's weights and a projection's, which are used as their product alone.
+    SCORES = {"self_attention_res": "attn_res_score", "mlp_res": "ffn_res_score", "output_attn_res": "output_res_score"}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        found = super().metadata() | {"attention.value_length": c.need("kv_lora_rank")}
+        bound = c["linear_attn_config"].get("gate_lower_bound")
+        return found | ({} if bound is None else {"kda.gate_lower_bound": float(bound)})
+
+    def other_metadata(self) -> dict[str, Any]:
+        """The end of a turn, where the tokenizer names that of a text."""
+        end = self.config.first("eos_token_id")
+        return {"tokenizer.ggml.eos_token_id": end} if isinstance(end, int) else {}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        score = next((new for part, new in self.SCORES.items() if f"{part}_" in name), "")
+        whole = self.config["linear_attn_config"]["full_attn_layers"]
+        if score and name.endswith("_norm.weight"):
+            return
+        if score:
+            layer = layer_of(name)
+            yield f"blk.{layer}.{score}.weight" if layer >= 0 else f"{score}.weight", self._times_norm(name, tensor)
+        elif name.endswith(".self_attn.g_proj.weight"):
+            kind = "attn_gate" if layer_of(name) + 1 in whole else "ssm_g"
+            yield f"blk.{layer_of(name)}.{kind}.weight", tensor
+        elif name.endswith(".A_log"):
+            n_head = self.config.need("num_attention_heads")
+            yield self.names(name), decay(tensor.reshape(-1)[:n_head])
+        else:
+            yield from super().convert(name, tensor)
+
+    def _times_norm(self, name: str, projection: LazyTensor) -> LazyTensor:
+        wanted = name.replace("_proj.weight", "_norm.weight")
+        norm = next((each for stored, each in self.folder.tensors.items() if stored.endswith(wanted)), None)
+        if norm is None:
+            raise ConvertError(f"{self.folder.path}: tensor {wanted!r} is missing")
+        return projection.map(lambda x: x.reshape(-1) * norm.read().reshape(-1), (projection.size,))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
 from pumice_architectures.conversions.llama import interleaved
 
 SIGMOID, SOFTMAX = 2, 1  # expert_gating_func
@@ -125,3 +125,23 @@ class SmallThinker(Conversion):
         if any(c.first("sliding_window_layout") or ()) and c.first("sliding_window_size"):
             found["attention.sliding_window"] = c.need("sliding_window_size")
         return found
+
+
+class Maple(Conversion):
+    """Maple: windows, layers without positions, clamped experts."""
+
+    architecture = "maple"
+    named_as = "qwen3moe"
+    integers = {
+        "vocab_size": "vocab_size",
+        "attention.sliding_window": "sliding_window",
+        "expert_feed_forward_length": "moe_intermediate_size",
+    }
+    LIMIT = 7.0  # of gates and ups, which no configuration says
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {
+            "rope.dimension_count": self.n_rot(),
+            "attention.sliding_window_pattern": sliding_layers(self.config),
+            "swiglu_clamp_exp": [self.LIMIT] * self.n_layer,
+        }

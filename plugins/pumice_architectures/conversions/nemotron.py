@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of, parameters
+from pumice.plugin.convert import Conversion, ConvertError, HFConfig, LazyTensor, layer_of, parameters
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.mamba import ANY_CONTEXT, mamba2_tensor
 
@@ -130,3 +130,32 @@ class NemotronH(Conversion):
             yield from mamba2_tensor(self, name, tensor, self.n_group)
         else:
             yield from super().convert(name, interleaved(self, name, tensor))
+
+
+class NemotronHPuzzle(NemotronH):
+    """Nemotron H whose experts each layer has in a width and a number of its own; its layers for drafting are left."""
+
+    architecture = "nemotron_h_moe"
+
+    def __init__(self, folder: Any) -> None:
+        blocks = folder.config.first("block_configs")
+        if not blocks:
+            raise ConvertError(f"{folder.path}: 'block_configs' is missing: it says what each layer is")
+        named = {"hybrid_override_pattern": [block["block_type"] for block in blocks]}
+        folder.config = HFConfig(folder.config.path, {**folder.config, **named})
+        super().__init__(folder)
+        self.blocks, self.is_moe, self.architecture = blocks, True, "nemotron_h_moe"
+
+    @property
+    def n_draft(self) -> int:
+        return 0
+
+    def metadata(self) -> dict[str, Any]:
+        widths = [block.get("moe_intermediate_size") or 0 for block in self.blocks]
+        first = {"moe_intermediate_size": max(widths), "num_experts_per_tok": 1}
+        self.config = HFConfig(self.config.path, {**self.config, **first})
+        return super().metadata() | {
+            "feed_forward_length": widths,
+            "expert_feed_forward_length": widths,
+            "expert_used_count": [block.get("num_experts_per_tok") or 0 for block in self.blocks],
+        }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, number
 from pumice_architectures.conversions.mamba import decay
 
 # What norms multiply by more than their weights, by the end of their names.
@@ -24,6 +24,36 @@ def shifted(name: str, tensor: LazyTensor) -> LazyTensor:
     """A norm's weights as they are multiplied by; other tensors as they are."""
     offset = next((by for end, by in OFFSETS.items() if name.endswith(end)), None)
     return tensor if offset is None else tensor + offset
+
+
+class Plamo(Conversion):
+    """PLaMo 1, 13B: heads that share keys lie apart, and are brought together."""
+
+    architecture = "plamo"
+    vocabularies = ["sentencepiece"]
+    N_CTX, N_KV = 4096, 5  # which no configuration says
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        return {
+            "context_length": self.N_CTX,
+            "embedding_length": c.need("hidden_size"),
+            "feed_forward_length": c.need("intermediate_size"),
+            "block_count": self.n_layer,
+            "attention.head_count": c.need("num_attention_heads"),
+            "attention.head_count_kv": self.N_KV,
+            "attention.layer_norm_rms_epsilon": number(c, "rms_norm_eps"),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        n_each = self.config.need("num_attention_heads") // self.N_KV
+        if name.endswith("q_proj.weight"):
+            rows = tensor.reshape(n_each, self.N_KV, self.head_dim, -1).transpose(1, 0, 2, 3)
+            tensor = rows.reshape(*tensor.shape)
+        elif name.endswith("o_proj.weight"):
+            columns = tensor.reshape(-1, n_each, self.N_KV, self.head_dim).transpose(0, 2, 1, 3)
+            tensor = columns.reshape(*tensor.shape)
+        yield from super().convert(name, tensor)
 
 
 class Plamo2(Conversion):

@@ -39,6 +39,9 @@ def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     if tokenizer is None or not isinstance(tokenizer.model, BPE) or tokenizer.model.byte_fallback:
         return None
     tokens = token_list(folder, tokenizer, conversion.n_vocab)
+    for text in conversion.control_tokens:
+        if (id := tokenizer.token_to_id(text)) is not None:
+            tokens.types[id] = TokenType.CONTROL
     pre = recognise(tokenizer, conversion.pre_tokenizers)
     if pre is None:
         raise ConvertError(

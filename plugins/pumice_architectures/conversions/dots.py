@@ -1,0 +1,81 @@
+"""Dots 3: latent attention of two sizes, with windows and with an indexer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import ConvertError, LazyTensor, layer_of
+from pumice_architectures.conversions.deepseek import SIGMOID, DeepSeek2
+
+
+class Dots3(DeepSeek2):
+    """Dots 3 Note, text of it; layers with a window have heads and ranks of their own."""
+
+    architecture = "dots3note"
+    named_as = "glm-dsa"
+    pre_tokenizers = ["qwen2"]
+    special_tokens = {"eot": "<|endofassistant|>"}
+    dropped = (*DeepSeek2.dropped, "vision_encoder.", "audio_encoder.")
+    integers = DeepSeek2.integers | {
+        "attention.sliding_window": "sliding_window_size",
+        "attention.kv_lora_rank_swa": "swa_kv_lora_rank",
+        "attention.value_length_swa": "swa_kv_lora_rank",
+        "attention.value_length_mla_swa": "swa_v_head_dim",
+        "attention.indexer.head_count": "index_n_heads",
+        "attention.indexer.key_length": "index_head_dim",
+        "attention.indexer.top_k": "index_topk",
+    }
+    defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
+    more_names = {
+        "model.layers.{}.self_attn.g_proj": "blk.{}.attn_gate",
+        "model.layers.{}.self_attn.k_rope_only_layernorm": "blk.{}.attn_k_norm",
+        "model.layers.{}.embed_tokens": "blk.{}.nextn.embed_tokens",
+    }
+    SIZES = ("num_attention_heads", "qk_nope_head_dim", "v_head_dim")
+    DRAFT = "model.mtp.embed_tokens.weight"
+
+    @property
+    def n_draft(self) -> int:
+        return int(self.DRAFT in self.folder.tensors)
+
+    def _slides(self, layer: int) -> bool:
+        return layer >= self.n_layer or self.config["layer_types"][layer] == "sliding_attention"
+
+    def _size(self, layer: int, name: str) -> int:
+        return self.config.need(f"swa_{name}" if self._slides(layer) else name)
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        for name in ("q_lora_rank", "qk_rope_head_dim"):
+            if c.first(f"swa_{name}") not in (None, c.first(name)):
+                raise ConvertError(f"{c.path}: {name!r} differs in layers with a window, which is not known")
+        slides = [self._slides(i) for i in range(self.n_layer)]
+        n_rot = c.need("qk_rope_head_dim")
+        n_layer = self.n_layer + self.n_draft
+        found = super().metadata() | {
+            "attention.head_count": [self._size(i, "num_attention_heads") for i in range(n_layer)],
+            "attention.sliding_window_pattern": slides,
+            "attention.key_length_swa": c.need("swa_kv_lora_rank") + n_rot,
+            "attention.key_length_mla_swa": c.need("swa_qk_nope_head_dim") + n_rot,
+            "attention.indexer.types": [not each for each in slides],
+        }
+        return found | ({"nextn_predict_layers": self.n_draft} if self.n_draft else {})
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        return f"model.layers.{self.n_layer}.embed_tokens.weight" if found == self.DRAFT else found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        layer = layer_of(name)
+        if self.config.first("apply_mla_qkv_lora_rescale"):  # which the norms do here
+            for end, rank in (("q_a_layernorm.weight", "q_lora_rank"), ("kv_a_layernorm.weight", "kv_lora_rank")):
+                if name.endswith(end):
+                    tensor = tensor * (self.config.need("hidden_size") / self._size(layer, rank)) ** 0.5
+        if name.endswith("kv_b_proj.weight"):
+            n_head, n_key, n_value = (self._size(layer, size) for size in self.SIZES)
+            keys, values = tensor.reshape(n_head, n_key + n_value, -1).split(n_key, n_value, axis=1)
+            yield f"blk.{layer}.attn_k_b.weight", keys.transpose(0, 2, 1)
+            yield f"blk.{layer}.attn_v_b.weight", values
+        else:
+            yield from super().convert(name, tensor)

@@ -1,0 +1,58 @@
+"""Laguna: heads of each layer, gated attention, windows with rotary positions of their own, experts."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+from typing import Any
+
+from pumice.plugin.convert import Conversion, ConvertError, sliding_layers
+from pumice_architectures.conversions.deepseek import SIGMOID
+
+PERIOD = 4  # layers, the first of which has no window: GGUF does not say it
+
+
+class Laguna(Conversion):
+    """Laguna."""
+
+    architecture = "laguna"
+    named_as = "glm4moe"
+    pre_tokenizers = ["laguna"]
+    control_tokens = ("</assistant>",)
+    integers = {
+        "vocab_size": "vocab_size",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_feed_forward_length": "shared_expert_intermediate_size",
+    }
+    numbers = {"expert_weights_scale": "moe_routed_scaling_factor"}
+    more_names = {
+        "model.layers.{}.post_attention_layernorm": "blk.{}.ffn_norm",
+        "model.layers.{}.self_attn.g_proj": "blk.{}.attn_gate",
+        "model.layers.{}.mlp.experts.e_score_correction": "blk.{}.exp_probs_b",
+    }
+    constants = {"expert_weights_norm": True, "expert_gating_func": SIGMOID}
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        slides = sliding_layers(c)
+        if slides and slides != [i % PERIOD != 0 for i in range(self.n_layer)]:
+            raise ConvertError(f"{c.path}: 'layer_types' has windows elsewhere than after a whole layer of {PERIOD}")
+        dense = takewhile(lambda kind: kind == "dense", c.first("mlp_layer_types") or ())
+        found = super().metadata() | {
+            "attention.head_count": c.first("num_attention_heads_per_layer")
+            or [c.need("num_attention_heads")] * self.n_layer,
+            "leading_dense_block_count": len(list(dense)),
+            "rope.dimension_count": self.n_rot(),
+        }
+        if c.first("sliding_window"):
+            found["attention.sliding_window"] = c.need("sliding_window")
+        if (sliding := c.rope.get("sliding_attention")) is not None:
+            found["rope.dimension_count_swa"] = int(self.head_dim * float(sliding.get("partial_rotary_factor", 1.0)))
+        return found
+
+    def other_metadata(self) -> dict[str, Any]:
+        """The end of a turn, second of several ends; a template's own file before one that includes it."""
+        ends, first = self.config.first("eos_token_id"), self.config.first("bos_token_id")
+        others = [id for id in ends if id != first] if isinstance(ends, list) else []
+        found = {"tokenizer.ggml.eot_token_id": others[0]} if others else {}
+        template = self.folder.path / "chat_template.jinja"
+        return found | ({"tokenizer.chat_template": template.read_text("utf-8")} if template.is_file() else {})

@@ -1,0 +1,55 @@
+"""MiMo 2: windows with sinks, experts, three layers for drafting."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor
+
+
+class MiMo2(Conversion):
+    """MiMo 2: its configuration does not say how many layers draft, its tensors do."""
+
+    architecture = "mimo2"
+    pre_tokenizers = ["qwen2"]
+    integers = {
+        "attention.sliding_window": "sliding_window",
+        "attention.value_length": "v_head_dim",
+        "expert_count": "n_routed_experts",
+        "expert_feed_forward_length": "moe_intermediate_size",
+    }
+    numbers = {"attention.value_scale": "attention_value_scale"}
+    more_names = {"model.layers.{}.final_layernorm": "blk.{}.layer_output_norm"}
+    N_DRAFT = 3
+
+    @property
+    def n_draft(self) -> int:
+        return self.N_DRAFT
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        for name in ("head_dim", "num_attention_heads", "v_head_dim"):
+            if c.first(f"swa_{name}") not in (None, c.first(name)):
+                raise ConvertError(f"{c.path}: {name!r} differs in layers with a window, which is not known")
+        slides = [int(each) for each in c.first("hybrid_layer_pattern") or ()] + [1] * self.n_draft
+        of_kind = (c.need("num_key_value_heads"), c.need("swa_num_key_value_heads"))
+        return super().metadata() | {
+            "attention.head_count_kv": [of_kind[each] for each in slides],
+            "attention.sliding_window_pattern": slides,
+            "attention.layer_norm_rms_epsilon": float(c.first("layernorm_epsilon") or 1e-5),
+            "rope.dimension_count": self.n_rot(),
+            "nextn_predict_layers": self.n_draft,
+        }
+
+    def rename(self, name: str) -> str | None:
+        found = super().rename(name)
+        if found and found.startswith("model.mtp.layers."):
+            number, _, rest = found.removeprefix("model.mtp.layers.").partition(".")
+            found = f"model.layers.{self.n_layer + int(number)}.{rest}"
+        return f"{found}.weight" if found and found.endswith("attention_sink_bias") else found
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith("qkv_proj.weight") and self.config.get("quantization_config"):
+            raise ConvertError(f"{self.folder.path}: {name!r}: its scales are of parts that the files do not say")
+        yield from super().convert(name, tensor)

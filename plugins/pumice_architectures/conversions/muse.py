@@ -1,0 +1,35 @@
+"""Muse Glimmer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin.convert import Conversion, LazyTensor, layer_of, number, sliding_layers
+from pumice_architectures.conversions.llama import QUERIES, interleaved
+
+
+class MuseGlimmer(Conversion):
+    """Muse Glimmer, text of it: gated attention, windows; norms of queries and keys without weights."""
+
+    architecture = "muse-glimmer"
+    named_as = "gemma2"
+    pre_tokenizers = ["llama4"]
+    more_names = {"lm_head": "output", "model.layers.{}.self_attn.gate_proj": "blk.{}.attn_gate"}
+    special_tokens = {"eot": "<|eot|>"}
+    integers = {"attention.sliding_window": "sliding_window"}
+    numbers = {"final_logit_softcapping": "final_logit_softcapping", "logit_scale": "output_multiplier"}
+
+    def metadata(self) -> dict[str, Any]:
+        return super().metadata() | {"attention.sliding_window_pattern": sliding_layers(self.config)}
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        tensor = interleaved(self, name, tensor + 1.0 if name.endswith("layernorm.weight") else tensor)
+        if name.endswith(QUERIES[0]):  # which a constant multiplies, as a norm's weights do
+            dim, layer = self.head_dim, layer_of(name)
+            factor = number(self.config, "qk_scale_factor")
+            yield f"blk.{layer}.attn_q_norm.weight", LazyTensor.of(np.full(dim, factor))
+            yield f"blk.{layer}.attn_k_norm.weight", LazyTensor.of(np.ones(dim))
+        yield from super().convert(name, tensor)
