@@ -56,6 +56,19 @@ class Program(ABC):
         results = self.run(inputs, batch)
         return lambda: results
 
+    @property
+    def n_in_flight(self) -> int:
+        """Steps of different sequences that are worth being on their way at once: each is at another device."""
+        return 1
+
+    @property
+    def lost(self) -> bool:
+        """Whether the last call failed, and took steps with it that had been let go: nobody waits for their results."""
+        return False
+
+    def finish(self) -> None:  # noqa: B027 - most let nothing go
+        """Wait for the steps that were let go."""
+
     def prepare(self, batch: Batch) -> Callable[[Mapping[str, Array]], Pending]:
         """Do of ``submit`` what can be done before its inputs are known, and give what does the rest.
 

@@ -20,6 +20,7 @@ from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Encode, Event, Snapshot
 from pumice.engine.multistep import MultiStep
+from pumice.engine.overlap import Overlap, Step
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
 from pumice.engine.scheduler import Scheduler
@@ -47,6 +48,8 @@ class Engine:
         self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, self._states)
         ahead = runner.ahead if lookahead else None
         self.multistep = MultiStep(ahead, self.scheduler, self.cache, self._states) if ahead else None
+        overlaps = runner.n_in_flight > 1 and not runner.encodes
+        self._overlap = Overlap(runner, self.scheduler, self.cache) if overlaps else None
         self.encodings = Encodings(runner, self.cache, self.scheduler)
         self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None
         self._events: list[Event] = []
@@ -59,7 +62,8 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether ``step`` has something to do."""
-        return bool(self.scheduler.running or self.scheduler.waiting or self._apart)
+        on_way = self._overlap and self._overlap.steps
+        return bool(self.scheduler.running or self.scheduler.waiting or self._apart or on_way)
 
     def add(self, generation: Generation) -> None:
         """Queue a generation."""
@@ -99,6 +103,8 @@ class Engine:
         self.scheduler.fail_all(error)
         if self.multistep:
             self.multistep.flight = None
+        if self._overlap:
+            self._overlap.steps.clear()
 
     def drain(self) -> list[Event]:
         """What happened since the last call."""
@@ -127,15 +133,24 @@ class Engine:
         for apart in self._apart:
             self._step_of(apart)
         self.scheduler.end_late()
+        if self._overlap:
+            self._step_overlapped(self._overlap)
+            return
         flight = self.multistep.flight if self.multistep else None
         members = flight.members if flight else self.scheduler.choose()
         if not members:
             return
         started = time.perf_counter()
+        with self._ending(members):
+            self._compute(members)
+            self.scheduler.policy.took(members, time.perf_counter() - started)
+
+    @contextmanager
+    def _ending(self, members: Members) -> Iterator[None]:
+        """The end of a step, however it ends: where it fails so do its members."""
         try:
             with self.failing_lost():
-                self._compute(members)
-            self.scheduler.policy.took(members, time.perf_counter() - started)
+                yield
             for running, _ in members:
                 self._events += running.generation.output()
         except Exception as error:
@@ -143,6 +158,30 @@ class Engine:
         finally:
             self.scheduler.n_steps += 1
             self.scheduler.retire()
+
+    def _step_overlapped(self, overlap: Overlap) -> None:
+        """Begin as many steps as there is use for, and wait for the first of them.
+
+        One whose logits nobody wants is let go, and the last to be begun.
+        """
+        while members := overlap.choose():
+            try:
+                step = overlap.begin(members)
+            except Exception as error:
+                self.scheduler.fail([running for running, _ in members], error)
+                return
+            if not step.whole:
+                self._land(overlap, step)
+                return
+        if overlap.steps:
+            self._land(overlap, overlap.steps[0])
+
+    def _land(self, overlap: Overlap, step: Step) -> None:
+        with self._ending(step.members):
+            members, logits = overlap.land(step)
+            self.scheduler.policy.took(members, time.perf_counter() - step.began)
+            self._computed(members)
+            self._sample([running for running, _ in members if running in step.whole], logits)
 
     def _compute(self, members: Members) -> None:
         for running, _ in members:
@@ -155,15 +194,18 @@ class Engine:
         whole = [running for running, n_new in members if running.pending == n_new]
         picked = self.multistep.pick(batch, whole) if self.multistep and self.runner.is_ahead(batch) else None
         logits = None if picked else self.runner.run(batch)
+        self._computed(members)
+        if picked:
+            picked()
+        elif logits is not None:
+            self._sample(whole, logits)
+
+    def _computed(self, members: Members) -> None:
         for running, n_new in members:
             self.scheduler.computed(running, n_new)
             if running.reading:
                 self._events.append(running.progress())
         self._states.keep([running for running, _ in members if running.at_mark])
-        if picked:
-            picked()
-        elif logits is not None:
-            self._sample(whole, logits)
 
     def _sample(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
         """Go on with the token that each sequence's chain chooses of its row of logits."""
@@ -190,6 +232,8 @@ class Engine:
         """Let steps that are on their way come to their end."""
         if self.multistep:
             self.multistep.settle()
+        while self._overlap and self._overlap.steps:
+            self._land(self._overlap, self._overlap.steps[0])
 
     @contextmanager
     def failing_lost(self) -> Iterator[None]:

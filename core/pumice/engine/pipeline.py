@@ -42,8 +42,7 @@ class Pipeline(Program):
     A step whose logits nobody wants, one of a long prompt, is let go when the first program has computed it. The others
     do so while the first computes the next step. All compute the steps in the order in which they come.
 
-    ``inputs_of`` gives the graph's inputs for a batch. ``lost``: the last call failed, and took steps with it that
-    had been let go.
+    ``inputs_of`` gives the graph's inputs for a batch.
     """
 
     def __init__(
@@ -55,7 +54,7 @@ class Pipeline(Program):
         self._programs = programs
         self._logits = segments[-1].outputs[-1]
         self._inputs_of = inputs_of
-        self.lost = False
+        self._lost = False
         self._kept = [_used_later(segments, i) for i in range(len(segments))]
         self._at: list[_Step | None] = [None] * len(programs)  # the step that each program computes
         n_devices = len({(segment.backend, segment.device) for segment in segments})
@@ -76,16 +75,19 @@ class Pipeline(Program):
     @contextmanager
     def _losing(self, step: _Step | None = None) -> Iterator[None]:
         """Note whether an error takes with it more than this step."""
-        self.lost = False
+        self._lost = False
         try:
             yield
         except BaseException:
-            self.lost = any(other not in (None, step) for other in self._at)
+            self._lost = any(other not in (None, step) for other in self._at)
             self._at = [None] * len(self._programs)
             raise
 
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
     def finish(self) -> None:
-        """Compute what was let go to its end."""
         with self._losing():
             while any(step is not None for step in self._at):
                 self._advance(None)

@@ -52,18 +52,29 @@ class PlacedGraph:
         """The graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
         assert self.program is not None, "compile comes first"
         inputs = step_inputs(self.graph, batch)
-        values = {**inputs, **self.program.run(inputs, batch)}
-        return {name: values[tensor.name] for name, tensor in self.graph.outputs.items()}
+        return self._results(inputs, self.program.run(inputs, batch))
+
+    def submit(self, batch: Batch) -> Callable[[], dict[str, NDArray[Any]]]:
+        """Begin to ``run``, and give what waits for the result. Steps of ``n_in_flight`` may be on their way."""
+        assert self.program is not None, "compile comes first"
+        inputs = step_inputs(self.graph, batch)
+        pending = self.program.submit(inputs, batch)
+
+        return lambda: self._results(inputs, pending())
 
     def finish(self) -> None:
-        """Wait for the steps that were let go: see ``Pipeline``."""
-        if isinstance(self.program, Pipeline):
+        """Wait for the steps that were let go."""
+        if self.program is not None:
             self.program.finish()
 
     @property
     def lost(self) -> bool:
-        """Whether the last ``run`` failed and took parts of earlier ones with it: see ``Pipeline``."""
-        return isinstance(self.program, Pipeline) and self.program.lost
+        """Whether the last ``run`` failed and took parts of earlier ones with it."""
+        return self.program is not None and self.program.lost
+
+    def _results(self, inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
+        values = {**inputs, **given}
+        return {name: values[tensor.name] for name, tensor in self.graph.outputs.items()}
 
     def describe(self) -> str:
         return format_graph(self.segments, self._plans, self.graph.n_layer)

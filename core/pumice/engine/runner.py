@@ -14,7 +14,7 @@ from pumice.backend import Backend, KernelTime, Program
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
 from pumice.engine.sizing import states_of_all
-from pumice.engine.tracing import EMBED
+from pumice.engine.tracing import EMBED, prompts_of
 from pumice.graph import Graph, RecurrentState, row_size
 from pumice.step import Batch, Limits
 
@@ -56,7 +56,7 @@ class Runner:
         self._backends = backends
         self._progress = progress
         self._observe = observe
-        prompts = {} if observe else {name: prompt for name, graph in graphs.items() if (prompt := graph.for_prompts())}
+        prompts = {} if observe else prompts_of(graphs)
         traced = [*graphs.values(), *prompts.values()]
         placed = place_layers(traced, backends, limits, n_gpu_layers)
         made = [
@@ -105,6 +105,18 @@ class Runner:
             self._observe(outputs)
         return outputs
 
+    @property
+    def n_in_flight(self) -> int:
+        """Steps of different sequences that are worth being on their way at once (``submit``)."""
+        program = self._main.program
+        return program.n_in_flight if program and not self._observe else 1
+
+    def submit(self, batch: Batch) -> Callable[[], NDArray[np.float32]]:
+        """Begin a step of the main graph, and give what waits for its logits ``[n_outputs, n_vocab]``."""
+        self._last = self._prompts[MAIN] if self._is_prompts(batch, MAIN) else self._main
+        outputs = self._last.submit(batch)
+        return lambda: outputs()["logits"]
+
     def is_ahead(self, batch: Batch) -> bool:
         """Whether ``ahead`` computes a step of such a batch."""
         return self.ahead is not None and not self._is_prompts(batch, MAIN) and self._observe is None
@@ -115,7 +127,7 @@ class Runner:
 
     @property
     def lost(self) -> bool:
-        """Whether the last ``run`` failed and took parts of earlier ones with it: see ``Pipeline``."""
+        """Whether the last ``run`` failed and took parts of earlier ones with it."""
         return self._last.lost
 
     @property

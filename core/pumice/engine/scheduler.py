@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from pumice.engine.batches import Place, Read
 from pumice.engine.generation import Generation, Running
@@ -43,11 +43,15 @@ class Scheduler:
 
     # --- who computes
 
-    def choose(self) -> Members:
-        """Who is in the next batch, with how many tokens; blocks are held for them."""
+    def choose(self, busy: Collection[Running] = (), most: int | None = None) -> Members:
+        """Who is in the next batch, with how many tokens; blocks are held for them.
+
+        ``busy``: who is on the way in another one. ``most``: sequences.
+        """
         self._admit()
         members: Members = []
-        for running, wanted in self.policy.share(self.running, self.limits.n_batch):
+        free = [running for running in self.running if running not in busy] if busy else self.running
+        for running, wanted in self.policy.share(free, self.limits.n_batch)[:most]:
             n_new = min(wanted, running.next_mark - running.n_past)
             if running in self.running and self._hold_blocks(running, n_new, members):
                 members.append((running, n_new))

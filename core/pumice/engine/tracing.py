@@ -64,6 +64,11 @@ def _trace(
     return graphs, builder
 
 
+def prompts_of(graphs: Mapping[str, Graph]) -> dict[str, Graph]:
+    """Those for steps in which every sequence begins, of the graphs that have one."""
+    return {name: prompts for name, graph in graphs.items() if (prompts := graph.for_prompts())}
+
+
 def _check_logits(graph: Graph, file: GGUFFile) -> None:
     """Logits of all tokens would be taken for those of the wanted ones."""
     logits = graph.outputs.get("logits")

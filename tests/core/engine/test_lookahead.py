@@ -177,6 +177,7 @@ class Runner:
     program: Cells
     limits: Limits
     ahead: Program | None = field(init=False)
+    n_in_flight: int = 1
 
     def __post_init__(self) -> None:
         self.encodes = False
