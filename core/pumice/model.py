@@ -24,6 +24,7 @@ from pumice.engine.tracing import trace
 from pumice.errors import ModelError, RequestError
 from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
+from pumice.graph import Graph
 from pumice.guard import guard, guarded
 from pumice.opening import open_adapter, open_model
 from pumice.registry import Registry, get_registry
@@ -160,12 +161,9 @@ def prepare(
     observer: Observer | None = None,
 ) -> tuple[Architecture, Runner]:
     """Everything up to compiling. ``stack`` closes what is opened."""
-    architecture = _architecture(file, registry)
-    draft = stack.enter_context(open_model(config.draft, registry)) if config.draft else None
-    sizes = Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
-    adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
-    drafting = (draft, _architecture(draft, registry)) if draft else None
-    graphs = trace(file, architecture, sizes.n_ctx, adapters, drafting)
+    architecture = make_architecture(file, registry)
+    sizes = chosen_sizes(config, architecture)
+    graphs = trace_configured(stack, file, architecture, sizes.n_ctx, config, registry)
     if observer:
         graphs = {name: observer.watch(graph) if name == MAIN else graph for name, graph in graphs.items()}
     backends = backend_line(registry, config)
@@ -176,7 +174,20 @@ def prepare(
     return architecture, runner
 
 
-def _architecture(file: GGUFFile, registry: Registry) -> Architecture:
+def chosen_sizes(config: Config, architecture: Architecture) -> Sizes:
+    return Sizes(_context_length(config, architecture), config.n_batch, config.n_parallel, config.kv_type)
+
+
+def trace_configured(
+    stack: ExitStack, file: GGUFFile, architecture: Architecture, n_ctx: int, config: Config, registry: Registry
+) -> dict[str, Graph]:
+    """The model's graphs, with the adapters and the draft of the configuration, whose file ``stack`` closes."""
+    adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
+    draft = stack.enter_context(open_model(config.draft, registry)) if config.draft else None
+    return trace(file, architecture, n_ctx, adapters, (draft, make_architecture(draft, registry)) if draft else None)
+
+
+def make_architecture(file: GGUFFile, registry: Registry) -> Architecture:
     """A file's architecture, whose errors say where they are from."""
     try:
         make = registry.architectures.find(file.architecture)

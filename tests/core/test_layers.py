@@ -35,7 +35,7 @@ LAYERS = [
     ["kl_divergence", "choices"],
     ["frontend"],
     ["model"],
-    ["measure", "process"],
+    ["measure", "process", "stage"],
     ["api"],
     ["testing"],
     ["__init__"],
@@ -43,7 +43,14 @@ LAYERS = [
     ["__main__"],
 ]
 COMMANDS = {"pumice", "pumice.cli.options", "pumice.cli.messages"}
-ENGINES = {"pumice.config", "pumice.engine.messages", "pumice.process.frames", "pumice.process.host", "pumice.running"}
+ENGINES = {
+    "pumice.config",
+    "pumice.engine.messages",
+    "pumice.process.frames",
+    "pumice.process.host",
+    "pumice.running",
+    "pumice.stage",
+}
 ALSO = {"pumice_server": COMMANDS, "pumice_ray": COMMANDS | ENGINES}
 BELOW = {"pumice_ray": "pumice_server"}
 """The plugin that another builds on."""
