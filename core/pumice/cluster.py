@@ -14,12 +14,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Replicas:
-    """Copies of a model in a cluster: ``least`` to ``most`` of them, as the work needs, each with CPUs and GPUs."""
+    """Copies of a model in a cluster: ``least`` to ``most`` of them, as the work needs, each with CPUs and GPUs.
+
+    Each has its layers on ``n_stages`` machines, if that is more than one, or on as many as it takes where each gives
+    it ``stage_bytes``; CPUs and GPUs are then those of each stage.
+    """
 
     least: int = 1
     most: int = 1
     n_cpus: float = 1.0
     n_gpus: float = 0.0
+    n_stages: int = 1
+    stage_bytes: int = 0
+
+    @property
+    def staged(self) -> bool:
+        """Whether layers may be on several machines."""
+        return self.n_stages > 1 or self.stage_bytes > 0
 
 
 class Cluster(ABC):

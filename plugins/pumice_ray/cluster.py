@@ -50,9 +50,10 @@ class RayCluster(Cluster):
         import ray
 
         from pumice_ray.actor import NAME
+        from pumice_ray.stage_actor import NAME as STAGE
 
         named = ray.util.list_named_actors(all_namespaces=True)
-        actors = [ray.get_actor(**each) for each in named if each["name"].startswith(NAME)]
+        actors = [ray.get_actor(**each) for each in named if each["name"].startswith((NAME, STAGE))]
         found = described([actor.describe.remote() for actor in actors]) + _served()
         return sorted(found, key=lambda running: running.since)
 

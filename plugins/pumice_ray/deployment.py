@@ -8,6 +8,7 @@ import logging
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +18,13 @@ from ray.serve.config import RequestRouterConfig
 from starlette.applications import Starlette
 
 import pumice
-from pumice.cli.options import parse_replicas
+from pumice.cli.options import parse_replicas, parse_stages
 from pumice.config import load_config
 from pumice.plugin import Replicas
 from pumice_ray.replica import EngineReplica
 from pumice_ray.router import PrefixRouter
 from pumice_ray.serve_link import ServeLink
+from pumice_ray.stages import bundles, staged
 from pumice_server.application import make_application
 from pumice_server.choice import demo_options, name_of
 from pumice_server.entry import Spec
@@ -52,10 +54,15 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
         "max_replicas": replicas.most,
         "target_ongoing_requests": config.n_parallel,
     }
+    options = dict(spec.options)
+    room: dict[str, Any] = {"ray_actor_options": {"num_cpus": replicas.n_cpus, "num_gpus": replicas.n_gpus}}
+    if replicas.staged:
+        options, replicas = staged(spec.path, options, replicas)
+        room = {"ray_actor_options": {"num_cpus": 0}, "placement_group_bundles": bundles(replicas)}
+        room["placement_group_strategy"] = "SPREAD"
     made = serve.deployment(
         EngineReplica,
         name=MODEL,
-        ray_actor_options={"num_cpus": replicas.n_cpus, "num_gpus": replicas.n_gpus},
         autoscaling_config=scaling,
         max_ongoing_requests=_QUEUE * config.n_parallel,
         max_queued_requests=config.max_queue,
@@ -63,8 +70,9 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
         health_check_period_s=_HEALTH_SECONDS,
         graceful_shutdown_timeout_s=_DRAIN_SECONDS,
         logging_config=_QUIET,
+        **room,
     )
-    return made.bind(spec.path, dict(spec.options), spec.names[0])
+    return made.bind(spec.path, options, spec.names[0])
 
 
 def load_replicas(spec: Spec, replicas: Replicas, deliver: Callable[..., object]) -> pumice.LinkedModel:
@@ -90,14 +98,15 @@ def load_replicas(spec: Spec, replicas: Replicas, deliver: Callable[..., object]
 def app(arguments: Mapping[str, str]) -> Any:
     """For ``serve run pumice_ray:app model=... replicas=1:4``: the ingress, and a model's replicas behind it.
 
-    Further arguments: name, replica_cpus, replica_gpus, ingresses, ingress_cpus, api_key, and those of ``pumice.load``,
-    as YAML.
+    Further arguments: name, replica_cpus, replica_gpus, stages, ingresses, ingress_cpus, api_key, and those of
+    ``pumice.load``, as YAML.
     """
     given = dict(arguments)
     path = given.pop("model", None) or str(pumice.demo_model_path())
     room = parse_replicas(
         given.pop("replicas", "1"), float(given.pop("replica_cpus", 1)), float(given.pop("replica_gpus", 0))
     )
+    room = replace(room, **parse_stages(given.pop("stages", "1")))
     names = [given.pop("name", None) or name_of(path)]
     keys = Keys([given.pop("api_key")] if "api_key" in given else [])
     n_ingresses, ingress_cpus = int(given.pop("ingresses", 1)), float(given.pop("ingress_cpus", 1))

@@ -10,12 +10,14 @@ from concurrent.futures import Future
 from typing import Any
 
 import ray
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 import pumice
 from pumice.engine.messages import Command, Event, Facts
 from pumice.plugin import Replicas
 from pumice.process.frames import unpack
 from pumice_ray.actor import NAME, EngineActor
+from pumice_ray.stages import bundles, staged
 
 _CLOSE_SECONDS = 30.0  # for the engine to end; then it is killed
 _MAX_CALLS = 10_000  # of an actor at once
@@ -40,12 +42,15 @@ class RayLink:
         self._receive = receive
         self._died = died
         self._closing = False
+        self._group: Any = None
+        where: dict[str, Any] = {"num_cpus": room.n_cpus, "num_gpus": room.n_gpus}
+        if room.staged:
+            options, room = staged(name, options, room)
+            self._group = ray.util.placement_group(bundles(room), strategy="SPREAD")
+            first = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=0)
+            where = {"num_cpus": 0, "scheduling_strategy": first}
         make = ray.remote(EngineActor).options(
-            name=f"{NAME}{uuid.uuid4().hex}",
-            num_cpus=room.n_cpus,
-            num_gpus=room.n_gpus,
-            max_restarts=0,
-            max_concurrency=_MAX_CALLS,
+            name=f"{NAME}{uuid.uuid4().hex}", max_restarts=0, max_concurrency=_MAX_CALLS, **where
         )
         self.actor = make.remote()
         loading = self.actor.load.remote(name, dict(options))
@@ -66,6 +71,8 @@ class RayLink:
             ray.get(self.actor.close.remote(), timeout=_CLOSE_SECONDS)
         with contextlib.suppress(Exception):
             ray.kill(self.actor)
+            if self._group is not None:
+                ray.util.remove_placement_group(self._group)
 
     def _listen(self, loading: Any) -> None:
         try:
@@ -85,6 +92,6 @@ def explain(error: Exception) -> Exception:
     cause = getattr(error, "cause", None)
     if isinstance(error, pumice.PumiceError) or isinstance(cause, pumice.PumiceError):
         return cause or error
-    if isinstance(error, ray.exceptions.RayTaskError):
+    if isinstance(error, ray.exceptions.RayTaskError) and not isinstance(cause, ray.exceptions.RayError):
         return pumice.EngineError(f"{type(cause).__name__}: {cause}")
     return pumice.EngineDiedError(f"the engine's actor is gone: {str(error).strip().splitlines()[0]}")

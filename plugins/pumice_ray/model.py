@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 import pumice
+from pumice.cli.options import parse_stages
 from pumice.plugin import Replicas
 from pumice_ray.link import RayLink
 
@@ -16,6 +17,7 @@ def load(
     *,
     num_cpus: float = 1.0,
     num_gpus: float = 0.0,
+    stages: int | str = 1,
     deliver: Callable[..., object] | None = None,
     **arguments: Any,
 ) -> pumice.LinkedModel:
@@ -23,7 +25,11 @@ def load(
 
     ``path`` and the other arguments are those of ``pumice.load_process``. A file has to be there on every machine, and
     on this one, for its tokenizer; names of the hub are fetched where they are used. Raises as ``pumice.load_process``.
+
+    ``stages``: machines that share its layers, each with those CPUs and GPUs, or the memory of each, as "20GiB": then
+    there are as many as it takes. A stage that dies ends the model.
     """
     name = path or str(pumice.demo_model_path())
-    connect = partial(RayLink, name, arguments, Replicas(n_cpus=num_cpus, n_gpus=num_gpus))
+    room = Replicas(n_cpus=num_cpus, n_gpus=num_gpus, **parse_stages(str(stages)))
+    connect = partial(RayLink, name, arguments, room)
     return pumice.load_linked(name, connect, deliver=deliver, **arguments)

@@ -1,4 +1,4 @@
-"""The hook; Ray is imported when a cluster is used."""
+"""The hooks; Ray is imported when a cluster is used."""
 
 from collections.abc import Callable
 
@@ -8,3 +8,8 @@ from pumice.plugin import hookimpl
 @hookimpl
 def pumice_register_clusters(register: Callable[[str, str], None]) -> None:
     register("ray", "pumice_ray.cluster:RayCluster")
+
+
+@hookimpl
+def pumice_register_backends(register: Callable[[str, str], None]) -> None:
+    register("stages", "pumice_ray.stages:StagesBackend")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -32,6 +33,7 @@ from pumice_ray.actor import own_address, own_devices
 from pumice_ray.mailbox import Mailbox, numbered
 
 STREAM_SECONDS = 0.05  # between two messages of a stream: its tokens are joined
+_LAST_SECONDS = 1.0  # for a replica that cannot go on to say why
 _BEAT_SECONDS = 60.0  # in which an engine ends a step; one that does not is replaced
 
 
@@ -115,6 +117,8 @@ class EngineReplica:
     def _deliver(self, events: list[Event]) -> None:
         """Give the events of a step to those who asked, with the numbers that they know."""
         for event in events:
+            if isinstance(event, Failed) and isinstance(event.error, pumice.EngineDiedError):
+                threading.Timer(_LAST_SECONDS, os._exit, [1]).start()  # a stage is gone: Serve starts all of it again
             found = self._mailboxes.get(event.id)
             if found:
                 mailbox, number = found

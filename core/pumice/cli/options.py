@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -194,6 +196,17 @@ def parse_replicas(text: str, n_cpus: float, n_gpus: float) -> Replicas:
     except ValueError:
         raise click.UsageError(f"--replicas: expected a number, or MIN:MAX, not {text!r}") from None
     return replicas
+
+
+def parse_stages(text: str) -> dict[str, int]:
+    """``4``, or ``20GiB`` of memory for each, as fields of ``Replicas``. Raises UsageError."""
+    if text.isdecimal() and int(text):
+        return {"n_stages": int(text)}
+    found = re.fullmatch(r"([0-9.]+) ?(G|M)i?B?", text)
+    with contextlib.suppress(ValueError):
+        if found and float(found[1]):
+            return {"stage_bytes": int(float(found[1]) * (2**30 if found[2] == "G" else 2**20))}
+    raise click.UsageError(f"--stages: expected a number, or the memory of each as 20GiB, not {text!r}")
 
 
 def find_cluster(address: str) -> Cluster:

@@ -1,0 +1,74 @@
+"""A stage of a model in an actor: it loads its layers, and computes its part of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any, TypeVar, cast
+
+from pumice.plugin import Batch, Limits
+from pumice.process.host import portable
+from pumice.running import Running
+from pumice.stage import Compiled, Routes, Stage
+from pumice_ray.actor import own_address, own_devices
+
+NAME = "pumice-stage-"  # of actors, with what makes it unique
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _portable(method: Method) -> Method:
+    @wraps(method)
+    def called(*arguments: Any) -> Any:
+        try:
+            return method(*arguments)
+        except Exception as error:
+            raise portable(error) from None
+
+    return cast(Method, called)
+
+
+class StageActor:
+    """The class of the actor; see ``Stage``."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+        self._compiled: dict[str, Compiled] = {}
+
+    @_portable
+    def open(self, model: str, arguments: Mapping[str, Any], limits: Limits, memory: int, count: int) -> int | None:
+        """Bytes that its layers may take; None: no matter how many."""
+        self._name, self._n_ctx, self._count = model, limits.n_ctx, count
+        self._stage = Stage(model, own_devices(arguments), limits)
+        return memory or self._stage.free_memory
+
+    @_portable
+    def share(self, memory: Sequence[int | None]) -> dict[int, int]:
+        return self._stage.share(memory)
+
+    @_portable
+    def take(self, stage_of: Mapping[int, int]) -> Routes:
+        return self._stage.take(self._number, stage_of)
+
+    @_portable
+    def compile(self, name: str, limits: Limits) -> Compiled:
+        self._compiled[name] = self._stage.compile(name, limits)
+        return self._compiled[name]
+
+    @_portable
+    def run(self, name: str, hop: int, batch: Batch, *arrays: Any) -> Any:
+        """What a part gives: an array, or several."""
+        results = self._stage.run(name, hop, batch, arrays)
+        return results if len(results) > 1 else results[0]
+
+    def copy_slots(self, name: str, pairs: Sequence[tuple[int, int]]) -> None:
+        self._stage.copy_slots(name, pairs)
+
+    def describe(self) -> Running:
+        """For ``pumice ps --ray``."""
+        memory: dict[str, int] = {}
+        for each in self._compiled.values():
+            for purpose, n_bytes in each.memory.items():
+                memory[purpose] = memory.get(purpose, 0) + n_bytes
+        model = f"{self._name} (stage {self._number + 1} of {self._count})"
+        return Running("stage", model, self._stage.backends, memory, self._n_ctx, own_address())

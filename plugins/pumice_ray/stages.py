@@ -1,0 +1,271 @@
+"""A backend whose devices are stages: actors on machines of the cluster, each with some of a model's layers.
+
+The engine is placed, scheduled and sampled as any other; of a step it sends each stage the batch. What one stage gives
+another goes from actor to actor. Actors obey in order, so that steps follow each other through the stages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from annotated_types import Ge
+
+import pumice
+from pumice.plugin import Backend, BackendError, Batch, Limits, MemoryPlan, Node, Program, Replicas, Segment, concrete
+from pumice.stage import Compiled, Hop, fingerprint, stages_needed
+from pumice_ray.stage_actor import NAME, StageActor
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[Any]
+
+_DEATH_SECONDS = 5.0  # for a stage to say that it is there
+
+
+@dataclass
+class StagesOptions:
+    """Configuration section ``stages``; ``arguments`` are those of ``pumice.load``, on the stages' machines."""
+
+    model: str = ""
+    count: Annotated[int, Ge(1)] = 2
+    num_cpus: float = 1.0
+    num_gpus: float = 0.0
+    memory: Annotated[int, Ge(0)] = 0  # bytes for the weights and states of each; 0: what its GPUs have free
+    arguments: dict[str, Any] = field(default_factory=dict)
+
+
+class StagesBackend(Backend):
+    """Compiles a graph as a pipeline over actors, which share the layers by the memory that they have."""
+
+    Options = StagesOptions
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self.stages: list[Any] = []
+        self._routes: Mapping[str, Sequence[Hop]] = {}
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        ray = sys.modules.get("ray")
+        return None if ray is not None and ray.is_initialized() else "needs a Ray cluster: see --stages"
+
+    def supports(self, node: Node, limits: Limits) -> bool:
+        return True  # a stage has backends of its own in line
+
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        if not self.stages:
+            self._begin(limits)
+        name = fingerprint(segment.nodes)
+        if name not in self._routes:
+            raise BackendError("the stages have another graph than this machine: give all the same file and Pumice")
+        compiled = self.asked("compile", name, limits)
+        return StagesProgram(self, segment, name, self._routes[name], compiled)
+
+    def _begin(self, limits: Limits) -> None:
+        """Start the actors, wherever there is room, and share the layers between them."""
+        given, group = self.options, _group()
+        for number in range(given.count):
+            self.stages.append(_start(number, given, group))
+        memory = self.asked("open", given.model, given.arguments, limits, given.memory, given.count)
+        stage_of = self.asked("share", memory, only=0)
+        first, *others = self.asked("take", stage_of)
+        if any(routes != first for routes in others):
+            raise BackendError("the stages have different graphs: give all the same file and the same Pumice")
+        self._routes = first
+
+    def asked(self, method: str, *arguments: Any, only: int | None = None) -> Any:
+        """What all stages, or one, answer. Raises what they raise, and EngineDiedError."""
+        import ray
+
+        stages = self.stages if only is None else [self.stages[only]]
+        try:
+            found = ray.get([getattr(stage, method).remote(*arguments) for stage in stages])
+        except Exception as error:
+            raise self.explain(error) from None
+        return found if only is None else found[0]
+
+    def explain(self, error: Exception) -> Exception:
+        """Why a step failed: what a stage raised, or that one is gone."""
+        from pumice_ray.link import explain
+
+        explained = explain(error)
+        if not isinstance(explained, pumice.EngineDiedError):
+            return explained
+        gone = [number + 1 for number, stage in enumerate(self.stages) if not _answers(stage)]
+        which = f"stage {' and '.join(map(str, gone))} of {len(self.stages)} is gone" if gone else "a stage was lost"
+        return pumice.EngineDiedError(f"{which}, and its part of the cache: load the model again")
+
+    def close(self) -> None:
+        import ray
+
+        for stage in self.stages:
+            with contextlib.suppress(Exception):  # gone already, or Ray is shut down
+                ray.kill(stage)
+        self.stages = []
+
+
+class StagesProgram(Program):
+    """A graph's hops from stage to stage. As many steps as there are stages may be on their way."""
+
+    def __init__(
+        self, backend: StagesBackend, segment: Segment, name: str, route: Sequence[Hop], compiled: Sequence[Compiled]
+    ) -> None:
+        self._backend = backend
+        self._name = name
+        self._route = route
+        self._compiled = compiled
+        self._outputs = segment.outputs
+        self._logits = segment.outputs[-1] if segment.gives_logits else None
+        self._let_go: deque[Any] = deque()
+        self._lost = False
+        self._gone: Exception | None = None
+
+    @property
+    def n_in_flight(self) -> int:
+        return len(self._backend.stages)
+
+    def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
+        return self.submit(inputs, batch)()
+
+    def submit(self, inputs: Mapping[str, Array], batch: Batch) -> Callable[[], Mapping[str, Array]]:
+        """A step whose logits nobody wants is let go: there may be as many as there are stages."""
+        if self._gone:
+            raise self._gone
+        self._lost = False
+        refs = self._send(inputs, batch)
+        if self._logits is not None and len(batch.output_ids) == 0:
+            empty = np.empty(concrete(self._logits.shape, batch.sizes), np.float32)
+            self._let_go.append(refs[self._logits.name])
+            self._await(self.n_in_flight)
+            return lambda: {self._outputs[-1].name: empty}
+
+        def results() -> Mapping[str, Array]:
+            names = [tensor.name for tensor in self._outputs]
+            return dict(zip(names, self._get([refs[name] for name in names]), strict=True))
+
+        return results
+
+    def finish(self) -> None:
+        self._await(0)
+
+    @property
+    def lost(self) -> bool:
+        return self._lost
+
+    @property
+    def copies_slots(self) -> bool:
+        return all(each.copies_slots for each in self._compiled if each.recurrent)
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        for stage, compiled in zip(self._backend.stages, self._compiled, strict=True):
+            if compiled.recurrent:
+                stage.copy_slots.remote(self._name, pairs)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        total: dict[str, int] = {}
+        for each in self._compiled:
+            for purpose, n_bytes in each.memory.items():
+                total[purpose] = total.get(purpose, 0) + n_bytes
+        return total
+
+    def _send(self, inputs: Mapping[str, Array], batch: Batch) -> dict[str, Any]:
+        """Ask every stage for its part; what the parts before give are promises."""
+        values: dict[str, Any] = dict(inputs)
+        batch = replace(batch, inputs={})
+        for number, hop in enumerate(self._route):
+            ask = self._backend.stages[hop.stage].run.options(num_returns=len(hop.outputs))
+            given = ask.remote(self._name, number, batch, *(values[name] for name in hop.inputs))
+            values |= zip(hop.outputs, given if len(hop.outputs) > 1 else [given], strict=True)
+        return values
+
+    def _await(self, most: int) -> None:
+        """Wait until no more steps than that are on their way that were let go."""
+        while len(self._let_go) > most:
+            try:
+                self._get([self._let_go.popleft()])
+            except Exception:
+                self._let_go.clear()
+                self._lost = True
+                raise
+
+    def _get(self, refs: Sequence[Any]) -> list[Array]:
+        import ray
+
+        try:
+            found: list[Array] = ray.get(list(refs))
+        except Exception as error:
+            explained = self._backend.explain(error)
+            if isinstance(explained, pumice.EngineDiedError):
+                self._gone = explained
+            raise explained from None
+        return found
+
+
+def staged(path: str, options: Mapping[str, Any], room: Replicas) -> tuple[dict[str, Any], Replicas]:
+    """Arguments of ``pumice.load`` for an engine whose layers are on other machines; how many is known then."""
+    count = room.n_stages
+    if room.stage_bytes:
+        count = stages_needed(path, options, room.stage_bytes)
+    stages = {
+        "model": path,
+        "count": count,
+        "num_cpus": room.n_cpus,
+        "num_gpus": room.n_gpus,
+        "memory": room.stage_bytes,
+        "arguments": dict(options),
+    }
+    config = {**options.get("config", {}), "stages": stages}
+    return {**options, "backend": "stages", "config": config}, replace(room, n_stages=count)
+
+
+def bundles(room: Replicas) -> list[dict[str, float]]:
+    """What Ray keeps for each stage; the engine is in the first, and takes nothing more."""
+    each = {"CPU": room.n_cpus, "GPU": room.n_gpus, "memory": float(room.stage_bytes if not room.n_gpus else 0)}
+    return [{name: n for name, n in each.items() if n}] * room.n_stages
+
+
+def _start(number: int, given: StagesOptions, group: Any) -> Any:
+    import ray
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    where: Any = "SPREAD"
+    memory = given.memory if not given.num_gpus else 0
+    if group is not None:  # the engine is in the first bundle, and with it the last stage, whose logits it wants
+        where = PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=given.count - 1 - number)
+    make = ray.remote(StageActor).options(
+        name=f"{NAME}{time.time_ns()}-{number}",
+        num_cpus=given.num_cpus,
+        num_gpus=given.num_gpus,
+        memory=memory or None,
+        max_restarts=0,
+        scheduling_strategy=where,
+    )
+    return make.remote(number)
+
+
+def _group() -> Any:
+    """The placement group of the actor that this process is, if it is one."""
+    import ray
+
+    return ray.util.get_current_placement_group()
+
+
+def _answers(stage: Any) -> bool:
+    import ray
+
+    try:
+        ray.get(stage.__ray_ready__.remote(), timeout=_DEATH_SECONDS)
+    except ray.exceptions.GetTimeoutError:
+        return True
+    except ray.exceptions.RayError:
+        return False
+    return True
