@@ -18,7 +18,7 @@ import pumice
 from pumice.plugin import Replicas
 from pumice.process.host import portable
 from pumice_ray.actor import own_devices
-from pumice_ray.link import explain
+from pumice_ray.errors import explain
 from pumice_server.batch.answering import Answering
 from pumice_server.batch.rows import Row
 from pumice_server.batch.work import answer_all

@@ -17,6 +17,7 @@ from pumice.engine.messages import Command, Event, Facts
 from pumice.plugin import Replicas
 from pumice.process.frames import unpack
 from pumice_ray.actor import NAME, EngineActor
+from pumice_ray.errors import explain
 from pumice_ray.stages import bundles, staged
 
 _CLOSE_SECONDS = 30.0  # for the engine to end; then it is killed
@@ -85,13 +86,3 @@ class RayLink:
         if not self.loaded.done():
             self.loaded.set_exception(self.error)
         self._died(self.error)
-
-
-def explain(error: Exception) -> Exception:
-    """What Ray raised, as an error of Pumice: what an actor raised itself, or that it died."""
-    cause = getattr(error, "cause", None)
-    if isinstance(error, pumice.PumiceError) or isinstance(cause, pumice.PumiceError):
-        return cause or error
-    if isinstance(error, ray.exceptions.RayTaskError) and not isinstance(cause, ray.exceptions.RayError):
-        return pumice.EngineError(f"{type(cause).__name__}: {cause}")
-    return pumice.EngineDiedError(f"the engine's actor is gone: {str(error).strip().splitlines()[0]}")

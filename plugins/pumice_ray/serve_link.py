@@ -26,7 +26,7 @@ from pumice.engine.messages import (
     Timings,
 )
 from pumice.process.frames import unpack
-from pumice_ray.link import explain
+from pumice_ray.errors import explain
 from pumice_ray.mailbox import numbered
 
 _TRIES = 3  # of a request whose replica died before anything of its answer was sent

@@ -94,7 +94,7 @@ class StagesBackend(Backend):
 
     def explain(self, error: Exception) -> Exception:
         """Why a step failed: what a stage raised, or that one is gone."""
-        from pumice_ray.link import explain
+        from pumice_ray.errors import explain
 
         explained = explain(error)
         if not isinstance(explained, pumice.EngineDiedError):
