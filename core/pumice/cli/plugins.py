@@ -15,27 +15,38 @@ if TYPE_CHECKING:
     from pumice.registry import PluginInfo
 
 
+MOST_NAMES = 12  # of a kind in the list of all plugins
+
+
 @click.command("plugins")
+@click.argument("names", nargs=-1, metavar="[PLUGIN]...")
 @json_option
-def command(as_json: bool) -> None:
+def command(names: tuple[str, ...], as_json: bool) -> None:
     """List every plugin and what it registered.
 
     With its distribution, version and hooks, the error that kept it from loading, and what of it cannot be used: this
-    imports all that is registered.
+    imports all that is registered. The plugins named PLUGIN alone are shown with every name.
     """
     from pumice.config import load_config
     from pumice.registry import load_registry
+    from pumice.suggest import unknown_name
 
     registry = load_registry(load_config())
+    known = [info.name for info in registry.plugins]
+    for name in names:
+        if name not in known:
+            raise click.ClickException(unknown_name("plugin", name, known))
+    shown = [info for info in registry.plugins if not names or info.name in names]
     problems = registry.problems()
     if as_json:
-        plugins = [{**dataclasses.asdict(info), "problems": problems.get(info.name, [])} for info in registry.plugins]
+        plugins = [{**dataclasses.asdict(info), "problems": problems.get(info.name, [])} for info in shown]
         click.echo(json.dumps(plugins, indent=2))
     else:
-        click.echo("\n".join(format_plugin(info, problems.get(info.name, [])) for info in registry.plugins))
+        most = None if names else MOST_NAMES
+        click.echo("\n".join(format_plugin(info, problems.get(info.name, []), most) for info in shown))
 
 
-def format_plugin(info: PluginInfo, problems: Sequence[str]) -> str:
+def format_plugin(info: PluginInfo, problems: Sequence[str], most_names: int | None = None) -> str:
     """A plugin as a few lines: where it is from, then its state or what it registered, and what of that fails."""
     title = f"{info.name} ({info.distribution} {info.version or ''})".replace(" )", ")")
     if info.disabled:
@@ -44,6 +55,13 @@ def format_plugin(info: PluginInfo, problems: Sequence[str]) -> str:
         details = [f"not loaded: {info.error}"]
     else:
         details = [f"hooks: {', '.join(info.hooks) or 'none'}"]
-        details += [f"{kind}: {', '.join(names) or 'none'}" for kind, names in info.registered.items()]
+        details += [f"{kind}: {format_names(info, names, most_names)}" for kind, names in info.registered.items()]
         details += [f"problem: {problem}" for problem in problems]
     return "\n  ".join([title, *details])
+
+
+def format_names(info: PluginInfo, names: Sequence[str], most: int | None) -> str:
+    """``most`` of them, None: all, and how many more there are."""
+    if most is None or len(names) <= most:
+        return ", ".join(names) or "none"
+    return f"{', '.join(names[:most])}, and {len(names) - most} more: pumice plugins {info.name}"

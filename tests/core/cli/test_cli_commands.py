@@ -125,6 +125,15 @@ def test_plugins_are_listed_with_their_errors(run, site):
     assert "failing (failing 1.0)\n  not loaded: ModuleNotFoundError" in text
 
 
+def test_a_plugin_of_many_names_is_shown_whole_when_it_is_named(run):
+    brief, whole = run("plugins").stdout, run("plugins", "architectures").stdout
+    architectures = json.loads(run("plugins", "architectures", "--json").stdout)[0]["registered"]["architectures"]
+    assert f"and {len(architectures) - 12} more: pumice plugins architectures" in brief
+    assert f"architectures: {', '.join(architectures)}\n" in whole
+    assert "cpu (" not in whole
+    assert "unknown plugin 'architecture'; did you mean" in run("plugins", "architecture").stderr
+
+
 def test_plugins_shows_what_cannot_be_used(run, site):
     install(site, "first", backend_plugin("mine"))
     install(site, "second", backend_plugin("mine").replace("'mine', MyBackend", "'mine', 'nowhere:MyBackend'"))
