@@ -4,20 +4,22 @@ A TAG is that of a platform wheel, ``manylinux2014_x86_64`` for example; without
 its processors a shared library and an index are written to ``build/kernels/TAG``; ``tools/build_wheels.py`` puts them
 into a wheel.
 
-Most of the time goes into Numba, which turns a kernel into LLVM's language once for each instruction set; LLVM makes
-of that object files for every system that has the set. Both are kept in ``build/objects``, so that what was interrupted
-goes on where it was. Zig's linker (``pip install ziglang``, or another's path in ZIG) makes libraries of them, on any
-machine.
+Numba turns a kernel into LLVM's language, once for all instruction sets that want it; LLVM makes of that object files
+for each set and system. A kernel that is the same for a set and its base (``Isa.base``) is in the library of the base
+alone. What is made is kept in ``build/objects``, so that what was interrupted goes on where it was. Zig's linker
+(``pip install ziglang``, or another's path in ZIG) makes libraries of the objects, on any machine.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import inspect
 import json
 import os
 import pkgutil
+import re
 import subprocess
 import sys
 import tempfile
@@ -28,7 +30,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from pumice_cpu.compiler import function_of, source_of
-from pumice_cpu.isa import ENVIRONMENT, Isa, current
+from pumice_cpu.isa import BY_NAME, ENVIRONMENT, Isa, current
 from pumice_cpu.sources import digest, symbol
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -81,29 +83,45 @@ def _plain() -> Iterator[str]:
                 yield f"{module.name}.{name}"
 
 
-def write_objects(name: str, triples: Sequence[str]) -> None:
-    """Object files of a kernel for the current instruction set, where they are not there yet."""
+def write_objects(name: str, triples: Sequence[str]) -> bool:
+    """Object files of a kernel for the current instruction set, where they are not there yet.
+
+    False, and none, if those of the set's base are the same.
+    """
     from pumice_cpu.codegen import object_file
 
-    source = None
+    source, isa = _source(name), current()
+    if is_of_base(source, isa):
+        return False
     for triple in triples:
-        path = _object(current(), triple, name)
+        path = _object(isa, triple, name)
         if not path.exists():
-            source = source or _source(name)
             _write(path, object_file(source, triple))
+    return True
+
+
+def is_of_base(source: str, isa: Isa) -> bool:
+    """Whether all that a kernel asks of its instruction set is what the set's base has."""
+    if not isa.base:
+        return False
+    here, base = _definitions(isa), _definitions(BY_NAME[isa.base])
+    return all(here[name] == base[name] for name in re.findall(r'@"?(pumice\.[\w.]+)', source))
+
+
+@functools.cache
+def _definitions(isa: Isa) -> dict[str, str]:
+    from pumice_cpu.simd.define import definitions
+
+    found = re.finditer(r'^define .*?@"?(pumice\.[\w.]+).*?^}', definitions(isa), re.MULTILINE | re.DOTALL)
+    return {each[1]: each[0] for each in found}
 
 
 def _source(name: str) -> str:
-    """LLVM's source of a kernel. One without instructions of the set's own serves the other sets of its kind."""
-    isa = current()
-    common = _folder() / f"{isa.tokens}-{isa.name if isa.name == 'plain' or isa.multiplies_bf16 else 'any'}"
-    path = common / f"{symbol(name)}.ll"
-    if path.exists():
-        return path.read_text()
-    source = source_of(name)[1]
-    if "@llvm.x86." not in source and "@llvm.aarch64." not in source:
-        _write(path, source.encode())
-    return source
+    """LLVM's source of a kernel."""
+    path = _folder() / "sources" / f"{symbol(name)}.ll"
+    if not path.exists():
+        _write(path, source_of(name)[1].encode())
+    return path.read_text()
 
 
 def _folder() -> Path:
@@ -149,16 +167,16 @@ def compile_set(tags: Sequence[str], names: Sequence[str], folder: Path, jobs: i
     triples = [target.triple for target in targets.values()]
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         done = pool.map(write_objects, names, [triples] * len(names))
-        for _ in tqdm(done, desc=current().name, total=len(names), disable=None):
-            pass
-    for tag, target in targets.items():
-        link(target, names, folder / tag)
+        is_own = list(tqdm(done, desc=current().name, total=len(names), disable=None))
+    own = [name for name, here in zip(names, is_own, strict=True) if here]
+    for tag, target in targets.items() if own else ():
+        link(target, own, folder / tag)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tags", nargs="*", choices=[[], *TARGETS], metavar="TAG", help=f"of {', '.join(TARGETS)}")
-    parser.add_argument("--isa", help="this instruction set alone")
+    parser.add_argument("--isa", help="this instruction set alone, with its base")
     parser.add_argument("--only", default="", metavar="TEXT", help="kernels that have it in their names")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one a core")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "kernels")
@@ -168,8 +186,8 @@ def main() -> int:
         names = [name for name in kernel_names() if arguments.only in name]
         compile_set(tags, list(dict.fromkeys([*runtime_names(), *names])), arguments.out, arguments.jobs)
         return 0
-    isas = [arguments.isa] if arguments.isa else dict.fromkeys(isa for tag in tags for isa in TARGETS[tag].isas)
-    for isa in isas:  # each in a process: kernels depend on the set
+    isas = [arguments.isa] if arguments.isa else [isa for tag in tags for isa in TARGETS[tag].isas]
+    for isa in dict.fromkeys([*isas, *filter(None, (BY_NAME[isa].base for isa in isas))]):  # each has other kernels
         command = [sys.executable, "-m", "tools.compile_kernels", *tags, "--isa", isa, "--only", arguments.only]
         command += ["--jobs", str(arguments.jobs), "--out", str(arguments.out)]
         done = subprocess.run(command, env={**os.environ, ENVIRONMENT: isa}, cwd=ROOT)

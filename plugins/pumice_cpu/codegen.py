@@ -22,16 +22,19 @@ def parameters(function: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(function).parameters)
 
 
-def object_file(source: str, triple: str = "") -> bytes:
-    """Machine code for the current instruction set, of this system or of the one that LLVM calls ``triple``."""
-    machine = target_machine(current(), triple)
-    return machine.emit_object(_optimized(source, machine))
+def object_file(source: str, triple: str = "", isa: Isa | None = None) -> bytes:
+    """Machine code for an instruction set, by default the current, of this system or of the one that LLVM calls
+    ``triple``.
+    """
+    isa = isa or current()
+    machine = target_machine(isa, triple)
+    return machine.emit_object(_optimized(source, isa, machine))
 
 
 def assembly(source: str) -> str:
     """The same, readable, also for a processor that is not this machine's."""
     machine = target_machine(current())
-    return machine.emit_assembly(_optimized(source, machine))
+    return machine.emit_assembly(_optimized(source, current(), machine))
 
 
 @functools.cache
@@ -116,15 +119,25 @@ def _numba_source(function: Callable[..., Any]) -> tuple[str, str]:
     return source, result.fndesc.llvm_func_name
 
 
-def _optimized(source: str, machine: Any) -> Any:
+def _optimized(source: str, isa: Isa, machine: Any) -> Any:
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(source)
-    module.triple = machine.triple
-    module.data_layout = str(machine.target_data)
+    from pumice_cpu.simd.define import definitions
+
+    module = _parsed(source, machine)
+    module.link_in(_parsed(definitions(isa), machine))
     llvm.set_option("pumice", "-unroll-threshold=4000")  # loops over registers must be unrolled whole
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)
     builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def _parsed(source: str, machine: Any) -> Any:
+    import llvmlite.binding as llvm
+
+    module = llvm.parse_assembly(source)
+    module.triple = machine.triple
+    module.data_layout = str(machine.target_data)
     return module

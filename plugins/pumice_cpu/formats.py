@@ -16,6 +16,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pumice.plugin import CODINGS, Coding, GGMLType, block_size
 
 ROWS, COLUMNS = 16, 32
@@ -23,6 +26,9 @@ ROWS, COLUMNS = 16, 32
 #: A panel of a float matrix, and the rows of activations that it is multiplied by at once. As float32 it takes 128 KiB
 #: of the second-level cache: shorter pieces of a row are slower to read (kernels/linear_float.py).
 PANEL_ROWS, PANEL_COLUMNS, PANEL_TOKENS = 32, 1024, 8
+
+#: Bytes of one block's codes and scales while a row of a table is decoded (kernels/embedding.py).
+EMBEDDING_SCRATCH = 1024
 
 
 @dataclass(frozen=True)
@@ -58,6 +64,11 @@ class Format:
             halves=COLUMNS // coding.scale_columns,
             block_columns=block_size(type),
         )
+
+    @property
+    def lookup_table(self) -> NDArray[np.uint8]:
+        """What the 16 codes of 4 bits stand for, four times, as kernels look it up; zeros for a format without."""
+        return np.tile(np.array(self.table or [0] * 16, np.int8).view(np.uint8), 4)
 
     @property
     def code_bytes(self) -> int:

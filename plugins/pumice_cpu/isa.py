@@ -32,6 +32,7 @@ class Isa:
     features: str
     needs: tuple[str, ...]
     tokens: int  # tokens multiplied at once by a matrix: as many accumulators as stay in registers
+    base: str = ""  # the set that this one adds products of its own to; other code is the same for both
 
     @property
     def signed_offset(self) -> int:
@@ -56,10 +57,11 @@ ISAS = (
         _X86_512 + ",+avx512vnni,+avx512bf16",
         (*_512, "avx512vnni", "avx512bf16"),
         8,
+        "avx512",
     ),
-    Isa("avx512vnni", "x86_64", "x86-64-v4", _X86_512 + ",+avx512vnni", (*_512, "avx512vnni"), 8),
+    Isa("avx512vnni", "x86_64", "x86-64-v4", _X86_512 + ",+avx512vnni", (*_512, "avx512vnni"), 8, "avx512"),
     Isa("avx512", "x86_64", "x86-64-v4", _X86_512, _512, 8),
-    Isa("avxvnni", "x86_64", "x86-64-v3", "+avxvnni", ("avx2", "fma", "f16c", "avxvnni"), 4),
+    Isa("avxvnni", "x86_64", "x86-64-v3", "+avxvnni", ("avx2", "fma", "f16c", "avxvnni"), 4, "avx2"),
     Isa("avx2", "x86_64", "x86-64-v3", "", ("avx2", "fma", "f16c"), 4),
     Isa("neon", "aarch64", "generic", "+neon,+dotprod", ("neon", "dotprod"), 4),
     Isa("plain", "", "", "", (), 2),
@@ -109,16 +111,18 @@ _LINUX_NAMES = {
 _WINDOWS_NUMBERS = {40: ("avx2", "fma", "f16c"), 43: ("neon", "dotprod")}
 
 
+BY_NAME = {isa.name: isa for isa in ISAS}
+
+
 @functools.cache
 def current() -> Isa:
     """The set that ``$PUMICE_SIMD`` names, or the best this machine has. One for the whole process."""
     wanted = os.environ.get(ENVIRONMENT)
     if not wanted:
         return next(isa for isa in ISAS if machine_has(isa))
-    for isa in ISAS:
-        if isa.name == wanted:
-            return isa
-    raise BackendError(f"${ENVIRONMENT} is {wanted!r}; known are {', '.join(isa.name for isa in ISAS)}")
+    if wanted not in BY_NAME:
+        raise BackendError(f"${ENVIRONMENT} is {wanted!r}; known are {', '.join(BY_NAME)}")
+    return BY_NAME[wanted]
 
 
 def usable() -> Isa:

@@ -36,8 +36,7 @@ class Packed:
         n_tiles = n_matrices * -(-n_rows // ROWS)
         codes = memory.zeros(n_tiles * (n_columns // COLUMNS) * format.code_bytes)
         scales = memory.zeros(n_tiles * (n_columns // format.block_columns) * format.scale_bytes)
-        values = np.array(format.table or [0] * 16, np.int8).view(np.uint8)
-        return cls(format, n_rows, n_columns, codes, scales, np.tile(values, 4))
+        return cls(format, n_rows, n_columns, codes, scales, format.lookup_table)
 
     @property
     def n_blocks(self) -> int:

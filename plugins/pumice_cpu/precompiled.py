@@ -1,6 +1,7 @@
 """Kernels that came with the package: for each instruction set a shared library, and an index of what is in it.
 
-Only platform wheels have them (``tools/build_wheels.py``). Kernels that are in no library are compiled as ever.
+A kernel that is the same for a set and its base is in the library of the base alone. Only platform wheels have them
+(``tools/build_wheels.py``). Kernels that are in no library are compiled as ever.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pumice_cpu.isa import current
+from pumice_cpu.isa import BY_NAME, current
 from pumice_cpu.sources import digest, symbol
 
 FOLDER = Path(__file__).parent / "precompiled"
@@ -31,8 +32,12 @@ class Found(NamedTuple):
 
 def find(name: str) -> Found | None:
     """The kernel for the current instruction set, if the package has it."""
-    library, index = _library(FOLDER, current().name)
-    if library is None or name not in index:
+    isa = current()
+    library, index = _library(FOLDER, isa.name)
+    while name not in index and isa.base:
+        isa = BY_NAME[isa.base]
+        library, index = _library(FOLDER, isa.name)
+    if name not in index:
         return None
     address = ctypes.cast(getattr(library, symbol(name)), ctypes.c_void_p).value
     assert address is not None

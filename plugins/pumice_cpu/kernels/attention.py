@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from pumice_cpu.kernels.attention_parts import SEEN, Bias, Shape, layout_at, part_finder
-from pumice_cpu.kernels.attention_rows import SPAN, WIDTH, row_function
+from pumice_cpu.kernels.attention_rows import row_function
 from pumice_cpu.kernels.attention_softmax import softmax_functions
 from pumice_cpu.kernels.common import inline, next_part, part_start, transpose
 from pumice_cpu.kernels.kv_cache import tile_reader
@@ -59,8 +59,9 @@ def cell_decoder(kv_type: str, cells: str) -> Any:
     return decode
 
 
-def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any:
-    """A kernel that attends with every query of the batch, ``n_rows`` at a time in registers.
+def attend(kv_type: str, registers: str, cells: str, scores: str, mask: str) -> Any:
+    """A kernel that attends with every query of the batch, some at a time in registers: ``8x2`` are 8 with 2 vectors of
+    positions, or of columns, beside each.
 
     ``cells`` is ``tiles`` if blocks of the cache are whole tiles, else ``any``. A score is ``scale * q . k``; where
     ``scores`` has ``capped`` in it, ``cap * tanh`` of it; in units of ln 2. Where it has ``biased``, a value of the
@@ -75,13 +76,13 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
     Positions are decoded CHUNK at a time, and what comes of each PART of them is merged in their order, both counted
     from position 0: so a token's result is the same to the last bit, whatever tokens are beside it.
 
-    ``at_once`` is ``n_rows``: a number that LLVM does not know, where loops are not to be unrolled. ``keys`` and
-    ``values`` are addresses of a ``CellLayout``; where that of the values is zeros, they are the first ``v_dim`` of the
-    keys. ``scratch`` has room for each thread
-    (``kv_cache.scratch_at``).
+    ``at_once`` is the number of queries in registers: one that LLVM does not know, where loops are not to be unrolled.
+    ``keys`` and ``values`` are addresses of a ``CellLayout``; where that of the values is zeros, they are the first
+    ``v_dim`` of the keys. ``scratch`` has room for each thread (``kv_cache.scratch_at``).
     """
-    rows, n_total = int(n_rows), int(n_rows) * WIDTH
-    decode, attend_rows = cell_decoder(kv_type, cells), row_function(rows, scores, mask)
+    rows, width = (int(each) for each in registers.split("x"))
+    n_total, span = rows * width, 16 * width
+    decode, attend_rows = cell_decoder(kv_type, cells), row_function(rows, width, scores, mask)
     prepare, begin_part, end_part, finish = softmax_functions(rows)
     layout, (first_of, end_of), part_of = inline(scratch_at), SEEN[mask], part_finder(mask)
 
@@ -90,7 +91,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
         q, y, sinks, n_head, group, scale, cap, window, keys, values, v_dim, log_sum, lengths, bias, stride, zero,
         part_size, partial, at_once, scratch,
     ):  # fmt: skip
-        total, vectors = registers_f32(n_total), registers_f32(WIDTH)
+        total, vectors = registers_f32(n_total), registers_f32(width)
         registers, spare = registers_f32(16), registers_f32(16)
         key_cells, value_cells = layout_at(keys), layout_at(values)
         k_dim, k_width, v_width = key_cells.dim, (key_cells.dim + 31) // 32 * 32, (v_dim + 31) // 32 * 32
@@ -121,7 +122,7 @@ def attend(kv_type: str, n_rows: str, cells: str, scores: str, mask: str) -> Any
             prepare(shape, part, at, q, sinks, factor)
             begin_part(shape, part, at)
             for chunk in range(part.first // CHUNK * CHUNK, part.end, CHUNK):
-                start = (part.first - chunk) // SPAN * SPAN if part.first > chunk else np.int64(0)
+                start = (part.first - chunk) // span * span if part.first > chunk else np.int64(0)
                 chunk_end = part.end - chunk if part.end - chunk < CHUNK else np.int64(CHUNK)
                 decode(shape, part, at, chunk, start, chunk_end, key_cells, value_cells, block_size, registers, spare)
                 for r0 in range(0, part.n, at_once):

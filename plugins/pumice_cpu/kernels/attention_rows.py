@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from pumice_cpu.isa import current
 from pumice_cpu.kernels.attention_parts import LOWEST, SEEN, zero
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.kernels.elementwise import tanh
@@ -25,14 +24,11 @@ from pumice_cpu.simd import (
     store_f32,
 )
 
-WIDTH = 2 if current().tokens > 4 else 1  # vectors of positions, or of columns, beside the rows in registers
-SPAN = 16 * WIDTH  # positions
 WEIGHT_STRIDE = 4 * (CHUNK + 16)  # bytes from a row's weights to the next's
 
 
-def product_functions(rows: int) -> tuple[Any, Any]:
-    """Of so many rows: what multiplies queries with keys, and what adds values, weighed."""
-    width = WIDTH
+def product_functions(rows: int, width: int) -> tuple[Any, Any]:
+    """Of so many rows, and vectors beside them: what multiplies queries with keys, and what adds values, weighed."""
     n_total = rows * width
 
     @inline
@@ -108,10 +104,10 @@ def score_functions(is_capped: bool, is_biased: bool) -> tuple[Any, Any]:
     return finish_scores, weigh
 
 
-def row_function(rows: int, scores: str, mask: str) -> Any:
+def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
     """What attends with up to ``rows`` rows to decoded positions of the cache; arguments as of ``attention.attend``."""
-    is_chosen, span = "chosen" in scores, SPAN
-    add_scores, add_values = product_functions(rows)
+    is_chosen, span = "chosen" in scores, 16 * width  # positions
+    add_scores, add_values = product_functions(rows, width)
     finish_scores, weigh = score_functions("capped" in scores, is_chosen or "biased" in scores)
     first_of, end_of = SEEN[mask]
 

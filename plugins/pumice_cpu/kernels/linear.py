@@ -11,7 +11,6 @@ from pumice_cpu.kernels.codes import codes_reader
 from pumice_cpu.kernels.common import inline, next_part
 from pumice_cpu.kernels.scales import minimum_reader, scale_reader
 from pumice_cpu.simd import (
-    SIGNED_OFFSET,
     dot,
     dot_signed,
     fma,
@@ -24,6 +23,7 @@ from pumice_cpu.simd import (
     put_f32,
     registers_f32,
     registers_u8,
+    signed_offset,
     splat_f32,
     splat_i32,
     store_f32,
@@ -56,14 +56,28 @@ def store_tile(result, bias, y, tile, n_rows):
             put_f32(y + 64 * tile + 4 * row, lane(result, row))
 
 
+def sum_reader(format: Any) -> Any:
+    """A function that reads what products begin with: the sum of activations, times what codes have too much."""
+    has_offset = format.offset != 0
+
+    @inline
+    def read(place):
+        return get_i32(place) if has_offset else np.int32(0)
+
+    @inline
+    def read_signed(place):
+        return get_i32(place) if signed_offset() != 0 else np.int32(0)
+
+    return read_signed if format.signed else read
+
+
 def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
     """A function that adds up ``streams`` tiles times ``width`` rows of activations in the registers ``total``.
 
     The tiles are ``code_stride`` bytes of codes and ``scale_stride`` bytes of scales from each other.
     """
     read_codes, read_scale, read_minimum = codes_reader(format), scale_reader(format), minimum_reader(format)
-    has_offset = (SIGNED_OFFSET if format.signed else format.offset) != 0
-    halves, has_minimum = format.halves, read_minimum is not None
+    read_sum, halves, has_minimum = sum_reader(format), format.halves, read_minimum is not None
     code_bytes, groups = format.code_bytes, 8 // format.halves
     add_products = dot_signed if format.signed else dot
     first_sum = 1 if halves == 1 else 2
@@ -85,7 +99,7 @@ def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
                         minimum = read_minimum(scales + scale_stride * stream, block, half)
                     for t in range(width):
                         x_sum, sum = factors + 4 * width * (first_sum + half) + 4 * t, width * stream + t
-                        products = splat_i32(get_i32(x_sum) if has_offset else np.int32(0))
+                        products = splat_i32(read_sum(x_sum))
                         for group in range(groups):
                             at = groups * half + group
                             products = add_products(products, registers[at], get_i32(four + 32 * t + 4 * at))

@@ -9,7 +9,6 @@ import numpy as np
 from pumice_cpu.formats import PANEL_COLUMNS as COLUMNS
 from pumice_cpu.formats import PANEL_ROWS as ROWS
 from pumice_cpu.formats import PANEL_TOKENS as TOKENS
-from pumice_cpu.isa import current
 from pumice_cpu.kernels.bf16 import pair_multiplier
 from pumice_cpu.kernels.common import inline, load_up_to, next_part, part_start, store_up_to, transpose, transpose_eight
 from pumice_cpu.kernels.linear import RUN, STREAMS, tiles_at_once
@@ -222,14 +221,15 @@ def panel_multiplier(type: str) -> Any:
     return write, multiply
 
 
-def matmul(type: str) -> Any:
-    """A kernel for several tokens, whose activations are in groups.
+def matmul(type: str, groups: str) -> Any:
+    """A kernel for several tokens, whose activations are in groups: ``pairs`` of bfloat16 (kernels/bf16.py), or
+    ``single`` numbers.
 
     Each thread turns a panel of the matrix into float32, column by column, in its part of ``scratch``
     (``4 * ROWS * COLUMNS`` bytes for each) and multiplies it by all groups; what came of the panels to the left of it
     waits in ``y``.
     """
-    size, pairs = _LOADS[type][0], type == "bf16" and current().multiplies_bf16
+    size, pairs = _LOADS[type][0], groups == "pairs"
     write_panel, multiply = pair_multiplier() if pairs else panel_multiplier(type)
     x_bytes = 2 if pairs else 4
 

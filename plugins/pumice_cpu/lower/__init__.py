@@ -6,7 +6,7 @@ kernels to the operation table.
 
 from collections.abc import Iterator
 
-from pumice_cpu.lower import attention, elementwise, experts, linear, recurrent, rope, route
+from pumice_cpu.lower import attention, elementwise, embedding, experts, linear, recurrent, rope, route
 from pumice_cpu.lower.attention import RULES as ATTENTION
 from pumice_cpu.lower.elementwise import RULES as ELEMENTWISE
 from pumice_cpu.lower.embedding import RULES as EMBEDDING
@@ -35,5 +35,5 @@ RULES: dict[str, Rule] = {
 
 def kernels() -> Iterator[str]:
     """Kernels that factories make and that models ask for, with the current instruction set."""
-    for module in (attention, elementwise, experts, linear, recurrent, rope, route):
+    for module in (attention, elementwise, embedding, experts, linear, recurrent, rope, route):
         yield from module.kernels()

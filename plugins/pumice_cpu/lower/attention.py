@@ -96,7 +96,7 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
     is_split = one_token and mask == "causal"
     split = _split(at, window, n_head, v_width) if is_split else {"part_size": _ALL_POSITIONS, "partial": 0}
     at.add(
-        f"attention.attend:{cells.kv_type}:{n_rows}:{whole_tiles}:{scores}:{mask}",
+        f"attention.attend:{cells.kv_type}:{_registers(n_rows)}:{whole_tiles}:{scores}:{mask}",
         **cells.where,
         **split,
         **bias,
@@ -134,6 +134,11 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
 def _rows_at_once(one_token: bool) -> int:
     """Queries in registers; those of one token are the heads of a group."""
     return min(4, current().tokens) if one_token else current().tokens
+
+
+def _registers(n_rows: int) -> str:
+    """Queries in registers, and vectors beside each: two where there are 32 registers."""
+    return f"{n_rows}x{2 if current().tokens > 4 else 1}"
 
 
 def _store(at: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
@@ -248,7 +253,7 @@ def kernels() -> Iterator[str]:
     kinds += [f"{kv_type}:{{}}:tiles:{other}" for kv_type in COMMON_TYPES for other in others]
     kinds += [f"f32:{{}}:any:{each}" for each in ("plain:causal", "plain:near", "plain_biased:near")]  # of a step alone
     for n_rows in sorted({_rows_at_once(True), _rows_at_once(False)}):
-        yield from (f"attention.attend:{kind.format(n_rows)}" for kind in kinds)
+        yield from (f"attention.attend:{kind.format(_registers(n_rows))}" for kind in kinds)
 
 
 RULES = {

@@ -1,10 +1,15 @@
-"""Rules for looking up rows of a table: tokens in Python before the table of operations runs, the rest by a kernel."""
+"""Rules for looking up rows of a table: by kernels, but for large tables of types that have none, which are decoded in
+Python before the table of operations runs.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from pumice.plugin import Input, Limits, Node, Tensor, Weight, dequantize, fixed, row_size
+from pumice_cpu.formats import EMBEDDING_SCRATCH as SCRATCH
+from pumice_cpu.formats import FORMATS, Format
 from pumice_cpu.lower.rule import Lowering, Rule
 
 SMALL = 2**22  # values of a table that is kept as float32
@@ -12,7 +17,7 @@ SMALL = 2**22  # values of a table that is kept as float32
 
 def _claims(node: Node, limits: Limits) -> bool:
     weight, ids = node.weight("weight"), node.inputs["ids"]
-    return _is_small(weight) or (isinstance(ids, Input) and len(ids.shape) == 1)
+    return _is_small(weight) or _is_decoded(weight) or (isinstance(ids, Input) and len(ids.shape) == 1)
 
 
 def _is_small(weight: Weight) -> bool:
@@ -20,10 +25,21 @@ def _is_small(weight: Weight) -> bool:
     return len(weight.shape) == 1 or math.prod(fixed(weight.shape)) <= SMALL
 
 
+def _is_decoded(weight: Weight) -> bool:
+    return weight.type in FORMATS and _is_exact(FORMATS[weight.type])
+
+
+def _is_exact(format: Format) -> bool:
+    """Of powers of two as scales, the kernels take the smallest for zero."""
+    return format.scales != "e8m0"
+
+
 def _embedding(at: Lowering, node: Node) -> None:
     weight, ids = node.weight("weight"), node.inputs["ids"]
     if _is_small(weight):
         _look_up_in_kernel(at, weight, ids, node.output)
+    elif _is_decoded(weight):
+        _look_up_and_decode(at, weight, ids, node.output)
     else:
         _look_up_before(at, weight, ids, node.output)
 
@@ -40,10 +56,32 @@ def _look_up_in_kernel(at: Lowering, weight: Weight, ids: Tensor, output: Tensor
     )
 
 
+def _look_up_and_decode(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
+    format, data = FORMATS[weight.type], weight.data
+    n_blocks = int(weight.shape[-1]) // format.block_columns
+    at.add(
+        f"embedding.rows:{format.name}",
+        count=at.count_address(ids),
+        ids=at.address(ids),
+        weights=at.hold(data),
+        row_bytes=data.shape[-1],
+        block_bytes=data.shape[-1] // n_blocks,
+        table=at.hold(format.lookup_table),
+        y=at.address(output),
+        n_ids=row_size(ids.shape),
+        n_blocks=n_blocks,
+        scratch=at.scratch_memory("decoded blocks", SCRATCH * at.pool.n_threads),
+    )
+
+
 def _look_up_before(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
     """Few rows of a large table, decoded as they are needed."""
     data, type, name = weight.data, weight.type, ids.name
     at.add_computed(output, lambda inputs: dequantize(data[inputs[name]], type))
+
+
+def kernels() -> Iterator[str]:
+    yield from (f"embedding.rows:{format.name}" for format in FORMATS.values() if _is_exact(format))
 
 
 RULES = {"embedding": Rule(_embedding, _claims)}

@@ -25,10 +25,10 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
         at.add_product(f"linear_float.matvec:{kind}", of=x, into=y, x=at.address(x), **arguments)
     else:
         scratch = at.scratch_memory("panels", at.pool.n_threads * 4 * PANEL_ROWS * PANEL_COLUMNS)
-        group = "bf16.group" if kind == "bf16" and current().multiplies_bf16 else "linear_float.group"
-        groups = _grouped(at, x, group)
+        in_groups = _groups(kind)
+        groups = _grouped(at, x, "bf16.group" if in_groups == "pairs" else "linear_float.group")
         at.add_product(
-            f"linear_float.matmul:{kind}",
+            f"linear_float.matmul:{kind}:{in_groups}",
             of=x,
             into=y,
             count=at.count_address(x),
@@ -39,7 +39,13 @@ def linear_float(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y
 
 
 def kernels() -> Iterator[str]:
-    yield from (f"linear_float.{kind}:{name}" for kind in ("matvec", "matmul") for name in TYPES.values())
+    yield from (f"linear_float.matvec:{kind}" for kind in TYPES.values())
+    yield from (f"linear_float.matmul:{kind}:{_groups(kind)}" for kind in TYPES.values())
+
+
+def _groups(kind: str) -> str:
+    """How activations lie in groups (kernels/linear_float.py)."""
+    return "pairs" if kind == "bf16" and current().multiplies_bf16 else "single"
 
 
 def _grouped(at: Lowering, x: Tensor, kernel: str) -> int:

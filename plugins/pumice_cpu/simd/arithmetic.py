@@ -8,8 +8,8 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
-from pumice_cpu.isa import current
-from pumice_cpu.simd.define import call, constant, define_operator, operation, pick, splat
+from pumice_cpu.isa import Isa
+from pumice_cpu.simd.define import call, constant, define_operator, of_set, operation, pick, splat
 from pumice_cpu.simd.types import F32, I1, I8, I16, I32, f32x16, i32x16, u8x64
 
 # --- making and converting
@@ -83,8 +83,9 @@ def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
     return _fma(builder, a, b, c)
 
 
-def _fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    if current().name == "plain":  # a function would be called for each lane
+@of_set((f32x16.llvm, f32x16.llvm, f32x16.llvm, f32x16.llvm))
+def _fma(isa: Isa, builder: Any, a: Any, b: Any, c: Any) -> Any:
+    if isa.name == "plain":  # a function would be called for each lane
         return builder.fadd(builder.fmul(a, b), c)
     return call(builder, "llvm.fma.v16f32", f32x16.llvm, a, b, c)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,11 @@ from numba.core import cgutils
 from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import intrinsic, lower_builtin
 
+from pumice_cpu.isa import Isa
 from pumice_cpu.simd.types import I32
+
+#: What each set has in its own way, by its name in LLVM's language: what builds it, and its type.
+_OF_SETS: dict[str, tuple[Callable[..., Any], ir.FunctionType]] = {}
 
 
 def operation(result: Any, *parameters: Any) -> Callable[[Callable[..., Any]], Any]:
@@ -43,6 +48,45 @@ def define_operator(symbol: Any, result: Any, parameters: tuple[Any, ...], gener
 
     infer_global(symbol)(type("Operator", (AbstractTemplate,), {"generic": generic}))
     lower_builtin(symbol, *parameters)(lambda context, builder, signature, values: generate(builder, *values))
+
+
+def of_set(*signatures: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Make ``generate(isa, builder, *values)`` a function that is called, and defined for each instruction set.
+
+    So what Numba makes of a kernel is the same for all sets. A signature is LLVM's types of the result and of the
+    values; LLVM puts the function where it is called.
+    """
+
+    def decorate(generate: Callable[..., Any]) -> Callable[..., Any]:
+        names = {}
+        for i, (result, *parameters) in enumerate(signatures):
+            names[tuple(parameters)] = name = f"pumice.{generate.__name__}.{i}"
+            _OF_SETS[name] = generate, ir.FunctionType(result, parameters)
+
+        @functools.wraps(generate)
+        def call_it(builder: Any, *values: Any) -> Any:
+            name = names[tuple(value.type for value in values)]
+            function = cgutils.get_or_insert_function(builder.module, _OF_SETS[name][1], name)
+            function.attributes.add("nounwind")
+            function.attributes.add("readnone")
+            return builder.call(function, values)
+
+        return call_it
+
+    return decorate
+
+
+@functools.cache
+def definitions(isa: Isa) -> str:
+    """LLVM's source of all that ``of_set`` was given, as this set has it."""
+    module = ir.Module()
+    for name, (generate, type) in _OF_SETS.items():
+        function = ir.Function(module, type, name)
+        function.linkage = "linkonce_odr"
+        function.attributes.add("alwaysinline")
+        builder = ir.IRBuilder(function.append_basic_block())
+        builder.ret(generate(isa, builder, *function.args))
+    return str(module)
 
 
 def _positional(count: int) -> inspect.Signature:

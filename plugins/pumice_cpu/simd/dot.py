@@ -7,42 +7,45 @@ from typing import Any
 import llvmlite.ir as ir
 from numba import types
 
-from pumice_cpu.isa import current
-from pumice_cpu.simd.define import call, constant, operation, pick, splat
+from pumice_cpu.isa import Isa
+from pumice_cpu.simd.define import call, constant, of_set, operation, pick, splat
 from pumice_cpu.simd.types import I8, I16, I32, f32x16, i32x16, u8x64
 
 B16, B32, B64 = (ir.VectorType(I8, lanes) for lanes in (16, 32, 64))
 S16, S32 = ir.VectorType(I16, 16), ir.VectorType(I16, 32)
 D4, D8, D16 = (ir.VectorType(I32, lanes) for lanes in (4, 8, 16))
 
-#: What ``dot_signed`` adds to every weight: subtract ``SIGNED_OFFSET`` times the sum of ``x``.
-SIGNED_OFFSET = current().signed_offset
+
+@operation(types.int32)
+@of_set((I32,))
+def signed_offset(isa: Isa, builder: Any) -> Any:
+    """What ``dot_signed`` adds to every weight: subtract so many times the sum of ``x``."""
+    return I32(isa.signed_offset)
 
 
 @operation(i32x16, i32x16, u8x64, types.int32)
-def dot(builder: Any, total: Any, weights: Any, x: Any) -> Any:
+@of_set((D16, D16, B64, I32))
+def dot(isa: Isa, builder: Any, total: Any, weights: Any, x: Any) -> Any:
     """Add to each lane the products of its four ``weights``, 0 to 127, with the four int8 packed in ``x``."""
-    return _dot_unsigned(builder, total, weights, builder.bitcast(splat(builder, x, D16), B64))
+    return _DOT[isa.name](builder, total, weights, builder.bitcast(splat(builder, x, D16), B64))
 
 
 @operation(i32x16, i32x16, u8x64, types.int32)
-def dot_signed(builder: Any, total: Any, weights: Any, x: Any) -> Any:
-    """As ``dot``, with int8 weights of the whole range, to each of which ``SIGNED_OFFSET`` is added."""
+@of_set((D16, D16, B64, I32))
+def dot_signed(isa: Isa, builder: Any, total: Any, weights: Any, x: Any) -> Any:
+    """As ``dot``, with int8 weights of the whole range, to each of which ``signed_offset`` is added."""
     spread = builder.bitcast(splat(builder, x, D16), B64)
-    name = current().name
-    if SIGNED_OFFSET:
-        return _dot_unsigned(builder, total, builder.xor(weights, constant(B64, 128)), spread)
-    if name in ("avx512", "avx2"):  # the sign of a weight moves to x; -128 * -128 does not occur, x is at least -127
+    if isa.signed_offset:
+        weights = builder.xor(weights, constant(B64, 128))
+    elif isa.name in (
+        "avx512",
+        "avx2",
+    ):  # the sign of a weight moves to x; -128 * -128 does not occur, x is at least -127
         negative = builder.icmp_signed("<", weights, constant(B64, 0))
         zero = constant(B64, 0)
-        magnitude = builder.select(negative, builder.sub(zero, weights), weights)
-        moved = builder.select(negative, builder.sub(zero, spread), spread)
-        return _dot_unsigned(builder, total, magnitude, moved)
-    return _dot_unsigned(builder, total, weights, spread)
-
-
-def _dot_unsigned(builder: Any, total: Any, weights: Any, x: Any) -> Any:
-    return _DOT[current().name](builder, total, weights, x)
+        weights = builder.select(negative, builder.sub(zero, weights), weights)
+        spread = builder.select(negative, builder.sub(zero, spread), spread)
+    return _DOT[isa.name](builder, total, weights, spread)
 
 
 def _vnni_512(builder: Any, total: Any, weights: Any, x: Any) -> Any:
@@ -97,18 +100,18 @@ _DOT = {
 
 
 @operation(u8x64, u8x64, u8x64)
-def lookup(builder: Any, table: Any, index: Any) -> Any:
+@of_set((B64, B64, B64))
+def lookup(isa: Isa, builder: Any, table: Any, index: Any) -> Any:
     """Bytes of a table of 16, repeated four times in ``table``, at ``index`` 0 to 15."""
-    name = current().name
-    if name.startswith("avx512"):
+    if isa.name.startswith("avx512"):
         return call(builder, "llvm.x86.avx512.pshuf.b.512", B64, table, index)
-    if name.startswith("avx"):
+    if isa.name.startswith("avx"):
         parts = [
             call(builder, "llvm.x86.avx2.pshuf.b", B32, _part(builder, table, i, 2), _part(builder, index, i, 2))
             for i in range(2)
         ]
         return _join(builder, parts)
-    if name == "neon":
+    if isa.name == "neon":
         parts = [
             call(builder, "llvm.aarch64.neon.tbl1.v16i8", B16, _part(builder, table, i, 4), _part(builder, index, i, 4))
             for i in range(4)

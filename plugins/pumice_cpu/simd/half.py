@@ -9,16 +9,17 @@ from typing import Any
 
 import llvmlite.ir as ir
 
-from pumice_cpu.isa import current
-from pumice_cpu.simd.define import constant
+from pumice_cpu.isa import Isa
+from pumice_cpu.simd.define import constant, of_set
 from pumice_cpu.simd.types import F16, F32, I16, I32
 
-HAS_INSTRUCTIONS = current().name != "plain"
+_HALVES, _FLOATS = ir.VectorType(F16, 16), ir.VectorType(F32, 16)
 
 
-def half_to_float(builder: Any, half: Any) -> Any:
+@of_set((F32, F16), (_FLOATS, _HALVES))
+def half_to_float(isa: Isa, builder: Any, half: Any) -> Any:
     """A float16 shifted to the place of a float32's bits is too small by 2^112, also where it is subnormal."""
-    if HAS_INSTRUCTIONS:
+    if isa.name != "plain":
         return builder.fpext(half, _like(half, F32))
     i32, f32 = _like(half, I32), _like(half, F32)
     bits = builder.zext(builder.bitcast(half, _like(half, I16)), i32)
@@ -31,9 +32,10 @@ def half_to_float(builder: Any, half: Any) -> Any:
     return builder.bitcast(builder.or_(magnitude, sign), f32)
 
 
-def float_to_half(builder: Any, value: Any) -> Any:
+@of_set((F16, F32), (_HALVES, _FLOATS))
+def float_to_half(isa: Isa, builder: Any, value: Any) -> Any:
     """Rounded to nearest, ties to even."""
-    if HAS_INSTRUCTIONS:
+    if isa.name != "plain":
         return builder.fptrunc(value, _like(value, F16))
     i32, f32 = _like(value, I32), _like(value, F32)
     bits = builder.bitcast(value, i32)

@@ -216,6 +216,11 @@ def load_bytes(builder: Any, pointer: Any) -> Any:
     return _load(builder, pointer, u8x64.llvm)
 
 
+@operation(types.void, address, u8x64)
+def store_bytes(builder: Any, pointer: Any, value: Any) -> Any:
+    _store(builder, pointer, value)
+
+
 @operation(types.void, address)
 def prefetch(builder: Any, pointer: Any) -> Any:
     """Ask for the cache line at an address, which may lie outside of any memory."""

@@ -1,0 +1,34 @@
+"""Rows of large quantized tables are decoded to the last bit as ``dequantize`` decodes them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphs import batch, limits
+from pumice.gguf import CODINGS, GGMLType, GGUFTensor, dequantize
+from pumice.graph import GraphBuilder
+from pumice.testing import compile_graph, trace
+from pumice_cpu import CpuBackend
+from pumice_cpu.backend import CpuOptions
+from pumice_cpu.lower import embedding
+from random_weights import random_rows
+
+each_set = pytest.mark.every_instruction_set
+ON_EACH_SET = ("Q4_0", "Q8_0", "Q6_K", "IQ4_NL")
+TYPES = [
+    pytest.param(type.name, marks=each_set if type.name in ON_EACH_SET else ()) for type in (*CODINGS, GGMLType.IQ3_S)
+]
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_rows_of_a_table(name, monkeypatch):
+    monkeypatch.setattr(embedding, "SMALL", 0)
+    n_rows, n_columns = 40, 512
+    rows = random_rows(np.random.default_rng(5), name, n_rows, n_columns)
+    ids = np.array([3, 39, 0, 3, 17], np.int32)
+    g = GraphBuilder({"w": GGUFTensor("w", GGMLType[name], (n_rows, n_columns), 0, rows.nbytes, rows.tobytes())}, 1, 64)
+    output = trace(g, lambda g, given: g.embedding(g.weight("w"), given["ids"]), {"ids": ids})
+    program = compile_graph(CpuBackend(CpuOptions(threads=2)), g.finish(output), limits())
+    found = program.run({"ids": ids}, batch([len(ids)]))[output.name]
+    np.testing.assert_array_equal(found.view(np.int32), dequantize(rows, GGMLType[name])[ids].view(np.int32))
