@@ -12,12 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # Before NumPy is imported: its threads wait for each other in loops, and on busy cores tests take twice as long.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # The demo model's tools are run from the root of the repository, not installed.
 sys.path.append(str(Path(__file__).resolve().parents[1]))
+
+# A busy machine fails no test by its slowness.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 

@@ -134,8 +134,7 @@ class DeviceProgram(Program):
 
     def run_ahead(self, batch: Batch, ask: Ask, inputs: Values | None = None) -> Ahead:
         recording = self._prepare_ahead(batch, ask)
-        if inputs:
-            self._host.write_inputs(inputs, self._host.input_room(batch.sizes, recording.turn), recording.turn)
+        self._bring(batch, recording.turn, inputs)
         return self._choose(recording, ask)()
 
     def prepare_ahead(self, batch: Batch, ask: Ask) -> Callable[[Values], Ahead]:
@@ -153,6 +152,7 @@ class DeviceProgram(Program):
     def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
         turn = self._recorder.other_turn if follows else 0
         recording = self._prepare_ahead(batch, ask, turn, follows)
+        self._bring(batch, turn)
         return self._choose(recording, ask)
 
     def submit_layers(
@@ -160,6 +160,7 @@ class DeviceProgram(Program):
     ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
         turn = self._recorder.other_turn if follows else 0
         recording = self._prepare_ahead(batch, ask, turn, follows)
+        self._bring(batch, turn)
         self._recorder.commit(recording._replace(part=Part.LAYERS))
         behind = recording._replace(part=Part.CHOICE, follows=False)
         return lambda restrictions: self._choose(behind, replace(ask, restrictions=restrictions))
@@ -168,8 +169,6 @@ class DeviceProgram(Program):
         """Have the next commit, of what is given, find what its steps start from."""
         self._recorder.free(turn)
         self._host.write_step(batch, turn)
-        if self._host.goes_on:
-            self._host.write_inputs(self._host.inputs_of(batch), self._host.input_room(batch.sizes, turn), turn)
         words, layout = self._host.words(turn), self._memory.layout
         layout.write_picks(words, ask.picks, ask.numbers, turn)
         choice = Choice(
@@ -181,6 +180,13 @@ class DeviceProgram(Program):
         if choice.adjusts and not follows:
             layout.write_pasts(words, ask.pasts)
         return Recording(self._buckets.of(batch.sizes), len(ask.numbers), choice, follows, turn)
+
+    def _bring(self, batch: Batch, turn: int, inputs: Values | None = None) -> None:
+        """Write the inputs that are given, or where steps can follow each other those of the batch."""
+        if inputs is None and self._host.goes_on:
+            inputs = self._host.inputs_of(batch)
+        if inputs:
+            self._host.write_inputs(inputs, self._host.input_room(batch.sizes, turn), turn)
 
     def _choose(self, recording: Recording, ask: Ask) -> Callable[[], Ahead]:
         """Commit what picks tokens, and give what waits for them."""

@@ -57,7 +57,8 @@ class Engine:
     @property
     def n_queued(self) -> int:
         """Sequences that wait, those aside for which there is a slot. Any thread may ask."""
-        return len(self.scheduler.waiting) - self.scheduler.n_slots_free
+        n_slots_free = self.scheduler.n_slots_free  # first: who comes in meanwhile is then not counted as waiting too
+        return len(self.scheduler.waiting) - n_slots_free
 
     @property
     def busy(self) -> bool:

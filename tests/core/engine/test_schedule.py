@@ -139,14 +139,16 @@ def test_time_runs_out_for_who_waits_and_who_generates(path):
 
 
 def test_a_full_queue_refuses(path):
-    with load(path, n_parallel=2, max_queue=3) as model:
+    with load(path, FairPolicy(quantum=3600), n_parallel=2, max_queue=3) as model:
         streams = [model.stream("a", **ENDLESS) for _ in range(5)]
         next(streams[0])
+        next(streams[1])
+        assert model.snapshot().n_waiting == 3
         with pytest.raises(pumice.QueueFullError, match="max_queue is 3") as caught:
             model.stream("b")
         assert (caught.value.n_queued, caught.value.max_queue) == (3, 3)
         streams.pop().close()
-        time.sleep(0.1)
+        assert model.snapshot().n_waiting == 2, "what was sent before is done"
         streams.append(model.stream("b", **ENDLESS))
         for stream in streams:
             stream.close()

@@ -16,7 +16,8 @@ from pumice.engine.client import EngineLink
 from pumice.engine.thread import EngineThread
 from pumice.process.engine import EngineProcess
 
-EXACT = {"backend": "numpy", "kv_type": "f32"}
+# The same bits, whichever sequences happen to be in a step together.
+EXACT = {"backend": "numpy", "kv_type": "f32", "config": {"numpy": {"batch_invariant": True}}}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
 ENDLESS = {"temperature": 0.0, "max_tokens": None, "ignore_eos": True, "context_shift": True}
 

@@ -23,6 +23,7 @@ from pumice.testing import compile_graph
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
+from pumice_vulkan.host import HostMemory
 from tiny_zoo import ZOO
 
 N_SEQS = 3
@@ -73,6 +74,28 @@ def test_the_best_of_any_width(tmp_path: Path, vulkan: VulkanBackend, width: int
             np.testing.assert_array_equal(found.ids[0, row], expected)
             np.testing.assert_array_equal(found.logits[0, row], table[token][expected])
             assert found.picked[0, row] == expected[0]
+
+
+def test_inputs_are_written_once(tmp_path, vulkan, monkeypatch):
+    """Those that are given, though the batch could bring them."""
+    table, written, write = np.eye(4, dtype=np.float32), [], HostMemory.write_inputs
+
+    def record(host, inputs, *places):
+        written.append(inputs["scale"][:, 0].tolist())
+        write(host, inputs, *places)
+
+    monkeypatch.setattr(HostMemory, "write_inputs", record)
+    g = builder(tmp_path, {"table": table})
+    with g.layer(0):
+        scale = g.input("scale", ("n_tokens", 1), fill=lambda batch: np.full((1, 1), 3, np.float32), of_sequences=True)
+        x = g.embedding(g.weight("table"), g.tokens) * scale
+        made = compile_graph(vulkan, g.finish(g.get_rows(x, g.output_ids)), LIMITS)
+    ask, given = Ask([Pick(1)], numbers(1, 1), 1), {"scale": np.full((1, 1), 5, np.float32)}
+    assert made.max_steps > 1
+    found = [made.run_ahead(batch([2]), ask, inputs) for inputs in (None, given)]
+    found.append(made.prepare_ahead(batch([2]), ask)(given))
+    assert [ahead.logits[0, 0, 0] for ahead in found] == [3, 5, 5]
+    assert written == [[3], [5], [5]]
 
 
 @pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7F800001])
