@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
-from pumice.plugin.nn.rope import Rope
+from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class DeepSeek(ExpertDecoder):
@@ -23,6 +21,5 @@ class DeepSeekOCR(ExpertDecoder):
     shared = "expert_shared_count"
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        """Never scaled."""
-        rope = super().rope(g, i)
-        return rope and replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0, factors=None)
+        """Of whole heads, whatever the file says, and never scaled."""
+        return Rope(self.heads(i).k_dim, neox=True, freq_base=frequency_base(self.hparams))

@@ -12,6 +12,7 @@ from conversions_written import (
     NORMS,
     OUTSIDE,
     QK_NORMS,
+    QWEN3_TEXT,
     ROUTED,
     SHARED,
     gated,
@@ -225,4 +226,62 @@ MORE = {
              "fc1_latent_proj.weight": [16, 32], "fc2_latent_proj.weight": [32, 16],
              "shared_experts.up_proj.weight": [24, 32], "shared_experts.down_proj.weight": [32, 24]}.items()},
          **{f"backbone.layers.2.mixer.{part}_proj.weight": [16 if part in "kv" else 32, 32] for part in "qkvo"}}, {}),
+    "cogvlm": written("CogVLMForCausalLM", {"num_key_value_heads": 4}, OUTSIDE | {"model.vision.patch_embedding.cls_embedding": [1, 8]},
+                      without(LLAMA, "self_attn", "mlp") | {
+        f"{LAYER}self_attn.language_expert_query_key_value.weight": [96, 32],
+        f"{LAYER}self_attn.language_expert_dense.weight": [32, 32],
+        f"{LAYER}self_attn.vision_expert_query_key_value.weight": [96, 32],
+        f"{LAYER}self_attn.vision_expert_dense.weight": [32, 32],
+        **{f"{LAYER}mlp.{kind}_mlp.{part}_proj.weight": [32, 48] if part == "down" else [48, 32]
+           for kind in ("language", "vision") for part in ("gate", "up", "down")}}, tokenizer="spm"),
+    "sarashina2": written(
+        "Sarashina2VisionForCausalLM", {"text_config": COMMON | {"rms_norm_eps": 1e-5, "rope_theta": 10000.0}},
+        renamed(OUTSIDE, **{"model.": "llm.model.", "lm_head": "llm.lm_head"}) | {
+            "norm.weight": [32], "visual.blocks.0.attn.proj.weight": [8, 8]},
+        renamed(LLAMA, **{"model.": "llm.model."}), tokenizer="spm"),
+    "deepseek2-ocr": written(
+        "DeepseekOCRForCausalLM", MOE | NUMBERED | {"num_key_value_heads": 4, "language_config": {
+            "architectures": ["DeepseekOCRForCausalLM"]}, "v_head_dim": 8, "qk_rope_head_dim": 0},
+        OUTSIDE | {"model.sam_model.neck.0.weight": [8, 8]},
+        without(ROUTED, "k_proj", "v_proj") | SHARED | {
+            f"{LAYER}self_attn.{part}_proj.weight": [32, 32] for part in "kv"}),
+    "lfm2-bidirectional": written(
+        "Lfm2BidirectionalModel", {
+            "layer_types": ["conv", "full_attention"], "conv_L_cache": 3, "norm_eps": 1e-5, "rms_norm_eps": ABSENT,
+            "block_auto_adjust_ff_dim": False, "block_ffn_dim_multiplier": 1.0, "block_multiple_of": 16},
+        {"embed_tokens.weight": [N_VOCAB, 32], "embedding_norm.weight": [32]} | in_layer({
+            "layers.{}.conv.conv.weight": [32, 1, 3], "layers.{}.conv.in_proj.weight": [96, 32],
+            "layers.{}.conv.out_proj.weight": [32, 32]}, 0) | in_layer({
+            **{f"layers.{{}}.self_attn.{part}.weight": shape for part, shape in (
+                ("q_proj", [32, 32]), ("k_proj", [16, 32]), ("v_proj", [16, 32]), ("out_proj", [32, 32]),
+                ("q_layernorm", [8]), ("k_layernorm", [8]))}}, 1),
+        {f"layers.{{}}.{name}.weight": shape for name, shape in (
+            ("operator_norm", [32]), ("ffn_norm", [32]), ("feed_forward.w1", [48, 32]), ("feed_forward.w3", [48, 32]),
+            ("feed_forward.w2", [32, 48]))}),
+    "qwen3asr": written(
+        "Qwen3ASRForConditionalGeneration", {"thinker_config": {"text_config": COMMON | QWEN3_TEXT}},
+        renamed(OUTSIDE, **{"model.": "thinker.model.", "lm_head": "thinker.lm_head"}) | {
+            "thinker.audio_tower.proj1.weight": [8, 8]},
+        renamed(LLAMA | QK_NORMS, **{"model.": "thinker.model."})),
+    "qwen3omni": written(
+        "Qwen3OmniMoeForConditionalGeneration", {"thinker_config": {"text_config": COMMON | QWEN3_TEXT | {
+            "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24},
+            "vision_config": {"deepstack_visual_indexes": [1]}}},
+        renamed(OUTSIDE, **{"model.": "thinker.model.", "lm_head": "thinker.lm_head"}),
+        renamed(ROUTED | QK_NORMS, **{"model.": "thinker.model."})),
+    "minicpmv4_6": written(
+        "MiniCPMV4_6ForConditionalGeneration", {"text_config": COMMON | QWEN3_TEXT | {
+            "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "layer_types": ["full_attention"] * 2,
+            "full_attention_interval": 1, "mtp_num_hidden_layers": 1}},
+        renamed(OUTSIDE, **{"model.": "model.language_model."}) | {"model.merger.norm.weight": [8]},
+        renamed(LLAMA | QK_NORMS | {f"{LAYER}self_attn.q_proj.weight": [64, 32]},
+                **{"model.": "model.language_model."}), options=("--no-nextn",)),
+    "deci": written(
+        "DeciLMForCausalLM", {"num_key_value_heads": None, "block_configs": [
+            {"attention": {"n_heads_in_group": 2, "replace_with_linear": False}, "ffn": {"ffn_mult": 0.5}},
+            {"attention": {"n_heads_in_group": None, "replace_with_linear": True}, "ffn": {"ffn_mult": 1.0}}],
+            "vocab_size": 128256},
+        renamed(OUTSIDE) | in_layer(ATTENTION, 0) | in_layer({f"{LAYER}self_attn.linear_attn.weight": [32, 32]}, 1),
+        NORMS | gated(256)),
 }  # fmt: skip

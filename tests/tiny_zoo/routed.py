@@ -129,6 +129,7 @@ MODELS = {
         dims=MHA,
         leading_dense_block_count=1,
         expert_shared_count=2,
+        rope__dimension_count=0,
     ),
     "deepseek2-ocr-sigmoid": routed(
         "deepseek2-ocr",

@@ -147,6 +147,10 @@ class Folder:
             raise ConvertError(f"{self.path}: {len(missing)} tensors are missing, {sorted(missing)[0]!r} among them")
         return tensors
 
+    def tensors_of(self, name: str) -> dict[str, LazyTensor]:
+        """Those of one file in it, such as a module that follows the model."""
+        return dict(read_safetensors(self.path / name))
+
     def _indexed(self) -> set[str]:
         index = self.json(INDEX).get("weight_map")
         return set(index) if isinstance(index, dict) else set()

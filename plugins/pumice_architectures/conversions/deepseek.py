@@ -128,6 +128,7 @@ class DeepSeekOCR(DeepSeek2):
                 "rope.dimension_count": c.first("qk_rope_head_dim") or 0,
             }
             | ({"attention.sliding_window": window} if window else {})
+            | ({"expert_weights_norm": True} if c.first("norm_topk_prob") else {})
         )
 
     def other_metadata(self) -> dict[str, Any]:

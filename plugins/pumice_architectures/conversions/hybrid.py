@@ -81,9 +81,16 @@ class LFM2Embedding(LFM2):
     """LFM 2 for embeddings, with a matrix after its last norm."""
 
     renames = {r"^(?!dense_2|model\.)": "model."}
+    DENSE = "1_Dense/model.safetensors"  # as the package sentence-transformers saves it
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        if self.folder.has(self.DENSE):
+            yield "dense_2.weight", self.folder.tensors_of(self.DENSE)["linear.weight"]
 
     def metadata(self) -> dict[str, Any]:
         found = super().metadata() | pooling(self.folder)
+        for _, dense in self.more_tensors():
+            found["embedding_length_out"] = dense.shape[0]
         return found | ({"attention.causal": False} if "Bidirectional" in self.config.model_class else {})
 
 

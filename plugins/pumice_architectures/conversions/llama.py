@@ -125,6 +125,7 @@ class Janus(Llama):
 class Sarashina2(Llama):
     """Sarashina 2 with images, text of it."""
 
+    dropped = ("norm.",)  # that of images
     renames = {r"^llm\.": ""} | Llama.renames
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property
 from typing import Any
 
 from pumice.plugin.convert import LazyTensor, concatenate
@@ -24,7 +23,7 @@ class Qwen3Next(Qwen2MoE):
     }
     renames = {r"^model\.mtp\.": "mtp.", r"\.dt_bias$": ".dt_proj.bias"}
 
-    @cached_property
+    @property
     def n_draft(self) -> int:
         said = self.config.first("mtp_num_hidden_layers") or 0
         numbers = [name.split(".mtp.")[-1].split(".") for name in (f".{each}" for each in self.folder.tensors)]
@@ -125,3 +124,7 @@ class MiniCPMV46(Qwen35):
     """MiniCPM-V 4.6, text of it."""
 
     dropped = ("model.merger.", "mtp")
+
+    @property
+    def n_draft(self) -> int:
+        return 0

@@ -55,6 +55,9 @@ def test_a_file_is_llama_cpps(checkpoint, name):
     if name.startswith(THEIR_TEMPLATES):
         del theirs["metadata"]["tokenizer.chat_template"]
         ours.pop("tokenizer.chat_template", None)
+    if name in ("qwen3asr", "qwen3omni"):  # theirs looks for the end of a turn where older files have it
+        for key in ("tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"):
+            del ours[key], theirs["metadata"][key]
     if name == "internlm2":  # theirs says what goes without saying
         del theirs["metadata"]["tokenizer.ggml.add_space_prefix"]
     assert ours == theirs["metadata"]
