@@ -55,12 +55,14 @@ def tiny_llama(
     n_layer: int = 2,
     n_ctx: int = 256,
     n_vocab: int = 300,
+    dim: int = 64,
+    n_ff: int = 96,
     tokenizer: bool = True,
     more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Path:
-    """A llama of 64 dimensions with random weights; its tokenizer writes every byte as one token."""
+    """A llama of ``dim`` dimensions with random weights; its tokenizer writes every byte as one token."""
     rng = np.random.default_rng(seed)
-    dim, n_head, n_head_kv, head_dim, n_ff = 64, 4, 2, 16, 96
+    n_head, n_head_kv, head_dim = 4, 2, dim // 4
 
     def matrix(rows: int, columns: int) -> np.ndarray:
         return (rng.standard_normal((rows, columns)) * columns**-0.5).astype(np.float32)

@@ -205,7 +205,8 @@ def make_written(name: str) -> dict[str, Any]:
         write_checkpoint(Path(folder) / name, case.config, case.shapes, case.tokenizer, case.types)
         theirs = converted(Path(folder) / name, case.options)
     found = {"config": case.config, "tokenizer": case.tokenizer, "shapes": case.shapes, "theirs": theirs}
-    return found | ({"types": case.types} if case.types else {})
+    outtype = {"type": case.options[1].upper()} if "--outtype" in case.options else {}
+    return found | outtype | ({"types": case.types} if case.types else {})
 
 
 def stored_shapes(path: Path) -> dict[str, list[int]]:

@@ -49,7 +49,16 @@ def in_layer(shapes: dict[str, list[int]], layer: int) -> dict[str, list[int]]:
     return found | {name.format(layer, i): shape for name, shape in experts.items() for i in range(4)}
 
 
+def widened(shapes: dict[str, list[int]]) -> dict[str, list[int]]:
+    """With rows of 256 numbers, which all types of blocks fit, but those of matrices that make a layer's width."""
+    sizes = {16: 128, 32: 256, 48: 320}
+    return {name: [sizes.get(n, n) for n in shape] for name, shape in shapes.items()}
+
+
 MORE = {
+    **{f"llama-{type}": written("LlamaForCausalLM", {"hidden_size": 256, "intermediate_size": 320}, widened(OUTSIDE),
+                                widened(LLAMA), tokenizer="spm", options=("--outtype", type))
+       for type in ("q8_0", "tq1_0", "tq2_0")},
     "xverse": written("XverseForCausalLM", {}, OUTSIDE, LLAMA, tokenizer="spm"),
     "rugpt3xl": written(
         "RuGPT3XLForCausalLM", {"rope_theta": ABSENT, "rms_norm_eps": ABSENT, "layer_norm_eps": 1e-5,
@@ -226,7 +235,8 @@ MORE = {
              "fc1_latent_proj.weight": [16, 32], "fc2_latent_proj.weight": [32, 16],
              "shared_experts.up_proj.weight": [24, 32], "shared_experts.down_proj.weight": [32, 24]}.items()},
          **{f"backbone.layers.2.mixer.{part}_proj.weight": [16 if part in "kv" else 32, 32] for part in "qkvo"}}, {}),
-    "cogvlm": written("CogVLMForCausalLM", {"num_key_value_heads": 4}, OUTSIDE | {"model.vision.patch_embedding.cls_embedding": [1, 8]},
+    "cogvlm": written("CogVLMForCausalLM", {"num_key_value_heads": 4}, OUTSIDE | {
+        "model.vision.patch_embedding.cls_embedding": [1, 8]},
                       without(LLAMA, "self_attn", "mlp") | {
         f"{LAYER}self_attn.language_expert_query_key_value.weight": [96, 32],
         f"{LAYER}self_attn.language_expert_dense.weight": [32, 32],

@@ -13,6 +13,8 @@ from pumice.cli.options import force_option, show_progress
 
 if TYPE_CHECKING:
     from pumice.convert.output import Parts
+    from pumice.gguf import GGMLType
+    from pumice.quantizer import Quantizer
 
 
 @click.command("convert", context_settings={"max_content_width": 120})
@@ -54,7 +56,9 @@ def convert_model(folder: Path, given: dict[str, Any]) -> None:
     from pumice.quantize import quantize
 
     kinds, wanted = {kind.name: kind for kind in FILE_TYPES}, given["type"].upper()
-    options = Options(kinds.get(wanted), given["model_name"], given["metadata"], given["vocab_only"])
+    options = Options(
+        kinds.get(wanted), given["model_name"], given["metadata"], given["vocab_only"], _quantizer(kinds.get(wanted))
+    )
     with open_model(folder, options=options) as file:
         check_model(file)
         stored = next((t.type.name for t in file.tensors.values() if t.type is not kinds["F32"]), "F32")
@@ -70,6 +74,15 @@ def convert_model(folder: Path, given: dict[str, Any]) -> None:
                 n_parts = len(quantize(file, target, wanted, progress=progress, **how).parts or ())
                 paths = [part_path(target, i, n_parts) for i in range(n_parts)] or [target]
     click.echo("\n".join(map(str, paths)))
+
+
+def _quantizer(kind: GGMLType | None) -> Quantizer | None:
+    """What makes the blocks of a type; None for one without."""
+    from pumice.config import load_config
+    from pumice.registry import get_registry
+
+    quantizers = get_registry(load_config()).quantizers
+    return quantizers[kind.name] if kind and kind.name in quantizers else None
 
 
 def _target(folder: Path, out: Path | None, name: Path) -> Path:

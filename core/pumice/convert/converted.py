@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,18 @@ from pumice.convert.written import general_metadata
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile, Metadata, dequantize, encode, row_bytes
 from pumice.gguf.metadata import make_metadata
+from pumice.gguf.types import block_size
 
-FILE_TYPES = {GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.BF16: 32}  # general.file_type
+if TYPE_CHECKING:
+    from pumice.quantizer import Quantizer
+
+FLOATS = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
+TERNARY = (GGMLType.TQ1_0, GGMLType.TQ2_0)
+FILE_TYPES = {  # general.file_type
+    GGMLType.F32: 0, GGMLType.F16: 1, GGMLType.BF16: 32, GGMLType.Q8_0: 7, GGMLType.TQ1_0: 36, GGMLType.TQ2_0: 37,
+}  # fmt: skip
+# What three values are too few for: names without layer and suffix.
+NOT_TERNARY = {"token_embd", "per_layer_token_embd", "output", "altup_router", "laurel_l", "laurel_r"}
 MXFP4_MOE = 38  # general.file_type of a model whose experts are in MXFP4
 QUANTIZATION_VERSION = 2  # of GGML's blocks
 MATRICES = (".weight", ".lora_a", ".lora_b")  # ends of names
@@ -31,14 +41,16 @@ MAX_FLOAT16 = 65504.0
 class Options:
     """How a folder is converted.
 
-    type: of larger tensors: F32, F16, BF16, or None: the checkpoint's. name: the model's, instead of what the folder
+    type: of larger tensors: one of FILE_TYPES, or None: the checkpoint's. name: the model's, instead of what the folder
     says; metadata: a JSON file of keys ``general.*`` that go before the folder's. vocab_only: without tensors.
+    quantizer: makes the blocks of ``type``, where that has some.
     """
 
     type: GGMLType | None = None
     name: str | None = None
     metadata: Path | None = None
     vocab_only: bool = False
+    quantizer: Quantizer | None = None
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class ConvertedTensor:
     name: str
     type: GGMLType
     lazy: LazyTensor
+    quantizer: Quantizer | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -68,10 +81,13 @@ class ConvertedTensor:
             yield self._encoded(part)
 
     def _encoded(self, lazy: LazyTensor) -> NDArray[np.uint8]:
-        if lazy.kind not in FILE_TYPES:
+        if lazy.kind not in FLOATS:
             return lazy.read()
         values = np.ascontiguousarray(lazy.read(), np.float32)
         self._check(values)
+        if self.type not in FLOATS and self.quantizer:
+            rows = self.quantizer.quantize(values.reshape(-1, values.shape[-1]), None)
+            return rows.reshape(*lazy.shape[:-1], -1)
         if self.type is GGMLType.F16:
             stored: NDArray[Any] = values.astype(np.float16)
         else:
@@ -105,7 +121,10 @@ def convert(folder: Folder, conversion: Conversion, options: Options | None = No
             raise ConvertError(f"{folder.path}: two tensors become {name!r}")
         lazies[name] = tensor
     type = _stored_type(lazies) if options.type is None else options.type
-    tensors = {name: ConvertedTensor(name, _type(conversion, name, lazy, type), lazy) for name, lazy in lazies.items()}
+    tensors = {
+        name: ConvertedTensor(name, _type(conversion, name, lazy, type), lazy, options.quantizer)
+        for name, lazy in lazies.items()
+    }
     metadata = _metadata(folder, conversion, lazies, type, options)
     n_bytes = sum(tensor.nbytes for tensor in tensors.values())
     return GGUFFile(folder.path, metadata, tensors, n_bytes)
@@ -118,12 +137,15 @@ def _stored_type(lazies: Mapping[str, LazyTensor]) -> GGMLType:
 
 
 def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -> GGMLType:
-    if lazy.kind not in FILE_TYPES:
+    if lazy.kind not in FLOATS:
         return lazy.kind
     base = name.removesuffix(".weight")
     short = base.split(".", 2)[-1] if base.startswith("blk.") else base
     small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(MATRICES)
-    return GGMLType.F32 if small or short in conversion.float32 else type
+    if small or short in conversion.float32:
+        return GGMLType.F32
+    fits = lazy.shape[-1] % block_size(type) == 0 and not (type in TERNARY and short in NOT_TERNARY)
+    return type if fits else GGMLType.F16
 
 
 def _metadata(

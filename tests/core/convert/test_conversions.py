@@ -8,7 +8,11 @@ import pytest
 
 import pumice
 from checkpoints import FIXTURES, PROMPT, ROWS, write_checkpoint
+from pumice.config import load_config
+from pumice.convert import Options
+from pumice.gguf import GGMLType
 from pumice.opening import open_model
+from pumice.registry import get_registry
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
 LOGITS = np.load(FIXTURES / "logits.npz")
@@ -42,7 +46,10 @@ def test_logits_are_transformers(checkpoint, name):
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case["theirs"]])
 def test_a_file_is_llama_cpps(checkpoint, name):
     theirs = CASES[name]["theirs"]
-    with open_model(checkpoint(name)) as file:
+    type = CASES[name].get("type")
+    quantizer = get_registry(load_config()).quantizers[type] if type else None
+    options = Options(GGMLType[type] if type else None, quantizer=quantizer)
+    with open_model(checkpoint(name), options=options) as file:
         ours = {key: described(file.metadata.encoded(key)) for key in file.metadata}
         tensors = {
             key: [tensor.type.name, list(tensor.shape), hashlib.sha256(tensor.data).hexdigest()[:16]]

@@ -12,8 +12,10 @@ from pumice.errors import GGUFError, QuantizeError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import encoded_metadata
 from pumice.quantize import Options, quantize, read_imatrix
+from pumice.quantize.file_types import FILE_TYPES
 
 SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS", "F16", "BF16", "COPY"]
+NEED_WEIGHTS = ["IQ1_M", "IQ1_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_XS", "IQ3_XXS", "Q2_K_S"]
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,22 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
+def wide_model(tmp_path_factory):
+    """With rows of 256 numbers, which all types fit."""
+    return tiny_llama(tmp_path_factory.mktemp("wide") / "wide.gguf", n_layer=1, dim=256, n_ff=256)
+
+
+@pytest.fixture(scope="module")
 def imatrix(model, tmp_path_factory):
+    return random_imatrix(model, tmp_path_factory)
+
+
+@pytest.fixture(scope="module")
+def wide_imatrix(wide_model, tmp_path_factory):
+    return random_imatrix(wide_model, tmp_path_factory)
+
+
+def random_imatrix(model, tmp_path_factory):
     """Random weights for all matrices, as llama-imatrix writes them."""
     random = np.random.RandomState(3)
     infos, data = [], []
@@ -56,6 +73,19 @@ def test_files_are_llama_quantizes(llama_cpp, model, tmp_path, to):
 def test_files_with_an_importance_matrix_are_llama_quantizes(llama_cpp, model, imatrix, tmp_path, to):
     llama_cpp("llama-quantize", "--imatrix", imatrix, model, tmp_path / "theirs.gguf", to, 2)
     quantize(model, tmp_path / "ours.gguf", to, imatrix=imatrix)
+    assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
+
+
+@pytest.mark.parametrize("to", FILE_TYPES)
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_every_types_files_are_llama_quantizes(llama_cpp, wide_model, wide_imatrix, tmp_path, to, weighted):
+    if to in NEED_WEIGHTS and not weighted:
+        with pytest.raises(QuantizeError, match="importance matrix"):
+            quantize(wide_model, tmp_path / "ours.gguf", to)
+        return
+    options = ["--imatrix", wide_imatrix] if weighted else []
+    llama_cpp("llama-quantize", *options, wide_model, tmp_path / "theirs.gguf", to, 2)
+    quantize(wide_model, tmp_path / "ours.gguf", to, imatrix=wide_imatrix if weighted else None)
     assert (tmp_path / "ours.gguf").read_bytes() == (tmp_path / "theirs.gguf").read_bytes()
 
 
