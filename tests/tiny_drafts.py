@@ -10,11 +10,21 @@ from tiny_models import IDS, TIED, TinyModel, tiny, uniform
 from tiny_zoo import ZOO
 
 
-def drafting(name: str, last: int, norm: str = "nextn.shared_head_norm", **keys: Any) -> TinyModel:
-    """The model of this name, and a layer with the tensors of layer ``last``; lists of keys have one value more."""
+def drafting(
+    name: str, last: int, norm: str = "nextn.shared_head_norm", more: tuple[int, ...] = (), **keys: Any
+) -> TinyModel:
+    """The model of this name, and a layer with the tensors of layer ``last``, and of ``more``.
+
+    Lists of keys have one value more.
+    """
     model = ZOO[name]
-    n, n_embd, blk = model.metadata["block_count"], model.metadata["embedding_length"], f"blk.{last}."
-    added = {f"blk.{n}.{key.removeprefix(blk)}": shape for key, shape in model.shapes.items() if key.startswith(blk)}
+    n, n_embd = model.metadata["block_count"], model.metadata["embedding_length"]
+    added = {
+        f"blk.{n}.{key.removeprefix(blk)}": shape
+        for blk in (f"blk.{each}." for each in (last, *more))
+        for key, shape in model.shapes.items()
+        if key.startswith(blk)
+    }
     added |= {f"blk.{n}.{key}.weight": (n_embd,) for key in ("nextn.enorm", "nextn.hnorm", norm) if key}
     added[f"blk.{n}.nextn.eh_proj.weight"] = (n_embd, 2 * n_embd)
     metadata = {
@@ -23,6 +33,13 @@ def drafting(name: str, last: int, norm: str = "nextn.shared_head_norm", **keys:
     }
     metadata |= {"block_count": n + 1, "nextn_predict_layers": 1} | keys
     return replace(model, metadata=metadata, shapes=model.shapes | added)
+
+
+def both_blocks(name: str, attends: int, routes: int, **keys: Any) -> TinyModel:
+    """A layer that drafts with attention and experts, where those before it have one of both."""
+    model = drafting(name, attends, more=(routes,), **keys)
+    n = model.metadata["block_count"] - 1
+    return replace(model, shapes=model.shapes | {f"blk.{n}.post_attention_norm.weight": (64,)})
 
 
 MODELS = {
@@ -39,6 +56,8 @@ MODELS = {
     "bailingmoe3": drafting("bailingmoe3", 1, norm="layer_output_norm"),
     "step35": drafting("step35", 1),
     "mimo2": drafting("mimo2", 0),
+    "nemotron_h_moe": both_blocks("nemotron_h_moe", 2, 3, expert_used_count=2),
+    "nemotron_h_moe-latent": both_blocks("nemotron_h_moe-latent", 2, 1),
 }
 
 EAGLE = (

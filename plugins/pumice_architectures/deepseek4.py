@@ -54,6 +54,8 @@ class DeepSeek4(StreamDecoder, ExpertDecoder):
             return replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0)
         base = frequency_base(self.hparams, "attention.compress_rope_freq_base")
         rope = replace(rope, freq_base=base)
+        if not rope.magnitude:
+            raise self.hparams.wrong("rope.scaling.attn_factor", "is 0, it must be above 0")
         return replace(rope, attn_factor=rope.attn_factor / rope.magnitude)
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:

@@ -9,14 +9,25 @@ from pumice.plugin.nn import blocks, choose_experts, expert_linear, n_expert, re
 class NemotronH(recurrent.Hybrid):
     eps_key = "attention.layer_norm_epsilon"
     ffn_scales = True
+    drafts = "after norm"
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
+        self.draft_eps = self.eps
         self.eps = hparams.number("attention.layer_norm_rms_epsilon", self.eps)
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        if i >= self.n_layer:  # a layer that drafts has both
+            x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
+            return x + self.feed_forward(g, self.norm(g, x, blk + "post_attention_norm"), blk, i)
         block = self.feed_forward if self.hparams.count("feed_forward_length", i, low=0) else self.attention
         return x + block(g, self.norm(g, x, blk + "attn_norm"), blk, i)
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """RMSNorm, but LayerNorm before the logits of a draft."""
+        if name.endswith("nextn.shared_head_norm"):
+            return blocks.layer_norm(g, x, name, self.draft_eps)
+        return super().norm(g, x, name)
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         space = recurrent.read_state_space(self.hparams, heads=True)

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -75,8 +75,9 @@ def models(architecture: str) -> list[str]:
     return [name for name, model in ALL.items() if model.architecture == architecture]
 
 
-def keys_of(architecture: str) -> set[str]:
-    """The metadata keys that the family looks for in any of its tiny models."""
+def keys_of(architecture: str, names: Sequence[str] = ()) -> set[str]:
+    """The metadata keys that the family looks for in these of its tiny models, or in any."""
+    names = names or models(architecture)
     found = set()
     look = HParams._get
 
@@ -84,9 +85,9 @@ def keys_of(architecture: str) -> set[str]:
         found.add(key if hparams.architecture == architecture else f"{hparams.architecture}.{key}")
         return look(hparams, key, default)
 
-    targets = {name: builder_of(target) for name, (target, _) in FOR_TARGETS.items() if name in models(architecture)}
+    targets = {name: builder_of(target) for name, (target, _) in FOR_TARGETS.items() if name in names}
     with patch.object(HParams, "_get", noted):
-        for name in models(architecture):
+        for name in names:
             tensors = {tensor: ArraySource(np.ones(shape)) for tensor, shape in ALL[name].shapes.items()}
             family = resolve(ARCHITECTURES[architecture])(HParams(ALL[name].keys()))
             g = None
