@@ -3,6 +3,7 @@
 #     tools/build_kompute.sh VENV
 # Its CMake would fetch Vulkan's headers, fmt and pybind11 from GitHub; here it uses the system's, so that it also
 # builds where GitHub cannot be reached. VENV needs Python 3.11 or 3.12, and keeps NumPy 1.26: kp asks for numpy<2.
+# kp's eval_async() waits as eval() does, and its waits keep Python's lock; two edits of its bindings mend that.
 # Debian and Ubuntu: run as root, it installs what it needs. Takes about a minute.
 set -eu
 version=0.9.0
@@ -24,8 +25,9 @@ pip() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
 pip 'setuptools<80' wheel cmake 'pybind11<3' 'numpy<2'
 
 # kp's setup.py runs two arguments of CMake together and so loses the interpreter; a toolchain file names it.
-toolchain=$(mktemp)
-trap 'rm -f "$toolchain"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+toolchain="$work/toolchain.cmake"
 echo "set(PYTHON_EXECUTABLE \"$python\" CACHE FILEPATH \"\" FORCE)" >"$toolchain"
 
 export CMAKE_TOOLCHAIN_FILE="$toolchain" PATH="$venv/bin:/usr/bin:/bin"
@@ -35,5 +37,12 @@ export pybind11_DIR
 export KOMPUTE_OPT_INSTALL=OFF KOMPUTE_OPT_USE_BUILT_IN_VULKAN_HEADER=OFF KOMPUTE_OPT_USE_BUILT_IN_FMT=OFF \
     KOMPUTE_OPT_USE_BUILT_IN_PYBIND11=OFF KOMPUTE_OPT_DISABLE_VULKAN_VERSION_CHECK=ON \
     KOMPUTE_OPT_DISABLE_VK_DEBUG_LAYERS=ON
-pip --no-build-isolation "kp==$version"
+"$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
+    --dest "$work" "kp==$version"
+tar -xzf "$work/kp-$version.tar.gz" -C "$work"
+bindings="$work/kp-$version/python/src/main.cpp"
+sed -i -e '/"eval_async"/{n;s/self.eval()/self.evalAsync()/;}' \
+    -e '/"eval_await"/{n;s/{ return/{ py::gil_scoped_release unlocked; return/;}' "$bindings"
+[ "$(grep -c 'self.evalAsync(); }\|gil_scoped_release' "$bindings")" = 3 ] || fail "kp $version is not as expected"
+pip --no-build-isolation --force-reinstall --no-deps "$work/kp-$version"
 "$python" -c 'import kp; print("kp", kp.__version__, "is built")'

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,7 +177,7 @@ class Device(ABC):
     """An open device with one queue. What it made is closed with it."""
 
     description: DeviceDescription
-    runs_behind: ClassVar[bool] = True  # a commit does not wait for the end
+    runs_behind: bool = True  # a commit does not wait for the end
 
     @property
     def name(self) -> str:

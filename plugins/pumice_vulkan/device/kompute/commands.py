@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,7 @@ COPY_THREADGROUPS = 1024
 
 
 class KomputeCommandBuffer(CommandBuffer):
-    """A sequence. ``commit`` waits for its end: Kompute submits without waiting only what it records anew."""
+    """A sequence. ``commit`` waits for its end where Kompute's bindings do (``Manager.waits``)."""
 
     def __init__(self, manager: Manager, copying: KomputePipeline, n_timestamps: int) -> None:
         self._manager = manager
@@ -29,6 +31,7 @@ class KomputeCommandBuffer(CommandBuffer):
         self.n_timestamps = n_timestamps
         self._sequence: Any = None
         self._marks: dict[int, int] = {}  # timestamp -> operations before it
+        self._pending = False
         manager.ledger.opened(self)
 
     def encoder(self) -> KomputeEncoder:
@@ -44,21 +47,30 @@ class KomputeCommandBuffer(CommandBuffer):
                 self._sequence.record(operation)
 
     def commit(self) -> None:
+        self.wait()
         if self._sequence is not None:
-            try:
-                self._sequence.eval()
-            except RuntimeError as error:
-                cause = LOST if "DeviceLost" in str(error) else error
-                raise BackendError(
-                    f"vulkan: cannot run commands on {self._manager.description.name}: {cause}"
-                ) from None
+            with self._reporting():
+                self._sequence.eval_async()
+            self._pending = not self._manager.waits
 
     def wait(self) -> None:
-        return
+        if self._pending:
+            self._pending = False
+            with self._reporting():
+                self._sequence.eval_await()
+
+    @contextmanager
+    def _reporting(self) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            cause = LOST if "DeviceLost" in str(error) else error
+            raise BackendError(f"vulkan: cannot run commands on {self._manager.description.name}: {cause}") from None
 
     def timestamps(self) -> list[float]:
         if self._sequence is None or not self.n_timestamps:
             return [0.0] * self.n_timestamps
+        self.wait()
         ticks = self._sequence.get_timestamps()
         first = ticks[self._marks.get(0, 0)]
         period = self._manager.description.timestamp_period_ns / 1000
@@ -66,6 +78,7 @@ class KomputeCommandBuffer(CommandBuffer):
 
     def close(self) -> None:
         if self._manager.ledger.closing(self) and self._sequence is not None:
+            self.wait()
             self._sequence.destroy()
             self._sequence = None
 

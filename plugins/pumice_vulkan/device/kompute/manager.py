@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import numpy as np
 
@@ -29,7 +30,18 @@ class Manager:
         except RuntimeError as error:
             raise BackendError(f"vulkan: Kompute cannot open the device: {error}") from None
         word = self.handle.tensor_t(np.zeros(1, np.uint32), kp.TensorTypes.device)
-        self.ordering = [] if self.description.vendor == "NVIDIA" else [kp.OpTensorSyncLocal([word])]
+        sync = kp.OpTensorSyncLocal([word])
+        self.ordering = [] if self.description.vendor == "NVIDIA" else [sync]
+        self.waits = self._waits(sync)
+
+    def _waits(self, operation: Any) -> bool:
+        """Whether ``eval_async()`` waits: in kp as published it does, tools/build_kompute.sh mends it."""
+        sequence = self.handle.sequence().record(operation).eval_async()
+        waits = not sequence.is_running()
+        if not waits:
+            sequence.eval_await()
+        sequence.destroy()
+        return waits
 
     def close(self) -> None:
         """After all that was made with it is closed."""
