@@ -54,7 +54,9 @@ class Shared:
 
 
 class DeviceProgram(Program):
-    """A fused segment, lowered for every bucket when made, and recorded for a bucket when it is first needed.
+    """A fused segment, lowered and recorded for a bucket when it is first needed; for two of them when made.
+
+    Those are the largest, which needs most memory, and that of single tokens: weights have all their layouts then.
 
     The host writes what changes from step to step into one buffer that every command buffer begins by copying to
     the device, and finds the results in another. Where the segment gives logits, it can take several steps in a row.
@@ -72,11 +74,12 @@ class DeviceProgram(Program):
         shared.weights.expect(_weight_bytes(new))
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         cache_bytes = shared.cache.nbytes
-        self._lowered = {bucket: self._lower(bucket) for bucket in reversed(self._buckets.all)}
-        shared.weights.finish()
+        self._lowered: dict[Bucket, list[Dispatch]] = {}
+        for bucket in (self._buckets.all[-1], self._buckets.all[0]):
+            self._lower(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes
         self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
-        self._recorder = Recorder(self._memory, shared.kernels, self._host, self._lowered, self._picker)
+        self._recorder = Recorder(self._memory, shared.kernels, self._host, self._lower, self._picker)
         self._copies = SlotCopies(shared.device, segment.states, shared.states)
 
     def run(self, inputs: Values, batch: Batch) -> Values:
@@ -256,10 +259,14 @@ class DeviceProgram(Program):
         return new
 
     def _lower(self, bucket: Bucket) -> list[Dispatch]:
-        at = Lowering(self._memory, *bucket)
-        for node in self._segment.nodes:
-            at.lower(node)
-        return at.dispatches
+        """The dispatches of a step."""
+        if bucket not in self._lowered:
+            at = Lowering(self._memory, *bucket)
+            for node in self._segment.nodes:
+                at.lower(node)
+            self._shared.weights.finish()
+            self._lowered[bucket] = at.dispatches
+        return self._lowered[bucket]
 
 
 def _kept(segment: Segment) -> set[Tensor]:

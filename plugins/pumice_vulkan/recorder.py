@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -44,21 +44,21 @@ class Recording(NamedTuple):
 
 
 class Recorder:
-    """Records the steps of a segment; ``lowered`` has the dispatches of one for each bucket."""
+    """Records the steps of a segment; ``lower`` gives the dispatches of one for a bucket."""
 
     def __init__(
         self,
         memory: Memory,
         kernels: Kernels,
         host: HostMemory,
-        lowered: Mapping[Bucket, list[Dispatch]],
+        lower: Callable[[Bucket], list[Dispatch]],
         picker: Picker | None,
     ) -> None:
         self.last: Recording | None = None
         self._memory = memory
         self._kernels = kernels
         self._host = host
-        self._lowered = lowered
+        self._lower = lower
         self._picker = picker
         self._recorded: dict[Recording, CommandBuffer] = {}
         self._turns: list[Recording | None] = [None] * N_TURNS  # what used the memory of the host last
@@ -114,7 +114,7 @@ class Recorder:
 
     def _step(self, recording: Recording, step: int) -> list[Dispatch]:
         bucket, part = recording.bucket, recording.part
-        dispatches = [] if part is Part.CHOICE else _after_all(self._lowered[bucket])
+        dispatches = [] if part is Part.CHOICE else _after_all(self._lower(bucket))
         if recording.n_steps and part is not Part.LAYERS:
             assert self._picker is not None
             at = Lowering(self._memory, *bucket)

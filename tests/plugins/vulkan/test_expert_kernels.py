@@ -142,7 +142,7 @@ def test_pairs_are_grouped_once_for_all_products_with_the_same_ids(
     check(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), [inputs], build, (1, MOST))
     program = compiled(vulkan, weight(rng, GGMLType.Q8_0, 4, 64, 64), inputs, build)
     assert isinstance(program, DeviceProgram)
-    lowered = {bucket.n_tokens: at for bucket, at in program._lowered.items()}
+    lowered = {bucket.n_tokens: program._lower(bucket) for bucket in program._buckets.all}
     groups = {n: [each.kernel for each in at].count("group") for n, at in lowered.items()}
     assert (groups[1], groups[MOST]) == (0, 2)
     program.close()
@@ -161,7 +161,7 @@ def test_gated_experts_and_their_sum(vulkan: VulkanBackend, rng: np.random.Gener
     check(vulkan, w, [inputs], build, (1, 5, MOST))
     program = compiled(vulkan, w, inputs, build)
     assert isinstance(program, DeviceProgram)
-    (lone,) = [at for bucket, at in program._lowered.items() if bucket.n_tokens == 1 and bucket.n_outputs == 1][:1]
+    lone = program._lower(program._buckets.all[0])
     kernels = [each.kernel.split(".")[0] for each in lone]
     assert [name.removesuffix("_int8") for name in kernels] == ["matvec", "matvec", "expert_sum"]
     program.close()

@@ -56,7 +56,7 @@ class NativeCommandBuffer(CommandBuffer):
         )
         with reporting("cannot make a command buffer"):
             self.handle = vk.vkAllocateCommandBuffers(device.handle, allocate)[0]
-            self._fence = vk.vkCreateFence(device.handle, vk.VkFenceCreateInfo(), None)
+            self._fence = device.new_fence()
             self.queries = self._new_queries() if n_timestamps else None
         self._handles = ffi.new("VkCommandBuffer[1]", [self.handle])
         self._fences = ffi.new("VkFence[1]", [self._fence])
@@ -139,7 +139,7 @@ class NativeCommandBuffer(CommandBuffer):
             self.wait()
             device = self._device.handle
             lib.vkFreeCommandBuffers(device, self._device.command_pool, 1, self._handles)
-            lib.vkDestroyFence(device, self._fence, ffi.NULL)
+            self._device.fences.append(self._fence)
             if self.queries is not None:
                 lib.vkDestroyQueryPool(device, self.queries, ffi.NULL)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.ledger import Ledger
-from pumice_vulkan.device.native.api import ffi, lib, reporting, vk
+from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
 from pumice_vulkan.device.native.features import new_struct
 from pumice_vulkan.device.native.gate import Gate
 from pumice_vulkan.device.native.instance import MEMORY_BUDGET, PhysicalDevice
@@ -28,8 +28,17 @@ class LogicalDevice:
         pool = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
         self.command_pool = vk.vkCreateCommandPool(self.handle, pool, None)
         self.pipeline_cache = vk.vkCreatePipelineCache(self.handle, vk.VkPipelineCacheCreateInfo(), None)
+        self.fences: list[Any] = []  # that no command buffer has any more: making and freeing them takes long
         self.subgroup_size_request = self._subgroup_size_request()
         self.gate = Gate(self.handle) if "timeline_semaphore" in self.description.features else None
+
+    def new_fence(self) -> Any:
+        """One that is not signalled; it comes back to ``fences``."""
+        if not self.fences:
+            return vk.vkCreateFence(self.handle, vk.VkFenceCreateInfo(), None)
+        fence = self.fences.pop()
+        check(lib.vkResetFences(self.handle, 1, ffi.new("VkFence[1]", [fence])), "resetting a fence")
+        return fence
 
     def wait_idle(self) -> None:
         self.open_gate()
@@ -44,6 +53,8 @@ class LogicalDevice:
         """After all that was made with it is closed."""
         if self.gate is not None:
             self.gate.close()
+        for fence in self.fences:
+            lib.vkDestroyFence(self.handle, fence, ffi.NULL)
         lib.vkDestroyPipelineCache(self.handle, self.pipeline_cache, ffi.NULL)
         lib.vkDestroyCommandPool(self.handle, self.command_pool, ffi.NULL)
         lib.vkDestroyDevice(self.handle, ffi.NULL)
