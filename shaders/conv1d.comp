@@ -3,11 +3,12 @@
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-const uint TOKENS = 16u; // of an invocation; more than taps, so only the first one's need the state
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const bool HAS_BIAS = true;
 layout(constant_id = 1) const uint TAPS = 4u;
 layout(constant_id = 2) const bool SILU = false; // of the result
+const uint MOST_KEPT = 16u; // taps whose factors and inputs an invocation keeps in registers
+const uint TOKENS = TAPS < 16u ? 16u : TAPS; // of an invocation; no fewer than taps, so only the first one's need the state
 layout(std430, set = 0, binding = 1) readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Weight { float weight[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Bias { float bias[]; };
@@ -25,13 +26,11 @@ float input_at(int token, uint first, uint past, uint channel, bool begins) {
     return begins ? 0.0 : state[past + uint(int(TAPS) - 1 + token) * n_channels + channel];
 }
 
-void main() {
-    uint channel = gl_GlobalInvocationID.x, sequence = gl_WorkGroupID.y, begin = gl_WorkGroupID.z * TOKENS;
-    if (sequence >= step_words[2] || channel >= n_channels) return;
-    uint first = step_words[seq_starts + sequence], n = step_words[seq_starts + sequence + 1u] - first;
-    if (begin >= n) return;
-    uint past = state_at + step_words[slots + sequence] * (TAPS - 1u) * n_channels;
-    bool begins = step_words[positions + first] == 0u;
+float result(float sum) {
+    return SILU ? sum / (1.0 + exp(-sum)) : sum;
+}
+
+void convolve_kept(uint begin, uint n, uint first, uint past, uint channel, bool begins, float start) {
     float factors[TAPS], window[TAPS], kept[TAPS];
     for (uint j = 0u; j < TAPS; j++) {
         factors[j] = weight[weight_at + channel * TAPS + j];
@@ -39,15 +38,43 @@ void main() {
         // What the next step finds, read before it is overwritten; oldest first.
         if (begin == 0u && j + 1u < TAPS) kept[j] = input_at(int(n + j + 1u) - int(TAPS), first, past, channel, begins);
     }
-    float start = HAS_BIAS ? bias[bias_at + channel] : 0.0;
     for (uint t = begin; t < min(begin + TOKENS, n); t++) {
         float sum = start;
         for (uint j = 0u; j + 1u < TAPS; j++) window[j] = window[j + 1u];
         window[TAPS - 1u] = x[x_at + (first + t) * n_channels + channel];
         for (uint j = 0u; j < TAPS; j++) sum += factors[j] * window[j];
-        y[y_at + (first + t) * n_channels + channel] = SILU ? sum / (1.0 + exp(-sum)) : sum;
+        y[y_at + (first + t) * n_channels + channel] = result(sum);
     }
     if (begin == 0u) {
         for (uint j = 0u; j + 1u < TAPS; j++) state[past + j * n_channels + channel] = kept[j];
     }
+}
+
+void convolve_read(uint begin, uint n, uint first, uint past, uint channel, bool begins, float start) {
+    for (uint t = begin; t < min(begin + TOKENS, n); t++) {
+        float sum = start;
+        for (uint j = 0u; j < TAPS; j++) {
+            float value = input_at(int(t + j + 1u) - int(TAPS), first, past, channel, begins);
+            sum += weight[weight_at + channel * TAPS + j] * value;
+        }
+        y[y_at + (first + t) * n_channels + channel] = result(sum);
+    }
+    if (begin == 0u) { // oldest first: what is read lies behind what was written
+        for (uint j = 0u; j + 1u < TAPS; j++) {
+            float value = input_at(int(n + j + 1u) - int(TAPS), first, past, channel, begins);
+            state[past + j * n_channels + channel] = value;
+        }
+    }
+}
+
+void main() {
+    uint channel = gl_GlobalInvocationID.x, sequence = gl_WorkGroupID.y, begin = gl_WorkGroupID.z * TOKENS;
+    if (sequence >= step_words[2] || channel >= n_channels) return;
+    uint first = step_words[seq_starts + sequence], n = step_words[seq_starts + sequence + 1u] - first;
+    if (begin >= n) return;
+    uint past = state_at + step_words[slots + sequence] * (TAPS - 1u) * n_channels;
+    bool begins = step_words[positions + first] == 0u;
+    float start = HAS_BIAS ? bias[bias_at + channel] : 0.0;
+    if (TAPS <= MOST_KEPT) convolve_kept(begin, n, first, past, channel, begins, start);
+    else convolve_read(begin, n, first, past, channel, begins, start);
 }

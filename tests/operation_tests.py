@@ -275,6 +275,16 @@ class OperationTests:
 
         self.check_in_parts(tmp_path, backends, Case(build, activations, weights), parts)
 
+    @pytest.mark.parametrize("parts", [[32], [1] * 3, [2, 1, 30, 7], [25, 19]])
+    def test_conv1d_of_many_taps(self, tmp_path: Path, backends: Sequence[Backend], parts: list[int]) -> None:
+        width = 10
+        weights = {"conv": f32(width, 20), "bias": f32(width)}
+
+        def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
+            return g.conv1d(g.silu(g.conv1d(a["x"], g.weight("conv"), g.weight("bias"))), g.weight("conv"), None)
+
+        self.check_in_parts(tmp_path, backends, Case(build, {"x": f32(sum(parts), width)}, weights), parts)
+
     def check_in_parts(self, folder: Path, backends: Sequence[Backend], case: Case, parts: Sequence[int]) -> None:
         activations = case.activations
         expected, first, *others = (Graphed(folder, backend, case, limits()) for backend in (NumpyBackend(), *backends))

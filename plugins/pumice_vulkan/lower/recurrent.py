@@ -11,7 +11,7 @@ from pumice_vulkan.memory import Place
 LOCAL = 64
 COLUMNS = 32  # of a workgroup, as in linear_attention.comp
 MOST_KEYS = 512  # rows of a state, 64 of them in an invocation's registers
-CONVOLVED, MOST_TAPS = 16, 16  # tokens that an invocation of conv1d.comp takes, and of how many it sees the inputs
+CONVOLVED = 16  # tokens that an invocation of conv1d.comp takes at least; as many as there are taps
 PARTS = 8  # of a state's rows, as in linear_attention.comp: the most tokens that it has in shared memory at a time
 
 
@@ -37,15 +37,15 @@ def _conv1d(at: Lowering, node: Node) -> None:
 
 def _convolve(at: Lowering, node: Node, result: Tensor, silu: bool = False) -> None:
     x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
-    n_channels = int(x.shape[-1])
+    n_channels, n_taps = int(x.shape[-1]), int(weight.shape[1])
     at.dispatch(
         "conv1d",
         count=x,
         reads={"x": at.place(x), "weight": at.place(weight), "bias": at.place(weight if bias is None else bias)},
         writes={"state": _state(at, node), "y": at.place(result)},
         push={**_steps(at), "n_channels": n_channels},
-        constants=[bias is not None, int(weight.shape[1]), silu],
-        grid=(*_grid(at, n_channels)[:2], 1 if at.lone else -(-at.n_tokens // CONVOLVED)),
+        constants=[bias is not None, n_taps, silu],
+        grid=(*_grid(at, n_channels)[:2], 1 if at.lone else -(-at.n_tokens // max(CONVOLVED, n_taps))),
     )
 
 
@@ -112,7 +112,7 @@ def _grid(at: Lowering, n_channels: int) -> tuple[int, int, int]:
 
 
 RULES = {
-    "conv1d": Rule(_conv1d, lambda node, limits: int(node.weight("weight").shape[1]) <= MOST_TAPS),
+    "conv1d": Rule(_conv1d),
     "ssm_scan": Rule(_ssm_scan),
     "linear_attention": Rule(_linear_attention, lambda node, limits: int(node.inputs["k"].shape[-1]) <= MOST_KEYS),
 }
