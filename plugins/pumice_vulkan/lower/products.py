@@ -11,6 +11,7 @@ from pumice_vulkan.lower.vectors import MOST_VECTORS, VectorProduct, vector_prod
 from pumice_vulkan.memory import Place
 
 SMALL = 2**19  # values of a matrix that is read from the cache for each of some rows
+MOST_ROUTED = 512  # such rows of float32, of which tiles would keep few processors of a large device busy
 
 
 def product(
@@ -21,9 +22,16 @@ def product(
         few_product(at, FewProduct(x, [weight], y, bias, residual), shape)
     elif at.rows(x) <= MOST_VECTORS:
         vector_product(at, VectorProduct(x, [weight], [y], [bias], residual))
-    elif at.rows(x) <= MOST_FEW and weight.format.dense and weight.n_rows * weight.n_columns <= SMALL:
+    elif at.rows(x) <= _most_alone(at, weight):
         vector_product(at, VectorProduct(x, [weight], [y], [bias], residual, experts=Experts(1)))
     elif use_cooperative(at, weight):
         cooperative_product(at, TileProduct(x, weight, y, bias, residual))
     else:
         tiled_product(at, TileProduct(x, weight, y, bias, residual))
+
+
+def _most_alone(at: Lowering, weight: Matrix) -> int:
+    """The most rows of x each of which reads the matrix for itself."""
+    if not weight.format.dense or weight.n_rows * weight.n_columns > SMALL:
+        return 0
+    return MOST_ROUTED if at.cooperative and weight.format.name == "f32" else MOST_FEW
