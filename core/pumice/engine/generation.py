@@ -16,7 +16,6 @@ from pumice.engine.messages import Event, Finished, FinishReason, Logprobs, Outp
 from pumice.engine.text import TextStream
 from pumice.pick import Ahead, Pick
 from pumice.sampler import Chain
-from pumice.sampler.mask import only_token
 
 
 @dataclass(eq=False)
@@ -43,6 +42,7 @@ class Generation:
     queued: float = field(default_factory=time.perf_counter)  # since when it waits
     deadline: float | None = None  # on the clock of time.perf_counter
     n_right: float = math.inf  # how many guesses in a row have been right lately: a mean that fades
+    trusted: bool | None = None  # whether a program picks its tokens as the chain would; None: not known yet
     _logprobs: Logprobs | None = None  # of the token that comes next
     _new: list[tuple[int, str, Logprobs | None]] = field(default_factory=list)  # what no event has told yet
     _has_newline: bool = False
@@ -158,10 +158,10 @@ class Generation:
                     return
             elif (mask := self.chain.mask) is None:
                 return
-            elif not np.count_nonzero(mask):
-                self.finish_reason = "stop"
-            elif appends and (token := only_token(mask)) is not None:
+            elif appends and (token := self.chain.only) is not None:
                 forced = [token]
+            elif not mask.any():
+                self.finish_reason = "stop"
             else:
                 return
             self._accept_all(forced)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,7 +11,6 @@ from pumice.backend import Program
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.pick import Ahead, Ask, Pick, Restriction
-from pumice.sampler.mask import only_token
 
 SECONDS = 0.02
 """That the steps may take: tokens still come evenly, and nobody takes the device for hung."""
@@ -26,7 +24,6 @@ class Lookahead:
         self._cache = cache
         self._seconds: dict[int, float] = {}  # number of sequences -> seconds of one of their steps
         self._prepared: set[tuple[int, int]] = set()
-        self._trusted: WeakKeyDictionary[Generation, bool] = WeakKeyDictionary()
 
     def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0) -> int:
         """How many for this batch: a power of two, with blocks held for all of them. 0: its logits must be seen.
@@ -73,9 +70,9 @@ class Lookahead:
 
     def trusts(self, generation: Generation) -> bool:
         """Whether what the program picks is the next token, whatever the host would say of the candidates."""
-        if generation not in self._trusted:
-            self._trusted[generation] = self._can_trust(generation)
-        return self._trusted[generation]
+        if generation.trusted is None:
+            generation.trusted = self._can_trust(generation)
+        return generation.trusted
 
     def _can_trust(self, generation: Generation) -> bool:
         pick = generation.chain.pick
@@ -118,8 +115,8 @@ class Lookahead:
 
     def draws(self, generation: Generation) -> int:
         """Random numbers that the next token takes: none where the host would append it, as the only one of a mask."""
-        mask, appends = generation.chain.mask, generation.generated and generation.request.logprobs is None
-        return 0 if mask is not None and appends and only_token(mask) is not None else 1
+        appends = generation.generated and generation.request.logprobs is None
+        return 0 if appends and generation.chain.only is not None else 1
 
     def _drawn(self, generation: Generation, n_ahead: int) -> int:
         """Random numbers that so many steps on their way take; of restricted picks that is one step."""

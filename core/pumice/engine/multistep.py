@@ -75,7 +75,7 @@ class MultiStep:
     def _least_forced(self) -> int:
         """Tokens that a mask must force to be read like a prompt, which would end the flights of all."""
         flies = self._program.follows and self._cache.checkpoints is None
-        return 3 + len(self._scheduler.running) // 4 if flies else 1
+        return 3 + len(self._scheduler.running) if flies else 1
 
     def settle(self) -> None:
         """Let steps that are on their way come to their end."""

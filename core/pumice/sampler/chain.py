@@ -17,10 +17,11 @@ from pumice.pick import Pick, Restriction
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import Sampler, SamplerContext
-from pumice.sampler.mask import Mask, allows, count, to_tokens
+from pumice.sampler.mask import Mask, allows, count, only_token, to_tokens
 from pumice.sampler.random import make_rng
 from pumice.suggest import unknown_name
 
+_LOOKED_AT = 64  # random numbers, of which most are asked for later
 _SPARE = 4  # highest logits that are looked at first, for each that is needed, where a mask may exclude some
 
 
@@ -40,6 +41,8 @@ class Chain:
         self._masking = [s for s in self.samplers if type(s).mask is not Sampler.mask]
         self._adding = [s for s in self.samplers if type(s).biases is not Sampler.biases]
         self._mask: Mask | None = None
+        self._only: int | None = None  # the token of a mask that leaves one
+        self._coming = np.empty(0, np.float32)  # random numbers that were looked at already
         self._mask_known = not self._masking
         self._n_lower = next((i for i, s in enumerate(self.samplers) if not s.lowers), len(self.samplers))
         self.lowers = self._n_lower > 0
@@ -99,14 +102,22 @@ class Chain:
         return self._context.n_vocab
 
     def peek(self, n: int, skip: int = 0) -> NDArray[np.float32]:
-        """float32 [n]: the random numbers that come next, or after so many; they are still to come."""
-        self._peeking.bit_generator.state = self._context.rng.bit_generator.state
-        return self._peeking.random(skip + n)[skip:].astype(np.float32)
+        """float32 [n]: the random numbers that come next, or after so many; they are still to come.
+
+        Zeros where none decides.
+        """
+        if self.certain:
+            return np.zeros(n, np.float32)
+        if skip + n > len(self._coming):
+            self._peeking.bit_generator.state = self._context.rng.bit_generator.state  # takes longer than the numbers
+            self._coming = self._peeking.random(skip + n + _LOOKED_AT).astype(np.float32)
+        return self._coming[skip : skip + n]
 
     def skip(self, n: int) -> None:
         """Leave out the random numbers of ``n`` tokens, which were picked with them elsewhere."""
         if not self.certain:
             self._context.rng.random(n)
+            self._coming = self._coming[n:]
 
     def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates | None:
         """Run the chain: the candidates left at its end, one of them selected.
@@ -120,6 +131,7 @@ class Chain:
         Raises:
             BackendError: logits of the wrong shape, or without a finite maximum.
         """
+        self._coming = self._coming[:0]  # samplers may take some
         n_vocab = self._context.n_vocab
         if ids is None and logits.shape != (n_vocab,):
             raise BackendError(f"expected logits of shape {(n_vocab,)}, not {logits.shape}")
@@ -169,8 +181,14 @@ class Chain:
         if not self._mask_known:
             masks = [mask for sampler in self._masking if (mask := sampler.mask()) is not None]
             self._mask = functools.reduce(np.bitwise_and, masks) if masks else None
+            self._only = only_token(self._mask) if self._mask is not None else None
             self._mask_known = True
         return self._mask
+
+    @property
+    def only(self) -> int | None:
+        """The next token, where the mask leaves one."""
+        return None if self.mask is None else self._only
 
     @property
     def forced(self) -> Sequence[int]:
