@@ -37,6 +37,7 @@ Load = Callable[..., Coroutine[Any, Any, list[Answer]]]
 
 METRICS: dict[str, Callable[["Run"], float]] = {
     "tokens/s": lambda run: run.n_tokens / run.seconds,
+    "tokens/s while all generate": lambda run: run.steady,
     "first token p50, ms": lambda run: 1000 * percentile(run.firsts, 50),
     "first token p99, ms": lambda run: 1000 * percentile(run.firsts, 99),
     "between tokens p50, ms": lambda run: 1000 * percentile(run.gaps, 50),
@@ -57,6 +58,14 @@ class Run:
     @property
     def n_tokens(self) -> int:
         return sum(answer.n_tokens for answer in self.answers)
+
+    @property
+    def steady(self) -> float:
+        """Tokens a second from the last first token to the first last one; 0 where there is no such time."""
+        begin = max(answer.arrivals[0][0] for answer in self.answers)
+        end = min(answer.arrivals[-1][0] for answer in self.answers)
+        n_tokens = sum(n for answer in self.answers for time, n in answer.arrivals if begin < time <= end)
+        return n_tokens / (end - begin) if end > begin else 0.0
 
     @property
     def firsts(self) -> list[float]:
@@ -163,7 +172,8 @@ def commands(arguments: argparse.Namespace) -> dict[str, list[str]]:
     """How each server is started: the same model, cache, parallel requests, threads, batch."""
     slots = arguments.parallel or max(arguments.users, default=16)
     options = {"-m": arguments.model, "-np": slots, "-c": slots * arguments.ctx, "-t": arguments.threads, "-b": 512}
-    same = [str(each) for option in {**options, "-ngl": 0}.items() for each in option]
+    options["-ngl"] = arguments.n_gpu_layers
+    same = [str(each) for option in options.items() for each in option]
     found = {"pumice": [*shlex.split(arguments.pumice), *same]}
     if arguments.llama_server:
         others = ["-tb", str(arguments.threads), "-fa", "on", "--cache-ram", "0", "--no-webui"]
@@ -186,6 +196,7 @@ def main() -> None:
     parser.add_argument("--ctx", type=int, default=1024, help="tokens of context for each of the parallel requests")
     parser.add_argument("--parallel", type=int, help="requests computed at once; the most users without it")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("-ngl", "--n-gpu-layers", type=int, default=0, help="layers on a GPU")
     parser.add_argument("--vocab", type=int, default=30_000, help="token ids to draw prompts from")
     parser.add_argument("-r", "--repetitions", type=int, default=3)
     arguments = parser.parse_args()

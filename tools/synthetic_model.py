@@ -24,6 +24,7 @@ from pumice.gguf import GGMLType  # noqa: E402
 from pumice.gguf.writer import TensorInfo, Writer  # noqa: E402
 from random_weights import random_rows  # noqa: E402
 from tiny_models import ATTENTION, SWIGLU, TIED, TinyModel, tiny, weights  # noqa: E402
+from tiny_zoo.gemma import EXPERTS_4, GLOBAL, SLIDING  # noqa: E402
 from tiny_zoo.mamba import MAMBA2  # noqa: E402
 from tiny_zoo.recurrent import (  # noqa: E402
     CHANNELS,
@@ -126,6 +127,49 @@ def experts(architecture: str, layer: str, n_used: int, sizes: Mapping[str, int]
     return tiny(architecture, layer, n_layer=4, dims=dims, context_length=8192, **fixed | keys)
 
 
+def gemma4moe(sizes: Mapping[str, int], sliding: int) -> TinyModel:
+    """Gemma 4 with experts beside a dense block: three layers of ``sliding`` values a head, one of full attention."""
+    moe = EXPERTS_4.replace("E,n,32", "E,n,e") + " ffn_gate_up_exps=E,2*e,n"
+    narrow = re.sub(r"\b8\b", str(sliding), SLIDING)
+    return tiny(
+        "gemma4",
+        [*[f"{narrow} {moe}"] * 3, f"{GLOBAL} {moe}"],
+        f"{TIED} rope_freqs",
+        dims={"V": N_VOCAB, **sizes},
+        context_length=8192,
+        attention__sliding_window_pattern=[True, True, True, False],
+        attention__sliding_window=1024,
+        attention__key_length_swa=sliding,
+        attention__value_length_swa=sliding,
+        rope__dimension_count_swa=sliding,
+        rope__freq_base=1e6,
+        embedding_length_per_layer_input=0,
+        expert_count=sizes["E"],
+        expert_used_count=8,
+        expert_feed_forward_length=sizes["e"],
+    )
+
+
+def lfm2moe(sizes: Mapping[str, int], n_used: int) -> TinyModel:
+    """LFM2 with experts: three short convolutions, one layer of attention."""
+    moe = f"{EXPERTS} {BIAS}"
+    conv = f"{CONV} {moe}"
+    return tiny(
+        "lfm2moe",
+        [conv, conv, f"{ATTENTION} {HEAD_NORMS} {moe}", conv],
+        LFM2_ENDS,
+        dims={"V": N_VOCAB, **sizes},
+        context_length=8192,
+        attention__head_count_kv=[0, 0, sizes["g"], 0],
+        shortconv__l_cache=3,
+        leading_dense_block_count=0,
+        expert_count=sizes["E"],
+        expert_used_count=n_used,
+        expert_feed_forward_length=sizes["e"],
+        expert_gating_func=2,
+    )
+
+
 def qwen35moe(sizes: Mapping[str, int]) -> TinyModel:
     """Qwen 3.5 with experts: three delta nets, one layer of attention."""
     net = f"{NET} ssm_alpha=R,n ssm_beta=R,n {MOE}"
@@ -225,6 +269,39 @@ ROUTED = {
         {"n": 5120, "h": 40, "g": 8, "d": 128, "E": 16, "e": 2048, "s": 2048},
         interleave_moe_layer_step=1,
     ),
+    "grovemoe": experts(
+        "grovemoe",
+        f"{ATTENTION} {HEAD_NORMS} {EXPERTS} ffn_gate_chexps=E//2,c,n ffn_up_chexps=E//2,c,n ffn_down_chexps=E//2,n,c",
+        8,
+        {"n": 2048, "h": 32, "g": 4, "d": 128, "E": 128, "e": 768, "c": 256},
+        expert_group_scale=0.05,
+        experts_per_group=2,
+        expert_chunk_feed_forward_length=256,
+    ),
+    "glm4moe": experts(
+        "glm4moe",
+        f"{QKV_BIASES} {EXPERTS} {BIAS} {SHARED}".replace("ffn_norm", "post_attention_norm"),
+        8,
+        {"n": 4096, "h": 96, "g": 8, "d": 128, "E": 128, "e": 1408, "s": 1408},
+        leading_dense_block_count=0,
+        rope__dimension_count=64,
+        expert_gating_func=2,
+        expert_shared_count=1,
+        expert_weights_norm=True,
+        expert_weights_scale=1.0,
+    ),
+    "ernie4_5-moe": experts(
+        "ernie4_5-moe",
+        f"{ATTENTION} {EXPERTS} {BIAS} {SHARED}",
+        6,
+        {"n": 2560, "h": 20, "g": 4, "d": 128, "E": 64, "e": 1536, "s": 3072},
+        interleave_moe_layer_step=1,
+        leading_dense_block_count=0,
+        expert_shared_count=2,
+        expert_shared_feed_forward_length=3072,
+    ),
+    "lfm2moe": lfm2moe({"n": 2048, "h": 32, "g": 8, "d": 64, "E": 32, "f": 7168, "e": 1792}, 4),
+    "gemma4moe": gemma4moe({"n": 2816, "h": 16, "g": 8, "d": 512, "E": 128, "f": 2112, "e": 704}, 256),
     "qwen35moe": qwen35moe(
         {"n": 2048, "h": 16, "g": 2, "d": 256, "E": 256, "f": 512, "S": 512, "K": 16, "R": 32, "D": 128}
     ),
@@ -257,7 +334,7 @@ def main() -> None:
 def is_matrix(name: str, shape: tuple[int, ...]) -> bool:
     if not name.endswith(".weight") or shape[-1] < 256 or "norm" in name or "gate_inp" in name:
         return False
-    return len(shape) == 2 or "_exps" in name
+    return len(shape) == 2 or "exps" in name
 
 
 if __name__ == "__main__":
