@@ -14,8 +14,7 @@ import pumice
 from pumice_server.application import make_application
 from pumice_server.entry import Spec
 from pumice_server.models import Models
-from pumice_server.protocol import Protocol
-from pumice_server.serving import lifespan, load_process
+from pumice_server.serving import configure, lifespan, load_process
 from pumice_server.settings import Settings
 
 
@@ -52,8 +51,7 @@ def serving(*specs: Spec, **settings: Any) -> Iterator[Serving]:
 @contextmanager
 def listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
     """The address of an application, and a client of it."""
-    config = uvicorn.Config(application, http=Protocol, log_config=None, ws="none")
-    server = uvicorn.Server(config)
+    server = uvicorn.Server(configure(application, application.state.models.settings))
     with socket.create_server(("127.0.0.1", 0)) as own:
         url = f"http://127.0.0.1:{own.getsockname()[1]}"
         thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})

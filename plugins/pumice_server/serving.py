@@ -14,6 +14,7 @@ from types import FrameType
 
 import click
 import uvicorn
+from starlette.applications import Starlette
 
 import pumice
 from pumice.cli.options import show_progress
@@ -26,6 +27,7 @@ from pumice_server.settings import Settings
 
 _BACKLOG = 512  # connections that wait to be taken
 _MAX_CONNECTIONS = 1000  # connections and requests at once; beyond, the answer is 503
+_IDLE_SECONDS = 75  # of a connection, longer than clients and proxies keep theirs: whoever ends it knows that it ended
 _LAST_SECONDS = 1.0  # of the time to drain, for streams to say that they end early
 
 logger = logging.getLogger("pumice")
@@ -53,19 +55,8 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, l
     Raises what loading raises, where the only model cannot be loaded.
     """
     models = Models(specs, load or load_process, settings)
-    config = uvicorn.Config(
-        make_application(models, lambda application: lifespan(models, address(settings, listening), failed)),
-        http=Protocol,
-        ws="none",
-        lifespan="on",
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=int(settings.drain),
-        limit_concurrency=_MAX_CONNECTIONS,
-        ssl_keyfile=settings.tls_key,
-        ssl_certfile=settings.tls_certificate,
-    )
+    application = make_application(models, lambda application: lifespan(models, address(settings, listening), failed))
+    config = configure(application, settings)
     server = _Server(config, models)
     errors: list[Exception] = []
 
@@ -85,6 +76,24 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, l
     server.run(sockets=[listening])
     if errors:
         raise errors[0]
+
+
+def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
+    """How HTTP is spoken."""
+    return uvicorn.Config(
+        application,
+        http=Protocol,
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=int(settings.drain),
+        limit_concurrency=_MAX_CONNECTIONS,
+        ssl_keyfile=settings.tls_key,
+        ssl_certfile=settings.tls_certificate,
+    )
 
 
 @contextlib.asynccontextmanager

@@ -3,10 +3,12 @@
 import socket
 import time
 
+import httpx2
 import pytest
-import uvicorn
 
 from pumice_server import protocol, tracing
+from pumice_server.serving import configure
+from pumice_server.settings import Settings
 from server_thread import running
 
 
@@ -65,12 +67,15 @@ def test_a_span_is_part_of_the_clients_trace(model, monkeypatch):
 def slow(monkeypatch, model):
     """A server that waits for headers for a moment only."""
     monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
-    monkeypatch.setattr(uvicorn, "Config", lambda *a, **k: Config(*a, **{**k, "http": protocol.Protocol}))
     with running(model) as server:
         yield server
 
 
-Config = uvicorn.Config
+def test_idle_connections_outlast_those_of_clients_and_proxies(server):
+    """Where both ended theirs at the same time, a request that is just sent would be lost (ECONNRESET)."""
+    kept = configure(server.application, Settings()).timeout_keep_alive
+    assert kept > httpx2.Limits().keepalive_expiry
+    assert kept > 60  # nginx, Envoy and load balancers of clouds
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /health HTTP/1.1\r\nHost: localhost\r\nX-Slow: "])
