@@ -8,6 +8,7 @@ import os
 import queue
 import threading
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pumice
@@ -22,8 +23,8 @@ from pumice.engine.messages import (
     Facts,
     Failed,
     Finished,
-    Pooling,
     Request,
+    Score,
     Snapshot,
 )
 from pumice.process.frames import pack
@@ -73,8 +74,9 @@ class EngineReplica:
                 if self._mailboxes.pop(id, None):
                     self._commands.put(Cancel(id))
 
-    async def encode(self, texts: Sequence[Sequence[int]], pooling: Pooling, scores: bool) -> Event:
-        return await self._ask(lambda id: Encode(id, texts, pooling, scores))
+    async def answer(self, command: Encode | Score) -> Event:
+        """The one event that answers a command, with an id of this replica."""
+        return await self._ask(lambda id: replace(command, id=id))
 
     async def snapshot(self) -> Snapshot:
         return (await self._ask(Ask)).snapshot

@@ -22,6 +22,7 @@ from pumice.engine.messages import (
     Failed,
     Finished,
     Output,
+    Score,
     Snapshot,
     Timings,
 )
@@ -58,8 +59,8 @@ class ServeLink:
             self._loop.call_soon_threadsafe(self._add, command)
         elif isinstance(command, Cancel):
             self._loop.call_soon_threadsafe(self._cancel, command.id)
-        elif isinstance(command, Encode):
-            self._start(self._answer(command.id, self._encode(command)))
+        elif isinstance(command, (Encode, Score)):
+            self._start(self._answer(command.id, self._ask(command)))
         elif isinstance(command, Ask):
             self._start(self._answer(command.id, self._snapshot(command.id)))
 
@@ -137,8 +138,8 @@ class ServeLink:
             event = Failed(id, explain(error))
         self._receive([event])
 
-    async def _encode(self, command: Encode) -> Event:
-        event = await self._handle.encode.remote(command.texts, command.pooling, command.scores)
+    async def _ask(self, command: Encode | Score) -> Event:
+        event = await self._handle.answer.remote(command)
         return numbered(event, command.id)
 
     async def _snapshot(self, id: int) -> Event:

@@ -15,13 +15,13 @@ import pumice
 from pumice_server.answers import DONE, Frame, Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
-from pumice_server.figures import LEAST_LOGPROB, finish_reason, timings, usage
+from pumice_server.figures import finish_reason, timings, usage
 from pumice_server.models import service_of
 from pumice_server.options import MAX_N, generation_options
+from pumice_server.prompt_logprobs import MAX_LOGPROBS, Head, read_head, text_logprobs
 from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.service import Prompt, Service, merge
 
-MAX_LOGPROBS = 20
 _MAX_TOKENS = 16  # OpenAI's default for completions
 
 
@@ -39,8 +39,9 @@ async def completions(request: Request) -> Response:
     if body.get("suffix", str, ""):
         read = [await fill_in(service, prompt, body.fields["suffix"]) for prompt in prompts]
     tracked = {"logprobs": 0, **options} if best_of > n else options
+    heads = [await read_head(body, service, prompt, options) for prompt in prompts]
     streams = await service.complete(read, best_of, tracked)
-    echoed = [_echoed(body, service, prompt) for prompt in prompts for _ in range(n)]
+    echoed = [head for head in heads for _ in range(n)]
     part = _head(service)
     if stream:
         parts = _events(part, service, streams, echoed, len(prompts), with_usage)
@@ -55,21 +56,13 @@ async def completions(request: Request) -> Response:
 
 
 def _options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
-    options = generation_options(body, service)
+    own = {name: value for name, value in body.fields.items() if name != "prompt_logprobs"}
+    options = generation_options(Body(own), service)
     if body.first("n_predict", "max_completion_tokens", "max_tokens") is None:
         options["max_tokens"] = _MAX_TOKENS
     if "logprobs" in body.fields:
         options["logprobs"] = body.integer("logprobs", 0, 0, MAX_LOGPROBS)
     return {**options, "cache_salt": cache_salt}
-
-
-def _echoed(body: Body, service: Service, prompt: Prompt) -> str:
-    """The prompt where it is to be repeated before its completion, else nothing."""
-    if not body.get("echo", bool, False):
-        return ""
-    if "logprobs" in body.fields:
-        raise bad_request("echo with logprobs is not supported: there are no log-probabilities of prompts")
-    return prompt if isinstance(prompt, str) else service.model.detokenize(prompt)
 
 
 def _likeliest(found: Sequence[pumice.Completion], n: int) -> Sequence[pumice.Completion]:
@@ -96,19 +89,21 @@ def _head(service: Service) -> Callable[..., dict[str, Any]]:
     return lambda choices, **others: {**common, "choices": choices, **others}
 
 
-def _choice(service: Service, index: int, done: pumice.Completion, echoed: str, with_logprobs: bool) -> dict[str, Any]:
+def _choice(service: Service, index: int, done: pumice.Completion, head: Head, with_logprobs: bool) -> dict[str, Any]:
     logprobs = None
-    if done.logprobs and with_logprobs:
-        logprobs = _logprobs(service, zip(done.tokens, done.logprobs, strict=True))
+    if with_logprobs:
+        found = zip(done.tokens, done.logprobs or (), strict=True)
+        logprobs = text_logprobs(service, [*head.logprobs, *found])
     reason = finish_reason(done.finish_reason)
-    return {"text": echoed + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
+    told = {"text": head.text + done.text, "index": index, "logprobs": logprobs, "finish_reason": reason}
+    return {**told, "prompt_logprobs": head.told} if head.told else told
 
 
 async def _events(
     part: Callable[..., dict[str, Any]],
     service: Service,
     streams: Sequence[pumice.AsyncStream],
-    echoed: Sequence[str],
+    heads: Sequence[Head],
     n_prompts: int,
     with_usage: bool,
 ) -> AsyncIterator[bytes]:
@@ -116,14 +111,19 @@ async def _events(
         return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}]))
 
     plain = [Frame(partial(chunk, index)) for index in range(len(streams))]
-    for index, text in enumerate(echoed):
-        if text:
-            yield plain[index](text)
+    lengths = [0] * len(streams)  # of what was told with log-probabilities
+    for index, head in enumerate(heads):
+        if head.logprobs:
+            yield chunk(index, head.text, text_logprobs(service, head.logprobs))
+            lengths[index] = len(head.text)
+        elif head.text:
+            yield plain[index](head.text)
     async for index, pieces in merge(streams):
         text, ended = "".join([piece.text for piece in pieces]), pieces[-1].finish_reason
         found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]
         if found or ended:
-            logprobs = _logprobs(service, found) if found else None
+            logprobs = text_logprobs(service, found, lengths[index]) if found else None
+            lengths[index] += len(text)
             yield chunk(index, text, logprobs, finish_reason(ended) if ended else None)
         elif text:
             yield plain[index](text)
@@ -131,23 +131,6 @@ async def _events(
         end = {"usage": _total_usage(streams, n_prompts), "timings": timings(streams[0].timings)}
         yield event(part([], **end))
     yield DONE
-
-
-def _logprobs(service: Service, found: Any) -> dict[str, Any]:
-    """OpenAI's form for completions. ``found``: tokens, each with its log-probabilities."""
-
-    def text(token: int) -> str:
-        return service.token_bytes(token).decode("utf-8", "replace")
-
-    told: dict[str, list[Any]] = {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
-    offset = 0
-    for token, each in found:
-        told["tokens"].append(text(token))
-        told["token_logprobs"].append(max(each.logprob, LEAST_LOGPROB))
-        told["top_logprobs"].append({text(other): max(value, LEAST_LOGPROB) for other, value in each.top})
-        told["text_offset"].append(offset)
-        offset += len(text(token))
-    return told
 
 
 def _total_usage(streams: Sequence[pumice.AsyncStream], n_prompts: int) -> dict[str, Any]:

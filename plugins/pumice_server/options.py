@@ -47,7 +47,7 @@ SAMPLING = (
 REFUSED = {
     "grammar_lazy": "tools are described by `tools`, and their calls are kept to by themselves",
     "grammar_triggers": "tools are described by `tools`, and their calls are kept to by themselves",
-    "prompt_logprobs": "there are no log-probabilities of prompts",
+    "prompt_logprobs": "/v1/completions tells them",
     "min_tokens": "`ignore_eos` and `logit_bias` keep a model from ending",
 }
 """Fields that would change the answer, and that are not served: an error is better than a wrong answer."""

@@ -123,6 +123,12 @@ class Service:
                 await stream.accepted()
         return streams
 
+    async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[Any]:
+        """Log-probabilities of a prompt's tokens after the first. Raises RequestError."""
+        self._check_length(prompt)
+        scales = options.get("adapters", self.adapters)
+        return await self.model.aprompt_logprobs(prompt, n_top, adapters=scales, cache_salt=options["cache_salt"])
+
     async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
         """Begin ``n`` answers. Raises RequestError."""
         self._check_count(n)

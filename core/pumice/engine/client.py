@@ -6,7 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
-from typing import Protocol
+from typing import Protocol, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,16 @@ from pumice.engine.messages import (
     Event,
     Failed,
     Finished,
+    Logprobs,
     Pooling,
     Request,
+    Score,
+    Scored,
     Snapshot,
 )
 from pumice.errors import EngineDiedError, ModelClosedError
+
+T = TypeVar("T")
 
 Listener = Callable[[Event], None]
 Encodings = Sequence[NDArray[np.float32]]
@@ -80,16 +85,30 @@ class EngineClient:
         adapter_scales: Sequence[float] = (),
     ) -> Future[Encodings]:
         """What texts, token ids, are in one vector each; as ``Encode``. Cancelling the future ends the work."""
-        future: Future[Encodings] = Future()
+        return self._future(
+            lambda id: Encode(id, texts, pooling, scores, adapter_scales), lambda event: cast(Encoded, event).values
+        )
+
+    def score(
+        self, tokens: Sequence[int], n_top: int, adapter_scales: Sequence[float] = (), cache_salt: str = ""
+    ) -> Future[Sequence[Logprobs]]:
+        """Log-probabilities of a text's tokens after the first; as ``Score``. Cancelling the future ends the work."""
+        return self._future(
+            lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt), lambda event: cast(Scored, event).logprobs
+        )
+
+    def _future(self, command: Callable[[int], Command], result: Callable[[Event], T]) -> Future[T]:
+        """The result of a command that is answered by one event."""
+        future: Future[T] = Future()
 
         def listen(event: Event) -> None:
             with contextlib.suppress(InvalidStateError):  # cancelled meanwhile
-                if isinstance(event, Encoded):
-                    future.set_result(event.values)
-                elif isinstance(event, Failed):
+                if isinstance(event, Failed):
                     future.set_exception(event.error)
+                else:
+                    future.set_result(result(event))
 
-        (id,) = self._submit(lambda ids: Encode(ids[0], texts, pooling, scores, adapter_scales), [listen])
+        (id,) = self._submit(lambda ids: command(ids[0]), [listen])
         future.add_done_callback(lambda done: self.drop(id) if done.cancelled() else None)
         return future
 
@@ -115,7 +134,7 @@ class EngineClient:
     def receive(self, events: Iterable[Event]) -> None:
         """Hand events on to who asked."""
         for event in events:
-            last = isinstance(event, (Finished, Failed, Answer, Encoded))
+            last = isinstance(event, (Finished, Failed, Answer, Encoded, Scored))
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
             if listener:
                 listener(event)

@@ -18,6 +18,11 @@ from pumice.pick import Ahead, Pick
 from pumice.sampler import Chain
 
 
+def salt_of(cache_salt: str, adapter_scales: Sequence[float]) -> bytes:
+    """What the keys of cached blocks begin with: other adapters, other keys and values."""
+    return cache_salt.encode() + np.array(adapter_scales, np.float32).tobytes()
+
+
 @dataclass(eq=False)
 class Generation:
     """A request on its way, waiting or running. ``tokens`` are those of the context: the prompt, then what came after.
@@ -82,8 +87,7 @@ class Generation:
 
     @property
     def salt(self) -> bytes:
-        scales = np.array(self.adapter_scales, np.float32).tobytes()  # other adapters, other keys and values
-        return self.request.cache_salt.encode() + scales
+        return salt_of(self.request.cache_salt, self.adapter_scales)
 
     @property
     def wants_raw(self) -> bool:

@@ -7,13 +7,21 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place, Read, batch_of
 from pumice.engine.engine import Engine
+from pumice.engine.generation import salt_of
+from pumice.engine.messages import Logprobs, Score
 from pumice.errors import RequestError
+
+T = TypeVar("T")
+
+NO_PREDICTION = "this model does not predict each token of a text from those before it"
 
 Forward = Callable[[Sequence[int], int, Sequence[int]], NDArray[np.float32]]
 """A step of one sequence: its new tokens, how many came before, which of them give logits; those ``[n, n_vocab]``."""
@@ -28,8 +36,25 @@ def logits(
         raise RequestError(
             f"{max(len(tokens), len(prompt))} tokens do not fit the context of {limits.n_ctx}: raise n_ctx"
         )
-    with sequence(engine, adapter_scales, prompt) as forward:
-        return (yield from _rows(engine, forward, tokens))
+    with sequence(engine, adapter_scales, prompt) as (_, forward):
+        return np.concatenate((yield from _rows(engine, forward, tokens)))
+
+
+def score(engine: Engine, text: Score) -> Generator[None, None, list[Logprobs]]:
+    """Log-probabilities of each token of a text after the first. The text stays in the cache, as any prompt does."""
+    if engine.runner.encodes:
+        raise RequestError(NO_PREDICTION)
+    tokens, known = text.tokens, iter(text.tokens[1:])
+
+    def take(rows: NDArray[np.float32]) -> list[Logprobs]:
+        totals = logprobs.totals(rows, [True] * len(rows))
+        return [logprobs.raw(row, total, next(known), text.n_top) for row, total in zip(rows, totals, strict=True)]
+
+    with sequence(engine, text.adapter_scales) as (place, forward):
+        found = yield from _rows(engine, forward, tokens[:-1], take=take)
+        place.tables.salt = salt_of(text.cache_salt, text.adapter_scales)
+        engine.cache.publish(place.tables, tokens, len(tokens) - 1)
+    return [each for step in found for each in step]
 
 
 def continuations(
@@ -46,29 +71,37 @@ def continuations(
     stays = not (runner.recurrent or runner.needs_whole_sequences or any(engine.limits.n_blocks))
     found: list[NDArray[np.float32]] = []
     while len(found) < len(endings):
-        with sequence(engine, adapter_scales) as forward:
+        with sequence(engine, adapter_scales) as (_, forward):
             for ending in endings[len(found) :] if stays else [endings[len(found)]]:
                 tokens = [*beginning, *ending[:-1]]
                 n_known = n_past if found and stays else 0
-                found.append((yield from _rows(engine, forward, tokens, n_known, n_past)))
+                found.append(np.concatenate((yield from _rows(engine, forward, tokens, n_known, n_past))))
     return found
 
 
 def _rows(
-    engine: Engine, forward: Forward, tokens: Sequence[int], n_past: int = 0, first: int = 0
-) -> Generator[None, None, NDArray[np.float32]]:
-    """The logits of ``tokens[first:]``, of which ``n_past`` have been read, in as few steps as there is room for."""
+    engine: Engine,
+    forward: Forward,
+    tokens: Sequence[int],
+    n_past: int = 0,
+    first: int = 0,
+    take: Callable[[NDArray[np.float32]], T] = np.copy,  # type: ignore[assignment]
+) -> Generator[None, None, list[T]]:
+    """What is taken of the logits of ``tokens[first:]``, a step at a time, in as few steps as there is room for.
+
+    ``n_past`` tokens have been read.
+    """
     n_batch, n_outputs = engine.limits.n_batch, engine.limits.n_outputs
-    rows = []
+    rows: list[T] = []
     while n_past < len(tokens):
         end = min(n_past + n_batch, len(tokens), max(first, n_past) + n_outputs)
         if engine.runner.needs_whole_sequences:  # all of it again, for some of its logits
-            rows.append(forward(tokens, 0, range(max(first, n_past), end)).copy())
+            rows.append(take(forward(tokens, 0, range(max(first, n_past), end))))
         else:
-            rows.append(forward(tokens[n_past:end], n_past, range(max(first - n_past, 0), end - n_past)).copy())
+            rows.append(take(forward(tokens[n_past:end], n_past, range(max(first - n_past, 0), end - n_past))))
         n_past = end
         yield
-    return np.concatenate(rows)
+    return rows
 
 
 def measure(engine: Engine, tokens: Sequence[int], depth: int) -> Generator[None, None, float]:
@@ -76,7 +109,7 @@ def measure(engine: Engine, tokens: Sequence[int], depth: int) -> Generator[None
     n_batch = engine.limits.n_batch
     firsts = [*range(0, depth, n_batch), *range(depth, len(tokens), n_batch), len(tokens)]
     seconds = 0.0
-    with sequence(engine) as forward:
+    with sequence(engine) as (_, forward):
         for first, end in pairwise(firsts):
             started = time.perf_counter()
             is_last = end in (depth, len(tokens))  # of what is measured, or of what is before
@@ -87,8 +120,13 @@ def measure(engine: Engine, tokens: Sequence[int], depth: int) -> Generator[None
 
 
 @contextmanager
-def sequence(engine: Engine, adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()) -> Iterator[Forward]:
-    """A place for a sequence; only one at a time is sure to get its blocks. ``prompt``: what an encoder reads."""
+def sequence(
+    engine: Engine, adapter_scales: Sequence[float] = (), prompt: Sequence[int] = ()
+) -> Iterator[tuple[Place, Forward]]:
+    """A place for a sequence, and its steps; only one at a time is sure to get its blocks.
+
+    ``prompt``: what an encoder reads.
+    """
     engine.settle()
     place = engine.scheduler.take_place(must=True)
     assert place is not None
@@ -98,7 +136,7 @@ def sequence(engine: Engine, adapter_scales: Sequence[float] = (), prompt: Seque
             engine.scheduler.hold(Place(place.slot, place.memory.tables), 0, len(prompt), must=True)
             with engine.failing_lost():
                 engine.read(place, prompt)
-        yield partial(_forward, engine, place, adapter_scales)
+        yield place, partial(_forward, engine, place, adapter_scales)
     finally:
         engine.scheduler.give_back(place)
 

@@ -189,6 +189,20 @@ class Encode:
 
 
 @dataclass(frozen=True)
+class Score:
+    """Answer with ``Scored``: how likely the model finds each token of a text, and ``n_top`` others in its place.
+
+    ``adapter_scales``: as for ``Encode``. ``cache_salt``: requests with an equal one find the text in the cache.
+    """
+
+    id: int
+    tokens: Sequence[int]
+    n_top: int = 0
+    adapter_scales: Sequence[float] = ()
+    cache_salt: str = ""
+
+
+@dataclass(frozen=True)
 class Cancel:
     """End a sequence at whatever token it is; of one that has ended nothing happens."""
 
@@ -207,7 +221,7 @@ class Close:
     """Cancel everything and end."""
 
 
-Command = Add | Encode | Cancel | Ask | Close
+Command = Add | Encode | Score | Cancel | Ask | Close
 
 # --- events
 
@@ -271,4 +285,12 @@ class Encoded:
     values: Sequence[NDArray[np.float32]]
 
 
-Event = Accepted | Progress | Output | Finished | Failed | Answer | Encoded
+@dataclass(frozen=True)
+class Scored:
+    """To ``Score``: of each token after the first, which nothing predicts."""
+
+    id: int
+    logprobs: Sequence[Logprobs]
+
+
+Event = Accepted | Progress | Output | Finished | Failed | Answer | Encoded | Scored

@@ -13,9 +13,24 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
+from pumice.engine import lone
 from pumice.engine.engine import Engine
 from pumice.engine.generation import Generation
-from pumice.engine.messages import Add, Answer, Ask, Cancel, Close, Command, Encode, Event, Failed, Request
+from pumice.engine.messages import (
+    Add,
+    Answer,
+    Ask,
+    Cancel,
+    Close,
+    Command,
+    Encode,
+    Event,
+    Failed,
+    Logprobs,
+    Request,
+    Score,
+    Scored,
+)
 from pumice.errors import ModelClosedError, QueueFullError
 
 T = TypeVar("T")
@@ -27,6 +42,7 @@ class Task:
 
     turns: Generator[None, None, Any]
     future: Future[Any]
+    id: int | None = None  # of the command that asked for it
 
 
 class EngineThread:
@@ -138,11 +154,29 @@ class EngineThread:
                 self._tasks.append(item)
             elif isinstance(item, Encode):
                 self._engine.encode(item)
+            elif isinstance(item, Score):
+                self._tasks.append(self._scoring(item))
             elif isinstance(item, Cancel):
                 self._engine.cancel([item.id])
+                for task in self._tasks:
+                    if task.id == item.id:
+                        task.future.cancel()
             elif isinstance(item, Ask):
                 self.emit([Answer(item.id, self._engine.snapshot())])
         return True
+
+    def _scoring(self, command: Score) -> Task:
+        """Work whose result is an event."""
+
+        def tell(future: Future[Sequence[Logprobs]]) -> None:
+            if not future.cancelled():
+                error = future.exception()
+                failed = Failed(command.id, error) if isinstance(error, Exception) else None
+                self.emit([failed or Scored(command.id, future.result())])
+
+        future: Future[Sequence[Logprobs]] = Future()
+        future.add_done_callback(tell)
+        return Task(lone.score(self._engine, command), future, command.id)
 
     def _take_turn(self, task: Task) -> None:
         if not task.future.cancelled():
@@ -172,7 +206,7 @@ class EngineThread:
                 item = self._inbox.get()
                 if isinstance(item, Task):
                     self._tasks.append(item)
-                elif isinstance(item, (Generation, Encode, Ask)):
+                elif isinstance(item, (Generation, Encode, Score, Ask)):
                     self.emit([Failed(item.id, error)])
             for task in self._tasks:
                 task.turns.close()

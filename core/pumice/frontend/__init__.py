@@ -14,11 +14,12 @@ from pumice.frontend.base import TokenizerOf
 from pumice.frontend.chatting import Chatting
 from pumice.frontend.embedding import Embedding
 from pumice.frontend.generating import Progress, Prompt
+from pumice.frontend.scoring import Scoring
 
 __all__ = ["Frontend", "Progress", "Prompt", "TokenizerOf"]
 
 
-class Frontend(Chatting, Embedding):
+class Frontend(Chatting, Embedding, Scoring):
     """What all models have, wherever they compute. Use as a context manager, or ``close`` it."""
 
     def snapshot(self) -> Snapshot:

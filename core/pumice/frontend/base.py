@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from pumice.chat.isolated import Renderer
 from pumice.config import Config
@@ -16,6 +18,8 @@ from pumice.gguf import GGUFFile
 from pumice.opening import is_lora
 from pumice.registry import Registry
 from pumice.tokenizers import Tokenizer, from_metadata
+
+T = TypeVar("T")
 
 
 class Base(ABC):
@@ -83,6 +87,14 @@ class Base(ABC):
 
     def detokenize(self, ids: Sequence[int]) -> str:
         return self.tokenizer.detokenize(ids)
+
+    @contextlib.contextmanager
+    def _waiting(self, future: Future[T]) -> Iterator[T]:
+        """The result of a future, which is cancelled where nobody waits any more."""
+        try:
+            yield future.result()
+        finally:
+            future.cancel()
 
 
 class TokenizerOf:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from pumice.embedding import Embedder, Texts
 from pumice.engine.messages import Pooling
 from pumice.errors import ModelClosedError
 from pumice.frontend.base import Base
-
-T = TypeVar("T")
 
 
 class Embedding(Base):
@@ -79,11 +75,3 @@ class Embedding(Base):
         if self.closed:
             raise ModelClosedError("the model is closed")
         return Embedder(self)
-
-    @contextlib.contextmanager
-    def _waiting(self, future: Future[T]) -> Iterator[T]:
-        """The result of a future, which is cancelled where nobody waits any more."""
-        try:
-            yield future.result()
-        finally:
-            future.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 
-from pumice.engine.messages import Accepted, Add, Ask, Cancel, Encode, Event, Failed
+from pumice.engine.messages import Accepted, Add, Ask, Cancel, Encode, Event, Failed, Score
 from pumice.errors import EngineError, PumiceError
 from pumice.model import Model
 
@@ -20,7 +20,7 @@ class EngineHost:
         self._write = write
         model.engine.emit = lambda events: write([_portable_event(event) for event in events])
 
-    def obey(self, command: Add | Encode | Cancel | Ask) -> None:
+    def obey(self, command: Add | Encode | Score | Cancel | Ask) -> None:
         """Give the engine a command. One that is refused is answered, since it cannot raise over there."""
         try:
             self.model.engine.send(command)

@@ -151,6 +151,28 @@ def test_logprobs_are_those_of_the_model(model, options):
         np.testing.assert_allclose([p for _, p in logprobs.top], expected[best], atol=1e-4)
 
 
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_logprobs_of_a_prompt_are_those_of_the_model(tmp_path, backend):
+    """Longer than a step has rows for; the prompt is not read again to go on with it."""
+    prompt = [5 + i % 40 for i in range(150)]
+    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend=backend, kv_type="f32") as model:
+        found = model.prompt_logprobs(prompt, 3)
+        assert model.generate(prompt, max_tokens=1).timings.prompt_cached == 128
+        rows = [log_softmax(row) for row in model.logits(prompt)[:-1]]
+        np.testing.assert_allclose(
+            [each.logprob for each in found],
+            [row[token] for row, token in zip(rows, prompt[1:], strict=True)],
+            atol=1e-4,
+        )
+        for each, row in zip(found, rows, strict=True):
+            np.testing.assert_allclose([p for _, p in each.top], np.sort(row)[::-1][:3], atol=1e-4)
+        assert model.generate(prompt, max_tokens=1, cache_salt="other").timings.prompt_cached == 0
+        assert model.prompt_logprobs([5]) == []
+        for wrong in ([-1, 2], [5] * (model.n_ctx + 1)):
+            with pytest.raises(pumice.RequestError):
+                model.prompt_logprobs(wrong)
+
+
 def test_logprobs_after_sampling_are_of_what_is_left(model):
     prompt = [5, 6, 7]
     options = {**RANDOM, "top_p": 1.0, "min_p": 0.0, "top_k": 3}

@@ -1,5 +1,7 @@
 """Fields of completions that OpenAI, llama-server and vLLM have."""
 
+import json
+
 import pytest
 
 from pumice_server import openai_completions
@@ -26,6 +28,35 @@ def test_the_prompt_is_repeated(server):
     assert texts(server, echo=True, max_tokens=0) == [PROMPT]
     streamed = server.client.post("/v1/completions", json=GREEDY | {"echo": True, "stream": True}).text
     assert streamed.index('"text":"Once upon a time"') < streamed.index('"finish_reason":"length"')
+
+
+def test_log_probabilities_of_a_repeated_prompt(server):
+    """What a text is found to be worth where it is given is what it was worth where it was written."""
+    (written,) = complete(server, logprobs=2)["choices"]
+    ids = [*server.model.tokenize(PROMPT), *server.model.generate(PROMPT, temperature=0, max_tokens=8).tokens]
+    (given,) = complete(server, prompt=ids, echo=True, logprobs=2, max_tokens=0)["choices"]
+    assert given["text"] == PROMPT + written["text"]
+    found, expected = given["logprobs"], written["logprobs"]
+    assert found["token_logprobs"][0] is found["top_logprobs"][0] is None
+    assert found["tokens"][-8:] == expected["tokens"]
+    assert found["token_logprobs"][-8:] == pytest.approx(expected["token_logprobs"], abs=0.02)
+    spelt = zip(found["text_offset"], found["tokens"], strict=True)
+    assert all(given["text"][offset:].startswith(token) for offset, token in list(spelt)[1:])
+    whole = complete(server, prompt=ids, echo=True, logprobs=0, max_tokens=2)["choices"][0]["logprobs"]
+    assert len(whole["tokens"]) == len(whole["text_offset"]) == len(ids) + 2
+    lines = server.client.post("/v1/completions", json=GREEDY | {"echo": True, "stream": True, "logprobs": 0}).text
+    parts = [json.loads(line[6:]) for line in lines.splitlines() if line.startswith("data: {")]
+    offsets = [each for part in parts for each in (part["choices"][0]["logprobs"] or {}).get("text_offset", [])]
+    assert offsets == found["text_offset"]
+
+
+def test_log_probabilities_of_prompts_as_vllm_tells_them(server):
+    first, *others = complete(server, prompt_logprobs=2, max_tokens=1)["choices"][0]["prompt_logprobs"]
+    assert first is None
+    for token, told in zip(server.model.tokenize(PROMPT)[1:], others, strict=True):
+        assert len(told) in (2, 3)
+        assert told[str(token)]["decoded_token"]
+        assert {1, 2} <= {each["rank"] for each in told.values()}
 
 
 def test_the_likeliest_of_several(server):
@@ -95,14 +126,14 @@ def test_reasoning_in_the_content(server):
 @pytest.mark.parametrize(
     ("fields", "status", "message"),
     [
-        ({"echo": True, "logprobs": 1}, 400, "echo with logprobs is not supported"),
         ({"best_of": 2, "stream": True}, 400, "best_of needs all of the completions"),
         ({"best_of": 1, "n": 2}, 400, "Field 'best_of': Value must be between 2"),
         ({"suffix": "x"}, 501, "was not made to fill in"),
         ({"grammar_lazy": True}, 400, "grammar_lazy is not supported: tools"),
         ({"adaptive_target": 0.5}, 400, "adaptive-p is not among the samplers"),
         ({"min_tokens": 5}, 400, "min_tokens is not supported"),
-        ({"prompt_logprobs": 1}, 400, "no log-probabilities of prompts"),
+        ({"prompt_logprobs": 21}, 400, "Field 'prompt_logprobs': Value must be between 0"),
+        ({"prompt_logprobs": 1, "stream": True}, 400, "leave out stream"),
         ({"t_max_predict_ms": "soon"}, 400, "t_max_predict_ms must be an integer"),
         ({"choices": "yes"}, 400, "choices"),
         ({"structured_outputs": []}, 400, "structured_outputs must be an object"),
