@@ -144,6 +144,8 @@ def _read_message(given: Mapping[str, Any] | Message, where: str) -> dict[str, A
     role = message.get("role")
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
         raise RequestError(f"{where}.role: expected system, user, assistant or tool, not {shown(role)}")
+    if role == "user" and message.get("content") is None:
+        raise RequestError(f"{where}.content: missing; give text, or a list of parts")
     message["content"] = _read_content(message.get("content"), f"{where}.content")
     found = [value for key in _REASONING_KEYS if (value := message.pop(key, None))]
     if found:

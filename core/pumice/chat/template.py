@@ -162,11 +162,7 @@ class ChatTemplates:
     ) -> None:
         """``chosen``: the name of a variant of the file or of a built-in template, or a template itself."""
         self._renderer = renderer
-        self._sources = {
-            key.removeprefix(KEY).removeprefix("."): value
-            for key, value in metadata.items()
-            if (key == KEY or key.startswith(KEY + ".")) and isinstance(value, str)
-        }
+        self._sources = _sources(metadata)
         self._chosen = chosen
         self._made: dict[str, ChatTemplate] = {}
         self._bos, self._eos = (_spelling(tokenizer, token) for token in (tokenizer.bos, tokenizer.eos))
@@ -189,12 +185,31 @@ class ChatTemplates:
                     "the model's file has no chat template: name the one that it was trained with, "
                     'chat_template="chatml" say (docs/chat.md lists them)'
                 )
-        if "{%" in chosen or "{{" in chosen:
-            return chosen
-        known = {**BUILTIN, **self._sources}
-        if chosen not in known:
-            raise RequestError(unknown_name("chat template", chosen, [name for name in known if name]))
-        return known[chosen]
+        return _chosen(self._sources, chosen)
+
+
+def check_chosen(metadata: Mapping[str, Any], chosen: str) -> None:
+    """Raise RequestError for a name that neither the model's file nor anybody else has for a template."""
+    _chosen(_sources(metadata), chosen)
+
+
+def _sources(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The templates of a file, by the names of its variants; that of its template is empty."""
+    return {
+        key.removeprefix(KEY).removeprefix("."): value
+        for key, value in metadata.items()
+        if (key == KEY or key.startswith(KEY + ".")) and isinstance(value, str)
+    }
+
+
+def _chosen(sources: Mapping[str, str], chosen: str) -> str:
+    """The template that is meant by its name, or is given itself."""
+    if "{%" in chosen or "{{" in chosen:
+        return chosen
+    known = {**BUILTIN, **sources}
+    if chosen not in known:
+        raise RequestError(unknown_name("chat template", chosen, [name for name in known if name]))
+    return known[chosen]
 
 
 def reasoning_variables(switch: bool | None) -> dict[str, Any]:

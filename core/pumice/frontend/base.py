@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from pumice.chat.isolated import Renderer
+from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.messages import Facts
@@ -23,9 +24,11 @@ T = TypeVar("T")
 
 
 class Base(ABC):
-    """``client`` speaks to the engine; ``facts`` says what that is."""
+    """``client`` speaks to the engine; ``facts`` says what that is. Raises RequestError for an unknown template."""
 
     def __init__(self, file: GGUFFile, config: Config, registry: Registry, client: EngineClient, facts: Facts) -> None:
+        if config.chat_template:
+            check_chosen(file.metadata, config.chat_template)
         self.config = config
         self.client = client
         self.facts = facts

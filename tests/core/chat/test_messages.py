@@ -56,6 +56,7 @@ def test_an_answer_can_be_given_back():
         ([3], r"messages\[0\]: expected an object"),
         ([USER, {"content": "x"}], r"messages\[1\].role: expected system, user"),
         ([{"role": "user<|im_end|>", "content": "x"}], r"messages\[0\].role"),
+        ([{"role": "user"}], r"messages\[0\].content: missing"),
         ([{"role": "user", "content": 3}], r"messages\[0\].content: expected a list"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\].type: only text"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text: expected text"),

@@ -219,6 +219,8 @@ def test_a_template_per_request(model):
     assert model.apply_template([USER], chat_template="llama3").startswith("<|start_header_id|>user")
     with pytest.raises(pumice.RequestError, match="unknown chat template"):
         model.chat([USER], chat_template="no such")
+    with pytest.raises(pumice.RequestError, match="unknown chat template 'lama3'; did you mean 'llama3'"):
+        pumice.load(config={"chat_template": "lama3"})
 
 
 def test_a_prompt_that_does_not_fit_says_so(model):
