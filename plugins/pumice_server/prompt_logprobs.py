@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from pumice.engine.messages import Logprobs
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, TokenLogprob
@@ -15,6 +14,13 @@ MAX_LOGPROBS = 20
 
 Found = tuple[int, TokenLogprob | None]
 """A token and its log-probabilities; the first of a text has none."""
+
+
+class _Likely(NamedTuple):
+    """As many of the likeliest tokens as are asked for, and the log-probability of the one that is there."""
+
+    logprob: float
+    top: Sequence[tuple[int, float]]
 
 
 class Head(NamedTuple):
@@ -43,7 +49,7 @@ async def read_head(body: Body, service: Service, prompt: Prompt, options: Mappi
     tokens = await service.tokenize(prompt) if isinstance(prompt, str) else prompt
     known: list[TokenLogprob | None] = [None, *await service.score(tokens, max(n_told, n_echoed), options)]
     scored = list(zip(tokens, known, strict=True))
-    echoed = [(token, each and Logprobs(each.logprob, each.top[:n_echoed])) for token, each in scored]
+    echoed = [(token, each and _Likely(each.logprob, each.top[:n_echoed])) for token, each in scored]
     told = [None if each is None else _by_id(service, token, each, n_told) for token, each in scored]
     return Head(text, echoed if n_echoed >= 0 else (), told if n_told >= 0 else ())
 
