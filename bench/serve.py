@@ -24,8 +24,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from compare_llama_cpp import BenchError, spread
+from engine import BenchError
 from http_load import Answer, Work, closed_loop, open_loop
+from rows import spread
 
 START_SECONDS = 120.0  # to load the model
 SETTLE_SECONDS = 0.5  # between turns; longer than threads of either server wait actively
