@@ -19,6 +19,8 @@ from pumice.plugin import Replicas
 from pumice.process.host import portable
 from pumice_ray.actor import own_devices
 from pumice_ray.errors import explain
+from pumice_ray.room import tell_of_room
+from pumice_ray.stages import bundles
 from pumice_server.batch.answering import Answering
 from pumice_server.batch.rows import Row
 from pumice_server.batch.work import answer_all
@@ -136,6 +138,7 @@ def map_prompts(
 def answer_rows(spec: Spec, rows: Iterable[Row], n_in_flight: int, replicas: Replicas) -> Iterator[dict[str, Any]]:
     """One result of each row, as they come. Raises what loading the model raised, or EngineDiedError."""
     _be_quiet()
+    tell_of_room(bundles(replicas) * replicas.least)
     coming = iter(rows)
     while items := [{"row": _text_of(row)} for row in itertools.islice(coming, _WINDOW_ROWS)]:
         n_blocks = -(-len(items) // max(1, n_in_flight // 2))

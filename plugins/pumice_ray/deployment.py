@@ -22,6 +22,7 @@ from pumice.cli.options import parse_replicas, parse_stages
 from pumice.config import load_config
 from pumice.plugin import Replicas
 from pumice_ray.replica import EngineReplica
+from pumice_ray.room import tell_of_room
 from pumice_ray.router import PrefixRouter
 from pumice_ray.serve_link import ServeLink
 from pumice_ray.stages import bundles, staged
@@ -54,10 +55,10 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
         "max_replicas": replicas.most,
         "target_ongoing_requests": config.n_parallel,
     }
-    options = dict(spec.options)
+    options, replicas = staged(spec.path, spec.options, replicas)
+    tell_of_room(bundles(replicas) * replicas.least)
     room: dict[str, Any] = {"ray_actor_options": {"num_cpus": replicas.n_cpus, "num_gpus": replicas.n_gpus}}
     if replicas.staged:
-        options, replicas = staged(spec.path, options, replicas)
         room = {"ray_actor_options": {"num_cpus": 0}, "placement_group_bundles": bundles(replicas)}
         room["placement_group_strategy"] = "SPREAD"
     made = serve.deployment(
@@ -155,7 +156,9 @@ def _make_ingress(spec: Spec, settings: Settings) -> Starlette:
 
 
 def _settings(spec: Spec) -> dict[str, Any]:
-    return {name: value for name, value in spec.options.items() if name != "config" and value is not None}
+    return {
+        name: value for name, value in spec.options.items() if name not in ("config", "plugins") and value is not None
+    }
 
 
 def _explain(told: str) -> pumice.PumiceError:

@@ -18,6 +18,7 @@ from pumice.plugin import Replicas
 from pumice.process.frames import unpack
 from pumice_ray.actor import NAME, EngineActor
 from pumice_ray.errors import explain
+from pumice_ray.room import tell_of_room
 from pumice_ray.stages import bundles, staged
 
 _CLOSE_SECONDS = 30.0  # for the engine to end; then it is killed
@@ -44,9 +45,10 @@ class RayLink:
         self._died = died
         self._closing = False
         self._group: Any = None
+        options, room = staged(name, options, room)
+        tell_of_room(bundles(room))
         where: dict[str, Any] = {"num_cpus": room.n_cpus, "num_gpus": room.n_gpus}
         if room.staged:
-            options, room = staged(name, options, room)
             self._group = ray.util.placement_group(bundles(room), strategy="SPREAD")
             first = PlacementGroupSchedulingStrategy(self._group, placement_group_bundle_index=0)
             where = {"num_cpus": 0, "scheduling_strategy": first}

@@ -211,7 +211,9 @@ class StagesProgram(Program):
 
 
 def staged(path: str, options: Mapping[str, Any], room: Replicas) -> tuple[dict[str, Any], Replicas]:
-    """Arguments of ``pumice.load`` for an engine whose layers are on other machines; how many is known then."""
+    """Arguments of ``pumice.load`` for an engine whose layers may be on other machines; how many is known then."""
+    if not room.staged:
+        return dict(options), room
     count = room.n_stages
     if room.stage_bytes:
         count = stages_needed(path, options, room.stage_bytes)
@@ -228,7 +230,7 @@ def staged(path: str, options: Mapping[str, Any], room: Replicas) -> tuple[dict[
 
 
 def bundles(room: Replicas) -> list[dict[str, float]]:
-    """What Ray keeps for each stage; the engine is in the first, and takes nothing more."""
+    """What Ray keeps for an engine, or for each of its stages: it is then in the first, and takes nothing more."""
     each = {"CPU": room.n_cpus, "GPU": room.n_gpus, "memory": float(room.stage_bytes if not room.n_gpus else 0)}
     return [{name: n for name, n in each.items() if n}] * room.n_stages
 

@@ -1,0 +1,142 @@
+"""Replicas that come and go: as many as their queues need, others than before, a slow one; no request is lost."""
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.plugin import Replicas
+from pumice_server.entry import Spec
+
+pytestmark = pytest.mark.ray
+
+BUSY = {"max_tokens": 60, "temperature": 0.0, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Spec:
+    path = tiny_llama(tmp_path_factory.mktemp("ray") / "tiny.gguf")
+    return Spec(["tiny"], str(path), {"backend": "numpy", "n_parallel": 2, "kv_type": "f32"})
+
+
+@contextmanager
+def deployed(spec: Spec, replicas: Replicas, name: str) -> Iterator[tuple[pumice.LinkedModel, Callable[..., Any]]]:
+    """A model over a deployment, and what deploys another version of it."""
+    from ray import serve
+
+    from pumice_ray.deployment import ServeLink, replicas_of
+
+    def deploy(spec: Spec) -> Any:
+        return serve.run(replicas_of(spec, replicas), name=name, route_prefix=None)
+
+    serve.start(http_options={"location": "NoServer"})
+    handle = deploy(spec)
+    try:
+        with pumice.load_linked(
+            spec.path, lambda receive, _: ServeLink(handle, receive, lambda: None), **spec.options
+        ) as model:
+            yield model, deploy
+    finally:
+        serve.delete(name)
+
+
+class Asking:
+    """Threads that ask one request after the other; ``texts`` and ``errors`` are what came of them."""
+
+    def __init__(self, model: pumice.LinkedModel, n: int) -> None:
+        self._model = model
+        self._stop = threading.Event()
+        self.texts: list[str] = []
+        self.errors: list[Exception] = []
+        self._threads = [threading.Thread(target=self._ask) for _ in range(n)]
+        for thread in self._threads:
+            thread.start()
+
+    def _ask(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self.texts.append(self._model.generate("a", **BUSY).text)
+            except Exception as error:
+                self.errors.append(error)
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(60)
+
+
+def pids(model: pumice.LinkedModel) -> set[int]:
+    return {each.pid for each in model.link._handle.broadcast("describe").results(timeout_s=30)}
+
+
+def test_a_rolling_update_loses_no_request(cluster: Any, spec: Spec, wait_until: Callable[..., None]) -> None:
+    with deployed(spec, Replicas(2, 2, n_cpus=0.25), "rolling") as (model, deploy):
+        before = pids(model)
+        asking = Asking(model, 3)
+        try:
+            deploy(Spec(["tiny"], spec.path, {**spec.options, "n_parallel": 3}))
+            n = len(asking.texts)
+            wait_until(lambda: len(asking.texts) > n + 3)
+        finally:
+            asking.stop()
+        assert len(set(asking.texts)) == 1
+        assert asking.errors == []
+        assert not before & pids(model)
+
+
+def test_there_are_as_many_replicas_as_queues_need(cluster: Any, spec: Spec, wait_until: Callable[..., None]) -> None:
+    from ray import serve
+
+    scaling = {"upscale_delay_s": 0.5, "downscale_delay_s": 1.0, "metrics_interval_s": 0.2, "look_back_period_s": 1.0}
+    deployment = serve.deployment
+
+    def faster(*arguments: Any, autoscaling_config: dict[str, Any], **options: Any) -> Any:
+        return deployment(*arguments, autoscaling_config={**autoscaling_config, **scaling}, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(serve, "deployment", faster)
+        with deployed(spec, Replicas(1, 2, n_cpus=0.25), "scaling") as (model, _):
+            assert len(pids(model)) == 1
+            asking = Asking(model, 8)
+            try:
+                wait_until(lambda: len(pids(model)) == 2)
+            finally:
+                asking.stop()
+            assert asking.errors == []
+            wait_until(lambda: len(pids(model)) == 1)
+            assert model.generate("a", **BUSY).text == asking.texts[0]
+
+
+def test_a_slow_machine_gets_fewer_requests(cluster: Any, spec: Spec) -> None:
+    with deployed(spec, Replicas(2, 2, n_cpus=0.25), "slow") as (model, _):
+        slow = min(pids(model))
+        done = threading.Event()
+
+        def brake() -> None:
+            while not done.is_set():
+                os.kill(slow, signal.SIGSTOP)
+                time.sleep(0.09)
+                os.kill(slow, signal.SIGCONT)
+                time.sleep(0.01)
+
+        braking = threading.Thread(target=brake)
+        braking.start()
+        asking = Asking(model, 6)
+        try:
+            time.sleep(4)
+        finally:
+            asking.stop()
+            done.set()
+            braking.join()
+        assert asking.errors == []
+        handle = model.link._handle
+        described, snapshots = (handle.broadcast(each).results(timeout_s=30) for each in ("describe", "snapshot"))
+        steps = {each.pid: snapshot.n_steps for each, snapshot in zip(described, snapshots, strict=True)}
+        assert steps[slow] < 0.35 * sum(steps.values())
