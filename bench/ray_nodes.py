@@ -124,11 +124,17 @@ def cost(path: str, seconds: float, rounds: int) -> None:
         pumice.load(path, plugins=[Waiting(seconds)], **options()) as here,
         served(path, 1, seconds) as far,
     ):
+        rate(far, STREAMS, 10)
+        before, began = processor_seconds(), time.perf_counter()
+        time.sleep(5)
+        idle = (processor_seconds() - before) / (time.perf_counter() - began)
         for _ in range(rounds + 1):
             for name, model in (("here", here), ("Serve", far)):
-                before = processor_seconds()
+                before, began = processor_seconds(), time.perf_counter()
                 rates[name].append(rate(model, STREAMS, 100))
-                spent[name].append((processor_seconds() - before) / (100 * STREAMS))
+                used = processor_seconds() - before - idle * (time.perf_counter() - began)
+                spent[name].append(used / (100 * STREAMS))
+    print(f"at rest all of it takes {idle:.2f} processors")
     print(
         f"\na step takes {seconds * 1000:.1f} ms\n\n| engine | tokens/s | processor, us a token |\n| --- | --- | --- |"
     )
@@ -140,11 +146,9 @@ def cost(path: str, seconds: float, rounds: int) -> None:
 
 
 def stages(path: str, counts: list[int], seconds: float) -> None:
-    """All stages of a step together wait so long: those that are not waited for are what steps on their way are for."""
-    print(
-        f"\nall stages of a step take {seconds * 1000:.0f} ms\n\n| stages | tokens/s, one stream | {STREAMS} streams |"
-    )
-    print("| --- | --- | --- |")
+    """All stages together wait so long for a token of each stream, for fewer tokens less."""
+    print(f"\nall stages of a step of {STREAMS} tokens take {seconds * 1000:.0f} ms\n")
+    print(f"| stages | tokens/s, one stream | {STREAMS} streams |\n| --- | --- | --- |")
     for n in counts:
         given = {"model": path, "count": n, "num_cpus": 1, "arguments": {"backend": "cpu", "n_ctx": 4096}}
         loaded = {**options(), "backend": "stages", "config": {"stages": given, "cpu": {"threads": 1}}}
@@ -159,9 +163,9 @@ def _braked(seconds: float) -> Any:
     def brake(actor: Any) -> None:
         run = actor._stage.run
 
-        def slow(*arguments: Any) -> Any:
-            time.sleep(seconds)
-            return run(*arguments)
+        def slow(name: str, hop: int, batch: Any, arrays: Any) -> Any:
+            time.sleep(seconds * len(batch.positions) / STREAMS)
+            return run(name, hop, batch, arrays)
 
         actor._stage.run = slow
 
