@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pumice.config import load_config
+from pumice.errors import ConvertError
 from pumice.gguf import GGUFFile
 from pumice.registry import Registry, load_registry
+from pumice.suggest import did_you_mean
 
 if TYPE_CHECKING:
-    from pumice.convert import Options
+    from pumice.convert import Conversion, Folder, Options
 
 
 def open_model(
@@ -27,8 +29,7 @@ def open_model(
     from pumice.convert import Folder, convert
 
     folder = Folder(path)
-    conversions = (registry or load_registry(load_config())).conversions
-    return convert(folder, conversions.find(folder.config.model_class).made_for(folder), options)
+    return convert(folder, _conversion(folder, registry), options)
 
 
 def open_adapter(
@@ -46,8 +47,19 @@ def open_adapter(
 
     folder = AdapterFolder(path)
     model = base_folder(folder, Path(base) if base is not None and Path(base).is_dir() else None)
-    conversions = (registry or load_registry(load_config())).conversions
-    return convert_adapter(folder, conversions.find(model.config.model_class).made_for(model))
+    return convert_adapter(folder, _conversion(model, registry))
+
+
+def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
+    """That of a folder's model class. ConvertError if nobody brings it."""
+    known = (registry or load_registry(load_config())).conversions
+    name = folder.config.model_class
+    if name not in known:
+        raise ConvertError(
+            f"{folder.config.path}: models of class {name!r} cannot be converted{did_you_mean(name, known)}; "
+            f"docs/making_models.md lists the {len(list(known))} classes that can, a plugin can add another"
+        )
+    return known.find(name).made_for(folder)
 
 
 def is_lora(path: str | os.PathLike[str]) -> bool:

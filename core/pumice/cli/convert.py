@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 @click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="The file, or a folder for it.")
 @click.option("--type", default="auto", show_default=True, metavar="TYPE", help="auto (what FOLDER has), F32, F16, BF16"
               " or what pumice quantize takes.")  # fmt: skip
-@click.option("--base", type=click.Path(path_type=Path), help="Of an adapter: the folder of the model that it changes.")
+@click.option(
+    "--base",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Of an adapter: the folder of the model that it changes.",
+)
 @click.option("--model-name", metavar="NAME", help="The model's name, instead of what FOLDER says.")
 @click.option("--metadata", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="JSON of keys such as general.author, which go before FOLDER's.")  # fmt: skip

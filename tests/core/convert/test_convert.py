@@ -146,7 +146,7 @@ def test_methods_of_quantizing_that_cannot_be_undone(folder):
     ("values", "message"),
     [
         ({"architectures": None}, r"config\.json: 'architectures' is missing"),
-        ({"architectures": ["NobodyForCausalLM"]}, "unknown conversion 'NobodyForCausalLM'"),
+        ({"architectures": ["NobodyForCausalLM"]}, "models of class 'NobodyForCausalLM' cannot be converted"),
         ({"num_hidden_layers": "2"}, "'n_layers' is '2', expected an integer"),
         ({"num_hidden_layers": 3}, r"blk\.2\.attn_norm\.weight is missing"),
         ({"num_hidden_layers": 1}, "tensor 'model.layers.1.input_layernorm.weight' is none that llama has"),
