@@ -36,10 +36,10 @@ def _is_exact(format: Format) -> bool:
 
 def _embedding(at: Lowering, node: Node) -> None:
     weight, ids = node.weight("weight"), node.inputs["ids"]
-    if _is_small(weight):
-        _look_up_in_kernel(at, weight, ids, node.output)
-    elif _is_decoded(weight):
+    if _is_decoded(weight):
         _look_up_and_decode(at, weight, ids, node.output)
+    elif _is_small(weight):
+        _look_up_in_kernel(at, weight, ids, node.output)
     else:
         _look_up_before(at, weight, ids, node.output)
 
@@ -58,14 +58,14 @@ def _look_up_in_kernel(at: Lowering, weight: Weight, ids: Tensor, output: Tensor
 
 def _look_up_and_decode(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
     format, data = FORMATS[weight.type], weight.data
-    n_blocks = int(weight.shape[-1]) // format.block_columns
+    n_blocks, row_bytes = row_size(weight.shape) // format.block_columns, row_size(data.shape)
     at.add(
         f"embedding.rows:{format.name}",
         count=at.count_address(ids),
         ids=at.address(ids),
         weights=at.hold(data),
-        row_bytes=data.shape[-1],
-        block_bytes=data.shape[-1] // n_blocks,
+        row_bytes=row_bytes,
+        block_bytes=row_bytes // n_blocks,
         table=at.hold(format.lookup_table),
         y=at.address(output),
         n_ids=row_size(ids.shape),
