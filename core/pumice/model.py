@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -32,6 +33,8 @@ from pumice.registry import Registry, get_registry
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+
+log = logging.getLogger("pumice")
 
 
 class Model(Frontend):
@@ -215,4 +218,10 @@ def _adapter(options: AdapterOptions, model: GGUFFile, architecture: Architectur
 def _context_length(config: Config, architecture: Architecture) -> int:
     """What was asked for; the default is no longer than what the model was trained for."""
     trained = architecture.n_ctx_train
-    return min(config.n_ctx, trained) if config.n_ctx and config.is_default("n_ctx") else config.n_ctx or trained
+    if config.n_ctx and config.is_default("n_ctx"):
+        return min(config.n_ctx, trained)
+    if config.n_ctx and config.n_ctx > trained:
+        log.warning(
+            "n_ctx is %d, the model was trained for %d positions: text beyond these is guessed", config.n_ctx, trained
+        )
+    return config.n_ctx or trained

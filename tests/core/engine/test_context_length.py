@@ -1,0 +1,16 @@
+"""How long a context is: what was asked for, with a word where that is more than the model was trained for."""
+
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+
+
+@pytest.mark.parametrize(
+    ("settings", "n_ctx", "n_warnings"), [({}, 256, 0), ({"n_ctx": 64}, 64, 0), ({"n_ctx": 300}, 300, 1)]
+)
+def test_a_context_beyond_the_training_is_named(tmp_path, caplog, settings, n_ctx, n_warnings):
+    with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy", **settings) as model:
+        assert model.n_ctx == n_ctx
+    said = [record.getMessage() for record in caplog.records if "trained for 256 positions" in record.getMessage()]
+    assert len(said) == n_warnings
