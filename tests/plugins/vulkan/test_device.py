@@ -356,7 +356,7 @@ def test_a_lost_device_is_an_error(device, monkeypatch, function):
             patch.setattr(module, "lib", lib)
         else:
             lost = RuntimeError(f"vk::{function}: ErrorDeviceLost")
-            patch.setattr(commands, "_sequence", mock.Mock(eval=mock.Mock(side_effect=lost)))
+            patch.setattr(commands, "_sequence", mock.Mock(eval_async=mock.Mock(side_effect=lost)))
         with pytest.raises(
             BackendError, match=f"(to|on|for) {re.escape(device.name)}: the driver has reset the device"
         ):
