@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -97,14 +99,16 @@ async def props(request: Request) -> Response:
     if name is None and not models.single:
         told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
         return json_response({**told, "ui_settings": page, "build_info": build_info()})
-    return json_response({**_properties(await service_of(request, name)), "ui_settings": page})
+    service = await service_of(request, name)
+    capabilities = await asyncio.to_thread(service.model.template_capabilities)  # the first time it renders chats
+    return json_response({**_properties(service, capabilities), "ui_settings": page})
 
 
 def build_info() -> str:
     return f"pumice-{pumice.__version__}"
 
 
-def _properties(service: Service) -> dict[str, Any]:
+def _properties(service: Service, capabilities: Mapping[str, bool]) -> dict[str, Any]:
     model = service.model
     bos, eos = model.tokenizer.bos, model.tokenizer.eos
     return {
@@ -117,6 +121,7 @@ def _properties(service: Service) -> dict[str, Any]:
         "endpoint_props": False,
         "endpoint_metrics": True,
         "chat_template": model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
+        "chat_template_caps": capabilities,
         "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
         "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
         "build_info": build_info(),

@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from pumice.chat.answer import Answer
+from pumice.chat.capabilities import capabilities
 from pumice.chat.form import answer_grammar
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.guard import Guard
@@ -17,6 +19,7 @@ from pumice.chat.probe import probe
 from pumice.chat.prompt import Prompt, make_prompt
 from pumice.chat.request import ChatRequest
 from pumice.chat.template import ChatTemplate, ChatTemplates
+from pumice.errors import RequestError
 from pumice.grammar import Grammar
 from pumice.tokenizers import Tokenizer
 
@@ -95,6 +98,15 @@ class Chat:
         marks = {self._spelling(token): token for token in special}
         grammar = answer_grammar(request, format, prompt.opening, marks, form)
         return Turn(request, format, prompt, special, grammar, (closing, closing_tokens))
+
+    @cached_property
+    def capabilities(self) -> Mapping[str, bool]:
+        """What the model's template can do; empty without one."""
+        try:
+            template = self._templates.get()
+        except RequestError:
+            return {}
+        return capabilities(template)
 
     def _for(self, template: ChatTemplate) -> tuple[ChatFormat, Guard]:
         if template.source not in self._known:

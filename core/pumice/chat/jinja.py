@@ -19,6 +19,9 @@ MAX_OUTPUT = 1 << 26  # characters of a rendered prompt
 FUEL = 200_000  # instructions that any rendering may take
 FUEL_PER_VALUE = 2_000  # further ones for each value in what is rendered
 
+# Methods that change a list, as templates of Kimi K2 call them: values do not change here, names are set anew.
+_APPEND = re.compile(r"\{%([-+]?)\s*set\s+_\s*=\s*([\w.]+)\.append\(([^()]*)\)\s*([-+]?)%\}")
+_POP_FIRST = re.compile(r"\{%([-+]?)\s*set\s+(\w+)\s*=\s*([\w.]+)\.pop\(0\)\s*([-+]?)%\}")
 _GENERATION = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
@@ -36,7 +39,7 @@ class JinjaTemplate:
             raise ModelError(f"the chat template has {len(source)} characters; at most {MAX_SOURCE} are read")
         self.source = source
         self._environment = minijinja.Environment(
-            templates={"chat": _without_generation(source)},
+            templates={"chat": _without_changes(_without_generation(source))},
             filters={"tojson": _tojson, "length": _length, "count": _length, "indent": _indent},
             tests={"iterable": _is_iterable},
             globals={"raise_exception": _raise_exception, "strftime_now": _strftime_now},
@@ -63,7 +66,7 @@ class JinjaTemplate:
             raise RequestError(f"the chat template refuses these messages: {refusal}") from None
         except minijinja.TemplateError as error:
             raise RequestError(f"the chat template fails: {_first_line(error)}") from None
-        except (TypeError, ValueError) as error:  # of a filter that is a function here
+        except (TypeError, ValueError, AttributeError) as error:  # of a filter that is a function here, or a method
             raise RequestError(f"the chat template fails: {error}") from None
         if len(text) > MAX_OUTPUT:
             raise RequestError(f"the chat template wrote {len(text)} characters; at most {MAX_OUTPUT} are taken")
@@ -78,6 +81,12 @@ def _first_line(error: Exception) -> str:
 def _without_generation(source: str) -> str:
     """``{% generation %}`` marks what training looks at; to a prompt it means nothing."""
     return _GENERATION.sub(lambda m: f"{{%{m[1]} {'endif' if m[2] else 'if true'} {m[3]}%}}", source)
+
+
+def _without_changes(source: str) -> str:
+    """``append`` and ``pop(0)`` of lists as assignments."""
+    source = _APPEND.sub(r"{%\1 set \2 = \2 + [\3] \4%}", source)
+    return _POP_FIRST.sub(r"{%\1 set \2 = \3[0] %}{%- set \3 = \3[1:] \4%}", source)
 
 
 def _count(value: Any) -> int:

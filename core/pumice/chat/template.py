@@ -6,6 +6,7 @@ import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
 
@@ -71,13 +72,22 @@ class ChatTemplate:
     @cached_property
     def has_tools(self) -> bool:
         """Whether tools are written into the prompt."""
-        tool = {"type": "function", "function": {"name": _PROBE, "description": "", "parameters": {}}}
+        properties = {"city": {"type": "string", "description": _OTHER}}
+        parameters = {"type": "object", "properties": properties, "required": ["city"]}
+        tool = {"type": "function", "function": {"name": _PROBE, "description": _OTHER, "parameters": parameters}}
         return _PROBE in self._try([_message("user", _OTHER)], [tool])
 
     @cached_property
     def wants_parts(self) -> bool:
         """Whether a content must be a list of parts."""
         return _PROBE not in self._try([_message("user", _PROBE)])
+
+    @cached_property
+    def takes_parts(self) -> bool:
+        """Whether a content may be a list of parts."""
+        parts = [{"type": "text", "text": _PROBE}]
+        text = self._try([{"role": "user", "content": parts}])
+        return _PROBE in text and repr(parts) not in text and json.dumps(parts) not in text
 
     @cached_property
     def wants_text_arguments(self) -> bool:
@@ -130,6 +140,7 @@ class ChatTemplate:
         context = {
             **{name: value for name, value in variables.items() if value is not None},
             **self._tokens,
+            **(_firefunction(tools) if " functools[" in self.source else {}),
             "messages": messages,
             "tools": tools or None,
             "documents": None,
@@ -215,6 +226,12 @@ def _chosen(sources: Mapping[str, str], chosen: str) -> str:
 def reasoning_variables(switch: bool | None) -> dict[str, Any]:
     """The variables with which templates switch reasoning on and off."""
     return {} if switch is None else {"enable_thinking": switch, "thinking": switch}
+
+
+def _firefunction(tools: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Variables that FireFunction's template has beside everybody's."""
+    now = datetime.now(UTC).strftime("%b %d %Y %H:%M:%S GMT")
+    return {"functions": json.dumps(tools, indent=2) if tools else "", "datetime": now}
 
 
 def _spelling(tokenizer: Tokenizer, token: int | None) -> str:

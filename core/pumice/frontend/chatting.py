@@ -68,6 +68,13 @@ class Chatting(Generating):
         form = {k: v for k, v in options.items() if k in FORMS}
         return self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
 
+    def template_capabilities(self) -> Mapping[str, bool]:
+        """What the chat template can do, by llama-server's names: ``supports_tools``, ``supports_system_role``, ....
+
+        Empty without a template. Raises ModelError if it is none.
+        """
+        return self._chat.capabilities
+
     def _turn(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
         """The turn, and the options of its generation."""
         turn = messages if isinstance(messages, Turn) else self.prepare_chat(messages, **options)

@@ -139,3 +139,16 @@ def test_a_long_template_is_refused():
 def test_fuel_grows_with_the_chat():
     source = "{% for m in messages %}{% for n in messages %}{% if n == m %}x{% endif %}{% endfor %}{% endfor %}"
     assert len(JinjaTemplate(source).render({"messages": [USER] * 300})) == 90000
+
+
+def test_lists_that_a_template_changes():
+    source = (
+        "{%- set ns = namespace(ids=[]) -%}{%- for m in messages -%}{%- set _ = ns.ids.append(m) -%}{%- endfor -%}"
+        "{%- set first = ns.ids.pop(0) -%}{{ first }} {{ ns.ids | join(',') }}"
+    )
+    assert JinjaTemplate(source).render({"messages": ["a", "b", "c"]}) == "a b,c"
+
+
+def test_a_method_that_a_value_does_not_have_is_an_error_of_the_request():
+    with pytest.raises(RequestError, match="the chat template fails"):
+        JinjaTemplate("{{ messages.startswith('a') }}").render({"messages": [1]})

@@ -47,6 +47,7 @@ FEW = {"options": {"num_predict": 4}, "stream": False}
 SETTINGS = {"params": dict, "n_ctx": int}
 PROPS = {"default_generation_settings": SETTINGS, "total_slots": int, "model_alias": "demo", "model_path": str}
 PROPS |= {"modalities": {"vision": False, "audio": False}, "chat_template": str, "bos_token": str, "eos_token": str}
+PROPS |= {"chat_template_caps": {"supports_tools": bool, "supports_system_role": bool}}
 PROPS |= {"build_info": str, "is_sleeping": False, "endpoint_slots": bool, "endpoint_metrics": bool}
 SLOT = {"id": int, "n_ctx": int, "is_processing": bool, "speculative": False}
 ERROR = {"error": {"message": str, "type": str, "code": int}}

@@ -1,0 +1,90 @@
+"""What a chat template can do, found by rendering chats with it; by the names that llama-server tells them under."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pumice.chat.template import ChatTemplate, reasoning_variables
+from pumice.errors import RequestError
+
+_NAMES, _IDS, _REASONING = ("first_name", "second_name"), ("123456781", "123456782"), "REASONINGTEXT"  # by no template
+_EFFORTS = ("none", "low", "high", "max")
+_USER = {"role": "user", "content": "A question."}
+
+#: Variables by which templates are told to keep the reasoning of earlier turns.
+_KEEP_REASONING = {
+    "preserve_thinking": True,
+    "clear_thinking": False,
+    "truncate_history_thinking": False,
+    "drop_thinking": False,
+}
+
+
+def capabilities(template: ChatTemplate) -> dict[str, bool]:
+    """By name: roles, contents, tools and reasoning that ``template`` knows."""
+    n_calls = _n_calls(template)
+    return {
+        "supports_string_content": not template.wants_parts,
+        "supports_typed_content": template.takes_parts,
+        "supports_tools": template.has_tools,
+        "supports_tool_calls": n_calls > 0,
+        "supports_parallel_tool_calls": n_calls > 1,
+        "supports_system_role": template.has_system,
+        "supports_preserve_reasoning": _keeps_reasoning(template),
+        "supports_reasoning_effort": _has_effort(template),
+        "supports_object_arguments": n_calls > 0 and not template.wants_text_arguments,
+    }
+
+
+def _n_calls(template: ChatTemplate) -> int:
+    """How many of two calls in one turn it writes, by name or by id; of one, where it refuses two."""
+    calls = [
+        {"id": id, "type": "function", "function": {"name": name, "arguments": {"city": "Paris"}}}
+        for name, id in zip(_NAMES, _IDS, strict=True)
+    ]
+    tools = [_tool(name) for name in _NAMES]
+    without = _rendered(template, [_USER, _answer("It is 18."), _USER], tools)
+    for n in (2, 1):
+        results = [{"role": "tool", "content": "18", "tool_call_id": id} for id in _IDS[:n]]
+        messages = [_USER, {**_answer(""), "tool_calls": calls[:n]}, *results, _answer("It is 18."), _USER]
+        if text := _rendered(template, messages, tools):
+            pairs = zip(_NAMES, _IDS, strict=True)
+            return sum(text.count(name) > without.count(name) or id in text for name, id in pairs)
+    return 0
+
+
+def _keeps_reasoning(template: ChatTemplate) -> bool:
+    """Of the turn before the last."""
+    answers = [{**_answer("One."), "reasoning": _REASONING}, {**_answer("Two."), "reasoning": "."}]
+    messages = [_USER, answers[0], _USER, answers[1], _USER]
+    return _REASONING in _rendered(template, messages, variables={**reasoning_variables(True), **_KEEP_REASONING})
+
+
+def _has_effort(template: ChatTemplate) -> bool:
+    """Whether any two efforts make different prompts."""
+    named = [{"reasoning_effort": effort, "reasoning_strength": effort} for effort in _EFFORTS]
+    return len({_rendered(template, [_USER], variables={**reasoning_variables(True), **each}) for each in named}) > 1
+
+
+def _rendered(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, Any] | None = None,
+) -> str:
+    """The prompt; empty if the template refuses it."""
+    try:
+        return template.render(messages, tools, variables=variables)
+    except RequestError:
+        return ""
+
+
+def _answer(content: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": content}
+
+
+def _tool(name: str) -> dict[str, Any]:
+    properties = {"city": {"type": "string", "description": "A city."}}
+    parameters = {"type": "object", "properties": properties, "required": ["city"]}
+    return {"type": "function", "function": {"name": name, "description": "Looks up.", "parameters": parameters}}

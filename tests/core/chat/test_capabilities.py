@@ -1,0 +1,41 @@
+"""What chat templates can do, next to what llama-server says of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import pumice
+from family_templates import FAMILIES
+from pumice.chat import BUILTIN
+from pumice.chat.capabilities import capabilities
+from pumice.chat.template import ChatTemplate
+
+PEERS = json.loads((Path(__file__).parents[2] / "fixtures" / "template_capabilities.json").read_text())
+TEMPLATES = {**BUILTIN, **FAMILIES}
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_a_template_can_what_llama_server_says(name):
+    able = capabilities(ChatTemplate(TEMPLATES[name], "<s>", "</s>"))
+    assert sorted(name for name, can in able.items() if can) == PEERS[name]
+
+
+def test_reasoning_that_is_kept_and_effort():
+    source = (
+        "{{ reasoning_effort }}{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}"
+        "{% if not clear_thinking %}{{ m.reasoning_content }}{% endif %}{% endfor %}"
+    )
+    able = capabilities(ChatTemplate(source))
+    assert able["supports_preserve_reasoning"]
+    assert able["supports_reasoning_effort"]
+    assert able["supports_typed_content"]
+    assert not able["supports_tools"]
+
+
+def test_a_model_tells_them():
+    with pumice.load(config={"chat_template": "chatml"}) as model:
+        assert model.template_capabilities()["supports_system_role"]
+    with pumice.load() as model:
+        assert model.template_capabilities() == {}
