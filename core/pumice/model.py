@@ -220,8 +220,10 @@ def _context_length(config: Config, architecture: Architecture) -> int:
     trained = architecture.n_ctx_train
     if config.n_ctx and config.is_default("n_ctx"):
         return min(config.n_ctx, trained)
-    if config.n_ctx and config.n_ctx > trained:
+    if config.n_ctx > trained * config.n_parallel:
         log.warning(
-            "n_ctx is %d, the model was trained for %d positions: text beyond these is guessed", config.n_ctx, trained
+            "n_ctx is %d, for %d sequences at once (n_parallel); the model was trained for %d positions of each: "
+            "text beyond these is guessed",
+            *(config.n_ctx, config.n_parallel, trained),
         )
     return config.n_ctx or trained

@@ -7,7 +7,8 @@ from gguf_files import tiny_llama
 
 
 @pytest.mark.parametrize(
-    ("settings", "n_ctx", "n_warnings"), [({}, 256, 0), ({"n_ctx": 64}, 64, 0), ({"n_ctx": 300}, 300, 1)]
+    ("settings", "n_ctx", "n_warnings"),
+    [({}, 256, 0), ({"n_ctx": 64}, 64, 0), ({"n_ctx": 4 * 256}, 1024, 0), ({"n_ctx": 1025}, 1025, 1)],
 )
 def test_a_context_beyond_the_training_is_named(tmp_path, caplog, settings, n_ctx, n_warnings):
     with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="numpy", **settings) as model:
