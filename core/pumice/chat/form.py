@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pumice.chat.calls import Keys
 from pumice.chat.formats import ChatFormat
-from pumice.chat.pattern import Keys, Pattern
+from pumice.chat.pattern import Pattern
 from pumice.chat.request import ChatRequest
 from pumice.errors import RequestError
 from pumice.grammar import JSON_OPTIONS, Grammar

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from pumice.chat.pattern import Keys, Pattern
+from pumice.chat.calls import Keys
+from pumice.chat.pattern import Pattern
 
 
 @dataclass(frozen=True)

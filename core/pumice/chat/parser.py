@@ -11,8 +11,10 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from pumice.chat.calls import Call, as_json
 from pumice.chat.formats import ChatFormat
-from pumice.chat.pattern import Call, Pattern, Reading, Source, as_json, literal
+from pumice.chat.pattern import Pattern
+from pumice.chat.source import Reading, Source, literal
 
 Part = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], Call]
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pumice.chat.calls import Keys
 from pumice.chat.formats import GENERIC, ChatFormat
-from pumice.chat.pattern import Keys
 from pumice.chat.template import ChatTemplate
 from pumice.errors import RequestError
 

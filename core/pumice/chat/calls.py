@@ -1,0 +1,113 @@
+"""Tool calls as models write them: JSON objects, calls in Python, Gemma's braces."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_BARE_KEY = re.compile(r"([{,]\s*)([\w.\-]+)\s*:")
+_QUOTE = re.compile(r'<\|"\|>|<escape>')
+
+
+@dataclass(frozen=True)
+class Keys:
+    """How JSON calls name their parts. With an empty ``name`` an object's only key is the name: ``{"f": {...}}``."""
+
+    name: str = "name"
+    arguments: str = "arguments"
+    id: str = "id"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call as it was written; the values of ``texts`` may be text or JSON: the tool's schema tells."""
+
+    name: str
+    arguments: Mapping[str, Any]
+    id: str = ""
+    texts: frozenset[str] = frozenset()
+
+
+def json_call(value: Any, keys: Keys, may_lack_arguments: bool) -> Call | None:
+    """A call, with the usual other names of its parts where those of ``keys`` are missing."""
+    if not isinstance(value, dict):
+        return None
+    if not keys.name:
+        name, arguments = next(iter(value.items()), ("", None))
+        return Call(name, arguments) if len(value) == 1 and isinstance(arguments, dict) else None
+    function = value.get("function")
+    value = {**value, **function} if isinstance(function, dict) else value
+    name = _first(value, keys.name, "name", "tool_name", "function")
+    arguments = _first(value, keys.arguments, "arguments", "parameters")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return None
+    if arguments is None and may_lack_arguments:
+        arguments = {}
+    identifier = _first(value, keys.id, "id", "tool_call_id")
+    if not isinstance(name, str) or not isinstance(arguments, dict):
+        return None
+    return Call(name, arguments, str(identifier) if isinstance(identifier, str | int) else "")
+
+
+def _first(value: Mapping[str, Any], *keys: str) -> Any:
+    return next((value[key] for key in keys if key in value), None)
+
+
+def python_calls(text: str) -> list[Call] | None:
+    """The calls of a list as Python writes it; None if it is no list of calls with constants by name."""
+    try:
+        expression = ast.parse(text, mode="eval").body
+        return [_python_call(node) for node in expression.elts] if isinstance(expression, ast.List) else []
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return None
+
+
+def _python_call(node: ast.expr) -> Call:
+    if not isinstance(node, ast.Call) or node.args:
+        raise ValueError("not a call with arguments by name")
+    arguments = {item.arg: _python_value(item.value) for item in node.keywords if item.arg}
+    if len(arguments) < len(node.keywords):
+        raise ValueError("arguments without a name")
+    return Call(ast.unparse(node.func), arguments)
+
+
+def _python_value(node: ast.expr) -> Any:
+    value = ast.literal_eval(_JSONNames().visit(node))
+    json.dumps(value)  # a set, or bytes, is no argument
+    return value
+
+
+class _JSONNames(ast.NodeTransformer):
+    """JSON's names for true, false and null stand for their values."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        values = {"true": True, "false": False, "null": None}
+        return ast.Constant(values[node.id]) if node.id in values else node
+
+
+def braces_to_json(text: str) -> str:
+    """Gemma's arguments as JSON: quoted texts stand between marks, keys without quotes."""
+    parts = _QUOTE.split(text)
+    parts[::2] = [_BARE_KEY.sub(r'\1"\2":', part) for part in parts[::2]]
+    parts[1::2] = [json.dumps(part) for part in parts[1::2]]
+    return "".join(parts)
+
+
+def name_of_id(identifier: str) -> str:
+    """Kimi's ids hold the name: ``functions.get_weather:0``."""
+    return identifier.removeprefix("functions.").rpartition(":")[0]
+
+
+def as_json(text: str) -> Any:
+    """The value that ``text`` is in JSON; the text itself if it is none."""
+    try:
+        return json.loads(text, strict=False)
+    except (ValueError, RecursionError):
+        return text

@@ -1,0 +1,97 @@
+"""Text that is still coming, and readers of it.
+
+Readers are generators: they yield when they need more text, and return None where the text is something else. What
+they decide never depends on where the text was cut.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator
+from typing import TypeVar
+
+T = TypeVar("T")
+Reading = Generator[None, None, T]
+
+_SPACE = re.compile(r"\s*")
+_STRING_MARK = re.compile(r'["\\]')
+
+
+class Source:
+    """Text that is still coming; ``ended`` once there is no more."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.ended = False
+
+
+def skip_space(source: Source, position: int) -> Reading[int]:
+    while True:
+        match = _SPACE.match(source.text, position)
+        assert match is not None
+        position = match.end()
+        if position < len(source.text) or source.ended:
+            return position
+        yield
+
+
+def literal(source: Source, position: int, word: str) -> Reading[int | None]:
+    """Where ``word`` ends, after white space; None if it is not there."""
+    position = yield from skip_space(source, position)
+    while True:
+        have = source.text[position : position + len(word)]
+        if have == word:
+            return position + len(word)
+        if source.ended or not word.startswith(have):
+            return None
+        yield
+
+
+def read_name(source: Source, position: int, characters: re.Pattern[str]) -> Reading[int]:
+    position = yield from skip_space(source, position)
+    while True:
+        match = characters.match(source.text, position)
+        assert match is not None
+        position = match.end()
+        if position < len(source.text) or source.ended:
+            return position
+        yield
+
+
+def read_until(source: Source, position: int, word: str) -> Reading[tuple[str, int | None]]:
+    """The text before ``word``, without a line break at its ends, and where ``word`` begins."""
+    searched = position
+    while (end := source.text.find(word, searched)) < 0:
+        if source.ended:
+            return "", None
+        searched = max(position, len(source.text) - len(word) + 1)
+        yield
+    return source.text[position:end].removeprefix("\n").removesuffix("\n"), end
+
+
+def read_brackets(source: Source, start: int, mark: re.Pattern[str], quotes: str) -> Reading[int | None]:
+    """Where the bracket at ``start`` is closed. Brackets in strings do not count."""
+    depth, position, quote = 0, start, ""
+    while True:
+        match = (_string_end(quote) if quote else mark).search(source.text, position)
+        if match is None or (match[0] == "\\" and match.end() == len(source.text)):
+            if source.ended:
+                return None
+            position = match.start() if match else len(source.text)
+            yield
+            continue
+        position = match.end()
+        if match[0] == "\\":
+            position += 1
+        elif quote:
+            quote = ""
+        elif match[0] in quotes:
+            quote = match[0]
+        else:
+            depth += 1 if match[0] in "{[(" else -1
+            if depth == 0:
+                return position
+
+
+def _string_end(quote: str) -> re.Pattern[str]:
+    return _STRING_MARK if quote == '"' else re.compile(r"['\\]")
