@@ -7,7 +7,9 @@ import runpy
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from pumice.graph import ArraySource, GraphBuilder
 from pumice.plugin import HParams
@@ -21,6 +23,10 @@ class Nothing(ArraySource):
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.shape, self.nbytes = shape, 0
+
+    def dequantize(self) -> NDArray[np.float32]:
+        """Of a vector, a graph may be made by its numbers: those of frequencies, say."""
+        return np.ones(self.shape, np.float32)
 
 
 @pytest.mark.parametrize("name", TOOL["MODELS"])

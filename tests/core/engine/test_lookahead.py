@@ -258,7 +258,7 @@ def test_steps_behind_others_change_nothing(kind: type[Behind], sampling: dict[s
         later = [add(made, request(prompt, sampling, n, end_tokens=ends)) for prompt, n in pairs[3:]]
         while made.busy:
             made.step()
-        with lone.sequence(made) as forward:
+        with lone.sequence(made) as (_, forward):
             forward([1, 2], 0, [1])
         return [(each.generated, each.finish_reason) for each in [*first, *later]]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import pumice
 from pumice_architectures import ARCHITECTURES
 from reference_models import SHARED_IDS, SHARED_MODELS, error
-from tiny_drafts import EAGLES
+from tiny_drafts import DRAFTS
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import IDS, LLAMA, N_CTX, TinyModel, tiny, weights, write_tiny
 from tiny_t5 import MODELS as ENCODER_DECODERS
@@ -36,7 +36,7 @@ def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
 
 
 def test_every_architecture_has_tiny_models() -> None:
-    models = [*ZOO.values(), *ENCODERS.values(), *ENCODER_DECODERS.values(), *EAGLES.values()]
+    models = [*ZOO.values(), *ENCODERS.values(), *ENCODER_DECODERS.values(), *DRAFTS.values()]
     assert {model.architecture for model in models} == set(ARCHITECTURES)
 
 

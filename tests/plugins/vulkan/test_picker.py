@@ -222,7 +222,7 @@ def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBacke
 def test_logits_as_they_were(tmp_path: Path, vulkan: VulkanBackend, width: int, n_steps: int) -> None:
     """Before biases, penalties and masks: the likeliest, the one picked, and the logarithm of the sum."""
     table = (3 * rng.standard_normal((4, width))).astype(np.float32)
-    table[:, 4:] -= np.float32(20.0)  # tokens stay below 4
+    table[:, 4:] -= np.float32(90.0)  # tokens stay below 4, biased and penalised as they are
     table[1, 5:] = -np.inf
     made = program(tmp_path, vulkan, table)
     picks = [
