@@ -77,6 +77,7 @@ class ServeLink:
         self._loop.call_soon_threadsafe(end)
         done.wait()
         with contextlib.suppress(Exception):  # Ray may have ended before
+            self._handle.shutdown()  # else it goes on to tell Serve of queues, of a cluster that has ended too
             self._ended()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
