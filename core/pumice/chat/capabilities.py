@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pumice.chat.template import ChatTemplate, reasoning_variables
-from pumice.errors import RequestError
 
 _NAMES, _IDS, _REASONING = ("first_name", "second_name"), ("123456781", "123456782"), "REASONINGTEXT"  # by no template
 _EFFORTS = ("none", "low", "high", "max")
@@ -44,11 +42,11 @@ def _n_calls(template: ChatTemplate) -> int:
         for name, id in zip(_NAMES, _IDS, strict=True)
     ]
     tools = [_tool(name) for name in _NAMES]
-    without = _rendered(template, [_USER, _answer("It is 18."), _USER], tools)
+    without = template.attempt([_USER, _answer("It is 18."), _USER], tools)
     for n in (2, 1):
         results = [{"role": "tool", "content": "18", "tool_call_id": id} for id in _IDS[:n]]
         messages = [_USER, {**_answer(""), "tool_calls": calls[:n]}, *results, _answer("It is 18."), _USER]
-        if text := _rendered(template, messages, tools):
+        if text := template.attempt(messages, tools):
             pairs = zip(_NAMES, _IDS, strict=True)
             return sum(text.count(name) > without.count(name) or id in text for name, id in pairs)
     return 0
@@ -58,26 +56,13 @@ def _keeps_reasoning(template: ChatTemplate) -> bool:
     """Of the turn before the last."""
     answers = [{**_answer("One."), "reasoning": _REASONING}, {**_answer("Two."), "reasoning": "."}]
     messages = [_USER, answers[0], _USER, answers[1], _USER]
-    return _REASONING in _rendered(template, messages, variables={**reasoning_variables(True), **_KEEP_REASONING})
+    return _REASONING in template.attempt(messages, variables={**reasoning_variables(True), **_KEEP_REASONING})
 
 
 def _has_effort(template: ChatTemplate) -> bool:
     """Whether any two efforts make different prompts."""
     named = [{"reasoning_effort": effort, "reasoning_strength": effort} for effort in _EFFORTS]
-    return len({_rendered(template, [_USER], variables={**reasoning_variables(True), **each}) for each in named}) > 1
-
-
-def _rendered(
-    template: ChatTemplate,
-    messages: Sequence[Mapping[str, Any]],
-    tools: Sequence[Mapping[str, Any]] = (),
-    variables: Mapping[str, Any] | None = None,
-) -> str:
-    """The prompt; empty if the template refuses it."""
-    try:
-        return template.render(messages, tools, variables=variables)
-    except RequestError:
-        return ""
+    return len({template.attempt([_USER], variables={**reasoning_variables(True), **each}) for each in named}) > 1
 
 
 def _answer(content: str) -> dict[str, Any]:

@@ -13,7 +13,6 @@ from typing import Any
 from pumice.chat.calls import Keys
 from pumice.chat.formats import GENERIC, ChatFormat
 from pumice.chat.template import ChatTemplate
-from pumice.errors import RequestError
 
 # Texts that no template writes by itself, and that are no part of each other.
 _USER, _CONTENT, _REASONING = "USERTEXT", "CONTENTTEXT", "REASONINGTEXT"
@@ -171,10 +170,7 @@ def _find_json(text: str, wanted: Any) -> tuple[int, int, Any] | None:
 
 def _render(template: ChatTemplate, answers: list[dict[str, Any]]) -> str:
     """A chat that ends with ``answers``; empty if the template refuses it."""
-    try:
-        return template.render([{"role": "user", "content": _USER}, *answers], _TOOLS, add_generation_prompt=False)
-    except RequestError:
-        return ""
+    return template.attempt([{"role": "user", "content": _USER}, *answers], _TOOLS, add_generation_prompt=False)
 
 
 def _answer(**values: str) -> dict[str, Any]:

@@ -64,6 +64,15 @@ class ChatTemplate:
         return self._render([self._adapt(message) for message in self._merge_system(messages)], tools,
                             add_generation_prompt, variables or {})  # fmt: skip
 
+    def attempt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = (), **options: Any
+    ) -> str:
+        """As ``render``; empty if the template refuses the messages."""
+        try:
+            return self.render(messages, tools, **options)
+        except RequestError:
+            return ""
+
     @cached_property
     def has_system(self) -> bool:
         """Whether it knows messages of the role "system"."""
