@@ -2,55 +2,64 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 import uuid
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 
 import numpy as np
 
 from pumice.backend import KernelTime
 from pumice.engine import Engine, Request, Timings, lone
+from pumice.engine.messages import Event, Failed, Finished, Output
+from pumice.engine.messages import Progress as Read
 from pumice.errors import RequestError
 from pumice.model import Model
-from pumice.stream import Stream
 
 GREEDY = {"temperature": 0.0}
+TICK = 0.1  # seconds between two looks at how far sequences are
+
+Progress = Callable[[int, int], None]
+"""Called with the tokens that are read and generated, and how many there will be in all."""
 
 
-def prompt_seconds(model: Model, n_tokens: int, depth: int = 0) -> float:
+def prompt_seconds(model: Model, n_tokens: int, depth: int = 0, progress: Progress | None = None) -> float:
     """Seconds to read a prompt of ``n_tokens`` random tokens after ``depth`` others, which are not timed."""
     ids = random_tokens(model, depth + n_tokens)
-    return model.engine.call(lambda engine: lone.measure(engine, ids, depth))
+    return model.engine.call(lambda engine: lone.measure(engine, ids, depth, progress))
 
 
-def generation_seconds(model: Model, n_tokens: int, depth: int = 0) -> float:
+def generation_seconds(model: Model, n_tokens: int, depth: int = 0, progress: Progress | None = None) -> float:
     """Seconds to generate ``n_tokens`` after ``depth`` random ones, which are not timed.
 
     The most probable token is chosen, wherever the text might end. Without a depth a token is there to begin with.
     """
     ids = random_tokens(model, depth + n_tokens)[: max(depth, 1)]
     n_untimed = 1 if depth else 0  # the prompt's last step gives the first token
-    request = Request(ids, n_untimed + n_tokens, GREEDY, end_tokens=frozenset())
-    with Stream.open(model.client, request)[0] as stream:
-        timings = stream.completion().timings
+    (timings,) = _run(model, [Request(ids, n_untimed + n_tokens, GREEDY, end_tokens=frozenset())], progress)
     return timings.generation_seconds + (0.0 if n_untimed else timings.prompt_seconds)
 
 
-def parallel_seconds(model: Model, n_prompt: int, n_generate: int, n_parallel: int) -> tuple[float, float]:
+def parallel_seconds(
+    model: Model, n_prompt: int, n_generate: int, n_parallel: int, progress: Progress | None = None
+) -> tuple[float, float]:
     """Seconds for ``n_parallel`` sequences at once, as llama-batched-bench counts: to read prompts, then to generate.
 
     Each has ``n_prompt`` random tokens of its own. They are sampled as the model is configured.
     """
     salt = uuid.uuid4().hex  # nothing is found in the cache but what the first of the two leaves for the second
     ids = [random_tokens(model, n_prompt + 1, seed) for seed in range(n_parallel)]
+    n_first = n_parallel * (n_prompt + 1)
+    n_all = n_first + n_parallel * (n_prompt + n_generate + 2)
 
-    def run(n_read: int, n_tokens: int) -> list[Timings]:
+    def run(n_read: int, n_tokens: int, n_before: int) -> list[Timings]:
         requests = [Request(each[:n_read], n_tokens, end_tokens=frozenset(), cache_salt=salt) for each in ids]
-        return _at_once(model, requests)
+        return _run(model, requests, progress and (lambda done, _: progress(n_before + done, n_all)))
 
-    reading = max(timings.prompt_seconds for timings in run(n_prompt, 1))
+    reading = max(timings.prompt_seconds for timings in run(n_prompt, 1, 0))
     # With a token that is not in the cache, all begin to generate with the same step.
-    generating = max(timings.generation_seconds for timings in run(n_prompt + 1, n_generate + 1))
+    generating = max(timings.generation_seconds for timings in run(n_prompt + 1, n_generate + 1, n_first))
     return reading, generating
 
 
@@ -66,8 +75,48 @@ def random_tokens(model: Model, n: int, seed: int = 0) -> list[int]:
     return ids
 
 
-def _at_once(model: Model, requests: Sequence[Request]) -> list[Timings]:
-    """Generate for all of them; the engine sees none before it could see all."""
+def _run(model: Model, requests: Sequence[Request], progress: Progress | None) -> list[Timings]:
+    """Generate for all of them, in any order; the engine sees none before it could see all.
+
+    Nobody wakes for single tokens: this thread would keep the engine's from Python's lock.
+    """
+    done, ended = [0] * len(requests), queue.SimpleQueue[Finished | Failed]()
+
+    def listener(i: int) -> Callable[[Event], None]:
+        def listen(event: Event) -> None:
+            if isinstance(event, Read):
+                done[i] = event.n_read
+            elif isinstance(event, Output):
+                done[i] += len(event.tokens)
+            elif isinstance(event, (Finished, Failed)):
+                ended.put(event)
+
+        return listen
+
+    n_all = sum(len(request.prompt) + (request.max_tokens or 0) for request in requests)
+    ids: list[int] = []
+    timings: list[Timings] = []
+    try:
+        with _engine_held(model) if len(requests) > 1 else nullcontext():
+            for i, request in enumerate(requests):
+                ids += model.client.add(request, listener(i))
+        while len(timings) < len(requests):
+            with suppress(queue.Empty):
+                end = ended.get(timeout=TICK)
+                if isinstance(end, Failed):
+                    raise end.error
+                timings.append(end.timings)
+            if progress:
+                progress(sum(done), n_all)
+    finally:
+        for id in ids:
+            model.client.drop(id)
+    return timings
+
+
+@contextmanager
+def _engine_held(model: Model) -> Iterator[None]:
+    """The engine does nothing meanwhile."""
     holding, prepared = threading.Event(), threading.Event()
 
     def hold(engine: Engine) -> Generator[None, None, None]:
@@ -78,7 +127,6 @@ def _at_once(model: Model, requests: Sequence[Request]) -> list[Timings]:
     threading.Thread(target=model.engine.call, args=[hold], daemon=True).start()
     holding.wait()
     try:
-        streams = [Stream.open(model.client, request)[0] for request in requests]
+        yield
     finally:
         prepared.set()
-    return [stream.completion().timings for stream in streams]

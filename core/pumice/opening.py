@@ -24,7 +24,7 @@ def open_model(
     Raises GGUFError or ConvertError.
     """
     path = Path(path)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return GGUFFile.open(path)
     from pumice.convert import Folder, convert
 
@@ -41,7 +41,7 @@ def open_adapter(
     Raises GGUFError or ConvertError.
     """
     path = Path(path)
-    if not path.is_dir():
+    if not os.path.isdir(path):
         return GGUFFile.open(path)
     from pumice.convert.adapter import AdapterFolder, base_folder, convert_adapter
 
@@ -66,7 +66,7 @@ def is_lora(path: str | os.PathLike[str]) -> bool:
     """Whether an adapter is one of LoRA, not a control vector, which is always a file."""
     from pumice.adapters import is_control_vector
 
-    if Path(path).is_dir():
+    if os.path.isdir(path):
         return True
     with GGUFFile.open(path) as file:
         return not is_control_vector(file)

@@ -6,15 +6,17 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pumice.cli.options import json_option, load_model, load_options, model_argument
+from pumice.cli.options import json_option, load_model, load_options, model_argument, show_progress
 
 if TYPE_CHECKING:
     from pumice.backend import KernelTime
     from pumice.model import Model
+
+T = TypeVar("T")
 
 
 @click.command("bench")
@@ -95,8 +97,8 @@ def command(
     click.echo(json.dumps(results, indent=2) if as_json else format_results(results))
 
 
-def seconds_of(model: Model, name: str, depth: int) -> Callable[[int], float]:
-    """What measures a test, for a number of tokens."""
+def seconds_of(model: Model, name: str, depth: int) -> Callable[..., float]:
+    """What measures a test, for a number of tokens, and tells ``progress`` how far it is."""
     from pumice import measure
 
     return partial(measure.prompt_seconds if name == "pp" else measure.generation_seconds, model, depth=depth)
@@ -154,13 +156,12 @@ def measure_parallel(
     """A row for each number of sequences; each runs once more, to warm up."""
     import statistics
 
-    from tqdm import tqdm
-
     from pumice.measure import kernel_times, parallel_seconds
 
     rows = []
-    for n_seqs in tqdm(parallel, desc="sequences", leave=False, disable=None):
-        runs = [parallel_seconds(model, n_prompt, n_gen, n_seqs) for _ in range(1 + repetitions)][1:]
+    for n_seqs in parallel:
+        what = f"{n_seqs} sequence{'s' if n_seqs > 1 else ''}"
+        runs = repeated(what, repetitions, partial(parallel_seconds, model, n_prompt, n_gen, n_seqs))
         seconds = [statistics.median(each) for each in zip(*runs, strict=True)]
         kernels = kernel_times(model) if profile else []
         rows.append(ParallelRow(n_prompt, n_gen, n_seqs, seconds[0], seconds[1], kernels))
@@ -185,17 +186,23 @@ def format_parallel(rows: list[ParallelRow]) -> str:
     return "\n".join(lines)
 
 
-def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[[int], float]) -> dict[str, float]:
+def measure(name: str, n_tokens: int, repetitions: int, seconds: Callable[..., float]) -> dict[str, float]:
     """Mean and sample standard deviation of tokens/s over the repetitions, after a warm-up that is not counted."""
     import statistics
 
-    from tqdm import tqdm
-
-    seconds(n_tokens)
-    runs = tqdm(range(repetitions), desc=f"{name}{n_tokens}", leave=False, disable=None)
-    speeds = [n_tokens / seconds(n_tokens) for _ in runs]
+    speeds = [n_tokens / each for each in repeated(f"{name}{n_tokens}", repetitions, partial(seconds, n_tokens))]
     stddev = statistics.stdev(speeds) if repetitions > 1 else 0.0
     return {"tokens_per_second": statistics.fmean(speeds), "stddev": stddev}
+
+
+def repeated(what: str, n: int, run: Callable[..., T]) -> list[T]:
+    """What a run gives, ``n`` times after one that warms up; a bar shows all of them, and how far each is."""
+    with show_progress(what, unit="token") as show:
+
+        def progress(i: int, done: int, total: int) -> None:
+            show(i * total + done, (1 + n) * total)
+
+        return [run(progress=partial(progress, i)) for i in range(1 + n)][1:]
 
 
 def format_profile(test: str, kernels: Sequence[KernelTime]) -> str:

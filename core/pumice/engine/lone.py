@@ -104,8 +104,10 @@ def _rows(
     return rows
 
 
-def measure(engine: Engine, tokens: Sequence[int], depth: int) -> Generator[None, None, float]:
-    """Seconds to read a fresh sequence's tokens after the first ``depth``."""
+def measure(
+    engine: Engine, tokens: Sequence[int], depth: int, progress: Callable[[int, int], None] | None = None
+) -> Generator[None, None, float]:
+    """Seconds to read a fresh sequence's tokens after the first ``depth``; ``progress``: tokens read, and in all."""
     n_batch = engine.limits.n_batch
     firsts = [*range(0, depth, n_batch), *range(depth, len(tokens), n_batch), len(tokens)]
     seconds = 0.0
@@ -115,6 +117,8 @@ def measure(engine: Engine, tokens: Sequence[int], depth: int) -> Generator[None
             is_last = end in (depth, len(tokens))  # of what is measured, or of what is before
             forward(tokens[first:end], first, [end - first - 1] if is_last else [])
             seconds += time.perf_counter() - started if first >= depth else 0.0
+            if progress:
+                progress(end, len(tokens))
             yield
     return seconds
 

@@ -64,7 +64,7 @@ def parse_name(text: str | Path, is_known: Callable[[str], bool] = lambda name: 
     if separator:
         return _address(text, scheme, rest)
     path = Path(text).expanduser()
-    if path.exists():
+    if os.path.exists(path):  # False too for a name too long to be one
         return path
     if is_known(text):
         return CatalogueName(text)

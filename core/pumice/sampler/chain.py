@@ -158,10 +158,11 @@ class Chain:
                 return None
             try:
                 sampler.apply(candidates)
+                problem = candidates.problem or self._wrong_choice(candidates.selected)
             except Exception as error:
                 raise_named(error, f"{_describe(sampler)}: apply")
-            if candidates.problem:
-                raise PluginError(f"{_describe(sampler)}: apply: {candidates.problem}")
+            if problem:
+                raise PluginError(f"{_describe(sampler)}: apply: {problem}")
             if candidates.selected is not None:
                 break
         return candidates
@@ -174,6 +175,10 @@ class Chain:
         if candidates.selected is None:
             raise PluginError(f"{_describe(self.samplers[-1])}: apply: selected no token")
         return candidates.selected
+
+    def _wrong_choice(self, selected: int | None) -> str | None:
+        known = selected is None or selected in range(self.n_vocab)
+        return None if known else f"selected {selected!r}, which is no token of {self.n_vocab}"
 
     @property
     def mask(self) -> Mask | None:

@@ -1,5 +1,6 @@
 """``pumice chat``: piped, in a session, and at a real terminal."""
 
+import itertools
 import json
 import os
 import re
@@ -149,6 +150,26 @@ def test_an_error_takes_the_message_back(chat, demo):
     conversation, _, stderr = chat("x " * 5000, KeyboardInterrupt(), "Once")
     assert "n_ctx is" in stderr
     assert len(conversation.messages) == 2
+
+
+def test_an_error_after_some_text_has_a_line_of_its_own(chat, monkeypatch):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(pumice.ChatStream, "__next__", failing_at(3, pumice.ChatStream.__next__))
+    _, stdout, stderr = chat("Once")
+    assert stderr.count("error: enough") == 1
+    assert len(stdout.strip()) > 0
+    assert stdout.endswith("\n")
+
+
+def failing_at(n, call):
+    count = itertools.count()
+
+    def failing(self):
+        if next(count) == n:
+            raise pumice.RequestError("enough")
+        return call(self)
+
+    return failing
 
 
 def typed(keys: str) -> list[str]:

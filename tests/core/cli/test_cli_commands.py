@@ -1,6 +1,8 @@
 import json
 import re
 import statistics
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import gguf
@@ -8,7 +10,7 @@ import pytest
 
 from installed_plugins import backend_plugin, install
 from pumice.backend import KernelTime
-from pumice.cli.bench import ParallelRow, measure
+from pumice.cli.bench import ParallelRow, measure, repeated
 from pumice.cli.info import format_bytes
 from pumice.cli.options import parse_settings
 from pumice.commands import COMMANDS
@@ -204,11 +206,29 @@ def test_bench_tells_what_of_a_step_is_outside_kernels():
     assert row.format_profile().endswith("no backend of this model tells the times of its kernels")
 
 
+def test_bench_shows_how_far_each_run_is(monkeypatch):
+    shown = []
+
+    @contextmanager
+    def bar(what: str, unit: str) -> Iterator[Callable[[int, int], None]]:
+        yield lambda done, total: shown.append((what, done, total, unit))
+
+    monkeypatch.setattr("pumice.cli.bench.show_progress", bar)
+
+    def run(progress: Callable[[int, int], None]) -> None:
+        progress(3, 8)
+        progress(8, 8)
+
+    repeated("pp8", 1, run)
+    assert shown == [("pp8", done, 16, "token") for done in (3, 8, 11, 16)]
+
+
 def test_bench_counts_after_a_warm_up():
     asked, seconds = [], iter([100.0, 1.0, 2.0, 4.0])
 
-    def fake(n_tokens: int) -> float:
+    def fake(n_tokens: int, progress: Callable[[int, int], None]) -> float:
         asked.append(n_tokens)
+        progress(n_tokens, n_tokens)
         return next(seconds)
 
     speeds = [8.0, 4.0, 2.0]

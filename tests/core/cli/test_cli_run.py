@@ -85,6 +85,8 @@ def test_settings_of_a_configuration_file_apply(run, model, home):
         (["bench", "MODEL", "-p", "0", "-n", "0"], 2, r"error: nothing to measure: .*"),
         (["rnu"], 2, r"error: unknown command 'rnu'; did you mean 'run'\? \(known: .*run.*\) \(see `pumice --help`\)"),
         (["run", "nowhere.gguf", "-p", "a"], 1, r"error: .*nowhere.gguf.*"),
+        (["run", "x" * 300, "-p", "a"], 1, r"error: x+: no such file, .*"),
+        (["run", f"./{'x' * 300}.gguf", "-p", "a"], 1, r"error: x+.gguf: file name too long"),
         (["run", "MODEL", "-f", "nowhere.txt"], 1, r"error: cannot read the prompt: nowhere.txt: .*"),
         (
             ["run", "MODEL", "-p", "a", "--backend", "nunpy"],

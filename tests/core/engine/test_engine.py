@@ -189,8 +189,11 @@ def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch)
     with pumice.load(path, n_batch=4, n_ctx=64, **EXACT) as model:
         run = Runner.run
         monkeypatch.setattr(Runner, "run", lambda self, batch: steps.append(len(batch.tokens)) or run(self, batch))
-        assert generation_seconds(model, 3, depth=6) > 0
-        assert prompt_seconds(model, 6, depth=2) > 0
+        told = []
+        assert generation_seconds(model, 3, 6, lambda *so_far: told.append(so_far)) > 0
+        assert told[-1] == (10, 10), "the first after the depth is not timed"
+        assert prompt_seconds(model, 6, 2, lambda *so_far: told.append(so_far)) > 0
+        assert told[-3:] == [(2, 8), (6, 8), (8, 8)]
         with pytest.raises(pumice.PumiceError, match="65 tokens do not fit"):
             generation_seconds(model, 1, depth=64)
     assert steps == [4, 2, 1, 1, 1, 2, 4, 2]
@@ -201,7 +204,10 @@ def test_measuring_many_at_once(path, monkeypatch):
     with pumice.load(path, n_parallel=3, **EXACT) as model:
         run = Runner.run
         monkeypatch.setattr(Runner, "run", lambda self, batch: steps.append(batch) or run(self, batch))
-        assert all(seconds > 0 for seconds in parallel_seconds(model, 10, 4, 3))
+        told = []
+        assert all(seconds > 0 for seconds in parallel_seconds(model, 10, 4, 3, lambda *so_far: told.append(so_far)))
+        assert told == sorted(told)
+        assert told[-1] == (81, 81)
     assert [len(batch.tokens) for batch in steps] == [30, 3, 3, 3, 3, 3], "all begin at once"
 
 

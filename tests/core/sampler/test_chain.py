@@ -72,6 +72,22 @@ class Nothing(Sampler):
         candidates.keep(np.zeros(len(candidates), bool))
 
 
+class Wild(Sampler):
+    """Chooses what there is not."""
+
+    selects = True
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.selected = 1000
+
+
+class Gone(Sampler):
+    """Leaves no array."""
+
+    def apply(self, candidates: Candidates) -> None:
+        candidates.logits = None  # type: ignore[assignment]
+
+
 class Silent(Sampler):
     """No dataclass, so no parameters; it claims to select and does not."""
 
@@ -86,7 +102,9 @@ SAMPLERS: dict[str, type[Sampler]] = {
     "best": Best,
     "any": Any_,
     "nothing": Nothing,
+    "gone": Gone,
     "silent": Silent,
+    "wild": Wild,
 }
 LOGITS = np.array([0, 5, 1, 2], np.float32)
 
@@ -205,6 +223,10 @@ def test_logits_that_cannot_be_sampled(logits: np.ndarray, message: str) -> None
 def test_a_sampler_that_breaks_the_contract_is_named() -> None:
     with pytest.raises(PluginError, match="Nothing: apply: left no candidates"):
         build(["nothing", "best"]).sample(LOGITS)
+    with pytest.raises(PluginError, match="Gone: apply: TypeError"):
+        build(["gone", "best"]).sample(LOGITS)
+    with pytest.raises(PluginError, match="Wild: apply: selected 1000, which is no token of 4"):
+        build(["wild"]).sample(LOGITS)
     with pytest.raises(PluginError, match="Silent: apply: selected no token"):
         build(["silent"]).sample(LOGITS)
 

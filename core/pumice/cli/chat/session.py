@@ -143,16 +143,18 @@ def answer(conversation: Conversation) -> Answered:
     reasoning: list[str] = []
     shown: Shown = ShownOnTerminal() if sys.stdout.isatty() else Shown()
     completed = False
-    with conversation.answer() as stream, contextlib.suppress(KeyboardInterrupt):
-        for delta in stream:
-            if delta.reasoning:
-                reasoning.append(delta.reasoning)
-                shown.reason(delta.reasoning)
-            if delta.content:
-                content.append(delta.content)
-                shown.say(delta.content)
-        completed = True
-    shown.end()
+    try:
+        with conversation.answer() as stream, contextlib.suppress(KeyboardInterrupt):
+            for delta in stream:
+                if delta.reasoning:
+                    reasoning.append(delta.reasoning)
+                    shown.reason(delta.reasoning)
+                if delta.content:
+                    content.append(delta.content)
+                    shown.say(delta.content)
+            completed = True
+    finally:
+        shown.end()
     message = Message("".join(content), "".join(reasoning))
     conversation.keep(message)
     timings = stream.timings
@@ -199,7 +201,8 @@ class ShownOnTerminal(Shown):
         _write(self._wrapper.add(text))
 
     def end(self) -> None:
-        _write("\n")
+        if self._has_reasoning or self._has_content:
+            _write("\n")
 
 
 def _write(text: str) -> None:
