@@ -75,9 +75,10 @@ class _Calls:
         self._special = special
         self._values: list[str] = []
         functions = [tool["function"] for tool in tools]
+        self._names = [function["name"] for function in functions]
         self.rules = [
             rule
-            for pattern in format.patterns
+            for pattern in format.asked
             for together in _together(pattern, functions)
             for rule in self._rules(pattern, together)
         ]
@@ -90,14 +91,14 @@ class _Calls:
         many = one if self._single or (once and not before) else f"{one} (WS? {one}){{0,{_MOST_CALLS - 1}}}"
         if before:
             many = " ".join(part for part in (self._literal(before), "WS?", many, "WS?", self._literal(after)) if part)
-        silent = silent_marks(self._format, self._special)
+        silent = silent_marks(self._format, self._special, self._names)
         start = f"{silent} WS? ({many})" if not other else f"{silent} WS? ({many} | {other})"
         rules = [f"call_{i}: {rule}" for i, rule in enumerate(self.rules)]
         return "\n".join([_HEAD.format(start=start), *rules, *self._values])
 
     def _begins(self) -> list[str]:
         texts = [self._format.section[0]] if self._format.section[0] else []
-        texts = texts or [pattern.text.partition("{")[0].rstrip() for pattern in self._format.patterns]
+        texts = texts or [pattern.text.partition("{")[0].rstrip() for pattern in self._format.asked]
         plain = [mark for mark in self._format.silent if any(mark.startswith(text) for text in texts)]
         return [] if plain or not self.rules else sorted({text for text in texts if text})
 
@@ -205,9 +206,9 @@ def literal(text: str, special: Mapping[str, int]) -> str:
     return " ".join(f"<[{special[part]}]>" if part in special else json.dumps(part) for part in parts if part)
 
 
-def silent_marks(format: ChatFormat, special: Mapping[str, int]) -> str:
-    """Marks that may stand before an answer and mean nothing."""
-    marks = [literal(mark, special) for mark in format.silent]
+def silent_marks(format: ChatFormat, special: Mapping[str, int], names: Sequence[str] = ()) -> str:
+    """Marks that may stand before an answer and mean nothing; ``names``: of the tools."""
+    marks = [literal(mark, special) for mark in format.silent_for(names)]
     return f"({' | '.join(f'({mark} WS?)' for mark in marks)})*" if marks else ""
 
 

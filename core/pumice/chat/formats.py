@@ -22,16 +22,18 @@ class ChatFormat:
         reasoning: what begins and ends reasoning.
         calls: patterns of a call (``pumice.chat.pattern``), tried in this order. One that begins with ``{json}`` or
             ``{python}`` is read only where the answer begins.
+        variants: patterns of what models write instead: they are read, and never asked for.
         param: the pattern of an argument, for ``{params}``.
         section: what stands around all calls, if anything does.
         keys: how JSON calls name their parts.
-        silent: marks that mean nothing to who reads the answer.
+        silent: marks that mean nothing to who reads the answer; ``{name}`` in one is each tool's.
         after_reasoning: what is written after the end of a reasoning that was cut short, or left out.
     """
 
     marks: tuple[str, ...] = ()
     reasoning: tuple[str, str] = ("<think>", "</think>")
     calls: tuple[str, ...] = ()
+    variants: tuple[str, ...] = ()
     param: str = ""
     section: tuple[str, str] = ("", "")
     keys: Keys = field(default_factory=Keys)
@@ -46,44 +48,59 @@ class ChatFormat:
 
     @cached_property
     def patterns(self) -> list[Pattern]:
-        return [Pattern(call, self.param, self.keys) for call in self.calls]
+        """All that are read."""
+        return [Pattern(call, self.param, self.keys) for call in (*self.calls, *self.variants)]
+
+    @property
+    def asked(self) -> list[Pattern]:
+        """Those to which a model is held."""
+        return self.patterns[: len(self.calls)]
+
+    def silent_for(self, names: Iterable[str]) -> list[str]:
+        """The silent marks, where tools have these names."""
+        marks = {
+            mark.replace("{name}", name): None for mark in self.silent for name in (names if "{name}" in mark else [""])
+        }
+        return list(marks)
 
     @cached_property
     def literals(self) -> frozenset[str]:
         """Every literal of the format: special tokens among them are part of the text."""
-        patterns = [Pattern(text) for text in (*self.calls, self.param) if text]
+        patterns = [Pattern(text) for text in (*self.calls, *self.variants, self.param) if text]
         words = {word for pattern in patterns for kind, word in pattern.elements if kind == "literal"}
         return frozenset(words | {text for text in (*self.reasoning, *self.section, *self.silent) if text})
 
 
 _HERMES = "<tool_call>{json}</tool_call>"
 _COHERE = Keys("tool_name", "parameters", "tool_call_id")
-_HARMONY_TO = "to=functions.{name}"
+_HARMONY_CALLS = [
+    f"{head}{constraint}<|message|>{{arguments}}"
+    for channel in ("commentary", "analysis")
+    for head in (f"<|channel|>{channel} to=functions.{{name}}", f"to=functions.{{name}}<|channel|>{channel}")
+    for constraint in (" <|constrain|>json", " json", "")
+]
 
 FORMATS: dict[str, ChatFormat] = {
     "harmony": ChatFormat(
         marks=("<|channel|>", "<|message|>"),
         reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
-        calls=(
-            f"<|channel|>commentary {_HARMONY_TO}<|constrain|>json<|message|>{{arguments}}",
-            f"<|channel|>commentary {_HARMONY_TO} json<|message|>{{arguments}}",
-            f"<|channel|>commentary {_HARMONY_TO}<|message|>{{arguments}}",
-            f"{_HARMONY_TO}<|channel|>commentary<|constrain|>json<|message|>{{arguments}}",
-            f"{_HARMONY_TO}<|channel|>commentary json<|message|>{{arguments}}",
-            f"{_HARMONY_TO}<|channel|>commentary<|message|>{{arguments}}",
-        ),
+        calls=tuple(_HARMONY_CALLS[:6]),
+        variants=tuple(_HARMONY_CALLS[6:]),
         silent=(
             "<|start|>assistant", "<|channel|>final<|message|>", "<|channel|>commentary<|message|>", "<|end|>",
-            "<|call|>", "<|return|>",
+            "<|call|>", "<|return|>", "<|channel|>final <|constrain|>json<|message|>",
+            "<|channel|>commentary to=assistant",
         ),
         after_reasoning="<|start|>assistant",
     ),
     "muse": ChatFormat(
         marks=("<atem:function_calls>",),
+        reasoning=("to=self<|message|>", "<|eom|>"),
         calls=('<atem:invoke name="{name}">{params}</atem:invoke>',),
         param='<atem:parameter name="{key}">{value}</atem:parameter>',
         section=("<atem:function_calls>", "</atem:function_calls>"),
-        silent=("<|start|>assistant", "<|message|>", "<|eom|>"),
+        silent=("<|start|>assistant", "to=user<|message|>", "to={name}<|message|>", "<|message|>", "<|eom|>"),
+        after_reasoning="<|start|>assistant",
     ),
     "kimi-k3": ChatFormat(
         marks=("<|open|>", "<|sep|>"),
@@ -96,6 +113,7 @@ FORMATS: dict[str, ChatFormat] = {
     "kimi-k2": ChatFormat(
         marks=("<|tool_call_begin|>", "<|tool_call_argument_begin|>"),
         calls=("<|tool_call_begin|>{id}<|tool_call_argument_begin|>{arguments}<|tool_call_end|>",),
+        variants=("<|tool_call_begin|>{id}<|tool_call_argument_begin|>{arguments}",),
         section=("<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"),
     ),
     "deepseek-dsml": ChatFormat(
@@ -182,12 +200,13 @@ FORMATS: dict[str, ChatFormat] = {
     "minicpm": ChatFormat(
         marks=('<function name="', '<param name="'),
         calls=('<function name="{name}">{params}</function>',),
-        param='<param name="{key}">{value}</param>',
+        param='<param name="{key}">{xml}</param>',
     ),
     "gemma4": ChatFormat(
         marks=("<|tool_call>",),
         reasoning=("<|channel>thought", "<channel|>"),
         calls=("<|tool_call>call:{name}{braces}<tool_call|>",),
+        silent=("<|channel>", "<channel|>"),
     ),
     "functiongemma": ChatFormat(
         marks=("<start_function_call>",),

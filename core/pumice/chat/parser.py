@@ -7,14 +7,16 @@ writes is an error. However the text is cut, the same comes out.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pumice.chat.calls import Call, as_json
 from pumice.chat.formats import ChatFormat
 from pumice.chat.pattern import Pattern
-from pumice.chat.source import Reading, Source, literal
+from pumice.chat.source import Reading, Source, literal, skip_space
+
+_TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
 
 Part = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], Call]
 
@@ -42,11 +44,13 @@ class ChatParser:
         self._separates = separate_reasoning
         self._format = format
         self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
-        self._marks = _marks(format, bool(tools))
+        self._marks = _marks(format, self._schemas)
+        self._announcing = [mark for mark in self._marks if mark.kind in ("section", "call")]
         start, end = format.reasoning
         self.in_reasoning = opening.rfind(start) > opening.rfind(end)
         self._source = Source()
         self._source.text = _begun(opening, self._marks)
+        self._goes_on = self.in_reasoning and bool(opening.rpartition(start)[2].strip())
         self._written = _Written()
         self._run = self._read()
 
@@ -74,11 +78,11 @@ class ChatParser:
             elif mark.kind == "reasoning":
                 position = yield from self._read_reasoning(after)
                 position = yield from self._read_bare(position)
-            elif mark.kind == "silent":
+            elif mark.kind == "silent" or (mark.kind == "end" and self._written.nothing):
                 self._written.structure()
                 position = after
             else:
-                called = yield from self._read_calls(mark, position, after)
+                called = yield from self._read_calls(mark, position, after, self._call)
                 if called is None:
                     self._written.content(self._source.text[position])
                 position = position + 1 if called is None else called
@@ -86,20 +90,45 @@ class ChatParser:
     def _read_reasoning(self, position: int) -> Reading[int]:
         written, start = self._written, self._format.reasoning[0]
         self.in_reasoning = True
-        if self._separates:
+        if self._separates and not self._goes_on:
             written.structure()
         elif self._source.text[:position].endswith(start):
             written.content(start)
+        self._goes_on = False
         end = _Mark(self._format.reasoning[1], "end")
-        position, mark = yield from self._find(
-            position, [end], written.reasoning if self._separates else written.content
-        )
+        write = written.reasoning if self._separates else written.content
+        while True:
+            position, mark = yield from self._find(position, [end, *self._announcing], write)
+            if mark is None or mark == end:
+                break
+            read = yield from self._read_last_calls(mark, position, end)
+            if read is not None:
+                self._call(read[0])
+                self.in_reasoning = False
+                return read[1]
+            write(self._source.text[position])
+            position += 1
         if self._separates:
             written.structure()
         elif mark:
             written.content(end.text)
         self.in_reasoning = mark is None
         return position + len(end.text) if mark else position
+
+    def _read_last_calls(self, mark: _Mark, at: int, end: _Mark) -> Reading[tuple[list[Call], int] | None]:
+        """Calls in reasoning, which count where the answer ends with them: some models forget to end it before."""
+        calls: list[Call] = []
+        position = at
+        while True:
+            called = yield from self._read_calls(mark, position, position + len(mark.text), calls.extend)
+            if called is None:
+                break
+            position = yield from skip_space(self._source, called)
+            mark = next((each for each in self._announcing if self._source.text.startswith(each.text, position)), mark)
+        closed = yield from literal(self._source, position, end.text)
+        position = yield from skip_space(self._source, position if closed is None else closed)
+        is_last = position == len(self._source.text) and all(call.name in self._schemas for call in calls)
+        return (calls, position) if calls and is_last else None
 
     def _read_bare(self, position: int) -> Reading[int]:
         """Calls without a mark, which are only looked for where the content begins, and only of known tools."""
@@ -112,17 +141,19 @@ class ChatParser:
         self._call(read[0])
         return read[1]
 
-    def _read_calls(self, mark: _Mark, at: int, after: int) -> Reading[int | None]:
-        """The calls that ``mark`` announces; where they end, or None if there are none."""
+    def _read_calls(
+        self, mark: _Mark, at: int, after: int, take: Callable[[Sequence[Call]], None]
+    ) -> Reading[int | None]:
+        """``take`` the calls that ``mark`` announces; where they end, or None if there are none."""
         if mark.kind == "call":
             patterns = [pattern for pattern in self._format.patterns if pattern.opening == mark.text]
             read = yield from self._match(patterns, at)
             if read is not None:
-                self._call(read[0])
+                take(read[0])
             return read and read[1]
         end = None
         while (read := (yield from self._match(self._format.patterns, after))) is not None:
-            self._call(read[0])
+            take(read[0])
             end = after = read[1]
         if end is None or not self._format.section[1]:
             return end
@@ -173,6 +204,7 @@ class _Written:
         self._parts: list[Part] = []
         self._held = ""  # white space that more text may follow
         self._fresh = False  # right after structure
+        self.nothing = True  # came yet
 
     def take(self) -> list[Part]:
         parts, self._parts = self._parts, []
@@ -186,6 +218,7 @@ class _Written:
 
     def call(self, call: Call) -> None:
         self.structure()
+        self.nothing = False
         self._parts.append(("call", call))
 
     def structure(self) -> None:
@@ -200,13 +233,18 @@ class _Written:
         shown = text.rstrip()
         self._held = text[len(shown) :]
         if shown:
-            self._fresh = False
+            self._fresh = self.nothing = False
             self._parts.append((kind, shown))
 
 
-def _marks(format: ChatFormat, with_calls: bool) -> list[_Mark]:
-    marks = [_Mark(format.reasoning[0], "reasoning"), *(_Mark(text, "silent") for text in format.silent)]
-    if with_calls:
+def _marks(format: ChatFormat, tools: Collection[str]) -> list[_Mark]:
+    begin, end = format.reasoning
+    marks = [
+        _Mark(begin, "reasoning"),
+        *(_Mark(text, "silent") for text in format.silent_for(tools)),
+        _Mark(end, "end"),
+    ]
+    if tools:
         openings = dict.fromkeys(pattern.opening for pattern in format.patterns)
         marks += [_Mark(text, "call") for text in openings if text]
         marks += [_Mark(format.section[0], "section")] if format.section[0] else []
@@ -222,15 +260,27 @@ def _begun(opening: str, marks: Sequence[_Mark]) -> str:
 
 def _typed(call: Call, schema: Mapping[str, Any]) -> Call:
     """The call with each argument that was written as plain text read as its schema says."""
-    properties = schema.get("properties")
-    known = properties if isinstance(properties, Mapping) else {}
     typed = {
-        key: as_json(value) if key in call.texts and not _is_text(known.get(key)) else value
+        key: _typed_value(value, _part(schema, "properties", key)) if key in call.texts else value
         for key, value in call.arguments.items()
     }
     return replace(call, arguments=typed, texts=frozenset())
 
 
-def _is_text(schema: Any) -> bool:
-    types = schema.get("type") if isinstance(schema, Mapping) else None
-    return "string" in types if isinstance(types, list) else types == "string"
+def _typed_value(value: Any, schema: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _typed_value(part, _part(schema, "properties", key)) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_typed_value(part, _part(schema, "items")) for part in value]
+    types = _part(schema, "type")
+    if types == "string":
+        return value
+    read = as_json(value)
+    is_text = isinstance(types, list) and "string" in types and _TYPES.get(type(read)) not in types
+    return value if is_text else read
+
+
+def _part(schema: Any, *path: str) -> Any:
+    for key in path:
+        schema = schema.get(key) if isinstance(schema, Mapping) else None
+    return schema

@@ -10,6 +10,10 @@ not matter. The fields:
     {python}       a list of calls as Python writes it: ``[f(a=1), g()]``
     {braces}       the arguments as Gemma writes them: ``{city:<escape>Paris<escape>,days:3}``
     {key} {value} {type}   in ``param``: an argument's name, its text, what tells text ("string", "true") from JSON
+    {xml}          in its place: text in which ``<![CDATA[...]]>`` stands for what is in it
+
+Where a second ``{key}`` closes an argument, as in ``<{key}>{value}</{key}>``, a value may be such arguments again: an
+object, or, if all are called ``item``, a list.
 """
 
 from __future__ import annotations
@@ -24,12 +28,15 @@ from typing import Any
 from pumice.chat.calls import Call, Keys, as_json, braces_to_json, json_call, name_of_id, python_calls
 from pumice.chat.source import Reading, Source, literal, read_brackets, read_name, read_until, skip_space
 
-_FIELD = re.compile(r"\{(json|name|id|arguments|params|python|braces|key|value|type)\}")
+_FIELD = re.compile(r"\{(json|name|id|arguments|params|python|braces|key|value|xml|type)\}")
 _WORD = re.compile(r"\s+|(?<=>)(?=<)")  # white space may stand between tags, too
 _NAME = re.compile(r"[\w.\-/:]*")
 _KEY = re.compile(r"[\w.\-]*")
 _JSON_MARK = re.compile(r'["{}\[\]]')
 _PYTHON_MARK = re.compile(r"""["'\[\](){}\\]""")
+_CDATA = "<![CDATA[", "]]>"
+_ITEM = "item"  # the key of each value of a list
+_MAX_DEPTH = 32  # of arguments in arguments
 _MAX_PYTHON = 1 << 16  # characters of a list of calls: Python's own parser reads it
 
 
@@ -65,7 +72,8 @@ class Pattern:
             return f"the pattern {self.text!r} has no field for a call, or for its name and arguments"
         if "params" in fields:
             param = [name for kind, name in self.param_elements if kind == "field"]
-            if not {"key", "value"} <= set(param) or not self.param_elements or self.param_elements[0][0] != "literal":
+            whole = "key" in param and {"value", "xml"}.intersection(param)
+            if not whole or self.param_elements[0][0] != "literal":
                 return (
                     f"the pattern {self.param!r} of an argument must begin with a mark and have {{key}} and {{value}}"
                 )
@@ -100,7 +108,9 @@ class Pattern:
             position = end
             _take_argument(one, found)
 
-    def _read_param(self, source: Source, position: int | None, one: dict[str, Any]) -> Reading[int | None]:
+    def _read_param(
+        self, source: Source, position: int | None, one: dict[str, Any], depth: int = 0
+    ) -> Reading[int | None]:
         for i, (kind, text) in enumerate(self.param_elements):
             assert position is not None
             if kind == "literal":
@@ -109,9 +119,36 @@ class Pattern:
                 position = yield from literal(source, position, one[text])
             else:
                 after = self.param_elements[i + 1][1] if i + 1 < len(self.param_elements) else ""
-                position = yield from _read_field(source, position, text, after, one)
+                if text == "value" and self._nests and (yield from self._begins_another(source, position, after)):
+                    position = yield from self._read_nested(source, position, after, one, depth + 1)
+                else:
+                    position = yield from _read_field(source, position, text, after, one)
             if position is None:
                 return None
+        return position
+
+    @cached_property
+    def _nests(self) -> bool:
+        return self.param_elements.count(("field", "key")) > 1
+
+    def _begins_another(self, source: Source, position: int, after: str) -> Reading[bool]:
+        """Whether a value is arguments, and neither text nor nothing."""
+        if (yield from literal(source, position, after)) is not None:
+            return False
+        return (yield from literal(source, position, self.param_elements[0][1])) is not None
+
+    def _read_nested(
+        self, source: Source, position: int, after: str, one: dict[str, Any], depth: int
+    ) -> Reading[int | None]:
+        parts: list[tuple[str, Any]] = []
+        while (yield from literal(source, position, after)) is None:
+            part: dict[str, Any] = {}
+            end = (yield from self._read_param(source, position, part, depth)) if depth < _MAX_DEPTH else None
+            if end is None:
+                return None
+            parts.append((part["key"], part["value"]))
+            position = end
+        one["value"] = [value for _, value in parts] if all(key == _ITEM for key, _ in parts) else dict(parts)
         return position
 
     def _calls(self, found: dict[str, Any]) -> list[Call]:
@@ -147,8 +184,11 @@ def _read_field(source: Source, position: int, name: str, after: str, found: dic
         end = yield from read_name(source, position, _KEY if name == "key" else _NAME)
         found[name] = source.text[position:end].strip()
         return end if found[name] else None
-    if name == "value":
-        found[name], end = yield from read_until(source, position, after)
+    if name == "xml" and (inside := (yield from literal(source, position, _CDATA[0]))) is not None:
+        found["value"], end = yield from read_until(source, inside, _CDATA[1], exactly=True)
+        return end if end is None else end + len(_CDATA[1])
+    if name in ("value", "xml"):
+        found["value"], end = yield from read_until(source, position, after)
         return end
     if name == "braces":
         text, end = yield from read_until(source, position, after)

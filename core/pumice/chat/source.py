@@ -58,15 +58,16 @@ def read_name(source: Source, position: int, characters: re.Pattern[str]) -> Rea
         yield
 
 
-def read_until(source: Source, position: int, word: str) -> Reading[tuple[str, int | None]]:
-    """The text before ``word``, without a line break at its ends, and where ``word`` begins."""
+def read_until(source: Source, position: int, word: str, exactly: bool = False) -> Reading[tuple[str, int | None]]:
+    """The text before ``word``, without a line break at its ends unless ``exactly``, and where ``word`` begins."""
     searched = position
     while (end := source.text.find(word, searched)) < 0:
         if source.ended:
             return "", None
         searched = max(position, len(source.text) - len(word) + 1)
         yield
-    return source.text[position:end].removeprefix("\n").removesuffix("\n"), end
+    text = source.text[position:end]
+    return text if exactly else text.removeprefix("\n").removesuffix("\n"), end
 
 
 def read_brackets(source: Source, start: int, mark: re.Pattern[str], quotes: str) -> Reading[int | None]:

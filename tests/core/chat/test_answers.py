@@ -1,0 +1,41 @@
+"""Answers as published templates write them, read as llama.cpp reads them, whole and in single characters."""
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from chat_answers import ANSWERS
+from pumice.chat import FORMATS
+from pumice.chat.messages import read_tools
+from pumice.chat.parser import ChatParser
+
+FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "chat_answers.json").read_text())
+TOOLS = read_tools(FIXTURE["tools"])
+CASES = {
+    f"{name}-{i}": (template["format"], answer)
+    for name, template in FIXTURE["templates"].items()
+    for i, answer in enumerate(template["answers"])
+}
+
+
+def read(format: str, opening: str, chunks: Iterable[str]) -> dict[str, object]:
+    parser = ChatParser(FORMATS[format], TOOLS, opening)
+    parts = [part for chunk in chunks for part in parser.push(chunk)] + parser.finish()
+    texts = {name: "".join(part[1] for part in parts if part[0] == name).strip() for name in ("content", "reasoning")}
+    return {**texts, "calls": [[part[1].name, part[1].arguments] for part in parts if part[0] == "call"]}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_answer_is_read_as_llama_cpp_reads_it(name):
+    format, answer = CASES[name]
+    expected = {key: answer[key] for key in ("content", "reasoning", "calls")}
+    assert read(format, answer["opening"], [answer["text"]]) == expected
+    assert read(format, answer["opening"], answer["text"]) == expected
+
+
+def test_every_format_has_such_an_answer():
+    published = {format for format, answer in CASES.values() if answer["calls"]}
+    others = {format for format, _, _, parts in ANSWERS.values() if any(part[0] == "call" for part in parts)}
+    assert published | others == set(FORMATS)
