@@ -8,6 +8,7 @@ import numpy as np
 
 from tiny_models import IDS, TIED, TinyModel, tiny, uniform
 from tiny_zoo import ZOO
+from tiny_zoo.streams import BIASED, LATENT, MIXED, STREAMS
 
 
 def drafting(
@@ -101,6 +102,77 @@ BLOCKS = {
 }
 """Drafts of blocks of tokens."""
 
+CHAIN = "markov_w1=V,12 markov_w2=V,12"
+SURE = "conf_proj=1,n+12 conf_proj.bias=1"
+dspark4 = partial(
+    tiny,
+    "dflash",
+    f"{LATENT} {MIXED} {BIASED}",
+    dims={"d": 64, "g": 1, "q": 24, "o": 16, "C": 4},
+    target_layers=[0, 2],
+    block_size=8,
+    attention__q_lora_rank=24,
+    attention__output_group_count=2,
+    attention__output_lora_rank=16,
+    rope__dimension_count=32,
+    expert_count=4,
+    expert_used_count=2,
+    expert_shared_count=1,
+    expert_feed_forward_length=96,
+    expert_gating_func=4,
+    expert_weights_norm=True,
+    expert_weights_scale=1.5,
+    **STREAMS,
+)
+MIXED_END = "output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1"
+CHAINS = {
+    "dspark": dflash(DFLASH, f"token_embd {FEATURES} output {CHAIN} {SURE}", block_size=10),
+    "dspark-behind-a-token": dflash(
+        DFLASH,
+        f"token_embd {FEATURES} output=16,n d2t!=16 markov_w1=V,12 markov_w2=16,12 markov_w2.scale=1 {SURE}",
+        sample_from_anchor=False,
+    ),
+    "dspark-unsure": dflash(DFLASH, f"token_embd {FEATURES} {CHAIN}"),
+    "dspark-deepseek4": dspark4(
+        ends=f"token_embd {FEATURES} output {MIXED_END} {CHAIN} {SURE}",
+        attention__sliding_window=12,
+        swiglu_clamp_exp=0.5,
+    ),
+    "dflash-deepseek4": dspark4(
+        ends=f"token_embd {FEATURES} {MIXED_END}",
+        attention__sliding_window=64,
+        swiglu_clamp_exp=[0.0, 0.5],
+        swiglu_clamp_shexp=[0.4, 0.0],
+        attention__causal=True,
+    ),
+}
+"""DSpark: drafts of blocks whose tokens hang together, and how likely each is accepted."""
+
+CONVOLVED = " attn_conv_base!=2,K,n attn_conv_proj=2*K*n//S,n ffn_conv_base!=2,K,n ffn_conv_proj=2*K*n//S,n"
+SELECTOR = "selector_predecessor=V,6 selector_successor=V,6 selector_hidden=6,n"
+dflash2 = partial(dflash, selector_rank=6, selector_top_k=3)
+LATTICES = {
+    "dflash2": dflash2(
+        DFLASH + CONVOLVED,
+        f"token_embd {FEATURES} output {SELECTOR}",
+        dims={"K": 4, "S": 16},
+        conv_kernel_size=4,
+        conv_group_size=16,
+    ),
+    "dflash2-few-tokens": dflash2(
+        MORE + CONVOLVED,
+        f"token_embd {FEATURES} output=16,n d2t!=16 {SELECTOR}",
+        dims={"K": 10, "S": 8},
+        conv_kernel_size=10,
+        conv_group_size=8,
+        logit_scale=0.7,
+        final_logit_softcapping=0.5,
+        attention__sliding_window=12,
+        attention__sliding_window_pattern=[True, False],
+    ),
+}
+"""DFlash 2: drafts of blocks as candidates, and how well they follow each other."""
+
 FOR_TARGETS = {
     "gemma4-assistant": (
         "gemma4",
@@ -125,7 +197,7 @@ FOR_TARGETS = {
 """Drafts that read weights or caches of their target: the target's name in the zoo, and the draft."""
 
 
-DRAFTS = EAGLES | BLOCKS | {name: draft for name, (_, draft) in FOR_TARGETS.items()}
+DRAFTS = EAGLES | BLOCKS | CHAINS | LATTICES | {name: draft for name, (_, draft) in FOR_TARGETS.items()}
 """Those in files of their own."""
 
 

@@ -21,7 +21,9 @@ CHOSEN = 4  # positions of a pool, where an indexer chooses the pools that are a
 ALL = 128  # positions of a pool, where all pools are attended to
 
 
-class DeepSeek4(StreamDecoder, ExpertDecoder):
+class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
+    """Layers that attend to a window: one head of keys, which are values too, and a matrix for each group of heads."""
+
     gate, gate_of_file = "", True
     normalize = None
     shared = "expert_shared_count"
@@ -33,6 +35,63 @@ class DeepSeek4(StreamDecoder, ExpertDecoder):
         self.q_rank, self.n_group, self.out_rank = (
             hparams.positive(f"attention.{key}") for key in ("q_lora_rank", "output_group_count", "output_lora_rank")
         )
+
+    def rope(self, g: GraphBuilder, i: int) -> Rope:
+        """Positions are not stretched."""
+        rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+        return replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0)
+
+    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
+        heads, rope = self.heads(i), self.rope(g, i)
+        n_head, dim = heads.n_head, heads.k_dim
+        if n_head % self.n_group:
+            raise self.hparams.wrong("attention.output_group_count", f"is {self.n_group}, for {n_head} heads")
+        compressed = self.norm(g, linear(g, x, blk + "attn_q_a", self.q_rank), blk + "attn_q_a_norm")
+        q = linear(g, compressed, blk + "attn_q_b", n_head * dim).reshape(x.shape[0], n_head, dim)
+        q = turn_end(g, g.rms_norm(q, None, self.eps), rope)
+        y = self.attended(g, x, compressed, q, blk, i)
+        return self.output(g, turn_end(g, y, rope, back=True).reshape(x.shape[0], n_head * dim), blk)
+
+    def attended(self, g: GraphBuilder, x: Tensor, compressed: Tensor, q: Tensor, blk: str, i: int) -> Tensor:
+        """What queries find, ``[t, n_head, k_dim]``; ``compressed`` is what they are made of."""
+        dim = self.heads(i).k_dim
+        return g.attention(q, self.key(g, x, blk, i), None, scale=dim**-0.5, v_dim=dim, **self.seen(g, blk, i))
+
+    def key(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        """``[t, 1, k_dim]``."""
+        dim = self.heads(i).k_dim
+        k = self.norm(g, linear(g, x, blk + "attn_kv", dim), blk + "attn_kv_a_norm")
+        return turn_end(g, k.reshape(x.shape[0], 1, dim), self.rope(g, i))
+
+    def seen(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
+        """Options of attention."""
+        sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
+        return {"window": sliding_window(self.hparams, None), "sinks": sinks}
+
+    def output(self, g: GraphBuilder, y: Tensor, blk: str) -> Tensor:
+        """Each group of heads has a matrix of its own, then all together one."""
+        width, rows = int(y.shape[1]) // self.n_group, self.n_group * self.out_rank
+        weight = g.weight(f"{blk}attn_output_a.weight", (rows, width))
+        parts = zip(split(g, y, *[width] * self.n_group), range(0, rows, self.out_rank), strict=True)
+        z = reduce(g.concat, [g.linear(part, weight.rows(row, row + self.out_rank)) for part, row in parts])
+        return linear(g, z, blk + "attn_output_b", self.n_embd)
+
+    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
+        y = run_experts(g, x, blk, self.experts(i), *self.chosen(g, x, blk, i), self.join(g, i, "exps"))
+        return y + shared_expert(g, x, blk, self.shared_width(i), self.join(g, i, "shexp"))
+
+    def chosen(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> tuple[Tensor, Tensor]:
+        """int32 ids and float32 weights ``[t, n_expert_used]``."""
+        return choose_experts(g, x, blk, self.experts(i))
+
+    def join(self, g: GraphBuilder, i: int, block: str) -> Join:
+        limit = read_limit(self.hparams, "swiglu_clamp_exp", i)
+        return clamped_swiglu(g, limit if block == "exps" else read_limit(self.hparams, "swiglu_clamp_shexp", i, limit))
+
+
+class DeepSeek4(DeepSeek4Layers):
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
         self.n_index_head, self.index_dim, self.n_chosen = (
             hparams.positive(f"attention.indexer.{key}") for key in ("head_count", "key_length", "top_k")
         )
@@ -45,43 +104,24 @@ class DeepSeek4(StreamDecoder, ExpertDecoder):
             raise self.hparams.wrong("attention.compress_ratios", f"is {size} for layer {i}, known are 0, 4 and 128")
         return size
 
-    # --- attention
-
     def rope(self, g: GraphBuilder, i: int) -> Rope:
-        """Layers with pools stretch positions, without YaRN's magnitude; those without do not stretch them."""
-        rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+        """Layers with pools stretch positions, without YaRN's magnitude."""
         if not self.pool(i):
-            return replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0)
-        base = frequency_base(self.hparams, "attention.compress_rope_freq_base")
-        rope = replace(rope, freq_base=base)
+            return super().rope(g, i)
+        rope = read_rope(self.hparams, g, self.heads(i).k_dim, neox=self.neox)
+        rope = replace(rope, freq_base=frequency_base(self.hparams, "attention.compress_rope_freq_base"))
         if not rope.magnitude:
             raise self.hparams.wrong("rope.scaling.attn_factor", "is 0, it must be above 0")
         return replace(rope, attn_factor=rope.attn_factor / rope.magnitude)
 
-    def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
-        heads, rope = self.heads(i), self.rope(g, i)
-        n_head, dim = heads.n_head, heads.k_dim
-        if n_head % self.n_group:
-            raise self.hparams.wrong("attention.output_group_count", f"is {self.n_group}, for {n_head} heads")
-        compressed = self.norm(g, linear(g, x, blk + "attn_q_a", self.q_rank), blk + "attn_q_a_norm")
-        q = linear(g, compressed, blk + "attn_q_b", n_head * dim).reshape(x.shape[0], n_head, dim)
-        q = turn_end(g, g.rms_norm(q, None, self.eps), rope)
-        k = self.norm(g, linear(g, x, blk + "attn_kv", dim), blk + "attn_kv_a_norm")
-        k = turn_end(g, k.reshape(x.shape[0], 1, dim), rope)
-        how: dict[str, Any] = {"scale": dim**-0.5, "v_dim": dim}
-        window: dict[str, Any] = {
-            "window": sliding_window(self.hparams, None),
-            "sinks": g.weight(f"{blk}attn_sinks.weight", (n_head,)),
-        }
+    def attended(self, g: GraphBuilder, x: Tensor, compressed: Tensor, q: Tensor, blk: str, i: int) -> Tensor:
         if not self.pool(i):
-            y = g.attention(q, k, None, **how, **window)
-        else:
-            near = g.attention(q, k, None, **how, **window, log_sum=True)
-            keys, mask = self.pools(g, x, compressed, blk, rope, i)
-            far = g.attention(q, keys, None, **how, mask=mask, log_sum=True)
-            y = merged(g, near, far)
-        y = turn_end(g, y, rope, back=True)
-        return self.output(g, y.reshape(x.shape[0], n_head * dim), blk)
+            return super().attended(g, x, compressed, q, blk, i)
+        dim = self.heads(i).k_dim
+        how: dict[str, Any] = {"scale": dim**-0.5, "v_dim": dim, "log_sum": True}
+        near = g.attention(q, self.key(g, x, blk, i), None, **how, **self.seen(g, blk, i))
+        keys, mask = self.pools(g, x, compressed, blk, self.rope(g, i), i)
+        return merged(g, near, g.attention(q, keys, None, **how, mask=mask))
 
     def pools(
         self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, rope: Rope, i: int
@@ -108,26 +148,13 @@ class DeepSeek4(StreamDecoder, ExpertDecoder):
         k = self.norm(g, k, f"{blk}{name}_norm").reshape(x.shape[0], 1, dim)
         return turn_end(g, turn_end(g, k, rope), rope, by=1 - size, name=f"{blk}{name} to the first")
 
-    def output(self, g: GraphBuilder, y: Tensor, blk: str) -> Tensor:
-        """Each group of heads has a matrix of its own, then all together one."""
-        width, rows = int(y.shape[1]) // self.n_group, self.n_group * self.out_rank
-        weight = g.weight(f"{blk}attn_output_a.weight", (rows, width))
-        parts = zip(split(g, y, *[width] * self.n_group), range(0, rows, self.out_rank), strict=True)
-        z = reduce(g.concat, [g.linear(part, weight.rows(row, row + self.out_rank)) for part, row in parts])
-        return linear(g, z, blk + "attn_output_b", self.n_embd)
-
-    # --- experts
-
-    def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        experts, join = self.experts(i), self.join(g, i, "exps")
-        if i < self.n_hashed:
-            logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
-            ids = self.experts_of_tokens(g, blk, experts.n_expert, experts.n_expert_used)
-            weights = g.expert_weights(logits, ids, gate=experts.gate, normalize=experts.normalize, scale=experts.scale)
-        else:
-            ids, weights = choose_experts(g, x, blk, experts)
-        y = run_experts(g, x, blk, experts, ids, weights, join)
-        return y + shared_expert(g, x, blk, self.shared_width(i), self.join(g, i, "shexp"))
+    def chosen(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> tuple[Tensor, Tensor]:
+        if i >= self.n_hashed:
+            return super().chosen(g, x, blk, i)
+        experts = self.experts(i)
+        logits = linear(g, x, f"{blk}ffn_gate_inp", experts.n_expert)
+        ids = self.experts_of_tokens(g, blk, experts.n_expert, experts.n_expert_used)
+        return ids, g.expert_weights(logits, ids, gate=experts.gate, normalize=experts.normalize, scale=experts.scale)
 
     def experts_of_tokens(self, g: GraphBuilder, blk: str, n_expert: int, n_used: int) -> Tensor:
         """int32 ``[t, n_used]``: a table has them for each token; the expert of a number is the nearest."""
@@ -139,10 +166,6 @@ class DeepSeek4(StreamDecoder, ExpertDecoder):
             g.embedding(numbers, g.tokens), g.constant(f"{blk}repeated", repeated), g.constant(f"{blk}negated", negated)
         ).reshape(g.tokens.shape[0], n_used, n_expert)
         return g.top_k(distance * distance * -1.0, 1).reshape(g.tokens.shape[0], n_used)
-
-    def join(self, g: GraphBuilder, i: int, block: str) -> Join:
-        limit = read_limit(self.hparams, "swiglu_clamp_exp", i)
-        return clamped_swiglu(g, limit if block == "exps" else read_limit(self.hparams, "swiglu_clamp_shexp", i, limit))
 
 
 def merged(g: GraphBuilder, near: Tensor, far: Tensor) -> Tensor:

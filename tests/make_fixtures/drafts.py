@@ -17,13 +17,19 @@ import numpy as np
 TESTS = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS))
 from make_fixtures.tiny_logits import quiet  # noqa: E402
-from tiny_drafts import DRAFTS, FOR_TARGETS, MODELS, features_of, hidden_of  # noqa: E402
+from tiny_drafts import DRAFTS, FOR_TARGETS, LATTICES, MODELS, features_of, hidden_of  # noqa: E402
 from tiny_models import IDS, N_CTX, TinyModel  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 
 OUT = TESTS / "fixtures" / "drafts.npz"
 MTP = 1  # llama.cpp's type of a context that drafts
 ALL = MODELS | DRAFTS
+
+# What a draft gives beside logits; these are no functions of llama.cpp's C interface.
+SET_EXTRA = llama_cpp.llama_cpp._lib["_Z26llama_set_embeddings_nextnP13llama_contextbb"]
+SET_EXTRA.argtypes, SET_EXTRA.restype = [ctypes.c_void_p, ctypes.c_bool, ctypes.c_bool], None
+GET_EXTRA = llama_cpp.llama_cpp._lib["_Z26llama_get_embeddings_nextnP13llama_context"]
+GET_EXTRA.argtypes, GET_EXTRA.restype = [ctypes.c_void_p], ctypes.POINTER(ctypes.c_float)
 
 
 def main(wanted: list[str]) -> None:
@@ -33,16 +39,29 @@ def main(wanted: list[str]) -> None:
     for name in wanted or [name for name in ALL if name not in known]:
         try:
             with ProcessPoolExecutor(1, get_context("fork")) as child:  # llama.cpp may abort
-                known[name] = child.submit(logits, ALL[name], ZOO.get(FOR_TARGETS.get(name, ("",))[0])).result()
+                known |= child.submit(results, name).result()
         except RuntimeError as error:
             print(f"{name}: {error}", file=sys.stderr)
-    np.savez_compressed(OUT, **{name: known[name] for name in ALL if name in known})
+    np.savez_compressed(OUT, **{key: known[key] for key in sorted(known) if key.split(":")[0] in ALL})
 
 
-def logits(tiny: TinyModel, target: TinyModel | None) -> np.ndarray:
-    """float32 ``[tokens, n_vocab]``."""
-    other = open_context(target) if target else None
+def results(name: str) -> dict[str, np.ndarray]:
+    """By the model's name its logits ``[tokens, n_vocab]``, and behind it, after a colon, what else it gives."""
+    tiny = ALL[name]
+    other = open_context(ZOO[FOR_TARGETS[name][0]]) if name in FOR_TARGETS else None
     context = open_context(tiny, other)
+    further = "lattice" if name in LATTICES else "confidence" if "conf_proj.weight" in tiny.shapes else ""
+    if further:
+        SET_EXTRA(context, True, further == "confidence")
+    found = {name: logits(tiny, context, other)}
+    if further:
+        rows = np.ctypeslib.as_array(GET_EXTRA(context), (8, tiny.metadata["embedding_length"])).copy()
+        found[f"{name}:{further}"] = rows[:, :1] if further == "confidence" else rows
+    return found
+
+
+def logits(tiny: TinyModel, context: object, other: object) -> np.ndarray:
+    """float32 ``[tokens, n_vocab]``."""
     if tiny.architecture == "gemma4-assistant":
         decode(other, IDS, None, 0)
         found = [decode(context, [token], row[None], len(IDS)) for token, row in zip(IDS, hidden_of(tiny), strict=True)]

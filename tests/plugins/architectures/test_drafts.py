@@ -16,12 +16,13 @@ from pumice.engine import Engine
 from pumice.engine.batches import Part, batch_of
 from pumice.errors import ModelError, RequestError
 from reference_models import error
-from tiny_drafts import BLOCKS, EAGLES, FOR_TARGETS, MODELS, features_of, hidden_of
+from tiny_drafts import BLOCKS, CHAINS, EAGLES, FOR_TARGETS, LATTICES, MODELS, features_of, hidden_of
 from tiny_models import IDS, N_CTX, TinyModel
 from tiny_zoo import ZOO
 
 EXPECTED = np.load(Path(__file__).parents[2] / "fixtures" / "drafts.npz")
 N = len(IDS)
+OF_BLOCKS = BLOCKS | CHAINS | LATTICES
 
 
 class Step(NamedTuple):
@@ -99,13 +100,57 @@ def test_drafts_for_other_models(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])
-@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("name", OF_BLOCKS)
 def test_drafts_of_blocks(tmp_path: Path, name: str, backend: str) -> None:
     """What is kept of features in several steps is seen by a block, whose tokens see each other."""
-    path = BLOCKS[name].write(tmp_path / "model.gguf")
+    path = OF_BLOCKS[name].write(tmp_path / "model.gguf")
     for lengths in ([N - 8], [7, 1, N - 16]):
-        *_, found = run(path, block(MAIN, BLOCKS[name], lengths), backend)
+        *_, found = run(path, block(MAIN, OF_BLOCKS[name], lengths), backend)
         assert_equal_where_possible(found["logits"], EXPECTED[name])
+        if f"{name}:confidence" in EXPECTED:
+            first = 0 if OF_BLOCKS[name].metadata.get("sample_from_anchor", True) else 1  # which nobody asks for
+            assert error(found["confidence"][first:], EXPECTED[f"{name}:confidence"][first:]) < 1e-6
+        if f"{name}:lattice" in EXPECTED:
+            assert_same_lattice(found["candidates"], found["scores"], EXPECTED[f"{name}:lattice"])
+
+
+def assert_same_lattice(candidates: np.ndarray, scores: np.ndarray, expected: np.ndarray) -> None:
+    """llama.cpp has both in one row, and the candidates in any order; the first row means nothing."""
+    k = candidates.shape[1]
+    before = {0: range(k)}
+    for place in range(1, len(candidates)):
+        theirs = [int(token) for token in expected[place, :k]]
+        order = {i: theirs.index(int(token)) for i, token in enumerate(candidates[place])}
+        columns = [order[i] for i in range(k)]
+        found, wanted = scores[place].reshape(k, k), expected[place, k : k + k * k].reshape(k, k)
+        np.testing.assert_allclose(found, wanted[np.ix_(list(before[place - 1]), columns)], atol=1e-5)
+        before[place] = columns
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("name", ["dspark", "dspark-behind-a-token", "dflash2"])
+def test_blocks_of_several_sequences(tmp_path: Path, name: str, backend: str) -> None:
+    """Side by side in a step they are what they are alone, also where one is shorter."""
+
+    def steps_of(engine: Engine) -> Generator[None, None, list[Mapping[str, np.ndarray]]]:
+        places = [engine.scheduler.take_place(must=True) for _ in range(2)]
+        found = []
+        for place in places:
+            assert place is not None
+            engine.scheduler.hold(place, 0, N, must=True)
+        tails = [Part(places[0], IDS[-8:], 0, range(8)), Part(places[1], IDS[:5], 0, range(5))]
+        for parts in ([tails[0]], [tails[1]], tails):
+            found.append({k: v.copy() for k, v in engine.runner.outputs(batch_of(engine.cache, parts), MAIN).items()})
+            yield
+        for place in places:
+            engine.scheduler.give_back(place)
+        return found
+
+    path = OF_BLOCKS[name].write(tmp_path / "model.gguf")
+    with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, n_parallel=2) as model:
+        long, short, both = model.engine.call(steps_of)
+    for key in both:
+        np.testing.assert_allclose(both[key], np.concatenate([long[key], short[key]]), atol=1e-4, err_msg=key)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "cpu"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -271,20 +271,13 @@ def test_any_block_count_stops_at_the_first_missing_layer(files: Any, name: str)
     assert time.perf_counter() - started < 1
 
 
-EVERY = {name: ZOO[name] for name in SHALLOW_LARGEST} | tiny_encoders.MODELS | tiny_drafts.DRAFTS
-
-
-@pytest.mark.parametrize("name", EVERY)
-def test_every_key_missing_or_hostile(name: str) -> None:
-    """Of each key that a family looks for: all its graphs are traced, or refused in one line, at once.
-
-    Keys take turns with the values: every other one has the same.
-    """
+def refusals(name: str) -> Callable[..., str]:
+    """What says why a tiny model with other metadata or other shapes of tensors is refused, if it is."""
     model, target = EVERY[name], tiny_drafts.FOR_TARGETS.get(name)
-    tensors = {key: ArraySource(np.ones(shape, np.float32)) for key, shape in model.shapes.items()}
     drafted_for = families.builder_of(target[0]) if target else None
 
-    def refusal(metadata: Mapping[str, Any]) -> str:
+    def refusal(metadata: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]] = model.shapes) -> str:
+        tensors = {key: ArraySource(np.ones(shape, np.float32)) for key, shape in shapes.items()}
         try:
             family, g = resolve(ARCHITECTURES[model.architecture])(HParams(metadata)), None
             for build in family.graphs().values():
@@ -294,6 +287,19 @@ def test_every_key_missing_or_hostile(name: str) -> None:
             return str(error)
         return ""
 
+    return refusal
+
+
+EVERY = {name: ZOO[name] for name in SHALLOW_LARGEST} | tiny_encoders.MODELS | tiny_drafts.DRAFTS
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_every_key_missing_or_hostile(name: str) -> None:
+    """Of each key that a family looks for: all its graphs are traced, or refused in one line, at once.
+
+    Keys take turns with the values: every other one has the same.
+    """
+    model, refusal = EVERY[name], refusals(name)
     assert refusal(model.keys()) == ""
     for number, key in enumerate(sorted(families.keys_of(model.architecture, [name]))):
         name_of_key = f"{model.architecture}.{key}"
@@ -302,3 +308,29 @@ def test_every_key_missing_or_hostile(name: str) -> None:
             assert len(refusal(model.keys() | {name_of_key: value}).splitlines()) <= 1
             assert time.perf_counter() - started < 2, f"{key} = {value!r}"
         assert len(refusal({k: v for k, v in model.keys().items() if k != name_of_key}).splitlines()) <= 1
+
+
+@pytest.mark.parametrize("name", tiny_drafts.DRAFTS)
+def test_every_tensor_of_a_draft_missing_or_misshapen(name: str) -> None:
+    model, refusal = EVERY[name], refusals(name)
+    for tensor, shape in model.shapes.items():
+        others = {key: value for key, value in model.shapes.items() if key != tensor}
+        missed = refusal(model.keys(), others)
+        ends = tensor in ("token_embd.weight", "output.weight", "d2t")  # the target's, or of other tokens
+        assert f"tensor {tensor} is missing" in missed or ends or (not missed and draft_may_lack(tensor))
+        for axis in range(tensor == "token_embd.weight", len(shape)):  # more tokens are another valid model
+            wrong = tuple(n + (i == axis) for i, n in enumerate(shape))
+            refused = refusal(model.keys(), others | {tensor: wrong})
+            assert re.search(r"tensor \S+ has shape|does not fit|cannot|must have|logits, for", refused), (tensor, axis)
+
+
+def draft_may_lack(tensor: str) -> bool:
+    optional = (
+        ".scale",
+        ".bias",
+        "attn_v.weight",
+        "sinks.weight",
+        "post_attention_norm.weight",
+        "post_ffw_norm.weight",
+    )
+    return tensor.endswith((*optional, "layer_output_scale.weight", "rope_freqs.weight", "conf_proj.weight"))

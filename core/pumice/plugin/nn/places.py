@@ -1,0 +1,68 @@
+"""Where tokens are in the part of a step that belongs to their sequence: what looks at neighbours, or at whole blocks.
+
+Such a part is to be all that is looked at, as the block of a draft is: what came before the step is not seen.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin import N_SEQS, N_TOKENS, GraphBuilder, Tensor
+
+
+def neighbour(g: GraphBuilder, x: Tensor, distance: int) -> Tensor:
+    """The rows of ``x [t, n]`` so many tokens later, or below 0 earlier; 0 where a sequence has none in the step."""
+    if distance == 0:
+        return x
+    rows = g.input(f"rows {distance:+}", (N_TOKENS,), "i32", fill=partial(_rows, distance))
+    inside = g.input(f"inside {distance:+}", (N_TOKENS, 1), fill=partial(_inside, distance))
+    return g.get_rows(x, rows) * inside
+
+
+def at_place(g: GraphBuilder, x: Tensor, place: int) -> Tensor:
+    """``[n_seqs, ...]``: the row of ``x [t, ...]`` at a place of each sequence; of a shorter one its last."""
+    return g.get_rows(x, g.input(f"rows of place {place}", (N_SEQS,), "i32", fill=partial(_rows_of_place, place)))
+
+
+def of_sequence(g: GraphBuilder, x: Tensor) -> Tensor:
+    """``[t, ...]``: for each token the row of ``x [n_seqs, ...]`` that is its sequence's."""
+    return g.get_rows(x, g.input("sequences", (N_TOKENS,), "i32", fill=_sequences))
+
+
+def places(g: GraphBuilder, first: int, stop: int) -> Tensor:
+    """``[t, stop - first]``: 1 for a token's place, 0 for all others."""
+    shape = (N_TOKENS, stop - first)
+    return g.input(f"places {first} to {stop}", shape, fill=partial(_places, first, stop))
+
+
+def _sequences(batch: Any) -> Any:
+    return np.repeat(np.arange(len(batch.slots), dtype=np.int32), np.diff(batch.seq_starts))
+
+
+def _ends(batch: Any) -> tuple[Any, Any]:
+    """The first row of each token's sequence, and the one behind its last."""
+    sequences = _sequences(batch)
+    return batch.seq_starts[sequences], batch.seq_starts[sequences + 1]
+
+
+def _rows(distance: int, batch: Any) -> Any:
+    starts, stops = _ends(batch)
+    return np.clip(np.arange(len(starts)) + distance, starts, stops - 1).astype(np.int32)
+
+
+def _inside(distance: int, batch: Any) -> Any:
+    starts, stops = _ends(batch)
+    rows = np.arange(len(starts)) + distance
+    return ((rows >= starts) & (rows < stops)).astype(np.float32)[:, None]
+
+
+def _rows_of_place(place: int, batch: Any) -> Any:
+    return np.minimum(batch.seq_starts[:-1] + place, batch.seq_starts[1:] - 1).astype(np.int32)
+
+
+def _places(first: int, stop: int, batch: Any) -> Any:
+    own = np.arange(len(batch.positions)) - _ends(batch)[0]
+    return (own[:, None] == np.arange(first, stop)).astype(np.float32)

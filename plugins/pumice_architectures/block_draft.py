@@ -1,0 +1,81 @@
+"""Drafts of a block of tokens at once, beside what they keep of the target's layers (DFlash)."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import linear_then_scale
+from pumice.plugin.nn.hyper import sliding_window
+from pumice_architectures.dflash2 import has_selector, lattice
+from pumice_architectures.drafts import Draft
+from pumice_architectures.dspark import chained, has_chain
+
+LONGEST_BLOCK = 256  # tokens; published drafts have 16 at most
+
+
+class BlockDraft(Draft):
+    """``features`` fills the caches; the main graph takes a block, its last token and masks, which see each other."""
+
+    heads_of_logits = ("output.weight", "token_embd.weight")
+    #: Whether how sure it is of a token is seen of hidden states before the last norm, or after it.
+    is_sure_before_norm: ClassVar[bool] = False
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.causal = hparams.get_bool("attention.causal", False)
+        layers = hparams.metadata.get(f"{hparams.architecture}.target_layers", ())
+        self.n_features = np.size(layers) if np.ndim(layers) == 1 else 0
+        if not self.n_features:
+            raise hparams.wrong("target_layers", f"is {layers!r}, expected a list of layers")
+        self.block_size = hparams.get_int("block_size", 0)
+        if not 0 <= self.block_size <= LONGEST_BLOCK:
+            raise hparams.wrong("block_size", f"is {self.block_size}, it must be at most {LONGEST_BLOCK}")
+
+    def features(self, g: GraphBuilder) -> None:
+        """``features [t, n_features * n_embd]``: each layer keeps keys and values of them."""
+        x: Tensor = g.input("features", (N_TOKENS, self.n_features * self.n_embd))
+        x = self.norm(g, linear_then_scale(g, x, "fc", self.n_embd, True), "enc.output_norm")
+        g.output("hidden", g.get_rows(x, g.output_ids))
+        for i in range(self.n_layer):
+            with g.layer(i) as blk:
+                g.kv_store(*self.keys_and_values(g, x, blk, i), window=self.window(i))
+
+    def keys_and_values(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> tuple[Tensor, Tensor | None]:
+        """What layer ``i`` keeps of ``x [t, n_embd]``."""
+        raise NotImplementedError
+
+    def seen(self, g: GraphBuilder, blk: str, i: int) -> dict[str, Any]:
+        """Options of attention: what layer ``i`` has kept, and the block."""
+        sinks = g.find_weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))
+        return {"window": self.window(i), "sinks": sinks, "causal": self.causal, "cache": g.cache(i)}
+
+    def is_sliding(self, i: int) -> bool:
+        raise NotImplementedError
+
+    def window(self, i: int) -> int:
+        """What is not causal counts a window to both sides; a block is never longer than it."""
+        window = sliding_window(self.hparams) if self.is_sliding(i) else 0
+        if not window:
+            return 0
+        if window < max(2, self.block_size):
+            raise self.hparams.wrong("attention.sliding_window", f"is {window}, less than a block")
+        return window if self.causal else 2 * (window - 1)
+
+    def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """What logits are of: ``[t, n_embd]``."""
+        return x
+
+    def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        chains, selects = has_chain(g), has_selector(g, self.hparams)
+        whole = chains or selects  # they look at other tokens of a block
+        x = self.last_stream(g, x if whole else g.get_rows(x, g.output_ids))
+        normed = self.norm(g, x, "output_norm")
+        logits = self.logits(g, normed)
+        if chains:
+            logits = chained(g, self.hparams, logits, x if self.is_sure_before_norm else normed)
+        if selects:
+            lattice(g, self.hparams, logits, normed)
+        return g.get_rows(logits, g.output_ids) if whole else logits

@@ -1,0 +1,46 @@
+"""DSpark: the logits of a block as a Markov chain: each token's depend on the likeliest token before it."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn.blocks import find_scale, project, width
+from pumice.plugin.nn.places import at_place, of_sequence, places
+from pumice.plugin.nn.recurrent import squeezed
+from pumice_architectures.drafts import for_target
+
+
+def has_chain(g: GraphBuilder) -> bool:
+    return any(g.find_weight(f"markov_{name}.weight") for name in ("w1", "w2"))
+
+
+def chained(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -> Tensor:
+    """``logits [t, n_vocab]`` of blocks, each with what the token before adds to it.
+
+    The output ``confidence [n_outputs, 1]`` is how likely each is to be accepted, by ``hidden [t, n]`` and that token,
+    where the file has a matrix for it.
+    """
+    first = 0 if hparams.get_bool("sample_from_anchor", True) else 1  # place in a block of the first that is drafted
+    block_size = hparams.positive("block_size")
+    if block_size <= first:
+        raise hparams.wrong("block_size", f"is {block_size}, which leaves none to draft")
+    n_vocab, rank = width(logits), int(g.weight("markov_w1.weight").shape[-1])
+    drafted = g.find_weight("d2t")
+    table = g.weight("markov_w1.weight", (n_vocab, rank))
+    matrix = g.weight("markov_w2.weight", (int(drafted.shape[0]) if drafted else n_vocab, rank))
+    matrix, scale = for_target(g, matrix), find_scale(g, "markov_w2")
+
+    before = at_place(g, g.embedding(table, g.tokens), 0)
+    states = [before]
+    for place in range(first, block_size - 1):
+        likeliest = g.top_k(at_place(g, logits, place) + project(g, before, matrix, None, scale), 1)
+        before = g.embedding(table, likeliest).reshape(before.shape[0], rank)
+        states.append(before)
+    shape = logits.shape[0], len(states), rank
+    own = g.expert_sum(of_sequence(g, reduce(g.concat, states)).reshape(*shape), places(g, first, block_size))
+    if g.find_weight("conf_proj.weight"):
+        weight = squeezed(g, "conf_proj.weight", (1, width(hidden) + rank))
+        sure = g.sigmoid(g.linear(g.concat(hidden, own), weight, g.find_weight("conf_proj.bias", (1,))))
+        g.output("confidence", g.get_rows(sure, g.output_ids))
+    return logits + project(g, own, matrix, None, scale)
