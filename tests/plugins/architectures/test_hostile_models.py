@@ -265,10 +265,10 @@ def test_more_context_than_learned_positions(files: Any) -> None:
 def test_any_block_count_stops_at_the_first_missing_layer(files: Any, name: str) -> None:
     file = files(name)
     n_layer = 1 + max(int(tensor.split(".")[1]) for tensor in file.tensors if tensor.startswith("blk."))
-    started = time.perf_counter()
+    started = time.process_time()
     with pytest.raises(ModelError, match=rf"blk\.{n_layer}\.|at least \d+ values|num_loops|the cycles|per_layer"):
         file.build(block_count=2**32, nextn_predict_layers=0)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
 
 
 def refusals(name: str) -> Callable[..., str]:
@@ -304,9 +304,9 @@ def test_every_key_missing_or_hostile(name: str) -> None:
     for number, key in enumerate(sorted(families.keys_of(model.architecture, [name]))):
         name_of_key = f"{model.architecture}.{key}"
         for value in HOSTILE[number % 2 :: 2]:
-            started = time.perf_counter()
+            started = time.process_time()
             assert len(refusal(model.keys() | {name_of_key: value}).splitlines()) <= 1
-            assert time.perf_counter() - started < 2, f"{key} = {value!r}"
+            assert time.process_time() - started < 2, f"{key} = {value!r}"
         assert len(refusal({k: v for k, v in model.keys().items() if k != name_of_key}).splitlines()) <= 1
 
 
