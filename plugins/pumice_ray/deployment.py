@@ -53,7 +53,7 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
     scaling = {
         "min_replicas": replicas.least,
         "max_replicas": replicas.most,
-        "target_ongoing_requests": config.n_parallel,
+        "target_ongoing_requests": config.n_parallel + 1,  # the last is who listens to the others
     }
     options, replicas = staged(spec.path, spec.options, replicas)
     tell_of_room(bundles(replicas) * replicas.least)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import threading
 import time
@@ -25,16 +26,20 @@ class Mailbox:
         self._events: list[Event] = []
         self._lock = threading.Lock()
         self._filled = asyncio.Event()
+        self._pressing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._last = 0.0
         self.closed = False
 
-    def put(self, events: list[Event]) -> None:
+    def put(self, events: list[Event], at_once: bool = False) -> None:
+        """``at_once``: the next message does not wait for others."""
         with self._lock:
             wake = not self._events
             self._events += events
         if wake:
             self._loop.call_soon_threadsafe(self._filled.set)
+        if at_once:
+            self._loop.call_soon_threadsafe(self._pressing.set)
 
     def close(self) -> None:
         """Nothing more comes; ``take`` gives what is there, then None."""
@@ -46,10 +51,13 @@ class Mailbox:
         await self._filled.wait()
         wait = self._last + self._seconds - time.monotonic()
         if wait > 0 and not self.closed:
-            await asyncio.sleep(wait)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait):
+                    await self._pressing.wait()
         with self._lock:
             events, self._events = self._events, []
             if not self.closed:
                 self._filled.clear()
+                self._pressing.clear()
         self._last = time.monotonic()
         return events or None

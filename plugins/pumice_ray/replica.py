@@ -1,4 +1,5 @@
-"""A replica of a model: an engine in an actor of Ray Serve. A request is a call, its events a stream of messages."""
+"""A replica of a model: an engine in an actor of Ray Serve. A request is a call, which lasts as long as it does; the
+events of all requests of a process are one stream."""
 
 from __future__ import annotations
 
@@ -6,10 +7,14 @@ import asyncio
 import itertools
 import os
 import queue
+import secrets
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
+
+from ray import serve
 
 import pumice
 from pumice.engine.messages import (
@@ -22,7 +27,6 @@ from pumice.engine.messages import (
     Event,
     Facts,
     Failed,
-    Finished,
     Request,
     Score,
     Snapshot,
@@ -31,9 +35,9 @@ from pumice.process.frames import pack
 from pumice.process.host import EngineHost
 from pumice.running import Running
 from pumice_ray.actor import own_address, own_devices
-from pumice_ray.mailbox import Mailbox, numbered
+from pumice_ray.mailbox import Mailbox
+from pumice_ray.outbox import Listen, Outbox
 
-STREAM_SECONDS = 0.05  # between two messages of a stream: its tokens are joined
 _LAST_SECONDS = 1.0  # for a replica that cannot go on to say why
 _BEAT_SECONDS = 60.0  # in which an engine ends a step; one that does not is replaced
 
@@ -47,8 +51,10 @@ class EngineReplica:
         self._running = Running(
             "serve", name, self._model.backends, self._model.memory, self._model.n_ctx, own_address()
         )
-        self._ids = itertools.count()
-        self._mailboxes: dict[int, tuple[Mailbox, int]] = {}  # and the number of the completion in its request
+        self._name = own_name()
+        self._ids = itertools.count(secrets.randbits(62))  # others choose theirs so too
+        self._outboxes: dict[str, Outbox] = {}  # by the name of who asks
+        self._boxes: dict[int, Mailbox | Outbox] = {}  # by id
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._host = EngineHost(self._model, self._deliver)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
@@ -60,19 +66,34 @@ class EngineReplica:
         """For ``pumice ps --ray``."""
         return self._running
 
-    async def generate(self, request: Request) -> AsyncIterator[list[Any]]:
-        """The events of a request, packed; its completions are numbered from 0. If nobody listens any more, it ends."""
-        ids = [next(self._ids) for _ in range(request.n)]
-        mailbox = Mailbox(STREAM_SECONDS)
-        self._mailboxes |= {id: (mailbox, number) for number, id in enumerate(ids)}
-        try:
-            self._commands.put(Add(ids, request))
-            async for events in self._messages(mailbox, ids):
-                yield pack(events)
-        finally:
-            for id in ids:
-                if self._mailboxes.pop(id, None):
+    async def generate(self, request: Request, ids: Sequence[int], asker: str) -> AsyncIterator[str]:
+        """This replica's name, at once; the end when all events of these completions were sent to who listens.
+
+        If nobody waits for it any more, they end. ``ids`` are those of no other process.
+        """
+        with self._outbox(asker) as outbox:
+            outbox.expect(ids)
+            self._boxes |= dict.fromkeys(ids, outbox)
+            try:
+                self._commands.put(Add(ids, request))
+                yield self._name
+                await outbox.sent(ids)
+            finally:
+                for id in outbox.forget(ids):
                     self._commands.put(Cancel(id))
+                for id in ids:
+                    del self._boxes[id]
+
+    async def listen(self, listen: Listen) -> AsyncIterator[list[Any]]:
+        """The events of all that a process asks for, packed, until it has asked for nothing for a while.
+
+        Raises EngineDiedError where another replica is meant: who routes no longer knows that one.
+        """
+        if listen.replica != self._name:
+            raise pumice.EngineDiedError("the replica is being replaced")
+        with self._outbox(listen.asker) as outbox:
+            async for events in outbox.messages():
+                yield pack(events)
 
     async def answer(self, command: Encode | Score) -> Event:
         """The one event that answers a command, with an id of this replica."""
@@ -90,22 +111,27 @@ class EngineReplica:
             self._commands.put(Close())
             self._model.close()
 
-    async def _messages(self, mailbox: Mailbox, ids: Sequence[int]) -> AsyncIterator[list[Event]]:
-        left = len(ids)
-        while left:
-            events = await mailbox.take() or []
-            left -= sum(isinstance(event, (Finished, Failed)) for event in events)
-            yield events
+    @contextmanager
+    def _outbox(self, asker: str) -> Iterator[Outbox]:
+        """That of one who asks, which is there as long as it is used."""
+        outbox = self._outboxes.setdefault(asker, Outbox())
+        outbox.n_users += 1
+        try:
+            yield outbox
+        finally:
+            outbox.n_users -= 1
+            if not outbox.n_users:
+                del self._outboxes[asker]
 
     async def _ask(self, command: Any) -> Any:
         """The answer to a command, which is made of an id. Raises what the engine says."""
         id, mailbox = next(self._ids), Mailbox(0.0)
-        self._mailboxes[id] = mailbox, 0
+        self._boxes[id] = mailbox
         try:
             self._commands.put(command(id))
             (event,) = await mailbox.take() or []
         finally:
-            del self._mailboxes[id]
+            del self._boxes[id]
         if isinstance(event, Failed):
             raise event.error
         return event
@@ -117,11 +143,17 @@ class EngineReplica:
             self._host.obey(command)
 
     def _deliver(self, events: list[Event]) -> None:
-        """Give the events of a step to those who asked, with the numbers that they know."""
+        """Give the events of a step to those who asked."""
+        sorted: dict[Mailbox | Outbox, list[Event]] = {}
         for event in events:
             if isinstance(event, Failed) and isinstance(event.error, pumice.EngineDiedError):
                 threading.Timer(_LAST_SECONDS, os._exit, [1]).start()  # a stage is gone: Serve starts all of it again
-            found = self._mailboxes.get(event.id)
-            if found:
-                mailbox, number = found
-                mailbox.put([numbered(event, number)])
+            if box := self._boxes.get(event.id):
+                sorted.setdefault(box, []).append(event)
+        for box, found in sorted.items():
+            box.put(found)
+
+
+def own_name() -> str:
+    """Of this replica, as who routes knows it."""
+    return str(serve.get_replica_context().replica_id.unique_id)

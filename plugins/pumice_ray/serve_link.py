@@ -1,13 +1,22 @@
-"""The way to the replicas of a model: each request is a call that Serve routes, cancels, and sees the death of."""
+"""The way to the replicas of a model: each request is a call that Serve routes, cancels, and sees the death of.
+
+What a replica has to say of all of them comes in one stream, which lasts as long as there are requests.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
+import secrets
 import threading
-from collections.abc import Callable, Coroutine
+import uuid
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
+
+from ray.serve.exceptions import BackPressureError
 
 import pumice
 from pumice.engine.messages import (
@@ -29,8 +38,26 @@ from pumice.engine.messages import (
 from pumice.process.frames import unpack
 from pumice_ray.errors import explain
 from pumice_ray.mailbox import numbered
+from pumice_ray.outbox import Listen
 
 _TRIES = 3  # of a request whose replica died before anything of its answer was sent
+_FULL_SECONDS = 0.1  # until a full queue is tried again
+_END_SECONDS = 5.0  # for what is in hand to end with the link
+
+
+@dataclass
+class _Call:
+    """A request that was sent to a replica, whose name is known once it has it."""
+
+    ids: dict[int, int]  # of completions that have not ended: at the replica, and the ones that were asked for
+    over: asyncio.Future[None]
+    replica: str = ""
+    answered: bool = False  # whether anything of the answer was heard
+
+
+def first_id() -> int:
+    """Of ids that no other process has."""
+    return secrets.randbits(62)
 
 
 class ServeLink:
@@ -46,9 +73,15 @@ class ServeLink:
         self._receive = receive
         self._ended = ended
         self._closing = False
-        self._tasks: dict[int, asyncio.Task[None]] = {}  # by the id of each completion
+        self._name = uuid.uuid4().hex  # by which replicas know who asks
+        self._ids = itertools.count(first_id())
+        self._requests: dict[int, asyncio.Task[None]] = {}  # by the id of each completion
+        self._calls: dict[int, _Call] = {}  # by the id that the replica knows
+        self._listening: dict[str, asyncio.Task[None]] = {}  # to each replica
+        self._tasks: set[asyncio.Task[None]] = set()  # all of them: the loop alone does not keep them
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="pumice-serve-link", daemon=True).start()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pumice-serve-link", daemon=True)
+        self._thread.start()
         self._start(self._load())
 
     def send(self, command: Command) -> None:
@@ -67,24 +100,24 @@ class ServeLink:
     def close(self) -> None:
         """End what is in hand as cancelled, and the replicas."""
         self._closing = True
-        done = threading.Event()
-
-        def end() -> None:
-            for id in list(self._tasks):
-                self._cancel(id)
-            done.set()
-
-        self._loop.call_soon_threadsafe(end)
-        done.wait()
+        with contextlib.suppress(TimeoutError):
+            asyncio.run_coroutine_threadsafe(self._end(), self._loop).result(_END_SECONDS)
         with contextlib.suppress(Exception):  # Ray may have ended before
             self._handle.shutdown()  # else it goes on to tell Serve of queues, of a cluster that has ended too
             self._ended()
         self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(_END_SECONDS)
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        asyncio.run_coroutine_threadsafe(work, self._loop)
+        self._loop.call_soon_threadsafe(self._spawn, work)
 
     # --- in the loop
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def _load(self) -> None:
         try:
@@ -92,44 +125,105 @@ class ServeLink:
         except Exception as error:
             self.loaded.set_exception(explain(error))
 
+    async def _end(self) -> None:
+        for id in list(self._requests):
+            self._cancel(id)
+        tasks = self._tasks - {asyncio.current_task()}
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     def _add(self, add: Add) -> None:
-        task = self._loop.create_task(self._generate(add))
-        self._tasks |= dict.fromkeys(add.ids, task)
+        self._requests |= dict.fromkeys(add.ids, self._spawn(self._generate(add)))
 
     def _cancel(self, id: int) -> None:
         """End a completion; the call ends with the last of them."""
-        task = self._tasks.pop(id, None)
+        task = self._requests.pop(id, None)
         if task:
             self._receive([Finished(id, "", "cancelled", Timings())])
-            if task not in self._tasks.values():
+            if task not in self._requests.values():
                 task.cancel()
 
     async def _generate(self, add: Add) -> None:
         for left in reversed(range(_TRIES)):
-            stream = self._handle.options(stream=True).generate.remote(add.request)
-            sent = False
+            call = _Call({next(self._ids): id for id in add.ids}, self._loop.create_future())
             try:
-                async for packed in stream:
-                    events = unpack(packed)
-                    sent = sent or any(isinstance(event, Output) for event in events)
-                    self._hear(add, events)
+                await self._call(call, add)
                 return
-            except asyncio.CancelledError:
-                stream.cancel()
-                raise
             except Exception as error:
                 failure = explain(error)
-                if sent or not left or not isinstance(failure, pumice.EngineDiedError):
+                if call.answered or not left or not isinstance(failure, pumice.EngineDiedError):
                     break
-        self._hear(add, [Failed(number, failure) for number in range(len(add.ids))])
+        failed = [id for id in add.ids if self._requests.pop(id, None)]
+        self._receive([Failed(id, failure) for id in failed])
 
-    def _hear(self, add: Add, events: list[Event]) -> None:
+    async def _call(self, call: _Call, add: Add) -> None:
+        """Have a replica answer. Raises where it refuses or dies."""
+        ids = list(call.ids)
+        self._calls |= dict.fromkeys(ids, call)
+        stream = self._handle.options(stream=True).generate.remote(add.request, ids, self._name)
+        reading = self._spawn(self._read(call, stream))
+        try:
+            await call.over
+        except BaseException:
+            stream.cancel()
+            reading.cancel()
+            raise
+        finally:
+            for id in ids:
+                self._calls.pop(id, None)
+
+    async def _read(self, call: _Call, stream: Any) -> None:
+        """What comes of a call itself: the replica's name, and its death."""
+        try:
+            async for call.replica in stream:
+                if call.replica not in self._listening:
+                    self._listening[call.replica] = self._spawn(self._listen(call.replica))
+        except Exception as error:
+            if not call.over.done():
+                call.over.set_exception(error)
+
+    async def _listen(self, replica: str) -> None:
+        """To what a replica has to say, as long as it has requests in hand."""
+        listen = self._handle.options(stream=True).listen
+        try:
+            while self._open(replica):
+                stream = listen.remote(Listen(replica, self._name))
+                try:
+                    async for packed in stream:
+                        self._hear(packed)
+                except BackPressureError:
+                    await asyncio.sleep(_FULL_SECONDS)
+                except asyncio.CancelledError:
+                    stream.cancel()
+                    raise
+        except Exception as error:
+            for call in self._open(replica):
+                call.over.set_exception(error)
+        finally:
+            del self._listening[replica]
+
+    def _open(self, replica: str) -> list[_Call]:
+        calls = {id(call): call for call in self._calls.values() if call.replica == replica}
+        return [call for call in calls.values() if not call.over.done()]
+
+    def _hear(self, packed: Iterable[Any]) -> None:
         """Pass events on, with the ids that were asked for; those of completions that ended here are left out."""
-        known = [numbered(event, add.ids[event.id]) for event in events]
-        heard = [event for event in known if event.id in self._tasks]
-        for event in heard:
+        heard: list[Event] = []
+        for event in unpack(packed):
+            call = self._calls.get(event.id)
+            if call is None or event.id not in call.ids:  # it was given up
+                continue
+            id = call.ids[event.id]
+            call.answered = call.answered or isinstance(event, Output)
+            known = id in self._requests
             if isinstance(event, (Finished, Failed)):
-                del self._tasks[event.id]
+                self._requests.pop(id, None)
+                del call.ids[event.id]
+                if not call.ids and not call.over.done():
+                    call.over.set_result(None)
+            if known:
+                heard.append(numbered(event, id))
         self._receive(heard)
 
     async def _answer(self, id: int, work: Coroutine[Any, Any, Event]) -> None:

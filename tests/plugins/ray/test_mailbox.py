@@ -32,6 +32,18 @@ def test_the_first_leaves_at_once_and_the_next_together():
     asyncio.run(run())
 
 
+def test_what_must_not_wait_takes_the_rest_with_it():
+    async def run() -> None:
+        mailbox = Mailbox(30.0)
+        mailbox.put(events(1))
+        await mailbox.take()
+        mailbox.put(events(2))
+        asyncio.get_running_loop().call_later(0.01, mailbox.put, events(3), True)
+        assert await asyncio.wait_for(mailbox.take(), 10) == events(2, 3)
+
+    asyncio.run(run())
+
+
 def test_none_is_lost_or_out_of_order_when_a_thread_writes():
     async def run() -> list[int]:
         mailbox = Mailbox(0.001)

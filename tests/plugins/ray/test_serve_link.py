@@ -1,9 +1,8 @@
-"""Requests as calls to replicas: tried again where nothing was sent, else failed; cancelled one by one."""
+"""Requests as calls to replicas: tried again where nothing was sent, else failed; all are heard in one stream."""
 
 import asyncio
-import threading
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,30 +13,39 @@ from pumice.engine.messages import Accepted, Facts, Finished, Output, Request, T
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
 
+from pumice_ray.mailbox import numbered
+from pumice_ray.outbox import Listen
 from pumice_ray.serve_link import ServeLink
 
 FACTS = Facts(512, 512, 100, ["cpu"], {})
 
 
 class Stream:
-    def __init__(self, events: AsyncIterator[Any]) -> None:
-        self._events = events
+    def __init__(self, items: AsyncIterator[Any]) -> None:
+        self._items = items
         self.cancelled = False
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        return self._events
+        return self._items
 
     def cancel(self) -> None:
         self.cancelled = True
 
 
 class Handle:
-    """Serve's handle, whose replicas do what ``generate`` says for the number of the call."""
+    """Serve's handle; ``answer`` is what its replicas do for the number of a call: messages to who listens, in turn.
 
-    def __init__(self, generate: Callable[[int], AsyncIterator[Any]]) -> None:
-        self._generate = generate
-        self.streams: list[Stream] = []
-        self.facts = self.generate = self
+    The name of the replica is the number of the call, or ``name``, and a message is a list of events whose ids are the
+    numbers of completions. None ends the call, and an exception that is raised is the replica's death.
+    """
+
+    def __init__(self, answer: Callable[[int], AsyncIterator[Any]], name: str = "") -> None:
+        self._answer = answer
+        self._name = name
+        self._boxes: dict[str, asyncio.Queue[Any]] = {}
+        self.calls: list[Stream] = []
+        self.listened: list[Stream] = []
+        self.facts = self.generate = self.listen = self
 
     def options(self, **_: Any) -> "Handle":
         return self
@@ -45,8 +53,27 @@ class Handle:
     def remote(self, *arguments: Any) -> Any:
         if not arguments:
             return asyncio.sleep(0, FACTS)
-        self.streams.append(Stream(self._generate(len(self.streams))))
-        return self.streams[-1]
+        if isinstance(arguments[0], Listen):
+            self.listened.append(Stream(self._messages(arguments[0].replica)))
+            return self.listened[-1]
+        self.calls.append(Stream(self._generate(len(self.calls), arguments[1])))
+        return self.calls[-1]
+
+    async def _generate(self, call: int, ids: Sequence[int]) -> AsyncIterator[str]:
+        replica = self._name or str(call)
+        yield replica
+        box = self._boxes.setdefault(replica, asyncio.Queue())
+        async for message in self._answer(call):
+            box.put_nowait([numbered(event, ids[event.id]) for event in message])
+
+    async def _messages(self, replica: str) -> AsyncIterator[list[Any]]:
+        box = self._boxes.setdefault(replica, asyncio.Queue())
+        while (message := await box.get()) is not None:
+            yield message
+
+    def end(self, replica: str) -> None:
+        """Who listens hears nothing more, for now."""
+        self._boxes[replica].put_nowait(None)
 
 
 def ask(handle: Handle, n: int = 1) -> tuple[list[list[Any]], ServeLink, EngineClient, list[int]]:
@@ -70,68 +97,137 @@ def ended(heard: list[Any]) -> bool:
 
 
 def test_a_replica_that_dies_before_it_answers_is_no_loss():
-    async def generate(call: int) -> AsyncIterator[Any]:
+    async def answer(call: int) -> AsyncIterator[Any]:
         yield [Accepted(0)]
         if call < 2:
+            await asyncio.sleep(0.02)
             raise RuntimeError("the actor died")
         yield [Output(0, [5], ["a"]), Finished(0, "", "stop", Timings())]
 
-    handle = Handle(generate)
+    handle = Handle(answer)
     (heard,), link, _, (id,) = ask(handle)
     wait_until(lambda: ended(heard))
-    assert len(handle.streams) == 3
+    assert len(handle.calls) == 3
     assert heard[-2:] == [Output(id, [5], ["a"]), Finished(id, "", "stop", Timings())]
     link.close()
 
 
 @pytest.mark.parametrize("said", [True, False])
 def test_a_replica_that_dies_later_or_always_is_an_error(said):
-    async def generate(call: int) -> AsyncIterator[Any]:
+    async def answer(call: int) -> AsyncIterator[Any]:
         yield [Output(0, [5], ["a"])] if said else [Accepted(0)]
+        await asyncio.sleep(0.02)
         raise RuntimeError("the actor died")
 
-    handle = Handle(generate)
+    handle = Handle(answer)
     (heard,), link, _, _ = ask(handle)
     wait_until(lambda: ended(heard))
-    assert len(handle.streams) == (1 if said else 3)
+    assert len(handle.calls) == (1 if said else 3)
     assert isinstance(heard[-1].error, pumice.EngineDiedError)
     link.close()
 
 
+def test_what_a_dead_replica_said_is_not_heard_after_it_was_asked_of_another():
+    async def answer(call: int) -> AsyncIterator[Any]:
+        yield [Accepted(0)]
+        await asyncio.sleep(0.02)
+        if call == 0:
+            asyncio.get_running_loop().call_later(0.02, late)
+            raise RuntimeError("the actor died")
+        await asyncio.sleep(0.1)
+        yield [Output(0, [5], ["a"]), Finished(0, "", "stop", Timings())]
+
+    def late() -> None:
+        (first, *_) = ids
+        handle._boxes["0"].put_nowait([Output(first, [9], ["z"])])
+
+    handle = Handle(answer)
+    ids: list[int] = []
+    remote = handle.remote
+
+    def noting(*arguments: Any) -> Any:
+        if len(arguments) > 1:
+            ids.extend(arguments[1])
+        return remote(*arguments)
+
+    handle.remote = noting
+    (heard,), link, _, (id,) = ask(handle)
+    wait_until(lambda: ended(heard))
+    assert len(set(ids)) == 2
+    assert [event for event in heard if isinstance(event, Output)] == [Output(id, [5], ["a"])]
+    link.close()
+
+
 def test_what_a_replica_refuses_is_not_asked_again():
-    async def generate(call: int) -> AsyncIterator[Any]:
+    async def answer(call: int) -> AsyncIterator[Any]:
         raise pumice.RequestError("too long")
         yield
 
-    handle = Handle(generate)
+    handle = Handle(answer)
     (heard,), link, _, _ = ask(handle)
     wait_until(lambda: ended(heard))
-    assert len(handle.streams) == 1
+    assert len(handle.calls) == 1
     assert str(heard[0].error) == "too long"
     link.close()
 
 
 def test_a_call_ends_with_the_last_completion_that_is_cancelled():
-    go = threading.Event()
+    go = asyncio.Event()
 
-    async def generate(call: int) -> AsyncIterator[Any]:
+    async def answer(call: int) -> AsyncIterator[Any]:
         yield [Output(0, [1], ["a"]), Output(1, [2], ["b"])]
-        while not go.is_set():
-            await asyncio.sleep(0.005)
+        await go.wait()
         yield [Output(0, [3], ["c"]), Output(1, [4], ["d"])]
         await asyncio.sleep(60)
 
-    handle = Handle(generate)
+    handle = Handle(answer)
     heard, link, client, ids = ask(handle, n=2)
     wait_until(lambda: all(heard))
     client.cancel(ids[0])
     wait_until(lambda: ended(heard[0]))
-    go.set()
+    link._loop.call_soon_threadsafe(go.set)
     wait_until(lambda: len(heard[1]) == 2)
     assert heard[0][1:] == [Finished(ids[0], "", "cancelled", Timings())]
-    assert not handle.streams[0].cancelled
+    assert not handle.calls[0].cancelled
     link.close()
-    wait_until(lambda: handle.streams[0].cancelled)
+    assert handle.calls[0].cancelled
+    assert handle.listened[0].cancelled
     assert heard[1][-1].reason == "cancelled"
     with pytest.raises(pumice.ModelClosedError):
         client.add(Request([1]), heard[0].append)
+
+
+def test_one_stream_brings_what_a_replica_says_of_all_requests():
+    async def answer(call: int) -> AsyncIterator[Any]:
+        for token in range(20):
+            yield [Output(0, [token], ["a"])]
+            await asyncio.sleep(0.001)
+        yield [Finished(0, "", "stop", Timings())]
+
+    handle = Handle(answer, "one")
+    (heard,), link, client, _ = ask(handle)
+    others: list[list[Any]] = [[] for _ in range(15)]
+    for each in others:
+        client.add(Request([1]), each.append)
+    wait_until(lambda: all(map(ended, [heard, *others])))
+    for each in [heard, *others]:
+        assert [event.tokens[0] for event in each[:-1]] == list(range(20))
+    assert len(handle.calls) == 16
+    assert len(handle.listened) == 1
+    link.close()
+
+
+def test_a_replica_that_stopped_speaking_is_listened_to_again_when_it_is_asked():
+    async def answer(call: int) -> AsyncIterator[Any]:
+        yield [Output(0, [call], ["a"]), Finished(0, "", "stop", Timings())]
+
+    handle = Handle(answer, "one")
+    (heard,), link, client, _ = ask(handle)
+    wait_until(lambda: ended(heard))
+    link._loop.call_soon_threadsafe(handle.end, "one")
+    wait_until(lambda: not link._listening)
+    again: list[Any] = []
+    client.add(Request([1]), again.append)
+    wait_until(lambda: ended(again))
+    assert len(handle.listened) == 2
+    link.close()
