@@ -239,6 +239,19 @@ class OperationTests:
     def test_balanced_matrices(self, check: Check, shape: tuple[int, ...], n_iterations: int) -> None:
         check(lambda g, a: g.sinkhorn(a["x"], n_iterations, 1e-3), {"x": f32(*shape)}, tolerance=1e-5)
 
+    @pytest.mark.parametrize(("n_tokens", "n_heads"), [(2, 1), (3, 16), (8, 56)])
+    def test_rows_of_ngrams(self, check: Check, n_tokens: int, n_heads: int) -> None:
+        """By products and remainders of 64 bits, with the largest numbers there may be."""
+        random = np.random.default_rng(0)
+        tokens = random.integers(0, 2**24 + 1, (60, n_tokens)).astype(np.float32)
+        numbers = {
+            "multipliers": (2**64 - 1, *random.integers(0, 2**64, n_tokens - 1, np.uint64).tolist()),
+            "sizes": (2**31, *random.integers(1, 2**30, n_heads - 1).tolist()),
+            "offsets": (0, *random.integers(0, 2**30, n_heads - 1).tolist()),
+        }
+        for size in (97, 2**31 - 1):
+            check(lambda g, a, size=size: g.remainder(g.ngram_rows(a["x"], **numbers), size), {"x": tokens})
+
     def test_groups_of_experts(self, check: Check) -> None:
         x = f32(7, 30)
         check(lambda g, a: g.gather(a["x"], g.expert_groups(g.top_k(a["x"], 5), 3)), {"x": x})

@@ -133,6 +133,16 @@ def remainder(x: I32Array, size: int) -> I32Array:
     return x % np.int32(size)
 
 
+def ngram_rows(
+    tokens: F32Array, multipliers: tuple[int, ...], sizes: tuple[int, ...], offsets: tuple[int, ...]
+) -> I32Array:
+    products = tokens.astype(np.uint64) * np.array(multipliers, np.uint64)
+    ngrams = np.bitwise_xor.accumulate(products, axis=-1)[:, 1:]
+    of_heads = np.repeat(ngrams, len(sizes) // ngrams.shape[-1], axis=-1)
+    rows = of_heads % np.array(sizes, np.uint64) + np.array(offsets, np.uint64)
+    return rows.astype(np.int32)
+
+
 def gather(x: F32Array, ids: I32Array) -> F32Array:
     return np.take_along_axis(x, ids, axis=-1)
 
@@ -166,6 +176,7 @@ OPS: dict[str, Any] = {
         top_k,
         expert_groups,
         remainder,
+        ngram_rows,
         gather,
         sum_,
         slice_,

@@ -28,6 +28,24 @@ def pick(thread, n_threads, count, x, ids, y, n_ids, width):
         copy_row(x + 4 * width * get_i32(ids + 4 * row), y + 4 * width * row, width)
 
 
+@inline
+def hashed(token, multiplier):
+    return np.uint64(np.int64(get_f32(token))) * np.uint64(get_i64(multiplier))
+
+
+def ngram_rows(thread, n_threads, count, tokens, multipliers, sizes, offsets, y, n_tokens, n_each):
+    """Rows of a table that the n-grams which end with each token find by a hash, ``n_each`` for each n-gram."""
+    rows = get_i64(count)
+    for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
+        source, result = tokens + 4 * n_tokens * row, y + 4 * (n_tokens - 1) * n_each * row
+        ngram = hashed(source, multipliers)
+        for before in range(1, n_tokens):
+            ngram ^= hashed(source + 4 * before, multipliers + 8 * before)
+            for head in range((before - 1) * n_each, before * n_each):
+                found = ngram % np.uint64(get_i64(sizes + 8 * head)) + np.uint64(get_i64(offsets + 8 * head))
+                put_i32(result + 4 * head, np.int32(found))
+
+
 def gather(thread, n_threads, count, x, ids, y, n_rows, n_ids, width):
     """Values of each row of x, by the ids of the same row."""
     rows = get_i64(count) * n_rows

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from pumice.plugin import Limits, Node, Tensor, row_size
 from pumice_cpu.lower.norms import n_rows
 from pumice_cpu.lower.rule import Lowering, Rule
@@ -17,6 +19,21 @@ def _get_rows(at: Lowering, node: Node) -> None:
         y=at.address(node.output),
         n_ids=row_size(ids.shape),
         width=row_size(x.shape),
+    )
+
+
+def _ngram_rows(at: Lowering, node: Node) -> None:
+    (tokens,) = node.operands()
+    numbers = {name: at.hold(np.array(node.attrs[name], np.uint64)) for name in ("multipliers", "sizes", "offsets")}
+    n_tokens = int(tokens.shape[-1])
+    at.add(
+        "rows.ngram_rows",
+        count=at.count_address(tokens),
+        tokens=at.address(tokens),
+        **numbers,
+        y=at.address(node.output),
+        n_tokens=n_tokens,
+        n_each=int(node.output.shape[-1]) // (n_tokens - 1),
     )
 
 
@@ -109,6 +126,7 @@ def _size(x: Tensor, start: int, stop: int) -> int:
 
 RULES = {
     "get_rows": Rule(_get_rows),
+    "ngram_rows": Rule(_ngram_rows),
     "gather": Rule(_gather),
     "top_k": Rule(_top_k),
     "sum": Rule(_sum),

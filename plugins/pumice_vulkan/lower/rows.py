@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pumice.plugin import Limits, Node, Tensor, fixed
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower.matrices import matrix
@@ -59,6 +62,27 @@ def _claims_table(node: Node, limits: Limits) -> bool:
 def _get_rows(at: Lowering, node: Node) -> None:
     x, ids = node.operands()
     _each(at, "rows.get", 256, node, {"x": x, "ids": ids}, n_inner=1, width=at.width(x))
+
+
+def _ngram_rows(at: Lowering, node: Node) -> None:
+    (tokens,) = node.operands()
+    multipliers, sizes, offsets = (node.attrs[name] for name in ("multipliers", "sizes", "offsets"))
+
+    def numbers() -> NDArray[np.uint32]:
+        words = np.array(multipliers, "<u8").view("<u4")
+        return np.concatenate([words, np.array(sizes + offsets, np.uint32)])
+
+    at.dispatch(
+        "ngram_rows",
+        count=tokens,
+        reads={
+            "tokens": at.place(tokens),
+            "numbers": at.constant(("ngram rows", multipliers, sizes, offsets), numbers),
+        },
+        writes={"y": at.place(node.output)},
+        push={"n_tokens": int(tokens.shape[-1]), "n_heads": len(sizes)},
+        grid=at.grid(-(-at.rows(tokens) * len(sizes) // 64)),
+    )
 
 
 def _slice(at: Lowering, node: Node) -> None:
@@ -151,6 +175,7 @@ def _each_row(at: Lowering, kernel: str, node: Node, x: Tensor, **push: int) -> 
 RULES = {
     "embedding": Rule(_embedding, _claims_table),
     "get_rows": Rule(_get_rows),
+    "ngram_rows": Rule(_ngram_rows),
     "slice": Rule(_slice),
     "concat": Rule(_concat, _concatenates),
     "gather": Rule(_gather),

@@ -16,6 +16,7 @@ class Ops:
     """Each operation as a method: it checks its operands, names the one that does not fit, and adds one node."""
 
     embedding = rows.embedding
+    ngram_rows = rows.ngram_rows
     get_rows = rows.get_rows
     linear = rows.linear
     batched_linear = rows.batched_linear

@@ -5,12 +5,35 @@ from __future__ import annotations
 from pumice.graph.operation import Result, need, operation
 from pumice.graph.tensor import Tensor, Weight
 
+LARGEST_TABLE = 2**31  # rows that int32 ids can name
+
 
 @operation
 def embedding(weight: Weight, ids: Tensor) -> Result:
     """Rows of ``weight [n, d]`` named by int32 ``ids [...]``: ``[..., d]``; of ``weight [n]`` values: ``[...]``."""
     need(len(weight.shape) <= 2, f"{weight}: an embedding table has one or two dimensions")
     return Result((*ids.shape, *weight.shape[1:]))
+
+
+@operation
+def ngram_rows(
+    tokens: Tensor, *, multipliers: tuple[int, ...], sizes: tuple[int, ...], offsets: tuple[int, ...]
+) -> Result:
+    """int32 ``[t, h]``: rows of a table that n-grams find by a hash (Svenstrup et al. 2017, arXiv:1709.03933).
+
+    ``tokens [t, n]`` are a token, the one before it, and so on, whole numbers from 0 to 2^24. The n-gram of the first
+    ``k``, ``k`` from 2 to ``n``, is the exclusive or of ``tokens[:, j] * multipliers[j]`` modulo 2^64. Each finds as
+    many of the ``h`` rows, those of 2 tokens first: row ``i`` is the n-gram modulo ``sizes[i]``, plus ``offsets[i]``.
+    """
+    longest, n_heads = int(tokens.shape[-1]), len(sizes)
+    need(longest > 1 and len(multipliers) == longest, f"ngram_rows: {len(multipliers)} multipliers for {tokens}")
+    need(n_heads > 0 and n_heads % (longest - 1) == 0, f"ngram_rows: n-grams of {tokens} cannot share {n_heads} heads")
+    need(all(0 <= each < 2**64 for each in multipliers), "ngram_rows: multipliers have 64 bits")
+    fits = len(offsets) == n_heads and all(
+        0 < size <= size + offset <= LARGEST_TABLE and offset >= 0 for size, offset in zip(sizes, offsets, strict=True)
+    )
+    need(fits, f"ngram_rows: sizes and offsets must be rows of a table of at most {LARGEST_TABLE}")
+    return Result((tokens.shape[0], n_heads), "i32")
 
 
 @operation
