@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +68,14 @@ class HParams:
         if len(values) < n_layer:
             raise self.wrong(key, f"is {len(values)} values, expected at least {n_layer} values, one a layer")
         return values[:n_layer]
+
+    def integers(self, key: str, default: Sequence[int] = _REQUIRED) -> list[int]:
+        """An array of integers."""
+        value = self._get(key, default)
+        values = value.tolist() if hasattr(value, "tolist") else value
+        if not isinstance(values, (list, tuple)) or any(type(each) is not int for each in values):
+            raise self.wrong(key, f"is {value!r}, expected a list of integers")
+        return list(values)
 
     def positive(self, key: str) -> int:
         """An integer of at least 1."""

@@ -38,7 +38,7 @@ class Qwen3Next(recurrent.Hybrid):
         if rope:
             q, k = rope(g, q), rope(g, k)
         opened = g.sigmoid(gate.reshape(n_tokens, n_head * k_dim))
-        return blocks.attend(g, blk, q, k, v, self.n_embd, finish=lambda y: y * opened)
+        return blocks.attend(g, blk, q, k, v, self.n_embd, finish=lambda y: y * opened, **options)
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """A gated delta net (Yang et al. 2024, arXiv:2412.06464)."""
@@ -53,7 +53,12 @@ class Qwen3Next(recurrent.Hybrid):
         decay = g.exp(rate * g.weight(f"{blk}ssm_a", (n_value,)))
         v = v.reshape(n_tokens, n_value, d)
         y = self.norm(g, g.linear_attention(q, k, v, decay, g.sigmoid(beta), tiled=self.tiled), blk + "ssm_norm")
-        return blocks.linear(g, g.silu(z) * y.reshape(n_tokens, n_value * d), blk + "ssm_out", self.n_embd)
+        opened = self.gate_of_net(g, z) * y.reshape(n_tokens, n_value * d)
+        return blocks.linear(g, opened, blk + "ssm_out", self.n_embd)
+
+    def gate_of_net(self, g: GraphBuilder, z: Tensor) -> Tensor:
+        """What the results of a delta net are multiplied by."""
+        return g.silu(z)
 
     def queries_keys_values(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
         """Queries, keys and values in a row, and the gate; old files have all four of a key head in a row."""
@@ -76,7 +81,7 @@ class Qwen3Next(recurrent.Hybrid):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         n_ff = self.hparams.get_int("expert_shared_feed_forward_length", 0) or self.n_ff(i)
-        experts = mixture_of_experts(g, x, blk, read_experts(self.hparams, i), scaled=True)
+        experts = mixture_of_experts(g, x, blk, read_experts(self.hparams, i, width="divided"), scaled=True)
         return experts + shared_expert(g, x, blk, n_ff, gated=True, scaled=True)
 
 

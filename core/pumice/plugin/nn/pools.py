@@ -37,6 +37,13 @@ def pooled(
     return total / all_weights
 
 
+def averaged(g: GraphBuilder, x: Tensor, size: int, name: str) -> Tensor:
+    """The mean of ``x [t, n]`` over the last ``size`` tokens; ``name`` belongs to it alone."""
+    if size == 1:
+        return x
+    return g.conv1d(x, g.constant(name, np.full((width(x), size), 1 / size)), None)
+
+
 def mask_of_ends(g: GraphBuilder, x: Tensor, size: int, n_ctx: int, name: str) -> Tensor:
     """A mask for attention ``[t, n]`` that leaves the ends of pools; ``n`` is that of ``choose_positions``."""
     n = (n_ctx + 127) // 64 * 64

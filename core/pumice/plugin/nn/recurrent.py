@@ -7,6 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
 from pumice.plugin.nn.blocks import Norm, linear, width
 from pumice.plugin.nn.decoder import Decoder
@@ -49,10 +52,21 @@ def squeezed(g: GraphBuilder, name: str, shape: Sequence[int]) -> Weight:
     return g.derived(f"{name}, squeezed", shape, lambda values: values.reshape(shape), found)
 
 
-def causal_conv(g: GraphBuilder, x: Tensor, name: str, n_taps: int) -> Tensor:
-    """SiLU of the convolution of each channel over the last ``n_taps`` tokens; the file may have a bias."""
+def causal_conv(g: GraphBuilder, x: Tensor, name: str, n_taps: int, dilation: int = 1) -> Tensor:
+    """SiLU of the convolution of each channel over ``n_taps`` tokens, ``dilation`` apart; the file may have a bias."""
     weight = squeezed(g, f"{name}.weight", (width(x), n_taps))
+    if dilation > 1:
+        shape = width(x), (n_taps - 1) * dilation + 1
+        weight = g.derived(f"{name}.weight, {dilation} apart", shape, lambda taps: _apart(taps, dilation), weight)
     return g.silu(g.conv1d(x, weight, g.find_weight(f"{name}.bias", (width(x),))))
+
+
+def _apart(taps: NDArray[np.float32], dilation: int) -> NDArray[np.float32]:
+    """Taps ``[c, w]`` with zeros between them."""
+    n_channels, n_taps = taps.shape
+    wide = np.zeros((n_channels, (n_taps - 1) * dilation + 1), np.float32)
+    wide[:, ::dilation] = taps
+    return wide
 
 
 def l2_norm(g: GraphBuilder, x: Tensor, eps: float, scale: float = 1.0) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import reduce
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn.blocks import output_head
+from pumice.plugin.nn.blocks import linear, output_head
 from pumice.plugin.nn.decoder import Decoder
 
 MOST_STREAMS = 64
@@ -75,6 +75,38 @@ class Streams:
         return g.expert_sum(x.reshape(x.shape[0], self.n, self.n_embd), weights)
 
 
+@dataclass(frozen=True)
+class GatedStreams(Streams):
+    """Streams that are normalized, each value then opened by a gate: a matrix of low ``rank`` makes the gates of all.
+
+    What a block writes by is of the normalized streams too (Qwen4-Exp).
+    """
+
+    rank: int = 0
+
+    def mixes(self, g: GraphBuilder, x: Tensor, name: str) -> list[Tensor]:
+        normed = self.norm(g, x, f"{name}_norm")
+        return [self._mean_opened(g, normed, name), linear(g, normed, f"{name}_inject", self.n) * (1 / self.n)]
+
+    def read(self, g: GraphBuilder, x: Tensor, mixes: list[Tensor]) -> Tensor:
+        return mixes[0]
+
+    def end(self, g: GraphBuilder, x: Tensor, name: str = "output_hc") -> Tensor:
+        return self._mean_opened(g, self.norm(g, x, f"{name}_norm"), name)
+
+    def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """Each stream of ``x`` normalized; the file has their weights in a row, or in rows."""
+        found, shape = g.weight(f"{name}.weight"), (self.n, self.n_embd)
+        if found.shape != shape:
+            flat = g.weight(f"{name}.weight", (self.n * self.n_embd,))
+            found = g.derived(f"{name}, by stream", shape, lambda values: values.reshape(shape), flat)
+        return g.rms_norm(x.reshape(x.shape[0], *shape), found, self.eps).reshape(*x.shape)
+
+    def _mean_opened(self, g: GraphBuilder, normed: Tensor, name: str) -> Tensor:
+        low = g.silu(linear(g, normed, f"{name}_down", self.rank) * (1 / self.n))
+        return self.mean(g, normed * g.sigmoid(linear(g, low, f"{name}_up", self.n * self.n_embd)))
+
+
 class StreamDecoder(Decoder):
     """A decoder with several residual streams; ``attn`` and ``ffn`` name the tensors of its two blocks."""
 
@@ -89,13 +121,17 @@ class StreamDecoder(Decoder):
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         for name, block in (("attn", self.attention), ("ffn", self.feed_forward)):
             mixes = self.streams.mixes(g, x, f"{blk}hc_{name}")
-            y = block(g, self.norm(g, self.streams.read(g, x, mixes), f"{blk}{name}_norm"), blk, i)
+            y = block(g, self.normed(g, self.streams.read(g, x, mixes), f"{blk}{name}_norm"), blk, i)
             x = self.streams.write(g, x, y, mixes, self.magnitude, self.least_written)
         return x
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         h = self.last_stream(g, g.get_rows(x, g.output_ids))
-        return output_head(g, self.norm(g, h, "output_norm"))
+        return output_head(g, self.normed(g, h, "output_norm"))
+
+    def normed(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
+        """What a block, or the output matrix, takes of a mixture of the streams."""
+        return self.norm(g, x, name)
 
     def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
         """What logits are of: ``[t, n_embd]``."""
@@ -104,11 +140,19 @@ class StreamDecoder(Decoder):
 
 def read_streams(hparams: HParams, n_embd: int, eps: float, *, iterated: bool = False) -> Streams:
     """``iterated``: the streams are mixed by matrices that the file's ``sinkhorn_iterations`` balance."""
-    n = hparams.positive("hyper_connection.count")
-    if n > MOST_STREAMS:
-        raise hparams.wrong("hyper_connection.count", f"is {n}, it must be at most {MOST_STREAMS}")
     key = "hyper_connection.sinkhorn_iterations"
     n_iterations = hparams.positive(key) if iterated else 0
     if n_iterations > MOST_ITERATIONS:
         raise hparams.wrong(key, f"is {n_iterations}, it must be at most {MOST_ITERATIONS}")
-    return Streams(n, n_embd, eps, hparams.number("hyper_connection.epsilon"), n_iterations)
+    return Streams(_n_streams(hparams), n_embd, eps, hparams.number("hyper_connection.epsilon"), n_iterations)
+
+
+def read_gated_streams(hparams: HParams, n_embd: int, eps: float) -> GatedStreams:
+    return GatedStreams(_n_streams(hparams), n_embd, eps, 0.0, rank=hparams.positive("hyper_connection.low_rank"))
+
+
+def _n_streams(hparams: HParams) -> int:
+    n = hparams.positive("hyper_connection.count")
+    if n > MOST_STREAMS:
+        raise hparams.wrong("hyper_connection.count", f"is {n}, it must be at most {MOST_STREAMS}")
+    return n
