@@ -12,7 +12,7 @@ import pumice
 from pumice.engine.checkpoints import Checkpoints
 from tiny_zoo import ZOO
 
-RECURRENT = ["mamba", "lfm2-window", "qwen35"]
+RECURRENT = ["mamba", "lfm2-window", "qwen35", "qwen4exp-blocks"]
 IDS = [(11 * i + i // 7) % 32 for i in range(230)]
 OPTIONS: dict[str, Any] = {"backend": "numpy", "kv_type": "f32", "n_ctx": 256, "n_batch": 64}
 
