@@ -53,6 +53,8 @@ def stored(name: str, values: NDArray[np.float32], dtype: str, given: Sequence[i
     if dtype in ("F16", "F32"):
         return values.astype({"F16": "<f2", "F32": "<f4"}[dtype]).tobytes()
     random = np.random.default_rng(crc32(name.encode()))
+    if dtype == "F8_E8M0":
+        return random.integers(118, 128, values.shape, np.uint8).tobytes()
     if dtype == "I32":
         return random.integers(-(2**31), 2**31, values.shape, np.int32).tobytes()
     limit = 120 if name.endswith("scales") else 256
@@ -65,10 +67,18 @@ def write_checkpoint(
     shapes: Mapping[str, Sequence[int]],
     kind: str,
     types: Types | None = None,
+    modules: Mapping[str, Mapping[str, Sequence[int]]] | None = None,
 ) -> Path:
-    """A model's folder. kind: of its tokenizer, a folder of the fixtures; types: as `write_safetensors` has them."""
+    """A model's folder. kind: of its tokenizer, a folder of the fixtures; types: as `write_safetensors` has them.
+
+    Without a configuration there is no file for it; modules: further files, with the shapes of their tensors.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps(config))
+    if config:
+        (folder / "config.json").write_text(json.dumps(config))
+    for name, of_module in (modules or {}).items():
+        (folder / name).parent.mkdir(exist_ok=True)
+        write_safetensors(folder / name, {each: weights(each, shape) for each, shape in of_module.items()})
     write_safetensors(
         folder / "model.safetensors", {name: weights(name, shape) for name, shape in shapes.items()}, types
     )
@@ -78,6 +88,9 @@ def write_checkpoint(
 
 def write_tokenizer(folder: Path, kind: str) -> None:
     """The files of a tokenizer; ``glm``, ``dots``: ``bpe`` with tokens added; ``xlmr``: as fairseq has it."""
+    if kind == "pocket":
+        shutil.copy(FIXTURES / "unigram" / "spiece.model", folder / "tokenizer.model")
+        return
     for path in (FIXTURES / {"glm": "bpe", "dots": "bpe", "xlmr": "unigram"}.get(kind, kind)).iterdir():
         shutil.copy(path, folder / (path.name if kind != "xlmr" else path.name.replace("spiece", "sentencepiece.bpe")))
     if kind in ("glm", "dots"):

@@ -27,7 +27,7 @@ from pumice.frontend import Frontend
 from pumice.gguf import GGUFFile
 from pumice.graph import Graph
 from pumice.guard import guard, guarded
-from pumice.opening import open_adapter, open_model
+from pumice.opening import open_adapter, open_draft, open_model
 from pumice.registry import Registry, get_registry
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ def trace_configured(
 ) -> dict[str, Graph]:
     """The model's graphs, with the adapters and the draft of the configuration, whose file ``stack`` closes."""
     adapters = [_adapter(options, file, architecture, registry) for options in config.adapters.values()]
-    draft = stack.enter_context(open_model(config.draft, registry)) if config.draft else None
+    draft = stack.enter_context(open_draft(config.draft, file, registry)) if config.draft else None
     return trace(file, architecture, n_ctx, adapters, (draft, make_architecture(draft, registry)) if draft else None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from pumice.suggest import did_you_mean
 
 if TYPE_CHECKING:
     from pumice.convert import Conversion, Folder, Options
+    from pumice.registry.names import Names
 
 
 def open_model(
@@ -29,7 +31,19 @@ def open_model(
     from pumice.convert import Folder, convert
 
     folder = Folder(path)
-    return convert(folder, _conversion(folder, registry), options)
+    conversion = _conversion(folder, registry)
+    if conversion.is_draft and options and options.target:
+        conversion.target = _conversion(Folder(options.target), registry)
+    return convert(folder, conversion, options)
+
+
+def open_draft(path: str | os.PathLike[str], target: GGUFFile, registry: Registry | None = None) -> GGUFFile:
+    """What drafts for a model, a GGUF file or a folder; a folder needs the model to be one, too."""
+    if not Path(path).is_dir():
+        return GGUFFile.open(path)
+    from pumice.convert import Options
+
+    return open_model(path, registry, Options(target=target.path if target.path.is_dir() else None))
 
 
 def open_adapter(
@@ -52,7 +66,11 @@ def open_adapter(
 
 def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
     """That of a folder's model class. ConvertError if nobody brings it."""
+    from pumice.convert.folder import CONFIG
+
     known = (registry or load_registry(load_config())).conversions
+    if not folder.has(CONFIG):
+        return _recognised(folder, known)
     name = folder.config.model_class
     if name not in known:
         raise ConvertError(
@@ -60,6 +78,14 @@ def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
             f"docs/making_models.md lists the {len(list(known))} classes that can, a plugin can add another"
         )
     return known.find(name).made_for(folder)
+
+
+def _recognised(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
+    """That of a folder without ``config.json``. ConvertError if it is nobody's."""
+    found = next((each for each in map(known.find, known) if each.recognises(folder)), None)
+    if found is None:
+        raise folder.unknown()
+    return found(folder)
 
 
 def is_lora(path: str | os.PathLike[str]) -> bool:
@@ -72,17 +98,27 @@ def is_lora(path: str | os.PathLike[str]) -> bool:
         return not is_control_vector(file)
 
 
-def check_model(file: GGUFFile, registry: Registry | None = None) -> None:
+def check_model(file: GGUFFile, registry: Registry | None = None, target: str | os.PathLike[str] | None = None) -> None:
     """Whether a model could run: its tokenizer is complete, its tensors are those of its architecture.
 
+    target: the model that this one drafts for; without one a draft's tensors are not checked.
     Raises TokenizerError or ModelError. An architecture that nobody registered is not checked.
     """
     from pumice.architecture import HParams
     from pumice.engine.tracing import trace
-    from pumice.tokenizers import from_metadata
+    from pumice.graph.builder import NoTargetError
+    from pumice.tokenizers import from_metadata, has_tokenizer
 
     registry = registry or load_registry(load_config())
-    from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
-    if file.tensors and file.architecture in registry.architectures:
-        architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
-        trace(file, architecture, architecture.n_ctx_train)
+    if has_tokenizer(file.metadata):
+        from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
+    if not file.tensors or file.architecture not in registry.architectures:
+        return
+    architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
+    if target is None:
+        with suppress(NoTargetError):
+            trace(file, architecture, architecture.n_ctx_train)
+        return
+    with open_model(target, registry) as whole:
+        main = registry.architectures.find(whole.architecture)(HParams(whole.metadata))
+        trace(whole, main, main.n_ctx_train, draft=(file, architecture))

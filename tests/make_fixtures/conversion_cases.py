@@ -71,6 +71,8 @@ class Case(NamedTuple):
     """Whether the model gives logits after tokens."""
     options: tuple[str, ...] = ()
     """Of llama.cpp's converter."""
+    target: str = ""
+    """Of a draft: the case of the model that it drafts for."""
 
 
 CASES = {
@@ -196,6 +198,15 @@ CASES = {
         "vision_config": {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2,
                           "pos_emb_height": 2, "pos_emb_width": 2},
         "out_hidden_size": 64, "projector_hidden_size": 16}, common={}),
+    "muse-glimmer-assistant": Case("MuseGlimmerAssistantModel", {
+        **HEADS, **WINDOW, **LAYERS, "block_size": 4, "mask_token_id": 5, "target_layer_ids": [0, 2]},
+        tokens=False, target="muse-glimmer"),
+    "deepseek4-transformers": Case("DeepseekV4ForCausalLM", {
+        "hidden_size": 64, "moe_intermediate_size": 32, "num_key_value_heads": 1, "head_dim": 32, "q_lora_rank": 32,
+        "o_lora_rank": 16, "o_groups": 2, "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
+        "sliding_window": 16, "index_n_heads": 16, "index_head_dim": 16, "index_topk": 3, "num_hidden_layers": 3,
+        "layer_types": ["sliding_attention", "compressed_sparse_attention", "compressed_sparse_attention"],
+        "mlp_layer_types": ["moe"] * 3, "partial_rotary_factor": 0.5}),
     # --- with a state
     "mamba2": Case("Mamba2ForCausalLM", {**MAMBA2, "intermediate_size": 64, "vocab_size": N_TOKENS + 12}),
     "falcon-mamba": Case("FalconMambaForCausalLM", {"state_size": 8, "intermediate_size": 64}),

@@ -25,11 +25,12 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from conversion_cases import CASES
 from conversions_written import WRITTEN as OLDER
+from conversions_written_drafts import DRAFTS, FURTHER, SOUND
 from conversions_written_more import MORE
 
 from checkpoints import FIXTURES, N_TOKENS, PROMPT, ROWS, TEXTS, write_checkpoint
 
-WRITTEN = MORE | OLDER
+WRITTEN = DRAFTS | SOUND | FURTHER | MORE | OLDER
 
 
 def main(sources: Path, names: list[str]) -> None:
@@ -194,19 +195,34 @@ def make_case(name: str) -> tuple[dict[str, Any], Any]:
         if case.tokens:
             model = cls.from_pretrained(Path(folder) / name, dtype=torch.float32).eval()
             logits = model(torch.tensor([PROMPT])).logits[0].numpy()[ROWS].astype(np.float16)
-        theirs = converted(Path(folder) / name, case.options)
-    return {"config": values, "tokenizer": case.tokenizer, "shapes": shapes, "theirs": theirs}, logits
+        theirs = converted(Path(folder) / name, case.options + write_target(Path(folder), case.target))
+    found = {"config": values, "tokenizer": case.tokenizer, "shapes": shapes, "theirs": theirs}
+    return found | ({"target": case.target} if case.target else {}), logits
 
 
 def make_written(name: str) -> dict[str, Any]:
     """What is stored of a case that transformers does not know."""
     case = WRITTEN[name]
     with tempfile.TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder) / name, case.config, case.shapes, case.tokenizer, case.types)
-        theirs = converted(Path(folder) / name, case.options)
+        write_checkpoint(Path(folder) / name, case.config, case.shapes, case.tokenizer, case.types, case.modules)
+        theirs = converted(Path(folder) / name, case.options + write_target(Path(folder), case.target))
     found = {"config": case.config, "tokenizer": case.tokenizer, "shapes": case.shapes, "theirs": theirs}
     outtype = {"type": case.options[1].upper()} if "--outtype" in case.options else {}
-    return found | outtype | ({"types": case.types} if case.types else {})
+    more = {"types": case.types, "target": case.target, "modules": case.modules}
+    return found | outtype | {key: value for key, value in more.items() if value}
+
+
+def write_target(folder: Path, name: str) -> tuple[str, ...]:
+    """The folder of the model that a draft is for, and how llama.cpp's converter is told."""
+    if not name:
+        return ()
+    case = WRITTEN.get(name)
+    if case is None:
+        case = json.loads((FIXTURES / "cases.json").read_text())[name]
+        write_checkpoint(folder / "target", case["config"], case["shapes"], case["tokenizer"])
+    else:
+        write_checkpoint(folder / "target", case.config, case.shapes, case.tokenizer, case.types)
+    return ("--target-model-dir", str(folder / "target"))
 
 
 def stored_shapes(path: Path) -> dict[str, list[int]]:

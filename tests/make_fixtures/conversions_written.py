@@ -18,6 +18,10 @@ class Written(NamedTuple):
     tokenizer: str = "bpe"
     options: tuple[str, ...] = ()
     types: dict[str, tuple[str, list[int] | None]] = {}
+    target: str = ""
+    """Of a draft: the case of the model that it drafts for."""
+    modules: dict[str, dict[str, list[int]]] = {}
+    """Further files of tensors in the folder."""
 
 
 def written(

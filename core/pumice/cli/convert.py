@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     help="Of an adapter: the folder of the model that it changes.",
 )
+@click.option(
+    "--target",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="Of a draft (EAGLE-3, DFlash): the folder of the model that it drafts for.",
+)
 @click.option("--model-name", metavar="NAME", help="The model's name, instead of what FOLDER says.")
 @click.option("--metadata", type=click.Path(path_type=Path, exists=True, dir_okay=False), metavar="FILE",
               help="JSON of keys such as general.author, which go before FOLDER's.")  # fmt: skip
@@ -61,10 +66,15 @@ def convert_model(folder: Path, given: dict[str, Any]) -> None:
 
     kinds, wanted = {kind.name: kind for kind in FILE_TYPES}, given["type"].upper()
     options = Options(
-        kinds.get(wanted), given["model_name"], given["metadata"], given["vocab_only"], _quantizer(kinds.get(wanted))
+        kinds.get(wanted),
+        given["model_name"],
+        given["metadata"],
+        given["vocab_only"],
+        given["target"],
+        _quantizer(kinds.get(wanted)),
     )
     with open_model(folder, options=options) as file:
-        check_model(file)
+        check_model(file, target=given["target"])
         stored = next((t.type.name for t in file.tensors.values() if t.type is not kinds["F32"]), "F32")
         target = _target(folder, given["out"], default_name(file, stored if wanted == "AUTO" else wanted))
         if given["dry_run"]:

@@ -75,6 +75,17 @@ class Conversion:
     """Beginnings of names of tensors that are not converted."""
     float32: Collection[str] = FLOAT32
     """Tensors that stay in float32: names in GGUF without layer and suffix."""
+    keeps_types = False
+    """Whether matrices stay in the checkpoint's float32 and bfloat16, whatever type the file is of."""
+    is_draft = False
+    """Whether the model drafts for another one, whose tokenizer it has and whose folder must be given."""
+    target: Conversion | None = None
+    """Of a draft: the conversion of the model that it drafts for."""
+
+    @classmethod
+    def recognises(cls, folder: Folder) -> bool:
+        """Whether a folder without ``config.json`` is of this class."""
+        return False
 
     @classmethod
     def made_for(cls, folder: Folder) -> Conversion:
@@ -85,6 +96,15 @@ class Conversion:
         self.folder = folder
         self.config = folder.config
         self.n_layer = self.config.need(*N_LAYER)
+
+    @property
+    def target_conversion(self) -> Conversion:
+        """``target``, which ConvertError asks for where it is not given."""
+        if self.target is None:
+            raise ConvertError(
+                f"{self.folder.path}: drafts for another model: give that model's folder (pumice convert --target)"
+            )
+        return self.target
 
     @property
     def n_draft(self) -> int:
@@ -117,6 +137,10 @@ class Conversion:
 
     def other_metadata(self) -> dict[str, Any]:
         """Metadata by whole key: of the tokenizer, more than its files say, and the like."""
+        return {}
+
+    def steering_tokens(self) -> Mapping[int, str]:
+        """Texts by id of tokens that steer and that the tokenizer's files do not have."""
         return {}
 
     @cached_property
@@ -163,10 +187,14 @@ class Conversion:
         """From names of checkpoints to GGUF's."""
         return TensorNames(self.named_as or self.architecture, self.n_layer + self.n_draft, self.more_names)
 
+    def checkpoint(self) -> dict[str, LazyTensor]:
+        """The checkpoint's tensors by their names there, as numbers where they are quantized."""
+        return dequantized(self.config, self.folder.tensors)
+
     def _joined(self) -> Iterator[tuple[str, LazyTensor]]:
         """The checkpoint's tensors, the matrices of a layer's experts as one."""
         experts: dict[str, dict[int, LazyTensor]] = {}
-        for stored, tensor in dequantized(self.config, self.folder.tensors).items():
+        for stored, tensor in self.checkpoint().items():
             name = self.rename(stored)
             if name is None:
                 continue

@@ -43,13 +43,15 @@ class Options:
 
     type: of larger tensors: one of FILE_TYPES, or None: the checkpoint's. name: the model's, instead of what the folder
     says; metadata: a JSON file of keys ``general.*`` that go before the folder's. vocab_only: without tensors.
-    quantizer: makes the blocks of ``type``, where that has some.
+    target: for a draft, the folder of the model that it drafts for. quantizer: makes the blocks of ``type``, where that
+    has some.
     """
 
     type: GGMLType | None = None
     name: str | None = None
     metadata: Path | None = None
     vocab_only: bool = False
+    target: Path | None = None
     quantizer: Quantizer | None = None
 
 
@@ -142,6 +144,8 @@ def _type(conversion: Conversion, name: str, lazy: LazyTensor, type: GGMLType) -
     base = name.removesuffix(".weight")
     short = base.split(".", 2)[-1] if base.startswith("blk.") else base
     small = len(lazy.shape) <= 1 or name.endswith("_norm.weight") or not name.endswith(MATRICES)
+    if len(lazy.shape) > 1 and conversion.keeps_types and lazy.kind is not GGMLType.F16:
+        return lazy.kind
     if small or short in conversion.float32:
         return GGMLType.F32
     fits = lazy.shape[-1] % block_size(type) == 0 and not (type in TERNARY and short in NOT_TERNARY)
@@ -160,8 +164,7 @@ def _metadata(
         "general.file_type": MXFP4_MOE if has_mxfp4 else FILE_TYPES[type],
         "general.quantization_version": QUANTIZATION_VERSION,
     }
-    values |= vocabulary(folder, conversion) | conversion.other_metadata()
-    values = _special(conversion) | values
+    values |= _tokenizer(conversion) | conversion.other_metadata()
     return make_metadata({key: encode(value, _array_type(value)) for key, value in values.items()})
 
 
@@ -169,6 +172,13 @@ def _array_type(value: Any) -> str | None:
     """Integers of layers are signed, as numbers of a list are in the package ``gguf``."""
     integers = isinstance(value, list) and all(isinstance(each, int) for each in value)
     return "i32[]" if integers and not any(isinstance(each, bool) for each in value) else None
+
+
+def _tokenizer(conversion: Conversion) -> dict[str, Any]:
+    """Keys of the tokenizer; a draft's is that of its target."""
+    if conversion.is_draft:
+        return _tokenizer(conversion.target_conversion) | conversion.target_conversion.other_metadata()
+    return _special(conversion) | vocabulary(conversion.folder, conversion)
 
 
 def _special(conversion: Conversion) -> dict[str, Any]:

@@ -12,15 +12,18 @@ from pumice.convert.lazy import LazyTensor
 from pumice.convert.safetensors import read_safetensors
 from pumice.errors import ConvertError
 
-CONFIG, INDEX = "config.json", "model.safetensors.index.json"
+CONFIG, WEIGHTS, INDEX = "config.json", "model*.safetensors", "model.safetensors.index.json"
 MAX_JSON_BYTES = 1 << 28  # of a file, far above any tokenizer
 
 
-TEXT_PARTS = ("text_config", "llm_config", "lm_config", "language_config", "lfm", "thinker_config")
+TEXT_PARTS = (
+    "text_config", "llm_config", "lm_config", "language_config", "lfm", "thinker_config", "transformer_layer_config",
+)  # fmt: skip
 # Models whose text is of a class of its own, although its part names another.
 OUTER_CLASSES = {
     "StepVLForConditionalGeneration", "Sarashina2VisionForCausalLM", "Exaone4_5_ForConditionalGeneration",
-    "Step3p7ForConditionalGeneration", "KimiK3ForConditionalGeneration",
+    "Step3p7ForConditionalGeneration", "KimiK3ForConditionalGeneration", "Eagle3Speculator", "Eagle3DraftModel",
+    "DSparkSpeculator", "DSparkDraftModel",
 }  # fmt: skip
 
 
@@ -117,11 +120,15 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        if not (path / CONFIG).is_file():
-            raise ConvertError(
-                f"{path}: is a folder without {CONFIG}: give a GGUF file or a Hugging Face model's folder"
-            )
-        self.config = HFConfig(path / CONFIG, self.json(CONFIG))
+        if not self.has(CONFIG) and not next(path.glob(WEIGHTS), None):
+            raise self.unknown()
+        self.config = HFConfig(path / CONFIG, self.optional_json(CONFIG))
+
+    def unknown(self) -> ConvertError:
+        """For folders that do not say what they are."""
+        return ConvertError(
+            f"{self.path}: is a folder without {CONFIG}: give a GGUF file or a Hugging Face model's folder"
+        )
 
     def has(self, name: str) -> bool:
         return (self.path / name).is_file()
@@ -162,11 +169,11 @@ class Folder:
             if any(Path(name).name != name for name in names):
                 raise ConvertError(f"{self.path / INDEX}: names files outside the folder")
             return [self.path / name for name in names]
-        found = sorted(self.path.glob("model*.safetensors"))
+        found = sorted(self.path.glob(WEIGHTS))
         if not found:
             pickled = next((path.name for path in self.path.glob("*.bin")), None)
             because = f"; {pickled} may run code when it is read, and is not opened" if pickled else ""
-            raise ConvertError(f"{self.path}: has no model*.safetensors{because}")
+            raise ConvertError(f"{self.path}: has no {WEIGHTS}{because}")
         return found
 
 

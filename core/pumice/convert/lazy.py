@@ -85,6 +85,19 @@ class LazyTensor:
     def __mul__(self, number: float) -> LazyTensor:
         return self.map(lambda x: x * np.float32(number))
 
+    def integers(self, kind: GGMLType) -> LazyTensor:
+        """As whole numbers of a type of GGUF's, I32 or I64."""
+        dtype = {GGMLType.I32: "<i4", GGMLType.I64: "<i8"}[kind]
+
+        def read() -> NDArray[np.uint8]:
+            return np.ascontiguousarray(self.read(), dtype).view(np.uint8)
+
+        return LazyTensor(self.shape, kind, read)
+
+    def exponents(self) -> LazyTensor:
+        """Of powers of two the biased exponents, as E8M0 and the bits of float32 have them."""
+        return self.map(lambda x: np.ascontiguousarray(x, np.float32).view(np.uint32) >> 23 & 0xFF)
+
     def interleave_rope(self, n_head: int) -> LazyTensor:
         """Rows of each head from halves to pairs: GGUF's llama turns values ``(2i, 2i + 1)``, Hugging Face's
         ``(i, i + d/2)`` (Su et al. 2021, arXiv:2104.09864).

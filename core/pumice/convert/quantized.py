@@ -16,6 +16,7 @@ from pumice.convert.folder import HFConfig
 from pumice.convert.lazy import LazyTensor
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType
+from pumice.gguf.types import block_size
 
 Tensors = dict[str, LazyTensor]
 Array = NDArray[Any]
@@ -45,11 +46,13 @@ def _scaled(tensors: Tensors, suffix: str, block: Sequence[int] | None, dropped:
     for name, scale in tensors.items():
         weight = name.removesuffix(suffix)
         if name.endswith(suffix) and weight in tensors:
-            found[weight] = _times(tensors[weight], scale, block)
+            found[weight] = times_scales(tensors[weight], scale, block)
     return found
 
 
-def _times(weight: LazyTensor, scale: LazyTensor, block: Sequence[int] | None) -> LazyTensor:
+def times_scales(weight: LazyTensor, scale: LazyTensor, block: Sequence[int] | None) -> LazyTensor:
+    """Weights whose rows, or blocks of ``block`` rows and columns, have a scale each."""
+
     def read() -> Array:
         numbers, scales = weight.read().astype(np.float32), scale.read().astype(np.float32)
         for axis, size in enumerate(block or (), scales.ndim - len(block or ())):
@@ -187,6 +190,20 @@ def mxfp4(blocks: LazyTensor, scales: LazyTensor) -> LazyTensor:
         return made.reshape(*rows, -1)
 
     return LazyTensor((*rows, n_block * MXFP4_BLOCK), GGMLType.MXFP4, read)
+
+
+def q8_0(weight: LazyTensor) -> LazyTensor:
+    """GGUF's blocks of 32 numbers of 8 bits, rounded as the package ``gguf`` does; as it is where rows do not fit."""
+    if weight.shape[-1] % block_size(GGMLType.Q8_0):
+        return weight
+
+    def read() -> Array:
+        import gguf
+
+        values = np.ascontiguousarray(weight.read(), np.float32)
+        return gguf.quants.quantize(values, gguf.GGMLQuantizationType.Q8_0)
+
+    return LazyTensor(weight.shape, GGMLType.Q8_0, read)
 
 
 METHODS: dict[str, Callable[[dict[str, Any], Tensors], Tensors]] = {

@@ -60,7 +60,7 @@ def _trace(
         if builder is None or MAIN not in graphs:
             raise ModelError(f"the architecture has the graphs {sorted(graphs)}, but none named {MAIN}")
     except ModelError as error:
-        raise ModelError(f"{file.path}: {error}") from None
+        raise type(error)(f"{file.path}: {error}") from None
     return graphs, builder
 
 

@@ -19,6 +19,10 @@ from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weig
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the names that every step has a number for
 
 
+class NoTargetError(ModelError):
+    """What drafts for a model, without that model."""
+
+
 class GraphBuilder(Ops):
     """Collects the nodes of one graph.
 
@@ -112,7 +116,7 @@ class GraphBuilder(Ops):
     def target(self) -> GraphBuilder:
         """The builder of the model that this one drafts for, whose ``weight`` and ``cache`` can be read."""
         if self._target is None:
-            raise ModelError("this is a draft, which needs its model: load that one, with this file as `draft`")
+            raise NoTargetError("this is a draft, which needs its model: load that one, with this file as `draft`")
         return self._target
 
     def weight(self, name: str, shape: Sequence[int] | None = None) -> Weight:

@@ -5,7 +5,7 @@ from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
 from pumice.convert.parameters import number, parameters, sliding_layers
 from pumice.convert.pooling import pooling
-from pumice.convert.quantized import mxfp4
+from pumice.convert.quantized import mxfp4, q8_0, times_scales
 from pumice.errors import ConvertError
 
 __all__ = [
@@ -21,6 +21,8 @@ __all__ = [
     "number",
     "parameters",
     "pooling",
+    "q8_0",
     "sliding_layers",
     "stack",
+    "times_scales",
 ]

@@ -30,6 +30,12 @@ TOKENIZERS = {
 _NONE = ("none", "no_vocab", "test")
 
 
+def has_tokenizer(metadata: Mapping[str, Any]) -> bool:
+    """Whether a file describes a tokenizer, of whatever kind."""
+    model = value(metadata, "model", str)
+    return model is not None and model not in _NONE
+
+
 def from_metadata(
     metadata: Mapping[str, Any],
     tokenizers: Mapping[str, type[Tokenizer] | str] = TOKENIZERS,
@@ -50,7 +56,7 @@ def from_metadata(
     if model in tokenizers:
         cls: type[Tokenizer] = resolve(tokenizers[model])
         return guarded(cls.from_metadata, f"tokenizer {cls.__module__}.{cls.__qualname__}")(metadata, pre_tokenizers)
-    if model is None or model in _NONE:
+    if not has_tokenizer(metadata):
         raise TokenizerError("the file has no tokenizer (tokenizer.ggml.model): its model takes token ids, not text")
     raise TokenizerError(
         f"tokenizer.ggml.model: {model!r} is not supported (known: {', '.join(sorted(tokenizers))}); "

@@ -34,6 +34,18 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "DeepSeek32": ("DeepseekV32ForCausalLM",),
         "DeepSeekOCR": ("DeepseekOCRForCausalLM", "UnlimitedOCRForCausalLM"),
     },
+    "deepseek4": {
+        "DSpark4": ("DeepseekV4DSparkModel",),
+        "DeepSeek4": ("DeepseekV4ForCausalLM",),
+    },
+    "dflash": {
+        "DFlash": ("DFlashDraftModel", "DFlash2DraftModel"),
+        "DSpark": (
+            "Qwen3DSparkModel", "DSparkDraftModel", "DSparkSpeculator", "Lfm2DSparkDraftModel", "LingDSparkModel",
+        ),
+        "Gemma4DSpark": ("Gemma4DSparkModel",),
+        "MuseGlimmerAssistant": ("MuseGlimmerAssistantModel",),
+    },
     "dots": {
         "Dots3": (
             "Dots3NoteForCausalLM", "Dots3NoteForConditionalGeneration", "Dots3NoteTextForCausalLM",
@@ -102,6 +114,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Granite": ("GraniteForCausalLM",),
         "GraniteHybrid": ("GraniteMoeHybridForCausalLM", "BambaForCausalLM"),
         "GraniteMoE": ("GraniteMoeForCausalLM", "GraniteMoeSharedForCausalLM"),
+        "GraniteSpeech": ("GraniteSpeechForConditionalGeneration", "GraniteSpeechPlusForConditionalGeneration"),
         "GraniteSWA": ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"),
     },
     "granite_switch": {"GraniteSwitch": ("GraniteSwitchForCausalLM",)},
@@ -129,6 +142,9 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Apertus": ("ApertusForCausalLM",),
         "Arcee": ("ArceeForCausalLM",),
         "CogVLM": ("CogVLMForCausalLM",),
+        "Eagle3": (
+            "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "Eagle3Speculator", "Eagle3DraftModel",
+        ),
         "Janus": ("JanusForConditionalGeneration",),
         "Llama": (
             "LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel", "MistralForCausalLM", "MixtralForCausalLM",
@@ -229,6 +245,12 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "RWKV6": ("Rwkv6ForCausalLM",),
         "RWKV6Qwen2": ("RWKV6Qwen2ForCausalLM",),
         "RWKV7": ("Rwkv7ForCausalLM", "RWKV7ForCausalLM"),
+    },
+    "sound": {
+        "LFM25AudioTokenizer": ("Lfm25AudioTokenizer",),
+        "PocketTTS": ("PocketTTSModel",),
+        "Qwen3TTS": ("Qwen3TTSForConditionalGeneration",),
+        "WavTokenizer": ("WavTokenizerDec",),
     },
     "step": {"Step35": ("Step3p5ForCausalLM", "Step3p7ForConditionalGeneration")},
     "t5": {

@@ -143,6 +143,8 @@ class Gemma4Assistant(Gemma4):
     """What drafts for Gemma 4."""
 
     architecture = "gemma4-assistant"
+    named_as = "gemma4"
+    more_names = {"pre_projection": "nextn.pre_projection", "post_projection": "nextn.post_projection"}
 
     def metadata(self) -> dict[str, Any]:
         width = self.config.need("backbone_hidden_size")

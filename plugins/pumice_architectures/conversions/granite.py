@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
 from pumice_architectures.conversions.llama import Llama
 from pumice_architectures.conversions.mamba import mamba2_tensor
 
@@ -153,3 +153,12 @@ class GraniteHybrid(GraniteMoE):
     def rename(self, name: str) -> str | None:
         found = super().rename(name)
         return found and found.replace(".dt_bias", ".dt_proj.bias")
+
+
+class GraniteSpeech(Granite):
+    """Granite that hears, text of it: Granite 3 or 4."""
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> Conversion:
+        is_hybrid = folder.config.get("model_type") == "granitemoehybrid"
+        return (GraniteHybrid if is_hybrid else Granite)(folder)

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, LazyTensor, number, pooling
+from pumice.plugin import GGMLType
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, number, pooling
 
 QUERIES = ("q_proj.weight", "q_proj.bias")
 KEYS = ("k_proj.weight", "k_proj.bias")
@@ -26,6 +27,13 @@ class Llama(Conversion):
     renames = {r"text_model\.": "", r"^(?!model\.|lm_head\.)": "model."}
     default_factor = 8.0  # of llama3's rotary scaling
     interleaved = True
+
+    @classmethod
+    def made_for(cls, folder: Folder) -> Conversion:
+        """EAGLE-3's layer has the class of its target in some checkpoints."""
+        if "draft_vocab_size" in folder.config and folder.config.first("num_hidden_layers") == 1:
+            return Eagle3(folder)
+        return cls(folder)
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rope.dimension_count": self.head_dim}
@@ -50,6 +58,48 @@ class Llama(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         yield from super().convert(name, interleaved(self, name, tensor) if self.interleaved else tensor)
+
+
+class Eagle3(Llama):
+    """EAGLE-3: one layer, and the matrix that makes its state of the target's."""
+
+    architecture = "eagle3"
+    named_as = "llama"
+    is_draft = True
+    dropped = ("t2d",)
+    renames = {r"^(midlayer|layers\.0)\.": "model.layers.0.", r"^(embed_tokens|norm)\.": r"model.\1."}
+    more_names = {
+        "fc": "fc",
+        "input_norm": "enc.output_norm",
+        "model.layers.{}.hidden_norm": "blk.{}.attn_norm_2",
+        "d2t": "d2t",
+    }
+
+    def metadata(self) -> dict[str, Any]:
+        c, target = self.config, self.target_conversion
+        n = target.n_layer
+        return super().metadata() | {
+            "target_layers": c.first("eagle_aux_hidden_state_layer_ids") or [2, n // 2, n - 3],
+            "target_hidden_size": c.first("target_hidden_size") or target.config.need("hidden_size"),
+            "norm_before_residual": bool(c.first("norm_before_residual")),
+            "norm_before_fc": bool(c.first("norm_before_fc")),
+        }
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        yield from super().convert(name, tokens_of_target(self, tensor) if name == "d2t" else tensor)
+
+
+def tokens_of_target(conversion: Conversion, distances: LazyTensor) -> LazyTensor:
+    """The target's token for each of the draft's, which checkpoints have as its distance."""
+    n_vocab = conversion.target_conversion.n_vocab(0)
+
+    def absolute(values: np.ndarray) -> np.ndarray:
+        ids = values.reshape(-1).astype(np.int64) + np.arange(values.size)
+        if ids.min(initial=0) < 0 or ids.max(initial=0) >= n_vocab or len(np.unique(ids)) != len(ids):
+            raise ConvertError(f"{conversion.folder.path}: d2t does not list different tokens of {n_vocab}")
+        return ids
+
+    return distances.map(absolute, (distances.size,)).integers(GGMLType.I64)
 
 
 def interleaved(conversion: Conversion, name: str, tensor: LazyTensor) -> LazyTensor:

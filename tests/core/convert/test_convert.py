@@ -272,3 +272,61 @@ def test_broken_safetensors(tmp_path, header, message):
     path.write_bytes((1 << 60).to_bytes(8, "little") + header)
     with pytest.raises(ConvertError, match="is not a safetensors file, or not whole"):
         read_safetensors(path)
+
+
+# --- drafts, and what there is of models that make sounds
+
+
+@pytest.fixture
+def case_folder(tmp_path):
+    cases = json.loads((FIXTURES / "cases.json").read_text())
+
+    def make(name):
+        case = cases[name]
+        if not (tmp_path / name).exists():
+            write_checkpoint(tmp_path / name, case["config"], case["shapes"], case["tokenizer"], case.get("types"))
+        return tmp_path / name
+
+    return make
+
+
+def test_a_draft_needs_its_model(case_folder, tmp_path):
+    draft, target = case_folder("eagle3"), case_folder("llama-bpe")
+    with pytest.raises(ConvertError, match=r"drafts for another model: give that model's folder \(pumice convert --ta"):
+        run(draft)
+    written = run(draft, "--target", target, "-o", tmp_path / "draft.gguf").stdout.strip()
+    with GGUFFile.open(written) as file, open_model(target) as model:
+        assert file.tensors["d2t"].type is GGMLType.I64
+        assert list(file.metadata["tokenizer.ggml.tokens"]) == list(model.metadata["tokenizer.ggml.tokens"])
+    with pytest.raises(pumice.PumiceError, match="is no draft: it takes nothing of another model"):
+        run(target, "--target", target)
+    with pytest.raises(pumice.PumiceError, match=r"has shape \[424, 32\], the model needs \[424, 64\]"):
+        run(case_folder("gemma4-assistant"), "--target", case_folder("gemma4"))
+
+
+def test_a_draft_is_loaded_from_its_folder(case_folder):
+    options = {"draft": str(case_folder("dflash"))}
+    with pumice.load(case_folder("qwen3"), config=options, n_ctx=32, backend="numpy") as model:
+        assert model.logits(PROMPT).shape == (len(PROMPT), model.n_vocab)
+    with pytest.raises(ConvertError, match="drafts for another model"):
+        pumice.load(config=options)
+
+
+def test_pickles_of_a_draft_are_not_opened(case_folder):
+    folder = case_folder("dflash")
+    (folder / "mask_embedding.pt").write_bytes(b"")
+    with pytest.raises(ConvertError, match=r"mask_embedding\.pt may run code when it is read, and is not opened"):
+        open_model(folder)
+
+
+def test_a_folder_without_a_configuration_is_recognised_or_refused(case_folder, tmp_path):
+    with open_model(case_folder("pockettts")) as file:
+        assert file.architecture == "pockettts"
+    folder = case_folder("llama-bpe")
+    (folder / "config.json").unlink()
+    with pytest.raises(ConvertError, match=r"is a folder without config\.json: give a GGUF file or"):
+        open_model(folder)
+
+
+def test_a_model_of_token_ids_alone(case_folder):
+    assert run(case_folder("wavtokenizer")).exit_code == 0

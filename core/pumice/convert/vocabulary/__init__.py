@@ -22,6 +22,7 @@ KINDS: dict[str, Callable[[Folder, Conversion], dict[str, Any] | None]] = {
     "bpe": bpe,
     "fast_sentencepiece": fast_sentencepiece,
     "gemma4": gemma4,
+    "none": lambda folder, conversion: {"tokenizer.ggml.model": "none"},
     "plamo": plamo,
     "rwkv": rwkv,
     "sentencepiece": sentencepiece,

@@ -42,6 +42,7 @@ def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     for text in conversion.control_tokens:
         if (id := tokenizer.token_to_id(text)) is not None:
             tokens.types[id] = TokenType.CONTROL
+    tokens.add_control(conversion.steering_tokens())
     pre = recognise(tokenizer, conversion.pre_tokenizers)
     if pre is None:
         raise ConvertError(

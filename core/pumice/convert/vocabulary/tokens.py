@@ -56,6 +56,11 @@ class TokenList:
         else:
             self.set(id, text.replace(SPACE, " "), TokenType.USER_DEFINED)
 
+    def add_control(self, texts: Mapping[int, str]) -> None:
+        """Those that steer, by id."""
+        for id, text in texts.items():
+            self.set(id, text, TokenType.CONTROL)
+
     def metadata(self, model: str, pre: str) -> dict[str, Any]:
         """Keys ``tokenizer.ggml.*``."""
         found: dict[str, Encoded] = {

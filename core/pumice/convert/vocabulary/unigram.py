@@ -41,6 +41,7 @@ def _of_model(folder: Folder, conversion: Conversion, model: ModelFile, shifted:
     for id in range(len(pieces), tokens.n if shifted else 0):  # which are counted from where SentencePiece ends
         tokens.tokens[id] = b"[PAD%d]" % (id - 1)
     added_pieces(folder, tokens)
+    tokens.add_control(conversion.steering_tokens())
     return _metadata(folder, conversion, tokens, model.adds_space, model.joins_spaces, model.charsmap)
 
 

@@ -1,0 +1,167 @@
+"""DeepSeek V4."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from pumice.plugin import GGMLType
+from pumice.plugin.convert import Conversion, HFConfig, LazyTensor, layer_of, mxfp4, q8_0, times_scales
+
+POOLS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
+FP8_BLOCK = 128  # rows, and columns, that share a scale
+MXFP4_BYTES = 16  # of 32 numbers that share a scale
+
+MATRICES = {
+    "attn_norm": "attn_norm", "attn.wq_a": "attn_q_a", "attn.wq_b": "attn_q_b", "attn.q_norm": "attn_q_a_norm",
+    "attn.wkv": "attn_kv", "attn.kv_norm": "attn_kv_a_norm", "attn.wo_a": "attn_output_a",
+    "attn.wo_b": "attn_output_b", "attn.compressor.wkv": "attn_compressor_kv",
+    "attn.compressor.wgate": "attn_compressor_gate", "attn.compressor.norm": "attn_compressor_norm",
+    "attn.indexer.wq_b": "indexer.attn_q_b", "attn.indexer.weights_proj": "indexer.proj",
+    "attn.indexer.compressor.wkv": "indexer_compressor_kv", "attn.indexer.compressor.wgate": "indexer_compressor_gate",
+    "attn.indexer.compressor.norm": "indexer_compressor_norm", "ffn_norm": "ffn_norm", "ffn.gate": "ffn_gate_inp",
+    "ffn.exp_probs": "exp_probs_b", "ffn.shared_experts.w1": "ffn_gate_shexp",
+    "ffn.shared_experts.w2": "ffn_down_shexp", "ffn.shared_experts.w3": "ffn_up_shexp",
+    "ffn.experts.w1": "ffn_gate_exps", "ffn.experts.w2": "ffn_down_exps", "ffn.experts.w3": "ffn_up_exps",
+}  # fmt: skip
+PLAIN = {  # names without ``.weight``
+    "attn.attn_sink": "attn_sinks", "attn.compressor.ape": "attn_compressor_ape",
+    "attn.indexer.compressor.ape": "indexer_compressor_ape", "ffn.gate.tid2eid": "ffn_gate_tid2eid",
+    **{f"hc_{block}_{part}": f"hc_{block}_{part}" for block in ("attn", "ffn") for part in ("fn", "base", "scale")},
+}  # fmt: skip
+
+
+class DeepSeek4(Conversion):
+    """DeepSeek V4: tensors stay in the types of the checkpoint, but that 8-bit floats become Q8_0."""
+
+    architecture = "deepseek4"
+    named_as = "deepseek2"
+    pre_tokenizers = ["deepseek-v3"]
+    keeps_types = True
+    dropped: tuple[str, ...] = ("mtp.", "aligner.", "image_")
+    renames = {
+        r"ffn\.gate\.bias$": "ffn.exp_probs.bias",
+        # As the package transformers stores it.
+        r"^model\.": "",
+        r"^embed_tokens\.": "embed.",
+        r"^lm_head\.": "head.",
+        r"^hc_head\.hc_": "hc_head_",
+        r"\.attn\.norm\.": ".attn.kv_norm.",
+    }
+    more_names = {
+        "embed": "token_embd", "norm": "output_norm", "head": "output",
+        **{f"hc_head_{part}": f"output_hc_{part}.weight" for part in ("fn", "base", "scale")},
+        **{f"layers.{{}}.{old}": f"blk.{{}}.{new}" for old, new in MATRICES.items()},
+        **{f"layers.{{}}.{old}": f"blk.{{}}.{new}.weight" for old, new in PLAIN.items()},
+        "layers.{}.ffn.gate.bias_vl": "blk.{}.exp_probs_b_vl.bias",
+    }  # fmt: skip
+    integers = {
+        "rope.dimension_count": "qk_rope_head_dim",
+        "attention.q_lora_rank": "q_lora_rank",
+        "attention.sliding_window": "sliding_window",
+        "attention.output_group_count": "o_groups",
+        "attention.output_lora_rank": "o_lora_rank",
+        "attention.compress_ratios": "compress_ratios",
+        "attention.indexer.head_count": "index_n_heads",
+        "attention.indexer.key_length": "index_head_dim",
+        "attention.indexer.top_k": "index_topk",
+        "expert_feed_forward_length": "moe_intermediate_size",
+        "expert_shared_count": "n_shared_experts",
+        "hash_layer_count": "num_hash_layers",
+        "hyper_connection.count": "hc_mult",
+        "hyper_connection.sinkhorn_iterations": "hc_sinkhorn_iters",
+    }
+    numbers = {
+        "attention.compress_rope_freq_base": "compress_rope_theta",
+        "expert_weights_scale": "routed_scaling_factor",
+        "hyper_connection.epsilon": "hc_eps",
+    }
+    flags = {"expert_weights_norm": "norm_topk_prob"}
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self.config = as_released(self.config)
+
+    def metadata(self) -> dict[str, Any]:
+        limits = [float(self.config["swiglu_limit"])] * self.n_layer
+        return super().metadata() | {"swiglu_clamp_exp": limits, "swiglu_clamp_shexp": limits} | self.ends()
+
+    def ends(self) -> dict[str, Any]:
+        """What goes into the layers that draft: all streams."""
+        return {"embedding_length_out": self.config.need("hidden_size") * self.config.need("hc_mult")}
+
+    def checkpoint(self) -> dict[str, LazyTensor]:
+        tensors = self.folder.tensors
+        scales = {name.removesuffix("scale"): tensor for name, tensor in tensors.items() if name.endswith(".scale")}
+        found = {name: tensor for name, tensor in tensors.items() if not name.endswith(".scale")}
+        for base, scale in scales.items():
+            if (weight := f"{base}weight") in found:
+                found[weight] = self.with_scales(weight, found[weight], scale)
+        return found
+
+    @staticmethod
+    def with_scales(name: str, weight: LazyTensor, scale: LazyTensor) -> LazyTensor:
+        """Experts' floats of 4 bits as they are, other matrices' of 8 bits rounded to Q8_0."""
+        if ".ffn.experts." in name:
+            return mxfp4(weight.reshape(weight.shape[0], -1, MXFP4_BYTES), scale.exponents())
+        return q8_0(times_scales(weight, scale, (FP8_BLOCK, FP8_BLOCK)))
+
+    def rename(self, name: str) -> str | None:
+        hashed = layer_of(name) < (self.config.first("num_hash_layers") or 0)
+        return None if hashed and name.endswith("ffn.gate.bias") else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith("tid2eid"):
+            tensor = tensor.integers(GGMLType.I32)
+        yield from super().convert(name, tensor)
+
+
+def as_released(config: HFConfig) -> HFConfig:
+    """With the names of the released files, for what the package transformers writes under others."""
+    values = dict(config)
+    rope = config.first("rope_parameters") or {}
+    if isinstance(rope.get("compress"), dict):
+        stretched = {key: value for key, value in rope["compress"].items() if key != "attention_factor"}
+        values["compress_rope_theta"] = stretched.pop("rope_theta")
+        values |= {"rope_parameters": None, "rope_scaling": stretched}
+    if "compress_ratios" not in config and config.first("layer_types"):
+        values["compress_ratios"] = [POOLS[kind] for kind in config["layer_types"]]
+    if "num_hash_layers" not in config and config.first("mlp_layer_types"):
+        values["num_hash_layers"] = config["mlp_layer_types"].count("hash_moe")
+    if "qk_rope_head_dim" not in config and config.first("partial_rotary_factor"):
+        values["qk_rope_head_dim"] = int(config.need("head_dim") * config["partial_rotary_factor"])
+    return HFConfig(config.path, values)
+
+
+class DSpark4(DeepSeek4):
+    """DeepSeek V4's layers that draft a block of tokens, as a model of their own (DSpark)."""
+
+    architecture = "dflash"
+    is_draft = True
+    dropped = ()
+    OUTSIDE: ClassVar = ("main_proj.", "main_norm.", "markov_head.", "confidence_head.", "norm.", "hc_head_")
+    more_names = DeepSeek4.more_names | {
+        "main_proj": "fc", "main_norm": "enc.output_norm", "markov_head.markov_w1": "markov_w1",
+        "markov_head.markov_w2": "markov_w2", "confidence_head.proj": "conf_proj",
+    }  # fmt: skip
+
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        self.n_layer = 1 + max((layer_of(name) for name in folder.tensors if name.startswith("mtp.")), default=-1)
+        zeros = {"compress_ratios": [0] * self.n_layer, "num_hash_layers": 0}
+        self.config = HFConfig(self.config.path, dict(self.config) | zeros)
+
+    def ends(self) -> dict[str, Any]:
+        c = self.config
+        layers = [int(layer) + 1 for layer in c["dspark_target_layer_ids"]]
+        return {"block_size": c.need("dspark_block_size"), "target_layers": layers}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.mask_token_id": self.config.need("dspark_noise_token_id", least=0)}
+
+    def rename(self, name: str) -> str | None:
+        """``mtp.0.attn.wkv.weight`` is of layer 0; what there is once has no layer."""
+        if not name.startswith("mtp.") or name.endswith(("bias_vl", "tid2eid")):
+            return None
+        layer, _, rest = name.removeprefix("mtp.").partition(".")
+        return super().rename(rest if rest.startswith(self.OUTSIDE) else f"layers.{layer}.{rest}")

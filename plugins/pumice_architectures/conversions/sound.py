@@ -1,0 +1,175 @@
+"""Models that make sounds, the part of them that GGUF's language models are: Qwen3-TTS, pocket-tts, WavTokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin.convert import Conversion, ConvertError, Folder, HFConfig, LazyTensor, concatenate, layer_of
+from pumice_architectures.conversions.hybrid import LFM2
+from pumice_architectures.conversions.qwen import Qwen3
+
+N_SUPPRESSED = 1024  # the last tokens, which the talker never gives, but for the one that ends
+ACTIVATIONS: Mapping[str, Callable[[Any], Any]] = {
+    "silu": lambda x: x / (1 + np.exp(-x)),
+    "relu": lambda x: np.maximum(x, 0),
+}
+
+
+class Qwen3TTS(Qwen3):
+    """Qwen3-TTS's talker: embeddings of text, as a small network makes them, then those of sounds."""
+
+    architecture = "qwen3tts"
+    named_as = "qwen3"
+    renames = {}
+    more_names = {"codec_head": "output"}
+    EMBEDDINGS = ("model.text_embedding.", "model.codec_embedding.", "text_projection.")
+
+    def __init__(self, folder: Any) -> None:
+        talker = folder.config.first("talker_config")
+        if not isinstance(talker, dict):
+            raise ConvertError(f"{folder.config.path}: 'talker_config' is missing")
+        folder.config = HFConfig(folder.config.path, {**folder.config, **talker})
+        super().__init__(folder)
+        self.n_text, self.n_sound = self.config.need("text_vocab_size"), self.config.need("vocab_size")
+
+    def n_vocab(self, found: int) -> int:
+        return self.n_text + self.n_sound
+
+    def steering_tokens(self) -> dict[int, str]:
+        names = [f"codec_{i}" for i in range(self.n_sound)]
+        for key, value in self.config["talker_config"].items():
+            if key.endswith("_id"):
+                named = {"": value} if isinstance(value, int) else value if isinstance(value, dict) else {}
+                for part, id in named.items():
+                    names[id] = key.removesuffix("_id") + (part and f"_{part}")
+        return {self.n_text + i: f"<|{name}|>" for i, name in enumerate(names)}
+
+    def other_metadata(self) -> dict[str, Any]:
+        end, n = self.n_text + self.config.need("codec_eos_token_id"), self.n_text + self.n_sound
+        return {
+            "tokenizer.ggml.suppress_tokens": [id for id in range(n - N_SUPPRESSED, n) if id != end],
+            "tokenizer.ggml.eos_token_id": end,
+            "tokenizer.ggml.add_eos_token": False,
+        }
+
+    def rename(self, name: str) -> str | None:
+        kept = name.startswith("talker.") and not name.startswith("talker.code_predictor.")
+        name = name.removeprefix("talker.")
+        return super().rename(name) if kept and not name.startswith(self.EMBEDDINGS) else None
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        tensors, activation = self.folder.tensors, self.config.first("hidden_act")
+        if activation not in ACTIVATIONS:
+            raise ConvertError(f"{self.config.path}: 'hidden_act' is {activation!r}, known are silu and relu")
+        text, sound = (tensors[f"talker.model.{kind}_embedding.weight"] for kind in ("text", "codec"))
+        parts = [f"{layer}.{side}" for layer in ("linear_fc1", "linear_fc2") for side in ("weight", "bias")]
+
+        def project(rows: Any) -> Any:
+            w1, b1, w2, b2 = (tensors[f"talker.text_projection.{part}"].read() for part in parts)
+            return ACTIVATIONS[activation](rows @ w1.T + b1) @ w2.T + b2
+
+        width = tensors["talker.text_projection.linear_fc2.bias"].shape[0]
+        yield "token_embd.weight", concatenate([text.map(project, (text.shape[0], width)), sound])
+
+
+class PocketTTS(Conversion):
+    """pocket-tts' backbone. Its folder has no configuration: all follows from the shapes of tensors."""
+
+    architecture = "pockettts"
+    named_as = "starcoder2"
+    vocabularies = ["unigram"]
+    HEAD = 64  # values, which no tensor tells
+    N_CTX = 4096  # tokens; it has no limit of its own
+    FIRST, VOICE, INPUT = "flow_lm.bos_emb", "flow_lm.bos_before_voice", "flow_lm.input_linear.weight"
+    EMBEDDINGS = "flow_lm.conditioner.embed.weight"
+    LAYER = "flow_lm.transformer.layers."
+    more_names = {"flow_lm.out_norm": "output_norm"} | {
+        f"flow_lm.transformer.layers.{{}}.{old}": f"blk.{{}}.{new}"
+        for old, new in {
+            "norm1": "attn_norm", "norm2": "ffn_norm", "self_attn.out_proj": "attn_output", "linear1": "ffn_up",
+            "linear2": "ffn_down", "self_attn.q": "attn_q", "self_attn.k": "attn_k", "self_attn.v": "attn_v",
+        }.items()
+    }  # fmt: skip
+
+    @classmethod
+    def recognises(cls, folder: Folder) -> bool:
+        return cls.FIRST in folder.tensors
+
+    def __init__(self, folder: Any) -> None:
+        shapes = {name: tensor.shape for name, tensor in folder.tensors.items()}
+        (n_vocab, n_embd), n_ff = shapes[self.EMBEDDINGS], shapes[f"{self.LAYER}0.linear1.weight"][0]
+        folder.config = HFConfig(folder.path, {
+            "num_hidden_layers": 1 + max(layer_of(name) for name in shapes if name.startswith(self.LAYER)),
+            "hidden_size": n_embd, "intermediate_size": n_ff, "num_attention_heads": n_embd // self.HEAD,
+            "max_position_embeddings": self.N_CTX, "vocab_size": n_vocab + 1 + (self.VOICE in shapes),
+            "rope_theta": 10000.0, "layer_norm_eps": 1e-5,
+        })  # fmt: skip
+        super().__init__(folder)
+
+    def steering_tokens(self) -> dict[int, str]:
+        names = ["pad", *(["bos_before_voice"] if self.VOICE in self.folder.tensors else []), "audio_bos"]
+        first = self.config.need("vocab_size") - len(names)
+        return {first + i: f"<|{name}|>" for i, name in enumerate(names)}
+
+    def other_metadata(self) -> dict[str, Any]:
+        return {"tokenizer.ggml.add_bos_token": False, "tokenizer.ggml.add_eos_token": False}
+
+    def rename(self, name: str) -> str | None:
+        return name if name.startswith((self.LAYER, "flow_lm.out_norm.", self.EMBEDDINGS)) else None
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name == self.EMBEDDINGS:
+            yield "token_embd.weight", concatenate([tensor, *self._learned(tensor.shape[1])])
+        elif "self_attn.in_proj" in name:
+            for part, rows in zip("qkv", tensor.split(*(3 * [tensor.shape[0] // 3])), strict=True):
+                yield self.names(name.replace("in_proj", part)), rows
+        else:
+            yield from super().convert(name, tensor)
+
+    def _learned(self, width: int) -> Iterator[LazyTensor]:
+        """Vectors that are no tokens' embeddings, as rows behind them."""
+        tensors = self.folder.tensors
+        if self.VOICE in tensors:
+            yield tensors[self.VOICE].reshape(1, width)
+        matrix = tensors[self.INPUT]
+        yield tensors[self.FIRST].map(lambda x: x.reshape(1, -1) @ matrix.read().T, (1, width))
+
+
+class WavTokenizer(Conversion):
+    """WavTokenizer's decoder."""
+
+    architecture = "wavtokenizer-dec"
+    vocabularies = ["none"]
+    integers = {
+        "vocab_size": "vocab_size",
+        "features_length": "n_embd_features",
+        "feed_forward_length": "n_ff",
+        "attention.group_norm_groups": "group_norm_groups",
+    }
+    numbers = {"attention.group_norm_epsilon": "group_norm_epsilon"}
+    constants = {"attention.causal": False}
+    float32 = {f"posnet.{i}.norm{j}" for i in range(6) for j in (1, 2)}
+
+    def metadata(self) -> dict[str, Any]:
+        parts = {name: HFConfig(self.config.path, self.config[name]) for name in ("posnet", "convnext")}
+        return super().metadata() | {
+            f"{name}.{key}": part.need(said)
+            for name, part in parts.items()
+            for key, said in (("embedding_length", "n_embd"), ("block_count", "n_layer"))
+        }
+
+    def rename(self, name: str) -> str | None:
+        unused = ("codebook.cluster_size", "codebook.embed_avg", "codebook.inited")
+        return None if name.endswith(unused) else super().rename(name)
+
+
+class LFM25AudioTokenizer(LFM2):
+    """LFM 2.5's decoder of sounds."""
+
+    vocabularies = ["none"]
+    dropped = ("istft.window", "emb.emb")
+    renames = LFM2.renames | {"^lin": "dense_2_out"}
+    integers = LFM2.integers | {"attention.sliding_window": "sliding_window", "embedding_length_out": "output_size"}
