@@ -28,18 +28,21 @@ class Restrictions:
         self._device_buffer = device.new_buffer(n_bytes)
         self._host_buffers: list[Buffer] = [device.new_buffer(n_bytes, host=True) for _ in range(2)]
         self.place = Place(self._device_buffer, 0, n_bytes // 4)
+        self._masks = [list(self._rows(turn)[:, self.mask :].view(np.uint32)) for turn in range(2)]
 
     def write(self, restrictions: Sequence[Restriction], turn: int) -> None:
         """Have the next commit find them in the memory of a number."""
+        if not restrictions:
+            return
         rows = self._rows(turn)
-        for row, restriction in zip(rows, restrictions, strict=False):
-            row[:2] = restriction.mask is not None, len(restriction.biases)
+        rows[: len(restrictions), :2] = [(each.mask is not None, len(each.biases)) for each in restrictions]
+        for row, room, restriction in zip(rows, self._masks[turn], restrictions, strict=False):
             if restriction.biases:
                 pairs = row[2 : 2 + 2 * len(restriction.biases)].reshape(-1, 2)
                 pairs[:, 0] = [token for token, _ in restriction.biases]
                 pairs[:, 1].view(np.float32)[:] = [value for _, value in restriction.biases]
             if restriction.mask is not None:
-                row[self.mask :].view(np.uint32)[:] = restriction.mask
+                np.copyto(room, restriction.mask)
 
     def record(self, encoder: Encoder, n_rows: int, turn: int) -> None:
         """Copy the first rows to the device; there may be fewer."""
@@ -49,6 +52,7 @@ class Restrictions:
     def close(self) -> None:
         for buffer in (self._device_buffer, *self._host_buffers):
             buffer.close()
+        self._masks = []
 
     def _rows(self, turn: int) -> NDArray[np.int32]:
         return self._host_buffers[turn].contents.view(np.int32).reshape(-1, self.stride)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,19 +15,24 @@ from pumice.engine.generation import Running
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.lookahead import Lookahead
 from pumice.engine.schedule import Members
-from pumice.pick import Ahead, Restriction
+from pumice.pick import Ahead, Ask, Restriction
+from pumice.step import Batch
 
 
 @dataclass(eq=False)
 class Flight:
     """Steps of some sequences, a token of each at a time. ``lost``: those whose tokens are of no use any more.
 
-    ``choose``: takes the restrictions of a step's tokens, and submits that they are picked.
+    ``choose``: takes the restrictions of a step's tokens, and submits that they are picked. ``n_changes``: of each
+    sequence's blocks until then.
     """
 
     members: Members
     n_steps: int
-    began: float
+    batch: Batch
+    ask: Ask
+    n_changes: Sequence[int]
+    began: float = field(default_factory=time.perf_counter)
     result: Callable[[], Ahead] | None = None
     choose: Callable[[Sequence[Restriction]], Callable[[], Ahead]] | None = None
     lost: set[Running] = field(default_factory=set)
@@ -72,22 +77,37 @@ class Flights:
         """Submit steps, perhaps behind others of the same sequences."""
         n_ahead = before.n_steps if before else 0
         generations = [running.generation for running, _ in members]
-        ask = self._lookahead.ask(generations, n_steps, n_ahead)
-        parts = [
-            Part(each, each.generation.tokens[-1:], each.n_past + n_ahead, [0], each.generation.adapter_scales)
-            for each, _ in members
-        ]
+        ask = self._lookahead.ask(generations, n_steps, n_ahead, before.ask if before else None)
         for each, _ in members:
             each.n_ahead = n_ahead + n_steps
-        flight = Flight(members, n_steps, time.perf_counter())
-        batch, follows = batch_of(self._cache, parts), before is not None
-        if not self._lookahead.restricts(generations):
-            flight.result = self._program.submit_ahead(batch, ask, follows)
+        n_changes = [each.tables.n_changes for each, _ in members]
+        batch = self._batch_behind(before, n_changes) if before else self._batch(members)
+        flight = Flight(members, n_steps, batch, ask, n_changes)
+        if not any(pick.restricted for pick in ask.picks):
+            flight.result = self._program.submit_ahead(batch, ask, before is not None)
             return flight
-        flight.choose = self._program.submit_layers(batch, ask, follows)
-        if not follows:
+        flight.choose = self._program.submit_layers(batch, ask, before is not None)
+        if not before:
             self.choose(flight)
         return flight
+
+    def _batch(self, members: Members) -> Batch:
+        """The last token of each."""
+        return batch_of(
+            self._cache,
+            [
+                Part(each, each.generation.tokens[-1:], each.n_past, [0], each.generation.adapter_scales)
+                for each, _ in members
+            ],
+        )
+
+    def _batch_behind(self, before: Flight, n_changes: Sequence[int]) -> Batch:
+        """The steps behind others of the same sequences; arrays that stay as they were need not be written again."""
+        batch = before.batch
+        tables = batch.block_tables
+        if n_changes != before.n_changes:
+            tables = self._cache.batch_tables([running.tables for running, _ in before.members])
+        return replace(batch, positions=batch.positions + before.n_steps, block_tables=tables)
 
     def choose(self, flight: Flight) -> None:
         """Have the tokens picked of a flight that waits for their restrictions: all tokens before are known now."""

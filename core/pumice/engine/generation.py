@@ -160,12 +160,12 @@ class Generation:
                 if len(forced) < least_forced:
                     _ = self.chain.mask  # made here, where its errors are this sequence's alone
                     return
-            elif (mask := self.chain.mask) is None:
+            elif (few := self.chain.few) is None:
                 return
-            elif appends and (token := self.chain.only) is not None:
-                forced = [token]
-            elif not mask.any():
+            elif not few:
                 self.finish_reason = "stop"
+            elif appends:
+                forced = [*few]
             else:
                 return
             self._accept_all(forced)

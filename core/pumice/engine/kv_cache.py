@@ -27,6 +27,7 @@ class BlockTables:
     def __init__(self, windows: Sequence[int], n_max: int, salt: bytes = b"") -> None:
         self.tables: dict[int, NDArray[np.int32]] = {w: np.full(n_max, -1, np.int32) for w in windows}
         self.n_blocks = 0  # entries in use, the -1 of blocks that slid out of a window included
+        self.n_changes = 0  # how often an entry has changed since the sequence began
         self.keys: list[bytes] = []  # of the full blocks
         self.salt = salt
         self.checkpoint: int | None = None  # the slot of the recurrent state that the sequence goes on from
@@ -72,10 +73,14 @@ class KVCache:
     def extend(self, tables: BlockTables, n_past: int, n_new: int) -> bool:
         """Hold blocks for ``n_new`` positions after ``n_past``; False, and no change, if too few are available."""
         for window in self._pools:
-            self._slide(tables, window, n_past)
+            if window:
+                self._slide(tables, window, n_past)
         missing = self.missing(tables, n_past, n_new)
+        if not missing:
+            return True
         if missing > self.available:
             return False
+        tables.n_changes += 1
         for window, pool in self._pools.items():
             for index in range(tables.n_blocks, tables.n_blocks + missing):
                 tables.tables[window][index] = pool.take()
@@ -246,6 +251,7 @@ class KVCache:
         while index >= 0 and table[index] >= 0:
             self._pools[window].release(int(table[index]))
             table[index] = -1
+            tables.n_changes += 1
             index -= 1
 
     def _oldest_block(self, window: int, n_past: int) -> int:

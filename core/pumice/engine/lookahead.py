@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,18 +33,17 @@ class Lookahead:
         """
         running = [member for member, _ in members]
         generations = [member.generation for member in running]
-        if not all(member.pending == 1 and self._guesses(member) for member in running):
+        if not n_ahead and not self._may_begin(running):
             return 0
-        checkpoints, follows = self._cache.checkpoints, self._program.follows and self.decides(running)
-        if checkpoints is not None and not follows and checkpoints.available < len(running):
-            return 0  # wrong guesses could not be taken back
-        useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
-        useful = min(useful, max(generation.n_left for generation in generations) - n_ahead)
-        if not all(generation.generated for generation in generations) or self.restricts(generations):
-            useful = 1  # a first token is waited for, and a restriction is known for one token only
-        room = min(member.generation.n_ctx - member.n_past for member in running) - n_ahead
-        if n_ahead and (room < 1 or min(generation.n_left for generation in generations) <= n_ahead):
+        n_left = [generation.n_left for generation in generations]
+        room = min([member.generation.n_ctx - member.n_past for member in running]) - n_ahead
+        if n_ahead and (room < 1 or min(n_left) <= n_ahead):
             return 0
+        if self.restricts(generations) or not all(generation.generated for generation in generations):
+            useful: float = 1  # a first token is waited for, and a restriction is known for one token only
+        else:
+            useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
+            useful = min(useful, max(n_left) - n_ahead)
         seconds = self._seconds.get(len(running), math.inf)
         n = 1
         while 2 * n <= min(useful, room, self._program.max_steps) and 2 * n * seconds <= SECONDS:
@@ -55,6 +55,13 @@ class Lookahead:
         for member in running:
             self._cache.extend(member.tables, member.n_past, n_ahead + n)
         return n
+
+    def _may_begin(self, running: Sequence[Running]) -> bool:
+        """Whether the program can pick the next tokens of all, and wrong ones could be taken back."""
+        if not all(member.pending == 1 and self._guesses(member) for member in running):
+            return False
+        checkpoints, follows = self._cache.checkpoints, self._program.follows and self.decides(running)
+        return checkpoints is None or follows or checkpoints.available >= len(running)
 
     def took(self, n_seqs: int, n_steps: int, seconds: float) -> None:
         """Note a time; not the first of its kind, in which the program may have prepared what it needs."""
@@ -96,10 +103,13 @@ class Lookahead:
         running.undecided = len(found.biases) > self._program.max_added
         return Restriction() if running.undecided else found
 
-    def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0) -> Ask:
-        """What the program is to do, behind so many other steps."""
+    def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0, before: Ask | None = None) -> Ask:
+        """What the program is to do, behind so many other steps, of which the last did what ``before`` says."""
+        drawn = [each.chain.peek(n_steps, self._drawn(each, n_ahead)) for each in generations]
+        numbers = np.concatenate(drawn).reshape(-1, n_steps).T
+        if before:
+            return replace(before, numbers=numbers)
         picks = [self._pick(generation) for generation in generations]
-        numbers = np.stack([each.chain.peek(n_steps, self._drawn(each, n_ahead)) for each in generations], axis=1)
         pasts = [each.past(pick.last_n) for each, pick in zip(generations, picks, strict=True)]
         tops = [max(1, each.request.logprobs or 0) for each in generations if each.wants_raw]
         return Ask(picks, numbers, self.n_best(generations), pasts, max(tops, default=0))
@@ -116,7 +126,7 @@ class Lookahead:
     def draws(self, generation: Generation) -> int:
         """Random numbers that the next token takes: none where the host would append it, as the only one of a mask."""
         appends = generation.generated and generation.request.logprobs is None
-        return 0 if appends and generation.chain.only is not None else 1
+        return 0 if appends and generation.chain.few else 1
 
     def _drawn(self, generation: Generation, n_ahead: int) -> int:
         """Random numbers that so many steps on their way take; of restricted picks that is one step."""

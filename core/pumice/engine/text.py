@@ -32,6 +32,9 @@ class TextStream:
         return self._release(final=True)
 
     def _release(self, final: bool) -> str:
+        if not self._stop:
+            text, self._held = self._held, ""
+            return text
         found = [self._held.find(stop) for stop in self._stop]
         ends = [position for position in found if position >= 0]
         if ends:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _KEPT = 32  # grammars; the one used longest ago goes first
 _SPECIAL = b"\xff"  # by which llguidance knows a token that stands for no text
 _BREAK = "\x02"  # a character that no token goes across
+_TEXTS, _TEXT_SIZE = 2048, 256  # texts whose tokens are kept, and characters of the longest of them
 
 
 class Compiler:
@@ -92,15 +93,17 @@ class _Wrapper:
             for token, text in enumerate(texts)
         ]
         self.tokens += [_SPECIAL + b"[row %d]" % row for row in range(len(texts), n_vocab)]
-        self._tokenizer = tokenizer
+        self._ids = partial(tokenizer.tokenize, add_special=False, parse_special=False)
         self._before = len(self._ids(_BREAK))
+        self._kept = lru_cache(_TEXTS)(self._following)
 
     def __call__(self, text: str) -> list[int]:
-        """The ids of a text that follows another one: no space is put before it."""
-        return self._ids(_BREAK + text)[self._before :]
+        """The ids of a text that follows another one. A grammar's own texts come again and again."""
+        return self._kept(text) if len(text) <= _TEXT_SIZE else self._following(text)
 
-    def _ids(self, text: str) -> list[int]:
-        return self._tokenizer.tokenize(text, add_special=False, parse_special=False)
+    def _following(self, text: str) -> list[int]:
+        """No space is put before it."""
+        return self._ids(_BREAK + text)[self._before :]
 
 
 def _limits() -> LLParserLimits:

@@ -137,8 +137,8 @@ class Constraint(Sampler):
         else:
             self._state, self._fresh = _State.INSIDE, 0
             self._forced = self._forced[1:] or None if self._forced and self._forced[0] == token else None
-            self._matcher.consume_token(token)
-            self._check()
+            if not self._matcher.consume_token(token):
+                self._check()
             if self._grammar.again and self._matcher.is_stopped():
                 self._state = _State.FREE
 

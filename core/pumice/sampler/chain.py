@@ -17,7 +17,7 @@ from pumice.pick import Pick, Restriction
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
 from pumice.sampler.contract import Sampler, SamplerContext
-from pumice.sampler.mask import Mask, allows, count, only_token, to_tokens
+from pumice.sampler.mask import Mask, allows, at_most_one, count, to_tokens
 from pumice.sampler.random import make_rng
 from pumice.suggest import unknown_name
 
@@ -41,8 +41,9 @@ class Chain:
         self._masking = [s for s in self.samplers if type(s).mask is not Sampler.mask]
         self._adding = [s for s in self.samplers if type(s).biases is not Sampler.biases]
         self._mask: Mask | None = None
-        self._only: int | None = None  # the token of a mask that leaves one
+        self._few: Sequence[int] | None = None  # the token of a mask that leaves one, or none
         self._coming = np.empty(0, np.float32)  # random numbers that were looked at already
+        self._n_skipped = 0  # of those, taken elsewhere
         self._mask_known = not self._masking
         self._n_lower = next((i for i, s in enumerate(self.samplers) if not s.lowers), len(self.samplers))
         self.lowers = self._n_lower > 0
@@ -51,6 +52,8 @@ class Chain:
         for sampler in self.samplers:
             guarded(sampler.start, f"{_describe(sampler)}: start")(context)
         self.pick = self._pick()
+        self.certain = self.samplers[-1].n_best == 1
+        """Whether the same logits always give the same token."""
 
     @classmethod
     def build(
@@ -93,11 +96,6 @@ class Chain:
         return self._context.seed
 
     @property
-    def certain(self) -> bool:
-        """Whether the same logits always give the same token."""
-        return self.samplers[-1].n_best == 1
-
-    @property
     def n_vocab(self) -> int:
         return self._context.n_vocab
 
@@ -108,16 +106,23 @@ class Chain:
         """
         if self.certain:
             return np.zeros(n, np.float32)
-        if skip + n > len(self._coming):
+        begin = self._n_skipped + skip
+        if begin + n > len(self._coming):
+            self._catch_up()
             self._peeking.bit_generator.state = self._context.rng.bit_generator.state  # takes longer than the numbers
             self._coming = self._peeking.random(skip + n + _LOOKED_AT).astype(np.float32)
-        return self._coming[skip : skip + n]
+            begin = skip
+        return self._coming[begin : begin + n]
 
     def skip(self, n: int) -> None:
         """Leave out the random numbers of ``n`` tokens, which were picked with them elsewhere."""
-        if not self.certain:
-            self._context.rng.random(n)
-            self._coming = self._coming[n:]
+        self._n_skipped += n
+
+    def _catch_up(self) -> None:
+        """Leave out of the generator itself what was skipped."""
+        if self._n_skipped and not self.certain:
+            self._context.rng.random(self._n_skipped)
+        self._n_skipped, self._coming = 0, self._coming[:0]
 
     def apply(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> Candidates | None:
         """Run the chain: the candidates left at its end, one of them selected.
@@ -131,7 +136,7 @@ class Chain:
         Raises:
             BackendError: logits of the wrong shape, or without a finite maximum.
         """
-        self._coming = self._coming[:0]  # samplers may take some
+        self._catch_up()  # samplers may take some
         n_vocab = self._context.n_vocab
         if ids is None and logits.shape != (n_vocab,):
             raise BackendError(f"expected logits of shape {(n_vocab,)}, not {logits.shape}")
@@ -186,14 +191,14 @@ class Chain:
         if not self._mask_known:
             masks = [mask for sampler in self._masking if (mask := sampler.mask()) is not None]
             self._mask = functools.reduce(np.bitwise_and, masks) if masks else None
-            self._only = only_token(self._mask) if self._mask is not None else None
+            self._few = at_most_one(self._mask) if self._mask is not None else None
             self._mask_known = True
         return self._mask
 
     @property
-    def only(self) -> int | None:
-        """The next token, where the mask leaves one."""
-        return None if self.mask is None else self._only
+    def few(self) -> Sequence[int] | None:
+        """The next token, where the mask leaves one, or none where it leaves none; None: it leaves more."""
+        return None if self.mask is None else self._few
 
     @property
     def forced(self) -> Sequence[int]:

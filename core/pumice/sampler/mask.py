@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,10 +44,11 @@ def allows(mask: Mask, tokens: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
     return ((mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1).astype(bool)
 
 
-def only_token(mask: Mask) -> int | None:
-    """The token of a mask that has one; None if it has more, or none."""
-    if np.count_nonzero(mask) != 1:  # much faster than to find them
-        return None
+def at_most_one(mask: Mask) -> Sequence[int] | None:
+    """The token of a mask that has one, nothing of one that has none; None if it has more."""
+    n_words = np.count_nonzero(mask)  # much faster than to find them
+    if n_words != 1:
+        return None if n_words else ()
     place = int(mask.argmax())
     word = int(mask[place])
-    return 32 * place + word.bit_length() - 1 if word & (word - 1) == 0 else None
+    return (32 * place + word.bit_length() - 1,) if word & (word - 1) == 0 else None

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pumice.sampler.mask import allows, count, from_tokens, n_words, only_token, to_tokens
+from pumice.sampler.mask import allows, at_most_one, count, from_tokens, n_words, to_tokens
 
 
 @pytest.mark.parametrize("n_vocab", [1, 31, 32, 33, 1000])
@@ -16,9 +16,9 @@ def test_a_mask_is_a_set_of_tokens(n_vocab: int) -> None:
     assert np.flatnonzero(allows(mask, np.arange(n_vocab))).tolist() == tokens.tolist()
 
 
-def test_the_only_token() -> None:
+def test_a_mask_of_at_most_one_token() -> None:
     for token in (0, 31, 32, 99):
-        assert only_token(from_tokens([token], 100)) == token
-    assert only_token(from_tokens([], 100)) is None
-    assert only_token(from_tokens([3, 4], 100)) is None
-    assert only_token(from_tokens([3, 40], 100)) is None
+        assert at_most_one(from_tokens([token], 100)) == (token,)
+    assert at_most_one(from_tokens([], 100)) == ()
+    assert at_most_one(from_tokens([3, 4], 100)) is None
+    assert at_most_one(from_tokens([3, 40], 100)) is None
