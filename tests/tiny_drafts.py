@@ -8,17 +8,30 @@ import numpy as np
 
 from tiny_models import IDS, TIED, TinyModel, tiny, uniform
 from tiny_zoo import ZOO
-from tiny_zoo.streams import BIASED, LATENT, MIXED, STREAMS
+from tiny_zoo.streams import BIASED, HASHED, LATENT, MIXED, STREAMS, deepseek4
+
+WITHOUT_POOLS = deepseek4(
+    [f"{LATENT} {MIXED} {HASHED}", f"{LATENT} {MIXED} {BIASED}"],
+    attention__compress_ratios=[0, 0],
+    attention__indexer__key_length=32,
+    swiglu_clamp_exp=0.5,
+)
+"""Of DeepSeek V4; with indexers as wide as heads, or without a draft, llama.cpp ends by a signal."""
 
 
 def drafting(
-    name: str, last: int, norm: str = "nextn.shared_head_norm", more: tuple[int, ...] = (), **keys: Any
+    name: str,
+    last: int,
+    norm: str = "nextn.shared_head_norm",
+    more: tuple[int, ...] = (),
+    base: TinyModel | None = None,
+    **keys: Any,
 ) -> TinyModel:
-    """The model of this name, and a layer with the tensors of layer ``last``, and of ``more``.
+    """The model of this name, or ``base``, and a layer with the tensors of layer ``last``, and of ``more``.
 
     Lists of keys have one value more.
     """
-    model = ZOO[name]
+    model = base or ZOO[name]
     n, n_embd = model.metadata["block_count"], model.metadata["embedding_length"]
     added = {
         f"blk.{n}.{key.removeprefix(blk)}": shape
@@ -48,6 +61,7 @@ MODELS = {
     "glm4moe-own-norm": drafting("glm4moe", 1, norm=""),
     "deepseek2": drafting("deepseek2", 2),
     "deepseek32": drafting("deepseek32", 2),
+    "deepseek4": drafting("deepseek4", 1, base=WITHOUT_POOLS),
     "glm-dsa": drafting("glm-dsa", 2, **{"attention.indexer.types": [1, 0, 1]}),
     "qwen3next": drafting("qwen3next", 1),
     "qwen35": drafting("qwen35", 1),
@@ -210,4 +224,5 @@ def features_of(model: TinyModel) -> np.ndarray:
 def hidden_of(model: TinyModel) -> np.ndarray:
     """Hidden states for the tokens IDS: float32 ``[tokens, n_embd]``."""
     n_embd = model.metadata.get("embedding_length_out", model.metadata["embedding_length"])
+    n_embd *= model.metadata.get("hyper_connection.count", 1)
     return uniform(7, len(IDS) * n_embd).reshape(len(IDS), n_embd).astype(np.float32)

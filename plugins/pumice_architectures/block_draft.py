@@ -64,10 +64,6 @@ class BlockDraft(Draft):
             raise self.hparams.wrong("attention.sliding_window", f"is {window}, less than a block")
         return window if self.causal else 2 * (window - 1)
 
-    def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """What logits are of: ``[t, n_embd]``."""
-        return x
-
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         chains, selects = has_chain(g), has_selector(g, self.hparams)
         whole = chains or selects  # they look at other tokens of a block

@@ -90,6 +90,8 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
 
 
 class DeepSeek4(DeepSeek4Layers):
+    drafts = "before norm"
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.n_index_head, self.index_dim, self.n_chosen = (

@@ -10,7 +10,7 @@ import numpy as np
 from pumice.plugin import FEATURES, MAIN, GraphBuilder, ModelError, Tensor, Weight
 from pumice.plugin.nn.decoder import Decoder
 
-IMPOSSIBLE = -1e30  # logit of a token that the draft does not have
+IMPOSSIBLE = -2e30  # logit of a token that the draft does not have
 
 
 class Draft(Decoder):

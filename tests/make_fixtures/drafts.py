@@ -1,4 +1,4 @@
-"""Make tests/fixtures/drafts.npz: llama.cpp's logits of the layers that draft in the models of tests/tiny_drafts.py.
+"""Make tests/fixtures/drafts.npz: what llama.cpp's layers and models that draft give, of tests/tiny_drafts.py.
 
 python tests/make_fixtures/drafts.py [NAME...]        (needs llama-cpp-python)
 """

@@ -21,6 +21,8 @@ sys.path.insert(0, str(TESTS))
 
 import pumice  # noqa: E402
 import tiny_encoders  # noqa: E402
+import tiny_t5  # noqa: E402
+from draft_steps import logits_of, write  # noqa: E402
 from pumice.graph import GraphBuilder  # noqa: E402
 from pumice.lazy import resolve  # noqa: E402
 from pumice.plugin import ArraySource, HParams  # noqa: E402
@@ -31,7 +33,7 @@ from tiny_encoders import encoded  # noqa: E402
 from tiny_models import N_CTX  # noqa: E402
 from tiny_zoo import ZOO  # noqa: E402
 
-ALL = ZOO | tiny_encoders.MODELS | DRAFTS
+ALL = ZOO | tiny_encoders.MODELS | DRAFTS | tiny_t5.MODELS
 
 DOCS = TESTS.parent / "docs" / "models.md"
 BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
@@ -44,10 +46,9 @@ def main(wanted: list[str]) -> None:
     os.environ["PUMICE_VULKAN_SOFTWARE"] = "1"
     before, table, after = parts(DOCS.read_text())
     errors = known_errors(table)
-    with tempfile.TemporaryDirectory() as folder:
-        for architecture in wanted or ARCHITECTURES:
-            errors[architecture] = [measured(architecture, backend, Path(folder)) for backend in BACKENDS]
-            print(architecture, *errors[architecture], file=sys.stderr)
+    for architecture in wanted or ARCHITECTURES:
+        errors[architecture] = [measured(architecture, backend) for backend in BACKENDS]
+        print(architecture, *errors[architecture], file=sys.stderr)
     DOCS.write_text(before + HEADER + "".join(rows(errors)) + after)
 
 
@@ -107,30 +108,43 @@ def builder_of(name: str) -> GraphBuilder:
     return g
 
 
-def measured(architecture: str, backend: str, folder: Path) -> str:
+def measured(architecture: str, backend: str) -> str:
     """The largest error of its models, rounded up to a power of ten, and what else computed a part of them."""
     largest, others = 0.0, set()
     for name, expected in expected_outputs(architecture).items():
-        path = folder / f"{name}.gguf"
-        if not path.exists():
-            ALL[name].write(path)
+        options = {"backend": backend, "kv_type": "f32", "n_ctx": N_CTX, "n_batch": 32}
         config = {"vulkan": {"activations": "float"}} if backend == "vulkan" else {}
-        with pumice.load(path, backend=backend, kv_type="f32", n_ctx=N_CTX, n_batch=32, config=config) as model:
-            tiny = ALL[name]
-            found = model.logits(tiny.ids) if name in ZOO else encoded(model, tiny.metadata["pooling_type"])
-            largest = max(largest, error(found, expected))
-            others |= set(model.backends) - {backend}
+        with tempfile.TemporaryDirectory() as folder:
+            path, more = written(name, Path(folder))
+            with pumice.load(path, **options, config=config | more) as model:
+                largest = max(largest, error(given(name, model), expected))
+                others |= set(model.backends) - {backend}
     text = f"1e{math.ceil(math.log10(largest))}" if largest else "-"
     return f"{text}, partly {' and '.join(sorted(others))}" if others else text
+
+
+def written(name: str, folder: Path) -> tuple[Path, dict[str, str]]:
+    """The file to load for a tiny model, and further configuration."""
+    return write(name, folder) if name in DRAFTS else (ALL[name].write(folder / "model.gguf"), {})
+
+
+def given(name: str, model: pumice.Model) -> np.ndarray:
+    """What a tiny model gives for its tokens: logits, embeddings or scores."""
+    if name in DRAFTS:
+        return logits_of(name, model)
+    if name in tiny_t5.MODELS:
+        return model.logits(tiny_t5.DECODED, tiny_t5.PROMPT)
+    return model.logits(ZOO[name].ids) if name in ZOO else encoded(model, ALL[name].metadata["pooling_type"])
 
 
 def expected_outputs(architecture: str) -> dict[str, np.ndarray]:
     """What llama.cpp computes for its models: logits, embeddings or scores."""
     found: dict[str, np.ndarray] = {}
     fixtures = TESTS / "fixtures"
-    for path in [*(fixtures / "tiny_logits").iterdir(), fixtures / "tiny_embeddings.npz"]:
-        with np.load(path) as file:
-            found |= {name: file[name] for name in models(architecture) if name in file}
+    others = ("tiny_embeddings.npz", "drafts.npz", "tiny_t5.npz")
+    for path in [*(fixtures / "tiny_logits").iterdir(), *(fixtures / name for name in others)]:
+        with np.load(path) as file:  # layers that draft have the names of their models
+            found |= {name: file[name] for name in models(architecture) if name in file and name not in found}
     return found
 
 

@@ -94,15 +94,23 @@ class Decoder(Architecture):
         if not (self.drafts and self.n_drafting and g.find_weight(f"{name}eh_proj.weight")):
             return None
         table = f"{name}embed_tokens" if g.find_weight(f"{name}embed_tokens.weight") else "token_embd"
-        token, before = blocks.embedding(g, self.n_embd, table), g.input("hidden", (N_TOKENS, self.n_embd))
-        both = g.concat(self.norm(g, token, f"{name}enorm"), self.norm(g, before, f"{name}hnorm"))
-        x = self.layer(g, blocks.linear(g, both, f"{name}eh_proj", self.n_embd), blk, self.n_layer)
+        token = self.norm(g, blocks.embedding(g, self.n_embd, table), f"{name}enorm")
+        x = self.layer(g, self.draft_input(g, token, name), blk, self.n_layer)
         x = g.get_rows(x, g.output_ids)
-        normed = self.norm(g, x, self.draft_norm(g, name))
+        normed = self.norm(g, self.last_stream(g, x), self.draft_norm(g, name))
         g.output("hidden", normed if self.drafts == "after norm" else x)
         shape = (blocks.n_vocab(g), self.n_embd)
         heads = (g.find_weight(f"{each}.weight", shape) for each in (f"{name}shared_head_head", "output", "token_embd"))
         return _times(g.linear(normed, next(head for head in heads if head)), self.logit_scale)
+
+    def draft_input(self, g: GraphBuilder, token: Tensor, name: str) -> Tensor:
+        """The residual stream that a layer which drafts takes: a normalized ``token [t, n_embd]`` and ``hidden``."""
+        before = self.norm(g, g.input("hidden", (N_TOKENS, self.n_embd)), f"{name}hnorm")
+        return blocks.linear(g, g.concat(token, before), f"{name}eh_proj", self.n_embd)
+
+    def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
+        """What logits are of, ``[t, n_embd]``, where there are several residual streams."""
+        return x
 
     def draft_norm(self, g: GraphBuilder, name: str) -> str:
         """The norm before the logits of a draft, whose tensors begin with ``name``."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import reduce
 
-from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear, output_head
 from pumice.plugin.nn.decoder import Decoder
 
@@ -125,6 +125,14 @@ class StreamDecoder(Decoder):
             x = self.streams.write(g, x, y, mixes, self.magnitude, self.least_written)
         return x
 
+    def draft_input(self, g: GraphBuilder, token: Tensor, name: str) -> Tensor:
+        """Each stream takes the token, beside its own state."""
+        shape = g.tokens.shape[0], self.streams.n, self.n_embd
+        n = self.streams.n * self.n_embd
+        before = g.input("hidden", (N_TOKENS, n)).reshape(*shape)
+        both = g.concat(self.streams.start(g, token).reshape(*shape), self.norm(g, before, f"{name}hnorm"))
+        return linear(g, both, f"{name}eh_proj", self.n_embd).reshape(shape[0], n)
+
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         h = self.last_stream(g, g.get_rows(x, g.output_ids))
         return output_head(g, self.normed(g, h, "output_norm"))
@@ -134,7 +142,6 @@ class StreamDecoder(Decoder):
         return self.norm(g, x, name)
 
     def last_stream(self, g: GraphBuilder, x: Tensor) -> Tensor:
-        """What logits are of: ``[t, n_embd]``."""
         return self.streams.end(g, x)
 
 
