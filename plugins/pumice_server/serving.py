@@ -17,7 +17,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pumice
-from pumice.cli.options import show_progress
+from pumice.cli.progress import show_progress
 from pumice_server.application import make_application
 from pumice_server.entry import Entry, Load, Spec
 from pumice_server.keys import Keys

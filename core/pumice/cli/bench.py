@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from pumice.cli.options import json_option, load_model, load_options, model_argument, show_progress
+from pumice.cli.options import json_option, load_model, load_options, model_argument
+from pumice.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from pumice.backend import KernelTime

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from pumice.cli.options import force_option, load_model, load_options, model_argument, show_progress
+from pumice.cli.options import force_option, load_model, load_options, model_argument
+from pumice.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from pumice.model import Model

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from pumice.cli.options import force_option, locate_model, show_progress, split_scale
+from pumice.cli.options import force_option, locate_model, split_scale
+from pumice.cli.progress import show_progress
 
 
 @click.command("export-lora")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from pumice.cli.messages import show_logs
+from pumice.cli.progress import download_bar, show_progress
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
@@ -267,20 +268,6 @@ def fetch_model(model: str, progress: Callable[[str, int, int], None]) -> Path:
 
 
 @contextmanager
-def download_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """What shows a download, once there is one: called with a file, the bytes done and the bytes in all."""
-    with ExitStack() as stack:
-        bars: list[Callable[[int, int], None]] = []
-
-        def show(what: str, done: int, total: int) -> None:
-            if not bars:
-                bars.append(stack.enter_context(show_progress(what)))
-            bars[0](done, total)
-
-        yield show
-
-
-@contextmanager
 def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
     """A loaded model, which `pumice ps` lists; with a progress bar where standard error is a terminal."""
     import pumice
@@ -292,17 +279,3 @@ def load_model(model: str, options: dict[str, Any]) -> Iterator[Model]:
     command = click.get_current_context().info_name or ""
     with loaded, told(Running(command, model, loaded.backends, loaded.memory, loaded.n_ctx)):
         yield loaded
-
-
-@contextmanager
-def show_progress(what: str, unit: str = "B") -> Iterator[Callable[[int, int], None]]:
-    """A bar on standard error, where that is a terminal, for what is called with how much is done, and of how much."""
-    from tqdm import tqdm
-
-    with tqdm(desc=what, unit=unit, unit_scale=unit == "B", leave=False, disable=None) as bar:
-
-        def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
-
-        yield progress

@@ -2,7 +2,7 @@
 
 import click
 
-from pumice.cli.options import download_bar
+from pumice.cli.progress import download_bar
 
 
 @click.command("pull")

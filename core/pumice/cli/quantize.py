@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import force_option, show_progress
+from pumice.cli.options import force_option
+from pumice.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from pumice.gguf import Encoded, GGMLType

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from pumice.cli.gguf.show import printable
-from pumice.cli.options import json_option, show_progress
+from pumice.cli.options import json_option
+from pumice.cli.progress import show_progress
 
 if TYPE_CHECKING:
     from pumice.gguf.compare import Difference

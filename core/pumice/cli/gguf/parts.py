@@ -6,7 +6,8 @@ from functools import partial
 
 import click
 
-from pumice.cli.options import force_option, show_progress
+from pumice.cli.options import force_option
+from pumice.cli.progress import show_progress
 
 UNITS = {"K": 10**3, "M": 10**6, "G": 10**9}  # bytes, as gguf-split counts them
 MAX_TENSORS = 128  # of a part, where nothing else is said
