@@ -240,6 +240,13 @@ CASES = {
     "qwen3next": Case("Qwen3NextForCausalLM", {**EXPERTS, **HEADS, **LINEAR, "num_experts": 4,
                                                "shared_expert_intermediate_size": 20}, options=NO_DRAFTS),
     "qwen35": Case("Qwen3_5ForCausalLM", {**HEADS, **LINEAR}, options=NO_DRAFTS),
+    "qwen4exp": Case("Qwen4ExpForCausalLM", {
+        **EXPERTS, **HEADS, **LINEAR, "num_experts": 4, "shared_expert_intermediate_size": 20, "hc_lowrank": 12,
+        "ple_layer_ids": [1], "ngram_vocab_size_base": 50, "heads_per_ngram": 2, "split_ngram_parts": 2,
+        "make_ngram_vocab_size_divisible_by": 32, "indexer_n_heads": 8, "indexer_kv_heads": 1, "indexer_head_dim": 16,
+        "indexer_budget": 8, "indexer_compress_ratio": 4, "output_gate_type": "sigmoid", "eos_token_id": 38,
+        "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25}},
+        written={"layer_types": ["linear_attention", "full_attention"]}),
     "qwen35moe": Case("Qwen3_5MoeForCausalLM", {**EXPERTS, **HEADS, **LINEAR, "num_experts": 4,
                                                 "shared_expert_intermediate_size": 20}, options=NO_DRAFTS),
     # --- encoders

@@ -190,14 +190,15 @@ def make_case(name: str) -> tuple[dict[str, Any], Any]:
         model.to(torch.bfloat16).save_pretrained(folder)
         values = json.loads((Path(folder) / "config.json").read_text()) | case.written
         shapes = stored_shapes(Path(folder) / "model.safetensors")
-        write_checkpoint(Path(folder) / name, values, shapes, case.tokenizer)
+        types = stored_integers(Path(folder) / "model.safetensors")
+        write_checkpoint(Path(folder) / name, values, shapes, case.tokenizer, types)
         logits = None
         if case.tokens:
             model = cls.from_pretrained(Path(folder) / name, dtype=torch.float32).eval()
             logits = model(torch.tensor([PROMPT])).logits[0].numpy()[ROWS].astype(np.float16)
         theirs = converted(Path(folder) / name, case.options + write_target(Path(folder), case.target))
     found = {"config": values, "tokenizer": case.tokenizer, "shapes": shapes, "theirs": theirs}
-    return found | ({"target": case.target} if case.target else {}), logits
+    return found | {key: value for key, value in {"types": types, "target": case.target}.items() if value}, logits
 
 
 def make_written(name: str) -> dict[str, Any]:
@@ -229,6 +230,15 @@ def stored_shapes(path: Path) -> dict[str, list[int]]:
     raw = path.read_bytes()
     header = json.loads(raw[8 : 8 + int.from_bytes(raw[:8], "little")])
     return {key: value["shape"] for key, value in header.items() if key != "__metadata__"}
+
+
+def stored_integers(path: Path) -> dict[str, tuple[str, list[int]]]:
+    """The tensors of numbers that are not weights."""
+    import torch
+    from safetensors.torch import load_file
+
+    integers = {name: values for name, values in load_file(path).items() if values.dtype is torch.int64}
+    return {name: ("I64", values.tolist()) for name, values in integers.items()}
 
 
 def converted(folder: Path, options: Sequence[str] = ()) -> dict[str, Any] | None:

@@ -117,4 +117,7 @@ def concatenate(tensors: Sequence[LazyTensor], axis: int = 0) -> LazyTensor:
     """Tensors one after the other on one axis."""
     shape = list(tensors[0].shape)
     shape[axis] = reduce(lambda n, each: n + each.shape[axis], tensors, 0)
-    return LazyTensor(tuple(shape), tensors[0].kind, lambda: np.concatenate([each.read() for each in tensors], axis))
+    parts = () if axis else tuple(tensors)
+    return LazyTensor(
+        tuple(shape), tensors[0].kind, lambda: np.concatenate([each.read() for each in tensors], axis), parts
+    )

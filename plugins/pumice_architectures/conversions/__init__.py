@@ -240,6 +240,7 @@ CLASSES: dict[str, dict[str, tuple[str, ...]]] = {
         "Qwen35MoE": ("Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"),
         "Qwen3Next": ("Qwen3NextForCausalLM",),
     },
+    "qwen4": {"Qwen4Exp": ("Qwen4ExpForCausalLM", "Qwen4ExpForConditionalGeneration")},
     "rwkv": {
         "ARWKV7": ("RwkvHybridForCausalLM",),
         "RWKV6": ("Rwkv6ForCausalLM",),

@@ -16,7 +16,8 @@ from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.opening import check_model, open_model
 
-CASE = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
+CASES = json.loads((FIXTURES / "cases.json").read_text())
+CASE = CASES["llama-bpe"]
 
 
 @pytest.fixture
@@ -199,7 +200,7 @@ def test_several_files(folder):
 
 
 def test_experts_are_written_one_after_the_other(tmp_path):
-    case = json.loads((FIXTURES / "cases.json").read_text())["qwen3moe"]
+    case = CASES["qwen3moe"]
     with open_model(write_checkpoint(tmp_path / "m", case["config"], case["shapes"], "bpe")) as file:
         tensor = file.tensors["blk.0.ffn_up_exps.weight"]
         pieces = [piece.tobytes() for piece in tensor.pieces()]
@@ -208,7 +209,7 @@ def test_experts_are_written_one_after_the_other(tmp_path):
 
 
 def test_experts_must_be_all_there(tmp_path):
-    case = json.loads((FIXTURES / "cases.json").read_text())["qwen3moe"]
+    case = CASES["qwen3moe"]
     shapes = {name: shape for name, shape in case["shapes"].items() if "layers.1.mlp.experts.2.up_proj" not in name}
     folder = write_checkpoint(tmp_path / "m", case["config"], shapes, "bpe")
     with pytest.raises(ConvertError, match="of 4 experts some are missing"):
@@ -216,6 +217,22 @@ def test_experts_must_be_all_there(tmp_path):
 
 
 # --- safetensors
+
+
+def test_parts_of_a_table_are_written_one_after_the_other(tmp_path):
+    case, table = CASES["qwen4exp"], "per_layer_token_embd.weight"
+    folder = write_checkpoint(tmp_path / "m", case["config"], case["shapes"], case["tokenizer"], case["types"])
+    with open_model(folder) as file:
+        pieces = [piece.tobytes() for piece in file.tensors[table].pieces()]
+        assert len(pieces) == case["config"]["split_ngram_parts"]
+        assert b"".join(pieces) == file.tensors[table].data.tobytes()
+    for values, message in (
+        ({"split_ngram_parts": 3}, r"of 3 parts of 'ngram_embedding' 2 are there"),
+        ({"output_gate_type": None}, r"'output_gate_type' is 'silu', qwen4exp knows 'sigmoid' alone"),
+    ):
+        (folder / "config.json").write_text(json.dumps(case["config"] | values))
+        with pytest.raises(ConvertError, match=message):
+            open_model(folder)
 
 
 def test_every_type_of_number(tmp_path):

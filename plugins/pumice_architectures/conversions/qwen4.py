@@ -1,0 +1,105 @@
+"""Qwen4-Exp: residual streams, an indexer of blocks, and a table of rows for n-grams."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin.convert import ConvertError, LazyTensor, concatenate, layer_of
+from pumice_architectures.conversions.qwen_next import Qwen35MoE
+
+STREAMS = {
+    "hc_norm": "norm",
+    "input_mix_weight_down": "down",
+    "input_mix_weight_up": "up",
+    "block_inject_weight": "inject",
+}
+NGRAM_NORMS = ("norm_key", "norm_query", "norm_conv")
+NGRAMS = {name: name for name in NGRAM_NORMS} | {"key_proj": "key", "value_proj": "value", "conv1d": "conv1d"}
+HASH = {  # numbers of the n-grams' hash, which are tensors
+    "layer_multipliers": "ple.layer_multipliers",
+    "ngram_heads_vocab_sizes": "ple.head_vocab_sizes",
+    "ngram_heads_offsets": "ple.head_offsets",
+}
+SHARD = ".ple_embedding.ngram_embedding.shard_"
+
+
+class Qwen4Exp(Qwen35MoE):
+    """Qwen4-Exp, text of it."""
+
+    architecture = "qwen4exp"
+    named_as = "qwen35moe"
+    dropped = ("mtp",)
+    integers = Qwen35MoE.integers | {
+        "hyper_connection.count": "hc_count",
+        "hyper_connection.low_rank": "hc_lowrank",
+        "attention.indexer.head_count": "indexer_n_heads",
+        "attention.indexer.key_length": "indexer_head_dim",
+        "attention.indexer.top_k": "indexer_budget",
+    }
+    more_names = {
+        **{f"model.hyper_connection_mixer.{old}": f"output_hc_{new}" for old, new in STREAMS.items()},
+        **{f"model.layers.{{}}.attn_hyper_connection.{old}": f"blk.{{}}.hc_attn_{new}" for old, new in STREAMS.items()},
+        **{f"model.layers.{{}}.mlp_hyper_connection.{old}": f"blk.{{}}.hc_ffn_{new}" for old, new in STREAMS.items()},
+        **{f"model.layers.{{}}.ple.{old}": f"blk.{{}}.ple_{new}" for old, new in NGRAMS.items()},
+        **{f"model.layers.{{}}.self_attn.indexer.{x}_layernorm": f"blk.{{}}.indexer.{x}_norm" for x in "qk"},
+    }
+
+    @property
+    def n_draft(self) -> int:
+        return 0
+
+    def metadata(self) -> dict[str, Any]:
+        c = self.config
+        if (gate := c.first("output_gate_type", "hidden_act")) != "sigmoid":
+            raise ConvertError(f"{c.path}: 'output_gate_type' is {gate!r}, qwen4exp knows 'sigmoid' alone")
+        found, size = super().metadata(), c.need("indexer_compress_ratio")
+        found["attention.compress_ratios"] = [0 if each else size for each in found["attention.recurrent_layers"]]
+        return found | (self._ngrams() if c.first("ple_layer_ids") else {})
+
+    def _ngrams(self) -> dict[str, Any]:
+        c = self.config
+        end, image = c.first("eos_token_id"), c.first("image_token_id")
+        found = {
+            "ple.layers": [number - 1 for number in c["ple_layer_ids"]],
+            "ple.ngram_size": c.need("ngram_size"),
+            "ple.heads_per_ngram": c.need("heads_per_ngram"),
+            "ple.conv_kernel": c.need("ple_conv_kernel_size"),
+            "ple.eos_token_id": end[0] if isinstance(end, list) else c.need("eos_token_id", least=0),
+            "embedding_length_per_layer_input": self._table()[0].shape[-1],
+        }
+        for name, tensor in self.folder.tensors.items():
+            if key := HASH.get(name.rsplit(".ple_embedding.")[-1]):
+                found[key] = np.asarray(tensor.read(), np.uint64)
+        return found | ({} if image is None else {"ple.image_token_id": image})
+
+    def _table(self) -> list[LazyTensor]:
+        """The parts of the n-grams' table, in their order."""
+        found = {
+            int(name.split(SHARD)[1].split(".")[0]): tensor
+            for name, tensor in self.folder.tensors.items()
+            if SHARD in name
+        }
+        n_parts = self.config.need("split_ngram_parts")
+        if sorted(found) != list(range(n_parts)):
+            raise ConvertError(f"{self.folder.path}: of {n_parts} parts of 'ngram_embedding' {len(found)} are there")
+        return [found[i] for i in range(n_parts)]
+
+    def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
+        if self.config.first("ple_layer_ids"):
+            yield "per_layer_token_embd.weight", concatenate(self._table())
+
+    def rename(self, name: str) -> str | None:
+        return None if ".ple_embedding." in name else super().rename(name)
+
+    def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        if name.endswith("indexer.index_qk_proj.weight"):
+            n_queries = self.config.need("indexer_n_heads") * self.config.need("indexer_head_dim")
+            for part, rows in zip("qk", tensor.split(n_queries, tensor.shape[0] - n_queries), strict=True):
+                yield f"blk.{layer_of(name)}.indexer.{part}_proj.weight", rows
+            return
+        if name.endswith(tuple(f".ple.{norm}.weight" for norm in NGRAM_NORMS)):
+            tensor = tensor + 1.0
+        yield from super().convert(name, tensor)
