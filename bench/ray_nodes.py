@@ -104,17 +104,30 @@ def processor_seconds() -> float:
     return sum(ticks.get(number, 0) for number in mine) / os.sysconf("SC_CLK_TCK")
 
 
+def at_rest(seconds: float = 5.0) -> float:
+    """Processors that all of it takes when nothing is asked."""
+    before, began = processor_seconds(), time.perf_counter()
+    time.sleep(seconds)
+    return (processor_seconds() - before) / (time.perf_counter() - began)
+
+
+def measure(model: Any, n_streams: int, n_tokens: int, idle: float) -> tuple[float, float]:
+    """Tokens/s, and the processor's microseconds a token beyond what all of it takes at rest."""
+    before, began = processor_seconds(), time.perf_counter()
+    found = rate(model, n_streams, n_tokens)
+    used = processor_seconds() - before - idle * (time.perf_counter() - began)
+    return found, 1e6 * used / (n_tokens * n_streams)
+
+
 def nodes(path: str, counts: list[int], seconds: float) -> None:
-    print(
-        f"a step takes {seconds * 1000:.0f} ms\n\n| machines | tokens/s | of so many times one |\n| --- | --- | --- |"
-    )
-    one = 0.0
+    print(f"a step takes {seconds * 1000:.0f} ms: at most {STREAMS / seconds:,.0f} tokens/s of a machine\n")
+    print("| machines | tokens/s | of the most | processor, us a token |\n| --- | --- | --- | --- |")
     for n in counts:
         with served(path, n, seconds) as model:
-            rate(model, n, 4)
-            found = rate(model, STREAMS * n, 60)
-            one = one or found / n
-            print(f"| {n} | {found:,.0f} | {found / one / n:.2f} |", flush=True)
+            rate(model, STREAMS * n, 4)
+            idle = at_rest()
+            found, spent = measure(model, STREAMS * n, 100, idle)
+            print(f"| {n} | {found:,.0f} | {found / (n * STREAMS / seconds):.2f} | {spent:.0f} |", flush=True)
 
 
 def cost(path: str, seconds: float, rounds: int) -> None:
@@ -125,22 +138,18 @@ def cost(path: str, seconds: float, rounds: int) -> None:
         served(path, 1, seconds) as far,
     ):
         rate(far, STREAMS, 10)
-        before, began = processor_seconds(), time.perf_counter()
-        time.sleep(5)
-        idle = (processor_seconds() - before) / (time.perf_counter() - began)
+        idle = at_rest()
         for _ in range(rounds + 1):
             for name, model in (("here", here), ("Serve", far)):
-                before, began = processor_seconds(), time.perf_counter()
-                rates[name].append(rate(model, STREAMS, 100))
-                used = processor_seconds() - before - idle * (time.perf_counter() - began)
-                spent[name].append(used / (100 * STREAMS))
+                found, used = measure(model, STREAMS, 100, idle)
+                rates[name].append(found)
+                spent[name].append(used)
     print(f"at rest all of it takes {idle:.2f} processors")
     print(
         f"\na step takes {seconds * 1000:.1f} ms\n\n| engine | tokens/s | processor, us a token |\n| --- | --- | --- |"
     )
     for name in rates:
-        microseconds = 1e6 * statistics.median(spent[name][1:])
-        print(f"| {name} | {statistics.median(rates[name][1:]):,.0f} | {microseconds:.0f} |", flush=True)
+        print(f"| {name} | {statistics.median(rates[name][1:]):,.0f} | {statistics.median(spent[name][1:]):.0f} |")
     ratio = statistics.median(far / here for here, far in zip(rates["here"][1:], rates["Serve"][1:], strict=True))
     print(f"beside this process: {ratio:.3f}")
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import time
+from collections import defaultdict, deque
 from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
@@ -11,11 +13,15 @@ from pumice.engine.messages import Request
 from pumice_ray.outbox import Listen
 from pumice_ray.prefixes import Prefixes
 
+_SOME = 8  # replicas of which one with the fewest requests is taken: of all, those that route apart took the same
+_LOST_SECONDS = 2.0  # in which a replica has a request that was sent, unless it was cancelled
+
 
 class PrefixRouter(RequestRouter):  # type: ignore[misc]
-    """Serve asks it for candidates, and takes of the first group that has room the one with the shortest queue.
+    """Serve asks it for candidates, and takes one of the first group that has room.
 
-    Many requests at once are routed before Serve has sent the first: each is counted here when it is.
+    Serve knows of a request when its replica has said how many it has. Those on their way are counted here, since
+    many may come at once.
     """
 
     def initialize_state(self, n_parallel: int, by_prefix: bool = True) -> None:
@@ -23,19 +29,20 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         self._n_parallel = n_parallel
         self._by_prefix = by_prefix
         self._prefixes = Prefixes()
+        self._on_their_way: defaultdict[ReplicaID, deque[float]] = defaultdict(deque)  # when each was sent
 
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        two = random.sample(candidate_replicas, min(2, len(candidate_replicas)))
+        some = random.sample(candidate_replicas, min(_SOME, len(candidate_replicas)))
         asked = _asked(pending_request)
         if isinstance(asked, Listen):
             meant = [each for each in candidate_replicas if each.replica_id.unique_id == asked.replica]
             return [meant or candidate_replicas]
-        group = (self._holders(asked, candidate_replicas) if isinstance(asked, Request) else []) or two
+        group = (self._holders(asked, candidate_replicas) if isinstance(asked, Request) else []) or some
         chosen = min(group, key=self._in_hand)
-        self._replica_queue_len_cache.update(chosen.replica_id, self._in_hand(chosen) + 1)
-        return [[chosen], two, candidate_replicas]
+        self._on_their_way[chosen.replica_id].append(time.monotonic())
+        return [[chosen], some, candidate_replicas]
 
     def _holders(self, request: Request, replicas: list[RunningReplica]) -> list[RunningReplica]:
         """Those with the longest beginning of its prompt that are not busy; none where nobody has any of it."""
@@ -47,7 +54,22 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
 
     def _in_hand(self, replica: RunningReplica) -> int:
         """Calls, as far as is known: requests, and one to listen to them."""
-        return self._replica_queue_len_cache.get(replica.replica_id) or 0
+        known, coming = (
+            self._replica_queue_len_cache.get(replica.replica_id) or 0,
+            self._on_their_way[replica.replica_id],
+        )
+        while coming and coming[0] < time.monotonic() - _LOST_SECONDS:
+            coming.popleft()
+        return known + len(coming)
+
+    def on_send_request(self, replica_id: ReplicaID) -> None:
+        """It was counted when it was chosen."""
+
+    def on_new_queue_len_info(self, replica_id: ReplicaID, num_ongoing_requests: int) -> None:
+        """A request has arrived."""
+        super().on_new_queue_len_info(replica_id, num_ongoing_requests)
+        if self._on_their_way[replica_id]:
+            self._on_their_way[replica_id].popleft()
 
     def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
         asked = _asked(pending_request)
