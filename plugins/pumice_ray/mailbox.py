@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import threading
 import time
+from collections.abc import Iterable
 
 from pumice.engine.messages import Event, Output
 
@@ -16,6 +17,33 @@ JOIN_SECONDS = 0.02  # between two messages at least; the first event after a pa
 def numbered(event: Event, id: int) -> Event:
     """An event as that of another id."""
     return event._replace(id=id) if isinstance(event, Output) else dataclasses.replace(event, id=id)
+
+
+def joined(events: Iterable[Event]) -> list[Event]:
+    """The tokens of each completion in one output, as far as nothing else was said of it between them."""
+    found: list[Event | list[Output]] = []
+    outputs: dict[int, list[Output]] = {}  # the last in a row, by completion
+    for event in events:
+        if not isinstance(event, Output):
+            outputs.pop(event.id, None)
+            found.append(event)
+        elif event.id in outputs:
+            outputs[event.id].append(event)
+        else:
+            outputs[event.id] = [event]
+            found.append(outputs[event.id])
+    return [_one(each) if isinstance(each, list) else each for each in found]
+
+
+def _one(outputs: list[Output]) -> Output:
+    if len(outputs) == 1:
+        return outputs[0]
+    return Output(
+        outputs[0].id,
+        [token for each in outputs for token in each.tokens],
+        [text for each in outputs for text in each.texts],
+        None if outputs[0].logprobs is None else [one for each in outputs for one in each.logprobs or ()],
+    )
 
 
 class Mailbox:
@@ -47,7 +75,7 @@ class Mailbox:
         self._loop.call_soon_threadsafe(self._filled.set)
 
     async def take(self) -> list[Event] | None:
-        """All that came since the last message, at least one event; None after the last."""
+        """All that came since the last message, ``joined``, at least one event; None after the last."""
         await self._filled.wait()
         wait = self._last + self._seconds - time.monotonic()
         if wait > 0 and not self.closed:
@@ -60,4 +88,4 @@ class Mailbox:
                 self._filled.clear()
                 self._pressing.clear()
         self._last = time.monotonic()
-        return events or None
+        return joined(events) or None

@@ -70,6 +70,8 @@ class ServeLink:
         self.loaded: Future[Facts] = Future()
         self.error: Exception | None = None  # the replicas never end by themselves all
         self._handle = handle
+        streaming = handle.options(stream=True)
+        self._generating, self._speaking = streaming.generate, streaming.listen  # each costs, and is made once
         self._receive = receive
         self._ended = ended
         self._closing = False
@@ -161,7 +163,7 @@ class ServeLink:
         """Have a replica answer. Raises where it refuses or dies."""
         ids = list(call.ids)
         self._calls |= dict.fromkeys(ids, call)
-        stream = self._handle.options(stream=True).generate.remote(add.request, ids, self._name)
+        stream = self._generating.remote(add.request, ids, self._name)
         reading = self._spawn(self._read(call, stream))
         try:
             await call.over
@@ -185,10 +187,9 @@ class ServeLink:
 
     async def _listen(self, replica: str) -> None:
         """To what a replica has to say, as long as it has requests in hand."""
-        listen = self._handle.options(stream=True).listen
         try:
             while self._open(replica):
-                stream = listen.remote(Listen(replica, self._name))
+                stream = self._speaking.remote(Listen(replica, self._name))
                 try:
                     async for packed in stream:
                         self._hear(packed)

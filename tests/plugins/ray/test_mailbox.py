@@ -4,8 +4,8 @@ import asyncio
 import threading
 import time
 
-from pumice.engine.messages import Output
-from pumice_ray.mailbox import Mailbox
+from pumice.engine.messages import Finished, Logprobs, Output, Timings
+from pumice_ray.mailbox import Mailbox, joined
 
 
 def events(*ids: int) -> list[Output]:
@@ -42,6 +42,18 @@ def test_what_must_not_wait_takes_the_rest_with_it():
         assert await asyncio.wait_for(mailbox.take(), 10) == events(2, 3)
 
     asyncio.run(run())
+
+
+def test_the_tokens_of_a_completion_are_one_output():
+    sure, end = Logprobs(0.0, []), Finished(1, "", "stop", Timings())
+    steps = [Output(1, [5], ["a"]), Output(2, [6], ["b"], [sure]), Output(1, [7, 8], ["", "c"]), end]
+    again = [Output(1, [9], ["d"]), Output(2, [6], ["b"], [sure])]
+    assert joined([*steps, *again]) == [
+        Output(1, [5, 7, 8], ["a", "", "c"]),
+        Output(2, [6, 6], ["b", "b"], [sure, sure]),
+        end,
+        Output(1, [9], ["d"]),
+    ]
 
 
 def test_none_is_lost_or_out_of_order_when_a_thread_writes():
