@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pumice.model import Model
     from pumice.process import LinkedModel, ProcessModel
     from pumice.stream import AsyncStream, Completion, Piece, Stream
+    from pumice.summary import Summary
 
     __version__: str
 
@@ -63,6 +64,7 @@ __all__ = [
     "QueueFullError",
     "RequestError",
     "Stream",
+    "Summary",
     "TokenizerError",
     "ToolCall",
     "Usage",
@@ -81,6 +83,7 @@ _HOMES = {
     "model": ["Model"],
     "process": ["LinkedModel", "ProcessModel"],
     "stream": ["AsyncStream", "Completion", "Piece", "Stream"],
+    "summary": ["Summary"],
     "api": ["load", "load_linked", "load_process", "load_tokenizer"],
 }
 

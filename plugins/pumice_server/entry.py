@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pumice
 from pumice_server.service import AnyModel, Service
 
 FOREVER = float("inf")
@@ -44,6 +45,7 @@ class Entry:
         self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
         self.created = int(time.time())
         self.service: Service | None = None
+        self.summary: pumice.Summary | None = None  # of its file, once it was asked for
         self.loading: asyncio.Task[None] | None = None
         self.progress = (0, 0)  # steps of loading: done, in all
         self.load_seconds = 0.0

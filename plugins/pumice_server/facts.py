@@ -16,6 +16,7 @@ from pumice_server.body import Body
 from pumice_server.entry import Entry
 from pumice_server.models import Models, service_of
 from pumice_server.service import Service
+from pumice_server.summaries import capabilities, listed, meta, summary_of
 
 _BEAT_SECONDS = 10.0  # in which an engine ends a step
 
@@ -54,9 +55,15 @@ async def ready(request: Request) -> Response:
 
 
 async def list_models(request: Request) -> Response:
+    """OpenAI's list, with what llama-server adds, and as llama-server Ollama's beside it."""
     models: Models = request.app.state.models
-    data = [_described(entry, name) for entry in models.entries for name in (entry.name, *entry.scales)]
-    return json_response({"object": "list", "data": data})
+    summaries = [(entry, await summary_of(entry)) for entry in models.entries]
+    data = [_described(entry, name, summary) for entry, summary in summaries for name in (entry.name, *entry.scales)]
+    listing = [
+        {**listed(entry, summary), "type": "model", "capabilities": capabilities(summary)}
+        for entry, summary in summaries
+    ]
+    return json_response({"models": listing, "object": "list", "data": data})
 
 
 async def show_model(request: Request) -> Response:
@@ -66,10 +73,10 @@ async def show_model(request: Request) -> Response:
     if entry is None:
         served = ", ".join(other for each in models.entries for other in each.names)
         raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
-    return json_response(_described(entry, name))
+    return json_response(_described(entry, name, await summary_of(entry)))
 
 
-def _described(entry: Entry, name: str) -> dict[str, Any]:
+def _described(entry: Entry, name: str, summary: pumice.Summary | None) -> dict[str, Any]:
     told: dict[str, Any] = {
         "id": name,
         "object": "model",
@@ -79,15 +86,8 @@ def _described(entry: Entry, name: str) -> dict[str, Any]:
         "aliases": [other for other in entry.spec.names if other != name],
         "status": {"value": entry.state},
     }
-    if entry.service:
-        model = entry.service.model
-        told["meta"] = {
-            "architecture": model.metadata["general.architecture"],
-            "n_vocab": model.n_vocab,
-            "n_ctx": model.n_ctx,
-            "n_ctx_train": model.facts.n_ctx_train,
-            "size": model.memory.get("weights", 0),
-        }
+    if summary:
+        told["meta"] = {**meta(summary), **({"n_ctx": entry.service.model.n_ctx} if entry.service else {})}
     return told
 
 
@@ -100,28 +100,31 @@ async def props(request: Request) -> Response:
         told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
         return json_response({**told, "ui_settings": page, "build_info": build_info()})
     service = await service_of(request, name)
-    capabilities = await asyncio.to_thread(service.model.template_capabilities)  # the first time it renders chats
-    return json_response({**_properties(service, capabilities), "ui_settings": page})
+    able = await asyncio.to_thread(service.model.template_capabilities)  # the first time it renders chats
+    return json_response({**_properties(service, able), "ui_settings": page})
 
 
 def build_info() -> str:
     return f"pumice-{pumice.__version__}"
 
 
-def _properties(service: Service, capabilities: Mapping[str, bool]) -> dict[str, Any]:
+def _properties(service: Service, able: Mapping[str, bool]) -> dict[str, Any]:
     model = service.model
     bos, eos = model.tokenizer.bos, model.tokenizer.eos
+    tool_use = model.metadata.get("tokenizer.chat_template.tool_use", "")
     return {
         "default_generation_settings": {"params": dict(model.config.sampling), "n_ctx": model.n_ctx},
         "total_slots": model.config.n_parallel,
         "model_alias": service.name,
+        "model_ftype": model.summary.file_type,
         "model_path": service.name,
         "modalities": {"vision": False, "audio": False},
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,
         "chat_template": model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
-        "chat_template_caps": capabilities,
+        **({"chat_template_tool_use": tool_use} if tool_use else {}),
+        "chat_template_caps": able,
         "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
         "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
         "build_info": build_info(),

@@ -8,8 +8,7 @@ import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from concurrent.futures import Future
-from typing import TypeVar
+from concurrent.futures import Future, InvalidStateError
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,7 +22,6 @@ from pumice_server.settings import Settings
 _LOOK_SECONDS = 0.5  # between two looks for engines that died, and models that nobody used for long
 _STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed
 
-T = TypeVar("T")
 
 logger = logging.getLogger("pumice")
 
@@ -114,6 +112,8 @@ class Models:
 
     def _end_all(self) -> None:
         for entry in self.entries:
+            if entry.loading:
+                entry.loading.cancel()
             if entry.service:
                 entry.service.model.client.end(pumice.ModelClosedError("the server is stopping"))
 
@@ -155,7 +155,12 @@ class Models:
                     raise HTTPException(503, f"{entry.error}; tried again in {entry.wait_seconds:.0f} seconds")
                 self.begin(entry)
             assert entry.loading is not None
-            await asyncio.shield(entry.loading)
+            try:
+                await asyncio.shield(entry.loading)
+            except asyncio.CancelledError:
+                if not self.draining:
+                    raise
+                raise HTTPException(503, "the server is stopping") from None
         assert entry.service is not None
         return entry.service
 
@@ -237,15 +242,21 @@ class Models:
         return True
 
 
-async def _in_thread(call: Callable[..., T], *arguments: object) -> T:
-    """What a call gives that may take long; when the program ends, its end is not waited for."""
-    future: Future[T] = Future()
+async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyModel:
+    """The model that ``load`` gives. The end of the program does not wait for it; one for nobody is closed."""
+    future: Future[AnyModel] = Future()
 
     def run() -> None:
         try:
-            future.set_result(call(*arguments))
+            model = load(*arguments)
         except BaseException as error:
-            future.set_exception(error)
+            with contextlib.suppress(InvalidStateError):
+                future.set_exception(error)
+            return
+        try:
+            future.set_result(model)
+        except InvalidStateError:  # it was cancelled
+            model.close()
 
     threading.Thread(target=run, name="pumice-load", daemon=True).start()
     return await asyncio.wrap_future(future)

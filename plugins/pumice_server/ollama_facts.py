@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import Any
 
 from starlette.requests import Request
@@ -13,6 +12,7 @@ from pumice_server.answers import json_response
 from pumice_server.body import Body
 from pumice_server.entry import FOREVER, Entry
 from pumice_server.models import Models, service_of
+from pumice_server.summaries import capabilities, details, listed, summary_of, time_text
 
 _VERSION = "0.12.0"  # of the protocol that is spoken; clients compare it with what they need
 _NEVER = "0001-01-01T00:00:00Z"
@@ -24,68 +24,41 @@ async def version(request: Request) -> Response:
 
 async def tags(request: Request) -> Response:
     models: Models = request.app.state.models
-    return json_response({"models": [_entry(entry) for entry in models.entries]})
+    return json_response({"models": [listed(entry, await summary_of(entry)) for entry in models.entries]})
 
 
 async def running(request: Request) -> Response:
     models: Models = request.app.state.models
-    return json_response({"models": [_entry(entry) | _held(entry) for entry in models.entries if entry.service]})
+    loaded = [entry for entry in models.entries if entry.service]
+    return json_response({"models": [listed(entry, await summary_of(entry)) | _held(entry) for entry in loaded]})
 
 
 async def show(request: Request) -> Response:
+    """Details of a model, which is not loaded for that; but it is fetched, if it is not here yet."""
     body = await Body.read(request)
     models: Models = request.app.state.models
     name = body.first("model", "name")
-    service = await service_of(request, name)
     entry = models.find(name if isinstance(name, str) else None)
-    metadata = service.model.metadata
-    facts = {key: value for key, value in metadata.items() if isinstance(value, (str, int, float, bool))}
+    summary = await summary_of(entry)
+    if summary is None:
+        summary = (await service_of(request, name)).model.summary
+    facts = {**summary.metadata, "general.parameter_count": summary.n_parameters}
     template = facts.pop("tokenizer.chat_template", "")
-    capabilities = ["completion", "tools"] if "tools" in str(template) else ["completion"]
     return json_response(
         {
             "modelfile": "",
             "parameters": "",
             "template": template,
-            "details": _details(entry),
+            "details": details(summary),
             "model_info": facts,
-            "capabilities": capabilities,
-            "modified_at": _time(entry.created),
+            "capabilities": capabilities(summary),
+            "modified_at": time_text(summary.modified or entry.created),
         }
     )
-
-
-def _entry(entry: Entry) -> dict[str, Any]:
-    return {
-        "name": entry.name,
-        "model": entry.name,
-        "modified_at": _time(entry.created),
-        "size": entry.size,
-        "digest": "",
-        "details": _details(entry),
-    }
 
 
 def _held(entry: Entry) -> dict[str, Any]:
     assert entry.service is not None
     left = entry.expires - time.monotonic()
-    expires = _NEVER if left == FOREVER else _time(time.time() + left)
-    return {"context_length": entry.service.model.n_ctx, "size_vram": 0, "expires_at": expires}
-
-
-def _details(entry: Entry) -> dict[str, Any]:
-    metadata = entry.service.model.metadata if entry.service else {}
-    family = metadata.get("general.architecture", "")
-    return {
-        "parent_model": "",
-        "format": "gguf",
-        "family": family,
-        "families": [family] if family else [],
-        "parameter_size": metadata.get("general.size_label", ""),
-        "quantization_level": "",
-    }
-
-
-def _time(seconds: float) -> str:
-    """``seconds`` since 1970, as Ollama writes it."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+    expires = _NEVER if left == FOREVER else time_text(time.time() + left)
+    return {"size": entry.size, "context_length": entry.service.model.n_ctx, "size_vram": 0, "expires_at": expires}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Any
 import click
 
 from pumice_server.keys import Keys
+
+_ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,20 @@ class Settings:
             return self.host == "localhost"
 
     def check(self, insecure: bool) -> None:
-        """Raises UsageError where anybody on the network could use the model, and for half of TLS's files."""
+        """Raises UsageError where anybody on the network could use the model, for wrong origins and files of TLS."""
         if (self.tls_key is None) != (self.tls_certificate is None):
             raise click.UsageError("TLS needs both --ssl-key-file and --ssl-cert-file")
+        for file in (self.tls_key, self.tls_certificate):
+            if file is not None and not file.is_file():
+                raise click.UsageError(f"TLS: there is no file {file}")
+        for origin in self.origins:
+            if not _ORIGIN.fullmatch(origin):
+                raise click.UsageError(f"--cors-origin: expected https://NAME, or * for all, not {origin!r}")
+        if self.slot_folder is not None:
+            try:
+                self.slot_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            except OSError as error:
+                raise click.UsageError(f"--slot-save-path: {self.slot_folder}: {error.strerror}") from None
         if not (self.is_loopback or self.keys or insecure):
             raise click.UsageError(
                 f"--host {self.host} lets others on the network in: give --api-key or --api-key-file, or --insecure"

@@ -32,7 +32,7 @@ LAYERS = [
     ["opening"],
     ["chat_stream"],
     ["quantize", "perplexity", "control_vector"],
-    ["kl_divergence", "choices"],
+    ["kl_divergence", "choices", "summary"],
     ["frontend"],
     ["model"],
     ["measure", "process", "stage"],

@@ -18,6 +18,7 @@ from pumice.demo import demo_model_path
 if TYPE_CHECKING:
     from pumice.cluster import Cluster, Replicas
     from pumice.model import Model
+    from pumice.summary import Summary
 
 Command = Callable[..., Any]
 
@@ -250,6 +251,23 @@ def configured_models() -> list[str]:
     from pumice.config import load_config
 
     return list(load_config().models)
+
+
+def summarize_model(model: str) -> Summary | None:
+    """What the header of a model's file says; None where it is not on this machine, or is not to be read."""
+    from pumice.errors import PumiceError
+    from pumice.gguf import GGUFFile
+    from pumice.hub.locate import cached, resolve_name
+    from pumice.summary import Summary
+
+    try:
+        paths = cached(resolve_name(model)[0])
+        if not paths or not paths[0].is_file():
+            return None
+        with GGUFFile.open(paths[0]) as file:
+            return Summary.of(file)
+    except PumiceError:
+        return None
 
 
 def locate_model(model: str) -> Path:

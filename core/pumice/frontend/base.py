@@ -18,6 +18,7 @@ from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.opening import is_lora
 from pumice.registry import Registry
+from pumice.summary import Summary
 from pumice.tokenizers import Tokenizer, from_metadata
 
 T = TypeVar("T")
@@ -41,6 +42,11 @@ class Base(ABC):
     def metadata(self) -> Mapping[str, Any]:
         """The metadata of the GGUF file."""
         return self._file.metadata
+
+    @cached_property
+    def summary(self) -> Summary:
+        """What the file's header says: numbers of parameters and bytes, the type, metadata."""
+        return Summary.of(self._file)
 
     @property
     def n_ctx(self) -> int:

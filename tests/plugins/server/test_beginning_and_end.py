@@ -40,6 +40,32 @@ def test_while_the_model_is_loaded(model, wait_until):
         assert client.get("/health").json() == {"status": "ok"}
 
 
+def test_who_waits_for_a_model_at_the_end_is_told():
+    begun, go, answers = threading.Event(), threading.Event(), []
+
+    class Late:
+        closed = threading.Event()
+
+        def close(self):
+            self.closed.set()
+
+    def load(spec, progress, deliver):
+        begun.set()
+        assert go.wait(30)
+        return Late()
+
+    models = Models([Spec(["slow"], "")], load, Settings(timeout=60))
+    with listening(make_application(models)) as (url, _):
+        asking = threading.Thread(target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=COMPLETE)))
+        asking.start()
+        assert begun.wait(30)
+        models.drain(0.0)
+        asking.join(30)
+        go.set()
+        assert (answers[0].status_code, answers[0].json()["error"]["message"]) == (503, "the server is stopping")
+        assert Late.closed.wait(30)
+
+
 def test_what_still_runs_at_the_end_is_told(model, wait_until):
     body = {"prompt": "Once", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
     with running(model, context_shift=True) as server:

@@ -39,7 +39,18 @@ MESSAGES |= {"stop_reason": "max_tokens", "stop_sequence": None}
 MESSAGES |= {"usage": {"input_tokens": int, "cache_read_input_tokens": int, "output_tokens": 4}}
 EMBEDDINGS = {"object": "list", "model": "demo", "usage": {"prompt_tokens": int, "total_tokens": int}}
 EMBEDDINGS |= {"data": [{"object": "embedding", "index": 0, "embedding": [float]}]}
-MODEL = {"id": str, "object": "model", "created": int, "owned_by": str, "meta": {"n_vocab": int, "n_ctx_train": int}}
+META = {"vocab_type": 2, "n_vocab": 2048, "n_ctx": int, "n_ctx_train": 512, "n_embd": 256, "n_params": 5246208}
+MODEL = {"id": str, "object": "model", "created": int, "owned_by": str, "meta": META | {"ftype": "Q8_0", "size": int}}
+DETAILS = {
+    "format": "gguf",
+    "family": "llama",
+    "families": ["llama"],
+    "parameter_size": "5.25M",
+    "quantization_level": "Q8_0",
+}
+LISTED = {"name": "demo", "model": "demo", "size": int, "digest": str, "modified_at": str, "details": DETAILS}
+FACTS = {"general.architecture": "llama", "general.parameter_count": int, "llama.context_length": 512}
+SHOWN = {"details": DETAILS, "model_info": FACTS, "capabilities": ["completion"], "modified_at": str}
 DURATIONS = dict.fromkeys(("total_duration", "load_duration", "prompt_eval_duration", "eval_duration"), int)
 OLLAMA = {"model": "demo", "created_at": str, "done": True, "done_reason": "length", **DURATIONS}
 OLLAMA |= {"prompt_eval_count": int, "eval_count": 4}
@@ -48,7 +59,13 @@ SETTINGS = {"params": dict, "n_ctx": int}
 PROPS = {"default_generation_settings": SETTINGS, "total_slots": int, "model_alias": "demo", "model_path": str}
 PROPS |= {"modalities": {"vision": False, "audio": False}, "chat_template": str, "bos_token": str, "eos_token": str}
 PROPS |= {"chat_template_caps": {"supports_tools": bool, "supports_system_role": bool}}
-PROPS |= {"build_info": str, "is_sleeping": False, "endpoint_slots": bool, "endpoint_metrics": bool}
+PROPS |= {
+    "model_ftype": "Q8_0",
+    "build_info": str,
+    "is_sleeping": False,
+    "endpoint_slots": bool,
+    "endpoint_metrics": bool,
+}
 SLOT = {"id": int, "n_ctx": int, "is_processing": bool, "speculative": False}
 ERROR = {"error": {"message": str, "type": str, "code": int}}
 
@@ -65,7 +82,10 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("GET /metrics", None, 200, str),
     ("GET /props", None, 200, PROPS),
     ("POST /props", {}, 501, ERROR),
-    *((f"GET {path}", None, 200, {"object": "list", "data": [MODEL]}) for path in ("/models", "/v1/models")),
+    *(
+        (f"GET {path}", None, 200, {"object": "list", "data": [MODEL], "models": [LISTED]})
+        for path in ("/models", "/v1/models")
+    ),
     ("GET /v1/models/demo", None, 200, MODEL),
     *((f"POST {path}", NATIVE, 200, NATIVELY) for path in ("/completion", "/completions")),
     ("POST /completion", {**NATIVE, "prompt": [TEXT, [5, 6]]}, 200, [COMPLETION]),
@@ -100,10 +120,10 @@ ROWS: list[tuple[str, Any, int, Any]] = [
     ("POST /models/unload", {}, 400, ERROR),
     ("POST /api/chat", {**CHAT, **FEW}, 200, {**OLLAMA, "message": MESSAGE}),
     ("POST /api/generate", {"prompt": TEXT, **FEW}, 200, {**OLLAMA, "response": str}),
-    ("GET /api/tags", None, 200, {"models": [{"name": "demo", "model": "demo", "size": int, "details": dict}]}),
-    ("GET /api/ps", None, 200, {"models": [{"name": "demo", "expires_at": str, "context_length": int}]}),
+    ("GET /api/tags", None, 200, {"models": [LISTED]}),
+    ("GET /api/ps", None, 200, {"models": [{**LISTED, "expires_at": str, "context_length": int, "size_vram": 0}]}),
     ("GET /api/version", None, 200, {"version": str}),
-    ("POST /api/show", {"model": "demo"}, 200, {"details": dict, "model_info": dict, "capabilities": [str]}),
+    ("POST /api/show", {"model": "demo"}, 200, SHOWN),
     ("POST /api/embed", {"input": TEXT}, 200, {"embeddings": [[float]], "prompt_eval_count": int}),
     ("POST /api/embeddings", {"prompt": TEXT}, 200, {"embedding": [float]}),
     ("POST /api/pull", {"model": "x/y"}, 403, {"error": str}),

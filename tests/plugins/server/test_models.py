@@ -82,6 +82,24 @@ def used(server: Serving, name: str) -> Iterator[None]:
         future.result(30)
 
 
+def test_what_is_told_of_a_model_that_is_not_loaded(two):
+    shown = two.client.post("/api/show", json={"model": "three"}).json()
+    assert shown["details"] == {
+        "parent_model": "",
+        "format": "gguf",
+        "family": "llama",
+        "families": ["llama"],
+        "parameter_size": shown["details"]["parameter_size"],
+        "quantization_level": "F32",
+    }
+    assert shown["model_info"]["llama.block_count"] == 2
+    tags = {each["name"]: each for each in two.client.get("/api/tags").json()["models"]}
+    path = two.models.known("three").spec.path
+    assert tags["three"]["size"] == os.path.getsize(path)
+    assert tags["three"]["digest"] == tags["one"]["digest"] != ""  # the same outline
+    assert states(two)["three"] == "unloaded"
+
+
 def test_a_busy_model_is_not_unloaded(two):
     """Another waits until nobody uses it."""
     answers = []

@@ -82,7 +82,12 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["-ctk", "f16", "-ctv", "q8_0"], "keys and values have one type"),
         (["-ngl", "many"], "-ngl: expected a number"),
         (["--ssl-key-file", "x"], "TLS needs both"),
-        (["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"], "TLS: /nowhere, /nowhere: "),
+        (
+            ["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"],
+            "TLS: there is no file /nowhere",
+        ),
+        (["--cors-origin", "example.org"], "--cors-origin: expected https://NAME, or * for all, not 'example.org'"),
+        (["--slot-save-path", "/proc/absent"], "--slot-save-path: /proc/absent: "),
         (["--no-such"], "No such option"),
         (["a.gguf", "b.gguf", "--lora", "c.gguf"], "adapters are for one model"),
         (["--lora", "a/x.gguf,b/x.gguf"], "two adapters are called x"),

@@ -1,0 +1,95 @@
+"""What is told of each model that is served, loaded or not, in the forms of Ollama and llama-server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pumice
+from pumice.cli.options import summarize_model
+from pumice_server.entry import Entry
+
+#: llama.cpp's numbers of tokenizers, by `tokenizer.ggml.model`.
+_VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
+_REASONING = ("<think", "<|think", "[THINK]", "<seed:think>", "<mm:think>", "enable_thinking", "reasoning_content")
+_UNITS = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))
+
+
+async def summary_of(entry: Entry) -> pumice.Summary | None:
+    """What the model's header says; None where the model is not on this machine yet."""
+    if entry.service:
+        return entry.service.model.summary
+    if entry.summary is None:
+        entry.summary = await asyncio.to_thread(summarize_model, entry.spec.path)
+    return entry.summary
+
+
+def listed(entry: Entry, summary: pumice.Summary | None) -> dict[str, Any]:
+    """A model of Ollama's ``/api/tags``."""
+    return {
+        "name": entry.name,
+        "model": entry.name,
+        "modified_at": time_text(summary.modified if summary and summary.modified else entry.created),
+        "size": summary.n_bytes if summary else entry.spec.size,
+        "digest": summary.digest if summary else "",
+        "details": details(summary),
+    }
+
+
+def details(summary: pumice.Summary | None) -> dict[str, Any]:
+    family = summary.architecture if summary else ""
+    return {
+        "parent_model": "",
+        "format": "gguf",
+        "family": family,
+        "families": [family] if family else [],
+        "parameter_size": human(summary.n_parameters) if summary else "",
+        "quantization_level": summary.file_type if summary else "",
+    }
+
+
+def capabilities(summary: pumice.Summary | None) -> Sequence[str]:
+    """By Ollama's names."""
+    if summary is None:
+        return ["completion"]
+    metadata = summary.metadata
+    template = str(metadata.get("tokenizer.chat_template", ""))
+    embeds = f"{summary.architecture}.pooling_type" in metadata
+    fills_in = any(f"tokenizer.ggml.{name}_token_id" in metadata for name in ("fim_pre", "prefix"))
+    told = {
+        "embedding": embeds,
+        "completion": not embeds,
+        "tools": "tools" in template or "tokenizer.chat_template.tool_use" in metadata,
+        "insert": fills_in,
+        "thinking": any(mark in template for mark in _REASONING),
+    }
+    return [name for name, can in told.items() if can]
+
+
+def meta(summary: pumice.Summary) -> Mapping[str, Any]:
+    """llama-server's ``meta`` of a model."""
+    return {
+        "architecture": summary.architecture,
+        "vocab_type": _VOCAB_TYPES.get(str(summary.metadata.get("tokenizer.ggml.model", "")), 0),
+        "n_vocab": summary.n_vocab,
+        "n_ctx_train": summary.size("context_length"),
+        "n_embd": summary.size("embedding_length"),
+        "n_params": summary.n_parameters,
+        "size": summary.n_bytes,
+        "ftype": summary.file_type,
+    }
+
+
+def human(n: int) -> str:
+    """``8.0e9`` as ``8B``, ``1.24e9`` as ``1.2B``: as Ollama writes numbers of parameters."""
+    for unit, letter, digits in _UNITS:
+        if n >= unit:
+            return f"{n / unit:.{0 if n % unit == 0 else digits}f}{letter}"
+    return str(n)
+
+
+def time_text(seconds: float) -> str:
+    """``seconds`` since 1970, as Ollama writes it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
