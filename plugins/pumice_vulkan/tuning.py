@@ -42,6 +42,7 @@ LANES = 32  # of a subgroup on the device measured
 LONG_ROW = 192  # blocks of a row from which on two subgroups share it
 MANY_ROWS = 12288  # rows of a matrix from which on workgroups take more of them
 LONG_CONTEXT = 4096  # positions
+SHORT_ROW = 64  # blocks of a row up to which workgroups that leave int8 are faster than another dispatch for it
 PROCESSORS = 128  # workgroups that a large device runs at once
 
 
@@ -68,8 +69,10 @@ def vector_shape(
     return dataclasses.replace(shape, lanes=lanes, groups=max(1, shape.invocations // lanes))
 
 
-def of_whole_blocks(device: Device, shape: VectorShape) -> VectorShape | None:
-    """The shape with as many groups as make whole blocks of 32 results of two matrices each."""
+def of_whole_blocks(device: Device, shape: VectorShape, row_blocks: int) -> VectorShape | None:
+    """The shape with as many groups as make whole blocks of 32 results of two matrices each; None: too many."""
+    if row_blocks > SHORT_ROW:
+        return None
     while shape.groups * (shape.rows // 2) % 32:
         shape = dataclasses.replace(shape, groups=2 * shape.groups)
     return shape if shape.invocations <= min(512, device.description.max_threads_per_threadgroup) else None

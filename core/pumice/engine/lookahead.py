@@ -105,6 +105,8 @@ class Lookahead:
 
     def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0, before: Ask | None = None) -> Ask:
         """What the program is to do, behind so many other steps, of which the last did what ``before`` says."""
+        if before and len(before.numbers) == n_steps and all(each.chain.certain for each in generations):
+            return before
         drawn = [each.chain.peek(n_steps, self._drawn(each, n_ahead)) for each in generations]
         numbers = np.concatenate(drawn).reshape(-1, n_steps).T
         if before:

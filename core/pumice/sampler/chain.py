@@ -208,6 +208,8 @@ class Chain:
     @property
     def restriction(self) -> Restriction:
         """What holds for the next token, where ``pick`` is restricted."""
+        if not self._adding:
+            return Restriction(self.mask)
         added: dict[int, float] = {}
         for sampler in self._adding:
             for token, value in sampler.biases():

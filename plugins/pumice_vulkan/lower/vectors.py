@@ -70,7 +70,8 @@ def vector_product(at: Lowering, call: VectorProduct) -> None:
     x_place, x_mode = _vectors(at, call, n_tokens)
     shape = vector_shape(at.device, call.n_rows, first.row_blocks, n_tokens, first.format, call.paired)
     flags, ys = call.flags, list(call.ys)
-    wide = of_whole_blocks(at.device, shape) if call.output and call.paired and x_mode != XMode.X_QUANTIZED else None
+    leaves_int8 = call.output and call.paired and x_mode != XMode.X_QUANTIZED
+    wide = of_whole_blocks(at.device, shape, first.row_blocks) if leaves_int8 else None
     if wide and int8 and first.n_rows % BLOCK_COLUMNS == 0:
         shape, flags = wide, flags | ProductFlag.QUANTIZED_Y
         ys.append(_int8_place(at, n_tokens, first.n_rows // BLOCK_COLUMNS))
