@@ -288,10 +288,15 @@ class OperationTests:
 
         self.check_in_parts(tmp_path, backends, Case(build, activations, weights), parts)
 
-    @pytest.mark.parametrize("parts", [[32], [1] * 3, [2, 1, 30, 7], [25, 19]])
-    def test_conv1d_of_many_taps(self, tmp_path: Path, backends: Sequence[Backend], parts: list[int]) -> None:
+    @pytest.mark.parametrize(
+        ("n_taps", "parts"),
+        [(20, [32]), (20, [1] * 3), (20, [2, 1, 30, 7]), (20, [25, 19]), (128, [200]), (128, [1, 150, 3, 130])],
+    )
+    def test_conv1d_of_many_taps(
+        self, tmp_path: Path, backends: Sequence[Backend], n_taps: int, parts: list[int]
+    ) -> None:
         width = 10
-        weights = {"conv": f32(width, 20), "bias": f32(width)}
+        weights = {"conv": f32(width, n_taps) * n_taps**-0.5, "bias": f32(width)}
 
         def build(g: GraphBuilder, a: Mapping[str, Tensor]) -> Tensor:
             return g.conv1d(g.silu(g.conv1d(a["x"], g.weight("conv"), g.weight("bias"))), g.weight("conv"), None)
@@ -300,7 +305,8 @@ class OperationTests:
 
     def check_in_parts(self, folder: Path, backends: Sequence[Backend], case: Case, parts: Sequence[int]) -> None:
         activations = case.activations
-        expected, first, *others = (Graphed(folder, backend, case, limits()) for backend in (NumpyBackend(), *backends))
+        wide = dataclasses.replace(limits(), n_ctx=512, n_batch=512, n_outputs=512)
+        expected, first, *others = (Graphed(folder, backend, case, wide) for backend in (NumpyBackend(), *backends))
         for _ in range(2):
             n_past = 0
             for n in parts:

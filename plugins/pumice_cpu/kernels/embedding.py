@@ -1,4 +1,4 @@
-"""Rows of a quantized table as float32, by their ids: to the bit what ``dequantize`` gives."""
+"""Rows of a table as float32, by their ids: to the bit what ``dequantize`` gives."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from pumice_cpu.formats import BY_NAME, COLUMNS
 from pumice_cpu.formats import EMBEDDING_SCRATCH as SCRATCH
 from pumice_cpu.kernels.common import inline, part_start
+from pumice_cpu.kernels.linear_float import LOADS
 from pumice_cpu.kernels.scales import minimum_reader, scale_reader
 from pumice_cpu.kernels.unpack import UNPACK
 from pumice_cpu.simd import (
@@ -19,6 +20,7 @@ from pumice_cpu.simd import (
     load_i8,
     load_u8,
     lookup,
+    put_f32,
     splat_f32,
     splat_i32,
     store_bytes,
@@ -44,8 +46,24 @@ def code_reader(format: Any) -> Any:
     return read_signed if format.signed else read
 
 
+def float_rows(kind: str) -> Any:
+    """A kernel for rows of plain numbers by the int32 ``ids [count, n_ids]``."""
+    size, load, get = LOADS[kind]
+
+    def kernel(thread, n_threads, count, ids, weights, y, n_ids, width):
+        n_all, whole = get_i64(count) * n_ids, width // 16 * 16
+        for each in range(part_start(n_all, thread, n_threads), part_start(n_all, thread + 1, n_threads)):
+            row, result = weights + size * width * np.int64(get_i32(ids + 4 * each)), y + 4 * width * each
+            for column in range(0, whole, 16):
+                store_f32(result + 4 * column, load(row + size * column))
+            for column in range(whole, width):
+                put_f32(result + 4 * column, get(row + size * column))
+
+    return kernel
+
+
 def rows(format_name: str) -> Any:
-    """A kernel for rows of this format by the int32 ``ids [count, n_ids]``.
+    """A kernel for rows of this quantized format by the int32 ``ids [count, n_ids]``.
 
     ``scratch`` has SCRATCH bytes for each thread: a block's codes, and its scales as those of the first row of a tile.
     ``table`` is as for ``linear.matvec``.

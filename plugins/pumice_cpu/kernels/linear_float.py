@@ -84,7 +84,7 @@ def _get_i64(place):
 
 
 #: Bytes of a value, how to read sixteen, how to read one.
-_LOADS = {
+LOADS = {
     "f32": (4, load_f32, get_f32),
     "f16": (2, load_f16, get_f16),
     "bf16": (2, load_bf16, get_bf16),
@@ -103,7 +103,7 @@ def run_multiplier(type: str) -> Any:
     The processor reads ahead in each of them, and ``x``, which may not fit into the first-level cache, is loaded once
     for all.
     """
-    size, load, get = _LOADS[type]
+    size, load, get = LOADS[type]
 
     @inline
     def dots(total, weights, bias, x, y, row, apart, n_columns):
@@ -145,7 +145,7 @@ def run_multiplier(type: str) -> Any:
 
 def matvec(type: str) -> Any:
     """A kernel for one row of activations."""
-    multiply_run, size = run_multiplier(type), _LOADS[type][0]
+    multiply_run, size = run_multiplier(type), LOADS[type][0]
 
     def kernel(thread, n_threads, ticket, weights, bias, x, y, n_rows, n_columns):
         total = registers_f32(16)
@@ -189,7 +189,7 @@ def panel_multiplier(type: str) -> Any:
     """Two functions: ``write`` makes a panel out of rows of a matrix, in columns, with zeros for absent rows;
     ``multiply`` adds a panel times a group of activations to the registers.
     """
-    size, load, get = _LOADS[type]
+    size, load, get = LOADS[type]
 
     @inline
     def write(registers, spare, panel, weights, row_bytes, n_rows, n_columns):
@@ -229,7 +229,7 @@ def matmul(type: str, groups: str) -> Any:
     (``4 * ROWS * COLUMNS`` bytes for each) and multiplies it by all groups; what came of the panels to the left of it
     waits in ``y``.
     """
-    size, pairs = _LOADS[type][0], groups == "pairs"
+    size, pairs = LOADS[type][0], groups == "pairs"
     write_panel, multiply = pair_multiplier() if pairs else panel_multiplier(type)
     x_bytes = 2 if pairs else 4
 

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pumice.plugin import Input, Limits, Node, Tensor, Weight, dequantize, fixed, row_size
 from pumice_cpu.formats import EMBEDDING_SCRATCH as SCRATCH
 from pumice_cpu.formats import FORMATS, Format
+from pumice_cpu.lower.linear_float import TYPES
 from pumice_cpu.lower.rule import Lowering, Rule
 
 SMALL = 2**22  # values of a table that is kept as float32
@@ -17,7 +18,8 @@ SMALL = 2**22  # values of a table that is kept as float32
 
 def _claims(node: Node, limits: Limits) -> bool:
     weight, ids = node.weight("weight"), node.inputs["ids"]
-    return _is_small(weight) or _is_decoded(weight) or (isinstance(ids, Input) and len(ids.shape) == 1)
+    by_input = isinstance(ids, Input) and len(ids.shape) == 1
+    return _is_small(weight) or _is_decoded(weight) or weight.type in TYPES or by_input
 
 
 def _is_small(weight: Weight) -> bool:
@@ -40,6 +42,8 @@ def _embedding(at: Lowering, node: Node) -> None:
         _look_up_and_decode(at, weight, ids, node.output)
     elif _is_small(weight):
         _look_up_in_kernel(at, weight, ids, node.output)
+    elif weight.type in TYPES:
+        _look_up_numbers(at, weight, ids, node.output)
     else:
         _look_up_before(at, weight, ids, node.output)
 
@@ -74,6 +78,18 @@ def _look_up_and_decode(at: Lowering, weight: Weight, ids: Tensor, output: Tenso
     )
 
 
+def _look_up_numbers(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
+    at.add(
+        f"embedding.float_rows:{TYPES[weight.type]}",
+        count=at.count_address(ids),
+        ids=at.address(ids),
+        weights=at.hold(weight.data),
+        y=at.address(output),
+        n_ids=row_size(ids.shape),
+        width=int(weight.shape[-1]),
+    )
+
+
 def _look_up_before(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
     """Few rows of a large table, decoded as they are needed."""
     data, type, name = weight.data, weight.type, ids.name
@@ -82,6 +98,7 @@ def _look_up_before(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -
 
 def kernels() -> Iterator[str]:
     yield from (f"embedding.rows:{format.name}" for format in FORMATS.values() if _is_exact(format))
+    yield from (f"embedding.float_rows:{kind}" for kind in TYPES.values())
 
 
 RULES = {"embedding": Rule(_embedding, _claims)}

@@ -1,4 +1,4 @@
-"""Rows of large quantized tables are decoded to the last bit as ``dequantize`` decodes them."""
+"""Rows of large tables are read to the last bit as ``dequantize`` reads them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,22 @@ TYPES = [
 
 @pytest.mark.parametrize("name", TYPES)
 def test_rows_of_a_table(name, monkeypatch):
+    rows = random_rows(np.random.default_rng(5), name, 40, 512)
+    check_rows(rows, name, np.array([3, 39, 0, 3, 17], np.int32), monkeypatch)
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=each_set) for name in ("F32", "F16", "BF16")])
+@pytest.mark.parametrize("n_columns", [64, 21])
+def test_rows_of_numbers_by_computed_ids(name, n_columns, monkeypatch):
+    rows = random_rows(np.random.default_rng(5), name, 40, n_columns)
+    check_rows(rows, name, np.array([[3, 39, 0], [3, 17, 38]], np.int32), monkeypatch)
+
+
+def check_rows(rows, name, ids, monkeypatch):
     monkeypatch.setattr(embedding, "SMALL", 0)
-    n_rows, n_columns = 40, 512
-    rows = random_rows(np.random.default_rng(5), name, n_rows, n_columns)
-    ids = np.array([3, 39, 0, 3, 17], np.int32)
-    g = GraphBuilder({"w": GGUFTensor("w", GGMLType[name], (n_rows, n_columns), 0, rows.nbytes, rows.tobytes())}, 1, 64)
+    expected = dequantize(rows, GGMLType[name])
+    g = GraphBuilder({"w": GGUFTensor("w", GGMLType[name], expected.shape, 0, rows.nbytes, rows.tobytes())}, 1, 64)
     output = trace(g, lambda g, given: g.embedding(g.weight("w"), given["ids"]), {"ids": ids})
     program = compile_graph(CpuBackend(CpuOptions(threads=2)), g.finish(output), limits())
     found = program.run({"ids": ids}, batch([len(ids)]))[output.name]
-    np.testing.assert_array_equal(found.view(np.int32), dequantize(rows, GGMLType[name])[ids].view(np.int32))
+    np.testing.assert_array_equal(found.view(np.int32), expected[ids].view(np.int32))
