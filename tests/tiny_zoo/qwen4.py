@@ -73,7 +73,7 @@ MODELS = {
     ),
     "qwen4exp-blocks": qwen4(
         [in_rows(f"{NET} {NGRAMS.format(3)} {MOE}"), in_rows(f"{GATED} {MOE}")],
-        in_rows(f"token_embd per_layer_token_embd=1024,64 {HEAD}"),
+        in_rows(f"token_embd output per_layer_token_embd=1024,64 {HEAD}"),
         ids=LONG_IDS[:199],  # of which the last three are no whole block
         attention__indexer__top_k=16,
         attention__compress_ratios=[0, 4],
@@ -81,7 +81,7 @@ MODELS = {
     ),
     "qwen4exp-plain": qwen4(
         [f"{GATED} {MOE}", f"{NET} {MOE}"],
-        f"token_embd output {HEAD}",
+        f"token_embd {HEAD}",
         full_attention_interval=None,
         attention__recurrent_layers=[False, True],
         attention__indexer__top_k=512,
