@@ -38,7 +38,11 @@ def command(
     A line of numbers for each text; --json writes a list of lists. With --query, for models that rank texts, it is
     one score for each.
     """
+    if query is not None and (dimensions or pooling or no_normalize):
+        raise click.UsageError("--query gives scores: --dimensions, --pooling and --no-normalize are for vectors")
     wanted = list(texts) or [line for line in read_prompt(None, file).splitlines() if line]
+    if not wanted:
+        raise click.UsageError("there is no text: give some with -p, or one a line with -f or a pipe")
     with load_model(model, rest) as loaded:
         if query is not None:
             values = loaded.rerank(query, wanted)

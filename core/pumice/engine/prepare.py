@@ -22,6 +22,7 @@ from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
 
+MOST_DIFFUSION_STEPS = 2**16  # each reads the whole text; by default they are as many as its new tokens
 OF_DIFFUSION = ("diffusion_steps", "diffusion_algorithm", "block_length", "cfg_scale")  # options of a request
 
 
@@ -135,6 +136,8 @@ def check_diffusion(request: Request, masks: Masks | None) -> None:
     for name in ("diffusion_steps", "block_length"):
         if getattr(request, name) is not None:
             _check_integer(name, getattr(request, name), 1)
+    if (request.diffusion_steps or 0) > MOST_DIFFUSION_STEPS:
+        raise RequestError(f"diffusion_steps must be at most {MOST_DIFFUSION_STEPS}, not {request.diffusion_steps}")
     algorithms, asked_for = typing.get_args(Algorithm), request.diffusion_algorithm
     if asked_for not in algorithms:
         raise RequestError(f"diffusion_algorithm must be one of {', '.join(algorithms)}, not {asked_for!r}")

@@ -26,3 +26,15 @@ def test_what_cannot_rank_is_one_line(run, model):
     done = run("embed", model, "-p", "ab", "--query", "cd", "--backend", "numpy")
     assert done.returncode == 1
     assert done.stderr == "error: this model does not rank texts: its file has no classifier (cls, cls.output)\n"
+
+
+def test_no_text_and_options_that_contradict_are_one_line(run, model, tmp_path):
+    (tmp_path / "texts.txt").write_text("\n\n")
+    done = run("embed", model, "-f", str(tmp_path / "texts.txt"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is no text: give some with -p, or one a line with -f or a pipe (see")
+    done = run("embed", model, "-p", "ab", "--query", "cd", "--dimensions", "3")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "error: --query gives scores: --dimensions, --pooling and --no-normalize are for vectors"
+    )

@@ -84,6 +84,7 @@ def test_a_full_context_ends_it(dream: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"diffusion_steps": 2**17}, "diffusion_steps must be at most 65536, not 131072"),
         ({"diffusion_steps": 0}, "diffusion_steps must be an integer, at least 1, not 0"),
         ({"block_length": 2.5}, "block_length must be an integer"),
         ({"diffusion_algorithm": "magic"}, "diffusion_algorithm must be one of confidence, entropy,"),
