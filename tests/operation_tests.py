@@ -254,7 +254,7 @@ class OperationTests:
 
     def test_groups_of_experts(self, check: Check) -> None:
         x = f32(7, 30)
-        check(lambda g, a: g.gather(a["x"], g.expert_groups(g.top_k(a["x"], 5), 3)), {"x": x})
+        check(lambda g, a: g.gather(a["x"], g.quotient(g.top_k(a["x"], 5), 3)), {"x": x})
 
     @pytest.mark.parametrize(("n_used", "width"), [(2, 40), (8, 16), (1, 5)])
     def test_sums_of_experts(self, check: Check, n_used: int, width: int) -> None:

@@ -37,7 +37,7 @@ class GroveMoE(ExpertDecoder):
 
         n_used = min(experts.n_expert_used, n_group)
         best = g.expert_ids(logits, None, n_used=n_used, gate="softmax")
-        groups = g.expert_groups(best, self.group_size)
+        groups = g.quotient(best, self.group_size)
         weights = g.expert_weights(logits, groups, gate="softmax", normalize=True)
         n_ff = self.hparams.count("expert_chunk_feed_forward_length", i, default=0, low=0) or self.heads(i).k_dim
         adjugates = replace(experts, n_expert=n_group, n_expert_used=n_used, n_ff=n_ff)

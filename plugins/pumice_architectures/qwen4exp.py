@@ -84,5 +84,5 @@ class Qwen4Exp(StreamDecoder, Qwen35MoE):
 def at_first_token(g: GraphBuilder, k: Tensor, rope: Rope, size: int) -> Tensor:
     """Keys turned by the position of the first token of their block: ``size`` times the block's number."""
     freqs = tuple(size * freq for freq in rope.freqs)
-    blocks = g.expert_groups(g.positions, size)
+    blocks = g.quotient(g.positions, size)
     return g.rope(k, blocks, freqs=freqs, neox=rope.neox, magnitude=rope.magnitude)

@@ -125,8 +125,8 @@ def top_k(x: F32Array, k: int) -> I32Array:
     return np.argsort(-x, axis=-1, kind="stable")[..., :k].astype(np.int32)
 
 
-def expert_groups(ids: I32Array, size: int) -> I32Array:
-    return ids // np.int32(size)
+def quotient(x: I32Array, size: int) -> I32Array:
+    return x // np.int32(size)
 
 
 def remainder(x: I32Array, size: int) -> I32Array:
@@ -174,7 +174,7 @@ OPS: dict[str, Any] = {
         position_scale,
         softmax,
         top_k,
-        expert_groups,
+        quotient,
         remainder,
         ngram_rows,
         gather,

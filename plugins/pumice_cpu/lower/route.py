@@ -33,10 +33,10 @@ def _expert_ids(at: Lowering, node: Node) -> None:
     )
 
 
-def _divide(at: Lowering, node: Node, result: str) -> None:
+def _divide(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     at.add(
-        f"route.divide:{result}",
+        f"route.divide:{node.op}",
         count=at.count_address(x),
         x=at.address(x),
         y=at.address(node.output),
@@ -80,8 +80,8 @@ def kernels() -> Iterator[str]:
 
 RULES = {
     "expert_ids": Rule(_expert_ids),
-    "expert_groups": Rule(lambda at, node: _divide(at, node, "quotient")),
-    "remainder": Rule(lambda at, node: _divide(at, node, "remainder")),
+    "quotient": Rule(_divide),
+    "remainder": Rule(_divide),
     "expert_weights": Rule(_expert_weights),
     "expert_sum": Rule(_expert_sum),
 }

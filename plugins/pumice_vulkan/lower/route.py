@@ -50,7 +50,7 @@ def route(at: Lowering, chosen: Node | None, weighed: Node | None) -> None:
 def _divide(at: Lowering, node: Node) -> None:
     (x,) = node.operands()
     at.dispatch(
-        f"divide.{'quotient' if node.op == 'expert_groups' else 'remainder'}",
+        f"divide.{node.op}",
         count=x,
         reads={"x": at.place(x)},
         writes={"y": at.place(node.output)},
@@ -81,7 +81,7 @@ def expert_sum(at: Lowering, node: Node, result: Tensor, residual: Tensor | None
 RULES = {
     "expert_ids": Rule(lambda at, node: route(at, node, None), _claims),
     "expert_weights": Rule(lambda at, node: route(at, None, node), _claims),
-    "expert_groups": Rule(_divide),
+    "quotient": Rule(_divide),
     "remainder": Rule(_divide),
     "expert_sum": Rule(lambda at, node: expert_sum(at, node, node.output)),
 }

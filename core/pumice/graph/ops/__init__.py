@@ -52,7 +52,7 @@ class Ops:
     gelu_mul = elementwise.gelu_mul
 
     expert_ids = route.expert_ids
-    expert_groups = route.expert_groups
+    quotient = route.quotient
     remainder = route.remainder
     expert_weights = route.expert_weights
     expert_sum = route.expert_sum

@@ -78,10 +78,10 @@ def expert_ids(
 
 
 @operation
-def expert_groups(ids: Tensor, size: int) -> Result:
-    """int32 ``[...]``: the groups of ``size`` experts that each of the experts ``ids [...]`` is in, ``ids // size``."""
-    need(size > 0, f"expert_groups: a group of {size} experts")
-    return Result(ids.shape, "i32")
+def quotient(x: Tensor, size: int) -> Result:
+    """int32 ``[...]``: each of the int32 ``x [...]``, none below 0, divided by ``size``, such as an expert's group."""
+    need(size > 0, f"quotient: divided by {size}")
+    return Result(x.shape, "i32")
 
 
 @operation
