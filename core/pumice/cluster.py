@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
@@ -17,7 +18,7 @@ class Replicas:
     """Copies of a model in a cluster: ``least`` to ``most`` of them, as the work needs, each with CPUs and GPUs.
 
     Each has its layers on ``n_stages`` machines, if that is more than one, or on as many as it takes where each gives
-    it ``stage_bytes``; CPUs and GPUs are then those of each stage.
+    it ``stage_bytes``; CPUs and GPUs are then those of each stage. There may be no room for them for ``wait_seconds``.
     """
 
     least: int = 1
@@ -26,6 +27,7 @@ class Replicas:
     n_gpus: float = 0.0
     n_stages: int = 1
     stage_bytes: int = 0
+    wait_seconds: float = math.inf
 
     @property
     def staged(self) -> bool:

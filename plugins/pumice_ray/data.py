@@ -19,7 +19,7 @@ from pumice.plugin import Replicas
 from pumice.process.host import portable
 from pumice_ray.actor import own_devices
 from pumice_ray.errors import explain
-from pumice_ray.room import tell_of_room
+from pumice_ray.room import find_room
 from pumice_ray.stages import bundles
 from pumice_server.batch.answering import Answering
 from pumice_server.batch.rows import Row
@@ -136,9 +136,15 @@ def map_prompts(
 
 
 def answer_rows(spec: Spec, rows: Iterable[Row], n_in_flight: int, replicas: Replicas) -> Iterator[dict[str, Any]]:
-    """One result of each row, as they come. Raises what loading the model raised, or EngineDiedError."""
+    """One result of each row, as they come. Raises what loading the model raised, or EngineDiedError.
+
+    Workers of Ray Data have their layers on one machine; models with stages are replicas of Serve, asked from here.
+    """
+    if replicas.staged:
+        yield from _answer_from_here(spec, rows, n_in_flight, replicas)
+        return
     _be_quiet()
-    tell_of_room(bundles(replicas) * replicas.least)
+    find_room(bundles(replicas) * replicas.least, replicas.wait_seconds)
     coming = iter(rows)
     while items := [{"row": _text_of(row)} for row in itertools.islice(coming, _WINDOW_ROWS)]:
         n_blocks = -(-len(items) // max(1, n_in_flight // 2))
@@ -156,6 +162,24 @@ def answer_rows(spec: Spec, rows: Iterable[Row], n_in_flight: int, replicas: Rep
                     yield result
         except ray.exceptions.RayError as error:
             raise explain(error) from None
+
+
+def _answer_from_here(spec: Spec, rows: Iterable[Row], n_in_flight: int, room: Replicas) -> Iterator[dict[str, Any]]:
+    from pumice_ray.deployment import load_replicas
+
+    answering = Answering(spec, lambda spec, _, deliver: load_replicas(spec, room, deliver))
+    results = answer_all(rows, answering.answer, n_in_flight * room.most)
+
+    async def next_result() -> dict[str, Any] | None:
+        return await anext(results, None)
+
+    with asyncio.Runner() as runner:
+        runner.run(answering.__aenter__())
+        try:
+            while (result := runner.run(next_result())) is not None:
+                yield result
+        finally:
+            runner.run(answering.__aexit__())
 
 
 def _room(replicas: Replicas) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from pumice.cli.options import parse_replicas, parse_stages
 from pumice.config import load_config
 from pumice.plugin import Replicas
 from pumice_ray.replica import EngineReplica
-from pumice_ray.room import tell_of_room
+from pumice_ray.room import find_room
 from pumice_ray.router import PrefixRouter
 from pumice_ray.serve_link import ServeLink
 from pumice_ray.stages import bundles, staged
@@ -56,7 +56,7 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
         "target_ongoing_requests": config.n_parallel + 1,  # the last is who listens to the others
     }
     options, replicas = staged(spec.path, spec.options, replicas)
-    tell_of_room(bundles(replicas) * replicas.least)
+    find_room(bundles(replicas) * replicas.least, replicas.wait_seconds)
     room: dict[str, Any] = {"ray_actor_options": {"num_cpus": replicas.n_cpus, "num_gpus": replicas.n_gpus}}
     if replicas.staged:
         room = {"ray_actor_options": {"num_cpus": 0}, "placement_group_bundles": bundles(replicas)}

@@ -18,7 +18,7 @@ from pumice.plugin import Replicas
 from pumice.process.frames import unpack
 from pumice_ray.actor import NAME, EngineActor
 from pumice_ray.errors import explain
-from pumice_ray.room import tell_of_room
+from pumice_ray.room import find_room
 from pumice_ray.stages import bundles, staged
 
 _CLOSE_SECONDS = 30.0  # for the engine to end; then it is killed
@@ -46,7 +46,7 @@ class RayLink:
         self._closing = False
         self._group: Any = None
         options, room = staged(name, options, room)
-        tell_of_room(bundles(room))
+        find_room(bundles(room), room.wait_seconds)
         where: dict[str, Any] = {"num_cpus": room.n_cpus, "num_gpus": room.n_gpus}
         if room.staged:
             self._group = ray.util.placement_group(bundles(room), strategy="SPREAD")

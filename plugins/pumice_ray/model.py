@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -18,6 +19,7 @@ def load(
     num_cpus: float = 1.0,
     num_gpus: float = 0.0,
     stages: int | str = 1,
+    wait_seconds: float = math.inf,
     deliver: Callable[..., object] | None = None,
     **arguments: Any,
 ) -> pumice.LinkedModel:
@@ -27,9 +29,10 @@ def load(
     on this one, for its tokenizer; names of the hub are fetched where they are used. Raises as ``pumice.load_process``.
 
     ``stages``: machines that share its layers, each with those CPUs and GPUs, or the memory of each, as "20GiB": then
-    there are as many as it takes. A stage that dies ends the model.
+    there are as many as it takes. A stage that dies ends the model. ``wait_seconds``: after which PumiceError is
+    raised where no machine has room.
     """
     name = path or str(pumice.demo_model_path())
-    room = Replicas(n_cpus=num_cpus, n_gpus=num_gpus, **parse_stages(str(stages)))
+    room = Replicas(n_cpus=num_cpus, n_gpus=num_gpus, **parse_stages(str(stages)), wait_seconds=wait_seconds)
     connect = partial(RayLink, name, arguments, room)
     return pumice.load_linked(name, connect, deliver=deliver, **arguments)

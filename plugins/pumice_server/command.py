@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from pumice.cli.messages import show_logs
-from pumice.cli.options import cluster_options, locate_model, parse_settings, parse_stages, take_cluster
+from pumice.cli.options import cluster_options, locate_model, parse_settings, take_cluster
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import choose_models, demo_options, make_specs, take_adapters
 from pumice_server.defaults import default_options, take_chat, take_sampling
@@ -93,7 +92,6 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
 @default_options
 @cluster_options
-@click.option("--stages", metavar="N|SIZE", help="With --ray: machines that share a model's layers, or memory of each.")
 @click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")
 @click.option("-v", "--verbose", "--log-verbose", is_flag=True, help="Say on stderr what is going on.")
 def command(names: tuple[str, ...], **options: Any) -> None:
@@ -105,11 +103,6 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     refused with a reason. Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
     """
     cluster, replicas = take_cluster(options)
-    stages = options.pop("stages")
-    if stages is not None:
-        if cluster is None:
-            raise click.UsageError("--stages needs --ray: machines that share a model's layers are those of a cluster")
-        replicas = replace(replicas, **parse_stages(stages))
     settings = Settings(
         host=options.pop("host"),
         port=options.pop("port"),

@@ -6,6 +6,7 @@ import contextlib
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,6 +170,15 @@ _CLUSTER_OPTIONS = [
     click.option("--replicas", default="1", metavar="N|MIN:MAX", help="With --ray: engines, as many as are needed."),
     click.option("--replica-cpus", default=1.0, type=click.FloatRange(0), help="With --ray: CPUs of an engine."),
     click.option("--replica-gpus", default=0.0, type=click.FloatRange(0), help="With --ray: GPUs of an engine."),
+    click.option(
+        "--replica-wait",
+        type=click.FloatRange(0, min_open=True),
+        metavar="SECONDS",
+        help="With --ray: how long there may be no room.  [default: any time]",
+    ),
+    click.option(
+        "--stages", metavar="N|SIZE", help="With --ray: machines that share a model's layers, or memory of each."
+    ),
 ]
 
 
@@ -182,7 +192,13 @@ def cluster_options(command: Command) -> Command:
 def take_cluster(options: dict[str, Any]) -> tuple[Cluster | None, Replicas]:
     """Remove the options of a cluster from ``options``: the one that was asked for, and what an engine has there."""
     replicas = parse_replicas(*(options.pop(name) for name in ("replicas", "replica_cpus", "replica_gpus")))
-    address = options.pop("address")
+    address, stages, wait = (options.pop(name) for name in ("address", "stages", "replica_wait"))
+    if stages is not None:
+        if address is None:
+            raise click.UsageError("--stages needs --ray: machines that share a model's layers are those of a cluster")
+        replicas = replace(replicas, **parse_stages(stages))
+    if wait is not None:
+        replicas = replace(replicas, wait_seconds=wait)
     return None if address is None else find_cluster(address), replicas
 
 

@@ -96,6 +96,14 @@ def test_a_driver_that_is_killed_goes_on_from_where_it_was(cluster, model, tmp_p
     check(output, 120)
 
 
+def test_a_model_may_have_its_layers_on_several_machines(cluster, model, tmp_path):
+    source, output = write(tmp_path / "in.jsonl", 20), tmp_path / "out.jsonl"
+    process = begin(cluster, model, source, output, "--stages", "2", "--replica-cpus", "0.5", "--replica-wait", "60")
+    _, said = process.communicate(timeout=SECONDS)
+    assert process.returncode == 0, said
+    check(output, 20)
+
+
 def test_prompts_of_a_dataset_have_the_models_answers(cluster, model):
     import ray
 

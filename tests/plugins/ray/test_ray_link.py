@@ -73,6 +73,13 @@ def test_an_actor_that_dies_fails_its_streams_and_gives_its_room_back(cluster, p
         model.generate("a")
 
 
+def test_room_is_waited_for_as_long_as_was_said(cluster, path):
+    with pytest.raises(pumice.PumiceError, match=r"no room .*: asked for 1 x 64 CPU, .*; given up after 0.2 seconds"):
+        pumice_ray.load(path, num_cpus=64, wait_seconds=0.2)
+    with pumice_ray.load(path, num_cpus=0.5, wait_seconds=60, **EXACT) as model:
+        assert model.generate("a", max_tokens=1).tokens
+
+
 def test_a_model_that_cannot_be_loaded(cluster, tmp_path):
     (tmp_path / "bad.gguf").write_bytes(b"GGUF")
     with pytest.raises(pumice.GGUFError):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from pumice_ray.room import fits, tell_of_room
+from pumice_ray.room import find_room, fits
 
 GIB = 2.0**30
 
@@ -32,12 +32,12 @@ def test_each_machine_gives_what_it_has_once(bundles: Any, machines: Any, fit: b
         (
             {"CPU": 8.0, "GPU": 1.0},
             "no room in the cluster: asked for 1 x 8 CPU, 1 GPU, its machines have 4 CPU, 0 GPU; "
-            "2 CPU, 0 GPU; waiting for others",
+            "2 CPU, 0 GPU; waiting for it",
         ),
         ({"CPU": 4.0}, "no room in the cluster for now: asked for 1 x 4 CPU, free are 1 CPU; waiting for it"),
         (
             {"memory": 40 * GIB},
-            "no room in the cluster: asked for 1 x 40.0 GiB, its machines have 16.0 GiB; 0.0 GiB; waiting for others",
+            "no room in the cluster: asked for 1 x 40.0 GiB, its machines have 16.0 GiB; 0.0 GiB; waiting for it",
         ),
     ],
 )
@@ -49,5 +49,5 @@ def test_what_is_asked_for_and_what_there_is_are_in_one_line(
     monkeypatch.setattr(ray, "nodes", lambda: [{"Alive": True, "Resources": each} for each in machines])
     monkeypatch.setattr(ray, "available_resources", lambda: {"CPU": 1.0, "memory": 16 * GIB})
     with caplog.at_level(logging.WARNING, "pumice"):
-        tell_of_room([asked])
+        find_room([asked])
     assert caplog.messages == [said] * bool(said)
