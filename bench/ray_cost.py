@@ -61,7 +61,7 @@ def prefixes(path: str, n_replicas: int, users: int, turns: int) -> None:
 
     print("| requests go | tokens of prompts cached |")
     print("| --- | --- |")
-    for by_prefix, name in ((True, "where their beginning is"), (False, "to the one of two with fewer requests")):
+    for by_prefix, name in ((True, "where their beginning is"), (False, "to the one with the fewest requests")):
         spec = Spec(["model"], path, {"n_parallel": 4, "config": {"cpu": {"threads": 1}}})
         handle = serve.run(
             deployment.replicas_of(spec, Replicas(n_replicas, n_replicas, n_cpus=0), by_prefix),

@@ -41,6 +41,7 @@ _HEALTH_SECONDS = 10.0  # between two questions for a replica's health
 _DRAIN_SECONDS = 600.0  # that a replica has to end its requests, where there are to be fewer or others
 _INGRESS_REQUESTS = 1000  # at once, of one ingress
 _QUIET = {"log_level": "ERROR"}
+_REQUESTS = {"log_level": "INFO", "enable_access_log": False}  # a line of each request, with its id
 
 
 def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
@@ -70,7 +71,7 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
         request_router_config=router,
         health_check_period_s=_HEALTH_SECONDS,
         graceful_shutdown_timeout_s=_DRAIN_SECONDS,
-        logging_config=_QUIET,
+        logging_config=_REQUESTS,
         **room,
     )
     return made.bind(spec.path, options, spec.names[0])

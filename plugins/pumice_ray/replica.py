@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import queue
 import secrets
@@ -27,6 +28,7 @@ from pumice.engine.messages import (
     Event,
     Facts,
     Failed,
+    Finished,
     Request,
     Score,
     Snapshot,
@@ -35,11 +37,14 @@ from pumice.process.frames import pack
 from pumice.process.host import EngineHost
 from pumice.running import Running
 from pumice_ray.actor import own_address, own_devices
+from pumice_ray.gauges import Gauges
 from pumice_ray.mailbox import Mailbox
 from pumice_ray.outbox import Listen, Outbox
 
 _LAST_SECONDS = 1.0  # for a replica that cannot go on to say why
 _BEAT_SECONDS = 60.0  # in which an engine ends a step; one that does not is replaced
+
+logger = logging.getLogger("ray.serve")  # whose lines are in the log of the replica
 
 
 class EngineReplica:
@@ -55,6 +60,8 @@ class EngineReplica:
         self._ids = itertools.count(secrets.randbits(62))  # others choose theirs so too
         self._outboxes: dict[str, Outbox] = {}  # by the name of who asks
         self._boxes: dict[int, Mailbox | Outbox] = {}  # by id
+        self._names: dict[int, str] = {}  # of requests, by id
+        self._gauges = Gauges(name, self._name)
         self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
         self._host = EngineHost(self._model, self._deliver)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
@@ -74,6 +81,7 @@ class EngineReplica:
         with self._outbox(asker) as outbox:
             outbox.expect(ids)
             self._boxes |= dict.fromkeys(ids, outbox)
+            self._names |= dict.fromkeys(ids, request.request_id)
             try:
                 self._commands.put(Add(ids, request))
                 yield self._name
@@ -82,7 +90,7 @@ class EngineReplica:
                 for id in outbox.forget(ids):
                     self._commands.put(Cancel(id))
                 for id in ids:
-                    del self._boxes[id]
+                    del self._boxes[id], self._names[id]
 
     async def listen(self, listen: Listen) -> AsyncIterator[list[Any]]:
         """The events of all that a process asks for, packed, until it has asked for nothing for a while.
@@ -104,7 +112,7 @@ class EngineReplica:
 
     async def check_health(self) -> None:
         """Serve asks this now and then; raises where the engine hangs, or has ended."""
-        await asyncio.wait_for(self.snapshot(), _BEAT_SECONDS)
+        self._gauges.set(await asyncio.wait_for(self.snapshot(), _BEAT_SECONDS))
 
     def __del__(self) -> None:
         if hasattr(self, "_commands"):
@@ -148,6 +156,8 @@ class EngineReplica:
         for event in events:
             if isinstance(event, Failed) and isinstance(event.error, pumice.EngineDiedError):
                 threading.Timer(_LAST_SECONDS, os._exit, [1]).start()  # a stage is gone: Serve starts all of it again
+            if isinstance(event, Finished):
+                logger.info("request %s: %s, %s", self._names.get(event.id, ""), event.reason, event.timings)
             if box := self._boxes.get(event.id):
                 sorted.setdefault(box, []).append(event)
         for box, found in sorted.items():

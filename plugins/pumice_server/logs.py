@@ -24,6 +24,11 @@ def begin(facts: dict[str, Any]) -> None:
     _request.set({**facts, "began": time.perf_counter()})
 
 
+def request_id() -> str:
+    """Of the request of this context, if there is one."""
+    return str((_request.get() or {}).get("id", ""))
+
+
 def about(**facts: Any) -> None:
     """Add to what the line of this context's request says."""
     told = _request.get()

@@ -195,7 +195,7 @@ class Service:
 
     def _completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Adapters are as strong as the server says where a request does not; no answer is longer than it allows."""
-        completed = {"adapters": self.adapters, **options}
+        completed = {"adapters": self.adapters, "request_id": logs.request_id(), **options}
         asked, most = options.get("max_tokens"), self._max_tokens
         if most < 0 or (isinstance(asked, int) and 0 <= asked <= most):
             return completed

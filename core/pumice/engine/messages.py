@@ -53,6 +53,7 @@ class Request:
         diffusion_algorithm: which positions it fills first; with ``origin`` each is filled at each step by chance.
         block_length: tokens that it fills before those after them; None: all are one block.
         cfg_scale: how far its logits go away from those without the prompt; 0: not at all.
+        request_id: by which logs name it.
     """
 
     prompt: Sequence[int]
@@ -78,6 +79,7 @@ class Request:
     diffusion_algorithm: Algorithm = "confidence"
     block_length: int | None = None
     cfg_scale: float = 0.0
+    request_id: str = ""
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -91,6 +93,14 @@ def test_metrics_and_ps_tell_of_all_replicas(server, cluster):
     assert len({row["pid"] for row in served}) == 2
 
 
+def test_a_request_has_its_id_in_the_log_of_the_replica(server, cluster, wait_until):
+    client, _ = server
+    response = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 3}, headers={"X-Request-Id": "mine-7"})
+    assert response.headers["X-Request-Id"] == "mine-7"
+    logs = Path(cluster.head_node.get_logs_dir_path()) / "serve"
+    wait_until(lambda: any("request mine-7: " in each.read_text() for each in logs.glob("replica_*model*")))
+
+
 def test_a_client_that_leaves_ends_its_generation(server, wait_until):
     client, model = server
     with client.stream("POST", "/v1/completions", json=ENDLESS) as response:
@@ -135,6 +145,19 @@ def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(serve
     assert [error["code"] for error in errors] == [503] * 4
     assert client.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
     wait_until(lambda: len({each.pid for each in described(model)} - before) == 2, 120)
+
+
+def test_rays_exporter_has_what_the_engines_have_in_hand(server, wait_until):
+    import ray
+
+    client, _ = server
+    urls = [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in ray.nodes()]
+
+    def replicas() -> set[str]:
+        told = "".join(client.get(url).text for url in urls)
+        return set(re.findall(r'ray_pumice_engine_slots\{.*model="demo".*replica="(\w+)".*\} 4', told))
+
+    wait_until(lambda: len(replicas()) >= 2)
 
 
 def test_a_model_that_cannot_be_loaded_is_told(cluster):
