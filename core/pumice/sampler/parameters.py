@@ -44,6 +44,7 @@ RESERVED = frozenset(
         "prompt",
         "prompts",
         "regex",
+        "request_id",
         "samplers",
         "special",
         "stop",
