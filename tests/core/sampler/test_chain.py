@@ -11,6 +11,7 @@ from annotated_types import Ge, Interval
 from pumice.errors import BackendError, PluginError, RequestError
 from pumice.sampler import Candidates, Chain, Sampler, SamplerContext
 from pumice.sampler.mask import from_tokens
+from pumice.sampler.random import make_rng
 
 
 @dataclass
@@ -156,6 +157,22 @@ def test_one_seed_gives_one_sequence_of_tokens() -> None:
     assert tokens(seed=7) == tokens(seed=7) == tokens(seed=np.int64(7))
     assert tokens(seed=7) != tokens(seed=8)
     assert tokens() == tokens(seed=3), "without one, the context's"
+
+
+@pytest.mark.parametrize("kind", ["pcg64", "mt19937"])
+def test_numbers_that_were_skipped_are_those_that_would_have_been_drawn(kind: str) -> None:
+    rng = make_rng(kind, 3)
+    numbers = rng.random(200).astype(np.float32)
+    chain = build(wild=True, rng=kind)
+    for at in range(0, 150, 3):  # more than are looked at at once
+        assert chain.peek(2).tolist() == numbers[at : at + 2].tolist()
+        assert chain.peek(1, 2).tolist() == [numbers[at + 2]]
+        chain.skip(3)
+    one, other = make_rng(kind, 3), make_rng(kind, 3)
+    one.random(150)
+    other.random(149)
+    drawn = [chain.sample(LOGITS) for _ in range(40)]
+    assert drawn == [one.integers(len(LOGITS)) for _ in range(40)] != [other.integers(len(LOGITS)) for _ in range(40)]
 
 
 def test_a_fresh_seed_can_be_used_again() -> None:
