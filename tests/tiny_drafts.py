@@ -211,7 +211,10 @@ FOR_TARGETS = {
 """Drafts that read weights or caches of their target: the target's name in the zoo, and the draft."""
 
 
-DRAFTS = EAGLES | BLOCKS | CHAINS | LATTICES | {name: draft for name, (_, draft) in FOR_TARGETS.items()}
+ALONE = EAGLES | BLOCKS | CHAINS | LATTICES
+"""Drafts that need nothing of their target."""
+
+DRAFTS = ALONE | {name: draft for name, (_, draft) in FOR_TARGETS.items()}
 """Those in files of their own."""
 
 

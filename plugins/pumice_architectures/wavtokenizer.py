@@ -1,18 +1,19 @@
 """WavTokenizer's decoder (Ji et al. 2024, arXiv:2408.16532): codes of audio to magnitudes and phases, frame by frame.
 
-It convolves over time, to both sides. That is composed of attention to the text alone: of a score that only depends on
-distance, and so high that it is all of the softmax, the result is the neighbour at that distance.
+It convolves over time, to both sides.
 """
 
 from __future__ import annotations
+
+from functools import reduce
 
 import numpy as np
 
 from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import layer_norm, linear, width
+from pumice.plugin.nn.places import neighbour
 from pumice.plugin.nn.recurrent import squeezed
 
-CHOSEN, HIDDEN = 1e4, -1e9  # scores of the neighbour that is taken, and of all others; nothing at all has 0
 N_ZEROS = 8  # values of queries and keys that say nothing
 RESIDUAL, ATTENTION, NORM = (0, 1, 3, 4), 2, 5  # which of the first blocks are what
 
@@ -58,7 +59,7 @@ class WavTokenizer(Architecture):
         taps = g.weight(f"{name}dw.weight")
         shape = (int(taps.shape[-1]), self.n)
         each = g.derived(f"{name}dw, by taps", shape, lambda w: w.reshape(self.n, -1).T, taps)
-        h = g.sum(self.neighbours(g, x, shape[0], name) * each, axis=-2) + squeezed(g, f"{name}dw.bias", (self.n,))
+        h = g.sum(self.neighbours(g, x, shape[0]) * each, axis=-2) + squeezed(g, f"{name}dw.bias", (self.n,))
         h = layer_norm(g, h, f"{name}norm", self.eps)
         h = linear(g, g.gelu(linear(g, h, f"{name}pw1", self.n_ff)), f"{name}pw2", self.n)
         return x + h * g.weight(f"{name}gamma.weight", (self.n,))
@@ -77,18 +78,13 @@ class WavTokenizer(Architecture):
         n = n_taps * width(x)
         weight = g.weight(f"{name}.weight", (n_out, width(x), n_taps))
         matrix = g.derived(f"{name}, by taps", (n_out, n), lambda w: w.transpose(0, 2, 1).reshape(n_out, n), weight)
-        taken = self.neighbours(g, x, n_taps, name).reshape(x.shape[0], n)
+        taken = self.neighbours(g, x, n_taps).reshape(x.shape[0], n)
         return g.linear(taken, matrix, squeezed(g, f"{name}.bias", (n_out,)))
 
-    def neighbours(self, g: GraphBuilder, x: Tensor, n_taps: int, name: str) -> Tensor:
+    def neighbours(self, g: GraphBuilder, x: Tensor, n_taps: int) -> Tensor:
         """``[t, n_taps, n]``: of each token itself and as many on either side, 0 beyond the ends."""
-        reach = n_taps // 2 + 1  # scores at both ends of the table are those of all that is further away
-        scores = np.full((n_taps, 2 * reach + 1), HIDDEN)
-        scores[np.arange(n_taps), np.arange(n_taps) + 1] = CHOSEN
-        bias, sinks = g.constant(f"{name}, taps", scores), g.constant(f"{name}, outside", np.zeros(n_taps))
-        q, k = self.nothing(g, x, n_taps, f"{name}, asked"), self.nothing(g, x, 1, f"{name}, asking")
-        v = x.reshape(x.shape[0], 1, width(x))
-        return g.attention(q, k, v, scale=1.0, causal=False, cache=False, bias=bias, sinks=sinks)
+        taken = reduce(g.concat, [neighbour(g, x, place - n_taps // 2) for place in range(n_taps)])
+        return taken.reshape(x.shape[0], n_taps, width(x))
 
     def group_norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Over all of a text and the channels of a group (Wu and He 2018, arXiv:1803.08494)."""

@@ -18,6 +18,7 @@ from pumice_cpu import backend, precompiled, sources
 from pumice_cpu.compiler import compile_one
 from pumice_cpu.isa import current
 from pumice_cpu.sources import digest, symbol
+from tiny_drafts import ALONE
 from tiny_encoders import MODELS as ENCODERS
 from tiny_models import ATTENTION, EXPERTS, tiny
 from tiny_t5 import MODELS as ENCODER_DECODERS
@@ -122,7 +123,7 @@ def used(monkeypatch):
 
 
 def test_the_list_has_what_the_bundled_families_use(tmp_path, used):
-    for i, model in enumerate([*FAMILIES.values(), *ENCODERS.values(), *ENCODER_DECODERS.values()]):
+    for i, model in enumerate((FAMILIES | ENCODERS | ENCODER_DECODERS | ALONE).values()):
         pumice.load(model.write(tmp_path / f"{i}.gguf"), backend="cpu", n_ctx=64).close()
     assert len(used) > 60
     assert used - set(compile_kernels.kernel_names()) == set()
