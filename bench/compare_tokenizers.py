@@ -1,10 +1,11 @@
 """Whether every tokenizer and pre-tokenizer gives llama.cpp's ids, over many random texts.
 
-    python bench/compare_tokenizers.py [NAME ...] [--texts 100000] [--vocabulary FILE.gguf]
+    python bench/compare_tokenizers.py [NAME ...] [--texts 100000] [--vocabulary FILE.gguf] [--docs]
 
 A NAME is that of a pre-tokenizer, which then cuts for the vocabulary of FILE (default: llama-bpe's), of a vocabulary in
-../shared/vocabs, or of one that tests/make_fixtures/vocabularies.py makes. Default: all of them. Each is compared in a
-process of its own. Needs llama-cpp-python.
+../shared/vocabs, or of one that tests/make_fixtures/vocabularies.py makes. Default: all of them. Names that cut alike
+here are compared together, each with what llama.cpp makes of its own name, in a process of their own. --docs writes the
+result to the table in docs/tokenizers.md. Needs llama-cpp-python.
 """
 
 import argparse
@@ -12,9 +13,9 @@ import itertools
 import subprocess
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import regex
 import tokenizers
@@ -34,27 +35,56 @@ MADE = VOCABULARIES | LARGE_VOCABULARIES
 PRE_NAMES = [name for row in ROWS for name in row.names]
 
 SHOWN = 4
-"""Differences that are printed for each name."""
+"""Differences that are printed for each row."""
+
+DOCS = ROOT / "docs" / "tokenizers.md"
+BEGIN, END = "<!-- compared -->\n", "<!-- end of compared -->\n"
+HEADER = "| compared | texts | other ids | with newer characters | other words than regex |\n" + "| --- " * 5 + "|\n"
 
 
 def main() -> None:
     arguments = parse()
+    rows = list(dict.fromkeys(map(names_beside, arguments.names or ALL_NAMES)))
     if arguments.one:
-        compare(arguments.one, arguments.texts, arguments.seed, arguments.vocabulary)
+        result = compare(rows[0], arguments.texts, arguments.seed, arguments.vocabulary)
+        if arguments.docs:
+            DOCS.write_text(with_row(DOCS.read_text(), rows[0], result))
         return
-    names = arguments.names or [*MADE, *published_names(), *PRE_NAMES]
-    options = [
-        "--texts",
-        str(arguments.texts),
-        "--seed",
-        str(arguments.seed),
-        "--vocabulary",
-        str(arguments.vocabulary),
-    ]
-    for name in names:
-        done = subprocess.run([sys.executable, __file__, "--one", name, *options])
+    options = ["--one", *(option for option in sys.argv[1:] if option not in arguments.names)]
+    for names in rows:
+        done = subprocess.run([sys.executable, __file__, names[0], *options])
         if done.returncode:
-            print(f"{name:24} failed: exit status {done.returncode}", flush=True)
+            print(f"{names[0]:24} failed: exit status {done.returncode}", flush=True)
+
+
+def names_beside(name: str) -> tuple[str, ...]:
+    """The names that are compared together with this one."""
+    if name in MADE:
+        return (name,)
+    return next((tuple(each for each in row.names if each not in MADE) for row in ROWS if name in row.names), (name,))
+
+
+class Compared(NamedTuple):
+    """Of so many texts those whose ids differ, for the worst of the names."""
+
+    n_texts: int
+    n_different: int
+    n_newer: int
+    """Those with characters that this Python's Unicode has not assigned count apart: its versions differ."""
+    n_words: int | None
+    """Those of them that differ, of which the package regex does not make the words that are made here, if there are
+    patterns."""
+
+
+def with_row(page: str, names: Sequence[str], result: Compared) -> str:
+    """The documentation with this result, in place of the row's last one."""
+    start, stop = page.index(BEGIN) + len(BEGIN), page.index(END)
+    known = {row.split(" | ")[0]: row for row in page[start:stop].splitlines(keepends=True)[2:]}
+    cell = "| " + ", ".join(f"`{name}`" for name in names)
+    numbers = ("-" if number is None else f"{number:,}" for number in result)
+    known[cell] = f"{cell} | {' | '.join(numbers)} |\n"
+    cells = ["| " + ", ".join(f"`{name}`" for name in row) for row in dict.fromkeys(map(names_beside, ALL_NAMES))]
+    return page[:start] + HEADER + "".join(known[cell] for cell in cells if cell in known) + page[stop:]
 
 
 def parse() -> argparse.Namespace:
@@ -63,13 +93,17 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--texts", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--vocabulary", type=Path, default=PUBLISHED / "ggml-vocab-llama-bpe.gguf")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
+    parser.add_argument("--docs", action="store_true")
+    parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 
 def published_names() -> list[str]:
     """The vocabularies in ../shared/vocabs."""
     return [path.stem.removeprefix("ggml-vocab-") for path in sorted(PUBLISHED.glob("*.gguf"))]
+
+
+ALL_NAMES = [*MADE, *published_names(), *PRE_NAMES]
 
 
 def metadata_of(name: str, vocabulary: Path) -> dict[str, Any]:
@@ -88,42 +122,43 @@ def tokenizer_keys(path: Path) -> dict[str, Any]:
         return {k: v for k, v in file.metadata.items() if k.startswith("tokenizer.ggml") or k == "general.name"}
 
 
-def compare(name: str, n_texts: int, seed: int, vocabulary: Path) -> None:
-    """Tokenize ``n_texts`` with both and print how many differ.
-
-    Texts with characters that this Python's Unicode has not assigned count apart: its versions differ. Where a
-    pre-tokenizer differs, the package regex runs its patterns too.
-    """
+def compare(names: Sequence[str], n_texts: int, seed: int, vocabulary: Path) -> Compared:
+    """Tokenize ``n_texts`` with both and print how many differ."""
     from llama_vocab import LlamaVocab
     from tokenizer_texts import Texts
 
-    metadata = metadata_of(name, vocabulary)
-    tokenizer, peer = from_metadata(metadata), LlamaVocab.from_metadata(metadata)
-    same_words = word_check(name)
-    different: list[tuple[str, list[int], list[int]]] = []
-    new = words = 0
+    metadata, is_pre = metadata_of(names[0], vocabulary), names[0] in PRE_NAMES and names[0] not in MADE
+    tokenizer = from_metadata(metadata)
+    peers = {
+        name: LlamaVocab.from_metadata(metadata | ({"tokenizer.ggml.pre": name} if is_pre else {})) for name in names
+    }
+    different: dict[str, list[tuple[str, list[int], list[int]]]] = {name: [] for name in names}
+    newer = dict.fromkeys(names, 0)
     for i, text in enumerate(itertools.islice(Texts(seed, *spellings(tokenizer)), n_texts)):
         add_special, parse_special = bool(i & 1), not i & 2
         found = tokenizer.tokenize(text, add_special, parse_special)
-        expected = peer.tokenize(text, add_special, parse_special)
-        if found == expected:
-            continue
-        if any(unicodedata.category(char) == "Cn" for char in text):
-            new += 1
-        else:
-            different.append((text, found, expected))
-            words += not same_words(text)
-    note = f"; the patterns in another engine: {words} differ" if different and name in PRE_NAMES else ""
-    note += f"; with characters newer than Unicode {unicodedata.unidata_version}: {new} differ" if new else ""
-    print(f"{name:24} {n_texts} texts, {len(different)} differ{note}", flush=True)
-    for text, found, expected in sorted(different, key=lambda case: len(case[0]))[:SHOWN]:
+        for name, peer in peers.items():
+            expected = peer.tokenize(text, add_special, parse_special)
+            if found == expected:
+                continue
+            if any(unicodedata.category(char) == "Cn" for char in text):
+                newer[name] += 1
+            else:
+                different[name].append((text, found, expected))
+    worst = max(names, key=lambda name: len(different[name]))
+    words = None
+    if is_pre:
+        same_words = word_check(names[0])
+        words = sum(not same_words(text) for text, _, _ in different[worst])
+    result = Compared(n_texts, len(different[worst]), max(newer.values()), words)
+    print(f"{', '.join(names)}: {result}", flush=True)
+    for text, found, expected in sorted(different[worst], key=lambda case: len(case[0]))[:SHOWN]:
         print(f"    {text!a}\n        {shown(tokenizer, found)}\n        {shown(tokenizer, expected)} (llama.cpp)")
+    return result
 
 
 def word_check(name: str) -> Callable[[str], bool]:
     """Whether the package regex cuts a text into the words that the patterns of a pre-tokenizer make here."""
-    if name not in PRE_NAMES:
-        return lambda text: True
     row = pre_tokenizer(name)
     splits: list[Any] = [pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated") for pattern in row.patterns]
     ours, patterns = pre_tokenizers.Sequence(splits), [regex.compile(pattern, regex.V1) for pattern in row.patterns]
