@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pumice.chat.braces import Braces
 from pumice.chat.calls import Keys
 from pumice.chat.formats import ChatFormat
 from pumice.chat.pattern import Pattern
@@ -103,10 +104,8 @@ class _Calls:
         return [] if plain or not self.rules else sorted({text for text in texts if text})
 
     def _rules(self, pattern: Pattern, functions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-        """The pattern with tools' names and arguments; none where it has a field that no rule describes."""
+        """The pattern with tools' names and arguments."""
         fields = {name for kind, name in pattern.elements if kind == "field"}
-        if "braces" in fields:
-            return
         parts = []
         for kind, text in pattern.elements:
             if kind == "literal":
@@ -127,6 +126,8 @@ class _Calls:
             return "ID"
         if field == "arguments":
             return _json(schema)
+        if field == "braces":
+            return Braces(self._literal, self._quoted, lambda part: _json(part, schema)).object(schema)
         return self._params(pattern, schema)
 
     def _whole(self, field: str, pattern: Pattern, functions: Sequence[Mapping[str, Any]]) -> str:
@@ -176,6 +177,14 @@ class _Calls:
             else:
                 parts.append(f"WS? {_json(part, schema)} WS?")
         return " ".join(parts)
+
+    def _quoted(self, text: str | None) -> str:
+        """A text between the format's quotes; None: any."""
+        quote = self._format.quote
+        if text is not None:
+            return self._literal(f"{quote}{text}{quote}")
+        until = f"/(.|\\n)*/ {self._literal(quote)}" if self._has_special(quote) else self._text_until(quote)
+        return f"{self._literal(quote)} {until}"
 
     def _text_until(self, word: str) -> str:
         """A rule of its own: any text up to ``word``, and ``word``."""

@@ -26,6 +26,7 @@ class ChatFormat:
         param: the pattern of an argument, for ``{params}``.
         section: what stands around all calls, if anything does.
         keys: how JSON calls name their parts.
+        quote: what is around texts, for ``{braces}``.
         silent: marks that mean nothing to who reads the answer; ``{name}`` in one is each tool's.
         after_reasoning: what is written after the end of a reasoning that was cut short, or left out.
     """
@@ -37,6 +38,7 @@ class ChatFormat:
     param: str = ""
     section: tuple[str, str] = ("", "")
     keys: Keys = field(default_factory=Keys)
+    quote: str = ""
     silent: tuple[str, ...] = ()
     after_reasoning: str = "\n\n"
 
@@ -68,7 +70,7 @@ class ChatFormat:
         """Every literal of the format: special tokens among them are part of the text."""
         patterns = [Pattern(text) for text in (*self.calls, *self.variants, self.param) if text]
         words = {word for pattern in patterns for kind, word in pattern.elements if kind == "literal"}
-        return frozenset(words | {text for text in (*self.reasoning, *self.section, *self.silent) if text})
+        return frozenset(words | {text for text in (*self.reasoning, *self.section, *self.silent, self.quote) if text})
 
 
 _HERMES = "<tool_call>{json}</tool_call>"
@@ -206,11 +208,13 @@ FORMATS: dict[str, ChatFormat] = {
         marks=("<|tool_call>",),
         reasoning=("<|channel>thought", "<channel|>"),
         calls=("<|tool_call>call:{name}{braces}<tool_call|>",),
+        quote='<|"|>',
         silent=("<|channel>", "<channel|>"),
     ),
     "functiongemma": ChatFormat(
         marks=("<start_function_call>",),
         calls=("<start_function_call>call:{name}{braces}<end_function_call>",),
+        quote="<escape>",
     ),
     "apertus": ChatFormat(
         marks=("<|tools_prefix|>",),

@@ -192,7 +192,8 @@ def _read_field(source: Source, position: int, name: str, after: str, found: dic
         return end
     if name == "braces":
         text, end = yield from read_until(source, position, after)
-        found["arguments"] = as_json(braces_to_json(text))
+        read = as_json(text)
+        found["arguments"] = as_json(braces_to_json(text)) if isinstance(read, str) else read
         return end
     read = _read_python if name == "python" else _read_json
     found[name], end = yield from read(source, position)

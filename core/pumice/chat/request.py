@@ -111,6 +111,8 @@ def _choose(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, An
     if choice == "auto" or (choice == "required" and tools):
         return tools, choice
     names = [tool["function"]["name"] for tool in tools]
+    if not names:
+        raise RequestError(f"tool_choice: {choice!r} needs tools, and there are none")
     if choice not in names:
         raise RequestError(f"tool_choice: {unknown_name('tool', choice, names)}")
     return [tool for tool in tools if tool["function"]["name"] == choice], choice

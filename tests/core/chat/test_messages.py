@@ -124,7 +124,7 @@ def test_a_choice_leaves_some_tools():
     ("options", "problem"),
     [
         ({"tool_choice": "h", "tools": [TOOL]}, "tool_choice: unknown tool 'h'"),
-        ({"tool_choice": "required"}, "tool_choice: unknown tool 'required'"),
+        ({"tool_choice": "required"}, "tool_choice: 'required' needs tools"),
         ({"tool_choice": 3}, "tool_choice: expected"),
         ({"reasoning": "yes"}, "reasoning: expected True or False"),
         ({"reasoning_budget": -1}, "reasoning_budget: expected a number of tokens"),

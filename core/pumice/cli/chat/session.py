@@ -83,7 +83,7 @@ class Session:
             "/stats": self._toggle_stats,
         }
         if name not in commands:
-            raise PumiceError(unknown_name("command", name, commands))
+            raise PumiceError(unknown_name("command", name, [each.split()[0] for each in HELP]))
         commands[name](argument.strip())
 
     def _answer(self, text: str) -> None:

@@ -1,0 +1,93 @@
+"""Gemma's arguments held to a schema: which texts the grammar takes, and that they are read as the schema says."""
+
+import jsonschema
+import pytest
+
+import pumice
+from grammar_walks import tokens_of
+from pumice.chat import FORMATS, ChatRequest
+from pumice.chat.form import answer_grammar
+from pumice.chat.messages import read_tools
+from pumice.chat.parser import ChatParser
+from pumice.grammar import Compiler, Constraint
+
+NESTED = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string"},
+        "unit": {"enum": ["c", "f"]},
+        "days": {"type": "integer", "minimum": 1},
+        "at": {
+            "type": "object",
+            "properties": {"x": {"type": "number"}, "tags": {"type": "array", "items": {"type": "string"}}},
+        },
+        "free": {"anyOf": [{"type": "null"}, {"type": "array", "items": {"type": "integer"}}]},
+    },
+    "required": ["city"],
+    "additionalProperties": False,
+}
+OPTIONAL = {
+    "type": "object",
+    "properties": {"a": {"type": "boolean"}, "b": {"type": "string"}},
+    "additionalProperties": False,
+}
+EMPTY = {"type": "object", "properties": {}, "additionalProperties": False}
+
+
+@pytest.fixture(scope="module")
+def compiler():
+    tokenizer = pumice.load_tokenizer(pumice.demo_model_path())
+    return Compiler(lambda: tokenizer, tokenizer.n_vocab)
+
+
+def takes(compiler, schema, text) -> bool:
+    request = ChatRequest.read(
+        [{"role": "user", "content": "Hi"}], tools=[{"name": "f", "parameters": schema}], tool_choice="required"
+    )
+    constraint = Constraint(answer_grammar(request, FORMATS["functiongemma"], "", {}), compiler)
+    for token in compiler.vocabulary.tokenize_str(text):
+        mask = constraint.mask()
+        if mask is not None and token not in tokens_of(mask):
+            return False
+        constraint.accept(token)
+    return True
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        (NESTED, "{city:<escape>Paris, {x:1} <escape>}"),
+        (NESTED, "{city:<escape><escape>,unit:<escape>f<escape>,days:3}"),
+        (NESTED, "{city:<escape>a<escape>,at:{x:1.5,tags:[<escape>a<escape>,<escape>b<escape>]},free:[1, 2]}"),
+        (NESTED, "{city:<escape>a<escape>,at:{},free:null}"),
+        (OPTIONAL, "{}"),
+        (OPTIONAL, "{b:<escape>x<escape>}"),
+        (OPTIONAL, "{a:true,b:<escape>x<escape>}"),
+        (EMPTY, "{}"),
+        ({}, '{"any": ["thing", 1]}'),
+    ],
+)
+def test_what_a_schema_allows_is_taken_and_read(compiler, schema, written):
+    text = f"<start_function_call>call:f{written}<end_function_call>"
+    assert takes(compiler, schema, text)
+    parser = ChatParser(FORMATS["functiongemma"], read_tools([{"name": "f", "parameters": schema}]))
+    [(kind, call)] = [*parser.push(text), *parser.finish()]
+    assert kind == "call"
+    jsonschema.validate(call.arguments, schema)
+
+
+@pytest.mark.parametrize(
+    ("schema", "written"),
+    [
+        (NESTED, "{}"),
+        (NESTED, "{city:Paris}"),
+        (NESTED, "{city:<escape>a<escape>,unit:<escape>k<escape>}"),
+        (NESTED, "{city:<escape>a<escape>,days:0}"),
+        (NESTED, "{city:<escape>a<escape>,}"),
+        (OPTIONAL, "{,a:true}"),
+        (OPTIONAL, "{c:1}"),
+        (EMPTY, "{a:1}"),
+    ],
+)
+def test_what_a_schema_forbids_is_not_taken(compiler, schema, written):
+    assert not takes(compiler, schema, f"<start_function_call>call:f{written}<end_function_call>")
