@@ -63,6 +63,7 @@ MAX_STOPS, MAX_STOP_LENGTH = 16, 256  # strings, characters of each
 MAX_BIASES, MAX_BIAS_LENGTH = 1024, 256  # tokens, characters of one
 MAX_MILLISECONDS = 24 * 3600 * 1000  # of generating
 MAX_N = 16  # completions of one prompt
+MAX_PRIORITY = 1 << 31  # up and down
 
 
 def generation_options(body: Body, service: Service) -> dict[str, Any]:
@@ -89,6 +90,8 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
     milliseconds = body.integer("t_max_predict_ms", 0, -1, MAX_MILLISECONDS)
     if milliseconds > 0:
         options["newline_timeout"] = milliseconds / 1000
+    if priority := body.integer("priority", 0, -MAX_PRIORITY, MAX_PRIORITY):
+        options["priority"] = -priority  # as vLLM has it: the lowest comes first
     if "stop_token_ids" in body.fields:
         options["stop_tokens"] = body.get("stop_token_ids", list, [])
     if body.first("lora") not in (None, []):

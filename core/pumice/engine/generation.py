@@ -44,7 +44,8 @@ class Generation:
     generated: list[int] = field(default_factory=list)
     finish_reason: FinishReason | None = None
     timings: Timings = field(default_factory=Timings)
-    queued: float = field(default_factory=time.perf_counter)  # since when it waits
+    queued: float = field(default_factory=time.perf_counter)  # when it came, or gave way: its place in the queue
+    waits_since: float = field(default_factory=time.perf_counter)  # when it came, or lost its place in the cache
     deadline: float | None = None  # on the clock of time.perf_counter
     n_right: float = math.inf  # how many guesses in a row have been right lately: a mean that fades
     trusted: bool | None = None  # whether a program picks its tokens as the chain would; None: not known yet
@@ -218,6 +219,11 @@ class Running(Place):
     @property
     def priority(self) -> int:
         return self.generation.request.priority
+
+    @property
+    def waits_since(self) -> float:
+        """Since when it had waited when it came in."""
+        return self.generation.waits_since
 
     @property
     def pending(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from abc import ABC, abstractmethod
 from collections import deque
@@ -44,31 +45,42 @@ class FairPolicy(Policy):
             the steps before can tell; one token at least.
         quantum: seconds. A sequence that has generated for so long, and for as long as its prompt took, gives way to
             one that waits: so none starves, and reading again what gave way takes less than half of the time.
+        patience: seconds. Who has waited for so long is next, whatever its priority, and stays for a quantum.
 
-    Higher priorities come in first, and those below give way to them at once; they never give way to those.
+    Otherwise higher priorities come in first, and those below give way to them at once; they never give way to those.
     """
 
-    def __init__(self, max_delay: float = 0.05, quantum: float = 5.0) -> None:
+    def __init__(self, max_delay: float = 0.05, quantum: float = 5.0, patience: float = 30.0) -> None:
         self.max_delay = max_delay
         self.quantum = quantum
+        self.patience = patience
         self._seconds_per_token: deque[float] = deque(maxlen=3)  # of prompts; the first time of a size may be slow
 
     def first(self, waiting: Sequence[Generation]) -> Generation:
-        return min(waiting, key=lambda generation: (-generation.request.priority, generation.queued))
+        before = time.perf_counter() - self.patience
+        return min(waiting, key=lambda each: (each.waits_since > before, -each.request.priority, each.queued))
 
     def gives_way(self, running: Sequence[Running], waiting: Generation) -> Running | None:
-        below = [each for each in running if each.priority < waiting.request.priority]
+        now, priority = time.perf_counter(), waiting.request.priority
+        below = [each for each in running if each.priority < priority and not self._stays(each, now)]
         if below:
             return self.yields_blocks(below)
-        now = time.perf_counter()
-        over = [each for each in running if each.priority == waiting.request.priority and self._over(each, now)]
+        above = math.inf if now - waiting.waits_since >= self.patience else priority
+        over = [each for each in running if priority <= each.priority <= above and self._over(each, now)]
         return min(over, key=lambda each: each.admitted, default=None)
 
     def yields_blocks(self, running: Sequence[Running]) -> Running:
-        return min(running, key=lambda each: (each.priority, -each.admitted))
+        now = time.perf_counter()
+        return min(running, key=lambda each: (self._stays(each, now), each.priority, -each.admitted))
 
     def share(self, running: Sequence[Running], room: int) -> Members:
-        order = sorted(running, key=lambda each: (each.pending > 1, -each.priority, each.last_step, each.admitted))
+        before = time.perf_counter() - self.patience
+
+        def place(each: Running) -> tuple[bool, bool, int, int, float]:
+            in_time = each.began is not None or each.waits_since > before
+            return each.pending > 1, in_time, -each.priority, each.last_step, each.admitted
+
+        order = sorted(running, key=place)
         members: Members = []
         budget = room
         for each in order:
@@ -93,6 +105,10 @@ class FairPolicy(Policy):
         n_read = sum(n_new for _, n_new in members) - n_generating
         fastest = min(self._seconds_per_token, default=self.max_delay / 32)
         return max(1, int(self.max_delay / fastest)) - n_read
+
+    def _stays(self, running: Running, now: float) -> bool:
+        """Whether it came in because it had waited for long, and not long ago."""
+        return running.admitted - running.waits_since >= self.patience and not self._over(running, now)
 
     def _over(self, running: Running, now: float) -> bool:
         if running.began is None:

@@ -120,6 +120,7 @@ class Scheduler:
         """Let a sequence wait again; what the cache forgets of it is read again later."""
         self._release(running)
         self.running.remove(running)
+        running.generation.waits_since = time.perf_counter()
         self.waiting.append(running.generation)
 
     # --- going on

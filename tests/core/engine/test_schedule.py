@@ -103,7 +103,8 @@ class Sequence:
     def __init__(self, pending):
         self.pending = pending
         self.priority = self.last_step = 0
-        self.admitted = time.perf_counter()
+        self.began = None
+        self.admitted = self.waits_since = time.perf_counter()
 
 
 def test_higher_priorities_come_first(path):
@@ -127,6 +128,31 @@ def test_higher_priorities_come_first(path):
         first.close()
         assert done.acquire(timeout=10)
     assert order == ["higher", "high", "low"]
+
+
+@pytest.mark.parametrize(("patience", "comes"), [(0.1, True), (3600.0, False)])
+@pytest.mark.parametrize("n_parallel", [1, 2], ids=["no slot", "no blocks"])
+def test_who_has_waited_for_long_is_next_whatever_its_priority(path, patience, comes, n_parallel):
+    prompt = [5 + i % 200 for i in range(100)]
+    with load(path, FairPolicy(quantum=0.02, patience=patience), n_ctx=128, n_parallel=n_parallel) as model:
+        expected = model.generate(prompt, **GREEDY).tokens
+        highs = [model.stream("a", priority=2, **ENDLESS) for _ in range(2)]
+        for high in highs:
+            next(high)
+        low = model.stream(prompt, priority=-1, timeout=None if comes else 0.5, **GREEDY)
+        assert low.completion().tokens == (expected if comes else [])
+        assert len(list(zip(range(50), highs[0], strict=False))) == 50, "they go on"
+
+
+def test_a_prompt_that_has_waited_for_long_is_read_first():
+    policy = FairPolicy(patience=10)
+    low, high, generating = Sequence(pending=1000), Sequence(pending=1000), Sequence(pending=1)
+    high.priority = 1
+    assert policy.share([low, high, generating], 512) == [(generating, 1), (high, 32)]
+    low.waits_since -= 11
+    assert policy.share([low, high, generating], 512) == [(generating, 1), (low, 32)]
+    low.began = time.perf_counter()
+    assert policy.share([low, high, generating], 512) == [(generating, 1), (high, 32)], "it was read"
 
 
 def test_time_runs_out_for_who_waits_and_who_generates(path):

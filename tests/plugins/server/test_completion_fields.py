@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from pumice.engine import EngineClient
 from pumice_server import openai_completions
 
 PROMPT = "Once upon a time"
@@ -76,6 +77,18 @@ def test_the_likeliest_of_several(server):
     assert complete(server, best_of=3, temperature=1.5)["choices"][0]["logprobs"] is None
 
 
+def test_priorities_are_those_of_vllm(server, monkeypatch):
+    """There the lowest comes first, here the highest."""
+    seen, add = [], EngineClient.add
+    monkeypatch.setattr(
+        EngineClient, "add", lambda self, request, *rest: seen.append(request) or add(self, request, *rest)
+    )
+    complete(server, priority=-3)
+    complete(server, "/completion", priority=2)
+    complete(server)
+    assert [request.priority for request in seen] == [3, -2, 0]
+
+
 def test_a_text_between_two(server, monkeypatch):
     seen = []
 
@@ -137,6 +150,7 @@ def test_reasoning_in_the_content(server):
         ({"t_max_predict_ms": "soon"}, 400, "t_max_predict_ms must be an integer"),
         ({"choices": "yes"}, 400, "choices"),
         ({"structured_outputs": []}, 400, "structured_outputs must be an object"),
+        ({"priority": "high"}, 400, "priority"),
         ({"stop_token_ids": ["x"]}, 400, "stop_tokens must be a list of token ids"),
     ],
     ids=str,
