@@ -43,6 +43,7 @@ METRICS: dict[str, Callable[["Run"], float]] = {
     "first token p99, ms": lambda run: 1000 * percentile(run.firsts, 99),
     "between tokens p50, ms": lambda run: 1000 * percentile(run.gaps, 50),
     "between tokens p99, ms": lambda run: 1000 * percentile(run.gaps, 99),
+    "between tokens, longest, ms": lambda run: 1000 * max(run.gaps, default=0.0),
     "server's CPU ms a token": lambda run: 1000 * run.server_cpu / run.n_tokens,
 }
 
