@@ -140,6 +140,28 @@ def test_the_list_has_what_quantized_weights_need(tmp_path, used, type):
     assert used - set(compile_kernels.kernel_names()) == set()
 
 
+LEFT_OUT = """
+import os
+from pumice_cpu.compiler import source_of
+from pumice_cpu.isa import BY_NAME, ENVIRONMENT, ISAS, current
+from tools.compile_kernels import is_of_base, kernel_names
+def names(isa):
+    os.environ[ENVIRONMENT] = isa
+    current.cache_clear()
+    return set(kernel_names())
+for base in {isa.base for isa in ISAS if isa.base}:
+    known = names(base)
+    for isa in [isa for isa in ISAS if isa.base == base]:
+        own = sorted(names(isa.name) - known)
+        print(isa.name, len(own), [name for name in own if is_of_base(source_of(name)[1], isa)])
+"""
+
+
+def test_no_kernel_is_left_to_a_base_that_does_not_have_it():
+    done = subprocess.run([sys.executable, "-c", LEFT_OUT], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert set(done.stdout.splitlines()) == {"avx512bf16 2 []", "avx512vnni 0 []", "avxvnni 0 []"}
+
+
 def test_whatever_changes_kernels_is_in_the_digest():
     package = Path(sources.__file__).parent
     files = [
