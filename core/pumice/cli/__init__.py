@@ -94,6 +94,7 @@ def main() -> None:
     """Entry point: every failure becomes one line on standard error, and an exit status."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # `pumice run ... | head` ends as quietly as cat does
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # half-written files are removed
     try:
         require_streams()
         status = cli.main(sys.argv[1:] or ["--help"], "pumice", standalone_mode=False)

@@ -76,7 +76,8 @@ class NewFiles:
                 self._put_in_place()
         finally:
             if self._file is not None:
-                self._file.close()
+                with contextlib.suppress(OSError):  # of a full disk, which was named when it was met first
+                    self._file.close()
             for temporary, _ in self._written:
                 temporary.unlink(missing_ok=True)
 

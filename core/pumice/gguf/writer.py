@@ -122,7 +122,11 @@ class Writer:
     def __enter__(self) -> "Writer":
         self._files.__enter__()
         check_space(Path(os.path.realpath(self.paths[0])).parent, self.n_bytes)
-        self._current: Described | None = next(self._steps)
+        try:
+            self._current: Described | None = next(self._steps)
+        except BaseException as error:  # which `with` does not see before it has begun
+            self._files.__exit__(type(error), error, None)
+            raise
         return self
 
     def write(self, data: bytes | NDArray[Any]) -> None:

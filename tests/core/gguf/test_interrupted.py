@@ -1,0 +1,41 @@
+"""Files that could not be finished: nothing is left of them."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pumice.demo import demo_model_path
+
+resource = pytest.importorskip("resource")
+
+
+def pumice_command(*arguments, n_bytes=None):
+    """A process whose files may have so many bytes."""
+    limit = (lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (n_bytes, n_bytes))) if n_bytes else None
+    command = [sys.executable, "-m", "pumice", *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=limit)
+
+
+@pytest.mark.parametrize("n_bytes", [4096, 1 << 20], ids=["in the header", "in the tensors"])
+def test_a_disk_that_takes_no_more(tmp_path, n_bytes):
+    out = tmp_path / "out.gguf"
+    process = pumice_command("gguf", "set", demo_model_path(), "general.name=other", "-o", out, n_bytes=n_bytes)
+    said, _ = process.communicate(timeout=60)
+    assert (process.returncode, said) == (1, f"error: {out}: cannot be written: file too large\n")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_process_that_is_told_to_end(tmp_path):
+    out = tmp_path / "out.gguf"
+    out.write_text("what was there")
+    process = pumice_command("quantize", demo_model_path(), out, "IQ3_S", "--allow-requantize", "--force", "--pure")
+    while process.poll() is None and not list(tmp_path.glob(".*.part")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
+    assert out.read_text() == "what was there"
