@@ -1,15 +1,18 @@
 """Numbers quantized a second, by Pumice's CPU quantizers and by ggml's reference, which llama-quantize calls.
 
-    python bench/compare_quantize.py path/to/libggml-base.so [TYPE ...]
+    python bench/compare_quantize.py path/to/libggml-base.so [-t THREADS] [TYPE ...]
 
-Both on one thread, in turns, on normally distributed numbers; processor time, the best of a few runs. Both share out
-rows over threads that have nothing in common, so the ratio is that of whole files on any number of cores.
+In turns, on normally distributed numbers, whose rows are shared out over threads, as both do with a file's. The rates
+are those of the fastest runs by the clock, the ratio is the median of pairs, so that other work on the machine counts
+for both.
 """
 
 import argparse
 import ctypes
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from statistics import median
 
 import numpy as np
 
@@ -25,8 +28,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("library")
     parser.add_argument("types", nargs="*", metavar="TYPE", help="none: all")
-    parser.add_argument("-r", "--repetitions", type=int, default=3)
-    arguments = parser.parse_args()
+    parser.add_argument("-r", "--repetitions", type=int, default=5)
+    parser.add_argument("-t", "--threads", type=int, default=2)
+    arguments = parser.parse_intermixed_args()
     ggml = load(arguments.library)
     weights = (np.random.RandomState(1).random_sample(COLUMNS) + 0.01).astype(np.float32)
     print("| type | million numbers/s | with an importance matrix |\n| --- | --- | --- |")
@@ -34,34 +38,38 @@ def main() -> None:
         cells = []
         for matrix in (None, weights):
             skipped = name in NEED_WEIGHTS if matrix is None else name in SIMPLE
-            cells.append("" if skipped else compare(ggml, name, matrix, arguments.repetitions))
+            cells.append("" if skipped else compare(ggml, name, matrix, arguments.repetitions, arguments.threads))
         print(f"| {name} | {cells[0]} | {cells[1]} |", flush=True)
 
 
-def compare(ggml: ctypes.CDLL, name: str, weights: np.ndarray | None, repetitions: int) -> str:
+def compare(ggml: ctypes.CDLL, name: str, weights: np.ndarray | None, repetitions: int, n_threads: int) -> str:
     """``ours / theirs, ratio``, in millions of numbers a second; the blocks must be the same."""
-    rows = 16 if name.startswith("IQ") else 256
+    rows = 16 * n_threads if name.startswith("IQ") else 512 * n_threads
     values = (np.random.RandomState(0).standard_normal((rows, COLUMNS)) * 0.02).astype(np.float32)
     out = np.zeros((rows, row_bytes(GGMLType[name], COLUMNS)), np.uint8)
     place = None if weights is None else weights.ctypes.data
+    shares = [slice(i * rows // n_threads, (i + 1) * rows // n_threads) for i in range(n_threads)]
 
-    def theirs() -> None:
-        ggml.ggml_quantize_chunk(GGMLType[name], values.ctypes.data, out.ctypes.data, 0, rows, COLUMNS, place)
+    def theirs(share: slice) -> None:
+        part, n = values[share], share.stop - share.start
+        ggml.ggml_quantize_chunk(GGMLType[name], part.ctypes.data, out[share].ctypes.data, 0, n, COLUMNS, place)
 
-    def ours() -> np.ndarray:
-        return QUANTIZERS[name].quantize(values, weights)
+    def ours(share: slice) -> np.ndarray:
+        return QUANTIZERS[name].quantize(values[share], weights)
 
-    theirs()
-    assert np.array_equal(ours(), out), name
-    times = [(seconds(ours), seconds(theirs)) for _ in range(repetitions)]
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(theirs, shares))
+        assert np.array_equal(np.concatenate(list(pool.map(ours, shares))), out), name
+        times = [(seconds(pool, ours, shares), seconds(pool, theirs, shares)) for _ in range(repetitions)]
     fast, slow = (min(each) for each in zip(*times, strict=True))
-    return f"{values.size / fast / 1e6:.3g} / {values.size / slow / 1e6:.3g}, {slow / fast:.1f}"
+    ratio = median(slow / fast for fast, slow in times)
+    return f"{values.size / fast / 1e6:.3g} / {values.size / slow / 1e6:.3g}, {ratio:.1f}"
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.process_time()
-    work()
-    return time.process_time() - start
+def seconds(pool: ThreadPoolExecutor, work: Callable[[slice], object], shares: list[slice]) -> float:
+    start = time.perf_counter()
+    list(pool.map(work, shares))
+    return time.perf_counter() - start
 
 
 def load(path: str) -> ctypes.CDLL:

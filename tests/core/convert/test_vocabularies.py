@@ -4,7 +4,7 @@ import json
 from base64 import b64encode
 
 import pytest
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 import checkpoints
 import pumice
@@ -33,8 +33,11 @@ def test_every_pre_tokenizer_is_recognised(name):
     tokenizer = Tokenizer(models.BPE(ignore_merges=row.ignore_merges))
     tokenizer.pre_tokenizer = steps(row)
     assert recognise(tokenizer, preferred=(name,)) == name
+    if row.add_bos:  # as the tokenizer of a folder says
+        tokenizer.add_special_tokens(["<s>"])
+        tokenizer.post_processor = processors.TemplateProcessing("<s> $0", special_tokens=[("<s>", 0)])
     found = PRE_TOKENIZERS[recognise(tokenizer)]
-    assert found.ignore_merges == row.ignore_merges
+    assert (found.ignore_merges, found.add_bos) == (row.ignore_merges, row.add_bos)
     words = [[span for _, span in steps(each).pre_tokenize_str(HARD_TEXT[0])] for each in (row, found)]
     assert words[0] == words[1]
 

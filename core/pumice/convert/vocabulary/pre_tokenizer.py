@@ -32,12 +32,24 @@ HARD_TEXT = (
 def recognise(
     tokenizer: Tokenizer, preferred: Sequence[str] = (), known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS
 ) -> str | None:
-    """The name of the pre-tokenizer that cuts as ``tokenizer`` does, one of ``preferred`` if several do; or None."""
+    """The name of the pre-tokenizer that cuts as ``tokenizer`` does; None: none does.
+
+    Of several, one that goes about merges as it does; of those one of ``preferred``, else one that adds BOS as it does.
+    """
     words = [_words(tokenizer.pre_tokenizer, text) for text in HARD_TEXT]
     ignore_merges = bool(getattr(tokenizer.model, "ignore_merges", False))
     same = [name for name, row in known.items() if row.byte_level and _cuts(row, words)]
     exact = [name for name in same if known[name].ignore_merges == ignore_merges] or same
-    return next((name for name in preferred if name in exact), exact[0] if exact else None)
+    if found := next((name for name in preferred if name in exact), None):
+        return found
+    alike = [name for name in exact if known[name].add_bos == _adds_bos(tokenizer)] or exact
+    return next(iter(alike), None)
+
+
+def _adds_bos(tokenizer: Tokenizer) -> bool:
+    """Whether a text begins with a token that it does not have."""
+    whole, plain = (tokenizer.encode("a", add_special_tokens=special).ids for special in (True, False))
+    return whole[:1] != plain[:1]
 
 
 def _cuts(row: PreTokenizer, words: list[list[tuple[int, int]]]) -> bool:
