@@ -15,6 +15,7 @@ from pumice.convert.conversion import Conversion
 from pumice.convert.folder import Folder
 from pumice.convert.lazy import LazyTensor
 from pumice.convert.vocabulary import vocabulary
+from pumice.convert.vocabulary.chats import chat_keys
 from pumice.convert.written import general_metadata
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile, Metadata, dequantize, encode, row_bytes
@@ -178,7 +179,8 @@ def _tokenizer(conversion: Conversion) -> dict[str, Any]:
     """Keys of the tokenizer; a draft's is that of its target."""
     if conversion.is_draft:
         return _tokenizer(conversion.target_conversion) | conversion.target_conversion.other_metadata()
-    return _special(conversion) | vocabulary(conversion.folder, conversion)
+    found = _special(conversion) | vocabulary(conversion.folder, conversion)
+    return found | chat_keys(conversion.folder, found)
 
 
 def _special(conversion: Conversion) -> dict[str, Any]:

@@ -33,7 +33,7 @@ _SPELLINGS = {
     "fim_sep": ("<|file_sep|>",),
 }  # fmt: skip
 
-_END_OF_GENERATION = (
+END_OF_GENERATION = (
     "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>",
     "<|endoftext|>", "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>",
     "<end_of_utterance>", "<eos>", "<turn|>", "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~[",
@@ -118,7 +118,7 @@ def _end_of_generation(
     metadata: Mapping[str, Any], vocabulary: Vocabulary, eos: int | None, fim: Mapping[str, int]
 ) -> frozenset[int]:
     ids = vocabulary.ids
-    eog = {ids[text] for text in _END_OF_GENERATION if text in ids}
+    eog = {ids[text] for text in END_OF_GENERATION if text in ids}
     vocabulary.control |= eog
     eog |= {token for name, token in fim.items() if name in ("fim_pad", "fim_rep", "fim_sep")}
     for text in _SHOWN:

@@ -131,6 +131,25 @@ def test_quantizing_opens_the_folder_once(folder, tmp_path, monkeypatch):
     assert opened == [1]
 
 
+def test_further_tokens_that_end_and_the_template_beside_the_tokenizer(folder):
+    tokens = json.loads((folder / "tokenizer.json").read_text())
+    added = {token["content"]: token["id"] for token in tokens["added_tokens"]}
+    stop = {**tokens["added_tokens"][0], "id": CASE["config"]["vocab_size"] - 1, "content": "<stop>"}
+    (folder / "tokenizer.json").write_text(json.dumps({**tokens, "added_tokens": [*tokens["added_tokens"], stop]}))
+    ids = [added["<|endoftext|>"], added["<|im_end|>"], stop["id"]]
+    (folder / "generation_config.json").write_text(json.dumps({"eos_token_id": ids}))
+    config = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template": "of the configuration"}))
+    (folder / "chat_template.jinja").write_text("{{ 'of the file' }}")
+    with open_model(folder) as file:
+        assert file.metadata["tokenizer.ggml.eot_token_id"] == stop["id"]
+        assert file.metadata["tokenizer.chat_template"] == "{{ 'of the file' }}"
+    assert {stop["id"], added["<|im_end|>"]} <= pumice.load_tokenizer(folder).eog
+    (folder / "chat_template.jinja").write_bytes(b"\xff")
+    with pytest.raises(ConvertError, match="its files cannot be understood: UnicodeDecodeError"):
+        open_model(folder)
+
+
 # --- what is wrong with a folder
 
 
