@@ -96,6 +96,7 @@ class CpuQuantizer(Quantizer):
             self._memory.scratch = aligned_zeros(SCRATCH)
             if self.module in _GRIDS:
                 tables = grid("iq1" if self.module == "iq1" else self.type.name.lower())
+                self._memory.tables = tables  # two threads that begin at once may each have made some
                 self._memory.scratch.view(np.int64)[: len(tables)] = [table.ctypes.data for table in tables]
         scratch: NDArray[np.uint8] = self._memory.scratch
         return scratch

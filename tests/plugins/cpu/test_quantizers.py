@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from pumice.gguf import GGMLType, dequantize
-from pumice_cpu.quantizer import QUANTIZERS
+from pumice_cpu.grids import grid
+from pumice_cpu.quantizer import QUANTIZERS, CpuQuantizer
 from quantizer_rows import COLUMNS, rows, weights
 
 EXPECTED = json.loads((Path(__file__).parents[2] / "fixtures" / "quantized_rows.json").read_text())
@@ -55,3 +57,21 @@ def test_numbers_that_do_not_lie_side_by_side():
     wide[:, :COLUMNS] = np.stack(list(rows().values())[:4])
     expected = QUANTIZERS["Q4_0"].quantize(wide[:, :COLUMNS].copy(), None)
     assert np.array_equal(QUANTIZERS["Q4_0"].quantize(wide[:, :COLUMNS], None), expected)
+
+
+def test_tables_live_as_long_as_the_addresses_of_them(monkeypatch):
+    """Threads that begin at once may each make the tables of a grid, of which the cache keeps one."""
+    x = np.random.default_rng(0).standard_normal((1, 256)).astype(np.float32)
+    expected = QUANTIZERS["IQ3_S"].quantize(x, None)
+    made = []
+
+    def made_anew(name):
+        tables = grid.__wrapped__(name)
+        made.extend(map(weakref.ref, tables))
+        return tables
+
+    monkeypatch.setattr("pumice_cpu.quantizer.grid", made_anew)
+    fresh = CpuQuantizer(QUANTIZERS["IQ3_S"].module, GGMLType.IQ3_S)
+    assert np.array_equal(fresh.quantize(x, None), expected)
+    assert made
+    assert all(table() is not None for table in made)
