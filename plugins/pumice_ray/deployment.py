@@ -37,6 +37,7 @@ MODEL = "model"  # name of the deployment of a model
 PREFIX = "pumice-"  # of the names of applications of Serve
 
 _QUEUE = 4  # requests in a replica's hand, for each sequence that it computes; others wait at the ingress
+_LISTENERS = 100  # places beside those, for who listens to the others: one of each ingress
 _HEALTH_SECONDS = 10.0  # between two questions for a replica's health
 _DRAIN_SECONDS = 600.0  # that a replica has to end its requests, where there are to be fewer or others
 _INGRESS_REQUESTS = 1000  # at once, of one ingress
@@ -49,7 +50,11 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
     config = load_config({**spec.options.get("config", {}), **_settings(spec)})
     router = RequestRouterConfig(
         request_router_class=PrefixRouter,
-        request_router_kwargs={"n_parallel": config.n_parallel, "by_prefix": by_prefix},
+        request_router_kwargs={
+            "n_parallel": config.n_parallel,
+            "most": _QUEUE * config.n_parallel,
+            "by_prefix": by_prefix,
+        },
     )
     scaling = {
         "min_replicas": replicas.least,
@@ -66,7 +71,7 @@ def replicas_of(spec: Spec, replicas: Replicas, by_prefix: bool = True) -> Any:
         EngineReplica,
         name=MODEL,
         autoscaling_config=scaling,
-        max_ongoing_requests=_QUEUE * config.n_parallel,
+        max_ongoing_requests=_QUEUE * config.n_parallel + _LISTENERS,
         max_queued_requests=config.max_queue,
         request_router_config=router,
         health_check_period_s=_HEALTH_SECONDS,

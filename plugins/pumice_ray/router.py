@@ -24,8 +24,12 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     many may come at once.
     """
 
-    def initialize_state(self, n_parallel: int, by_prefix: bool = True) -> None:
-        """``n_parallel``: sequences that a replica computes at once; one with as many requests is busy."""
+    def initialize_state(self, n_parallel: int, most: int, by_prefix: bool = True) -> None:
+        """``n_parallel``: sequences that a replica computes at once; one with as many requests is busy.
+
+        ``most``: calls of a replica, of which there must be fewer than it takes, so that who listens has a place.
+        """
+        self._most = most
         self._n_parallel = n_parallel
         self._by_prefix = by_prefix
         self._prefixes = Prefixes()
@@ -34,11 +38,14 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
     async def choose_replicas(
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
-        some = random.sample(candidate_replicas, min(_SOME, len(candidate_replicas)))
         asked = _asked(pending_request)
         if isinstance(asked, Listen):
             meant = [each for each in candidate_replicas if each.replica_id.unique_id == asked.replica]
             return [meant or candidate_replicas]
+        candidate_replicas = [each for each in candidate_replicas if self._in_hand(each) < self._most]
+        if not candidate_replicas:
+            return []  # Serve asks again in a while
+        some = random.sample(candidate_replicas, min(_SOME, len(candidate_replicas)))
         group = (self._holders(asked, candidate_replicas) if isinstance(asked, Request) else []) or some
         chosen = min(group, key=self._in_hand)
         self._on_their_way[chosen.replica_id].append(time.monotonic())
