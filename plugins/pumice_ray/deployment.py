@@ -18,7 +18,7 @@ from ray.serve.config import RequestRouterConfig
 from starlette.applications import Starlette
 
 import pumice
-from pumice.cli.options import parse_replicas, parse_stages
+from pumice.cli.cluster import parse_replicas, parse_stages
 from pumice.config import load_config
 from pumice.plugin import Replicas
 from pumice_ray.replica import EngineReplica

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pumice
-from pumice.cli.options import parse_stages
+from pumice.cli.cluster import parse_stages
 from pumice.plugin import Replicas
 from pumice_ray.link import RayLink
 

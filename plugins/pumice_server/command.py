@@ -10,8 +10,9 @@ from typing import Any
 
 import click
 
+from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.messages import show_logs
-from pumice.cli.options import cluster_options, locate_model, parse_settings, take_cluster
+from pumice.cli.options import locate_model, parse_settings
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import choose_models, demo_options, make_specs, take_adapters
 from pumice_server.defaults import default_options, take_chat, take_sampling

@@ -42,7 +42,7 @@ LAYERS = [
     ["cli"],
     ["__main__"],
 ]
-COMMANDS = {"pumice", "pumice.cli.options", "pumice.cli.messages", "pumice.cli.progress"}
+COMMANDS = {"pumice", "pumice.cli.cluster", "pumice.cli.options", "pumice.cli.messages", "pumice.cli.progress"}
 ENGINES = {
     "pumice.config",
     "pumice.engine.messages",

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from pumice.cli.cluster import find_cluster
 from pumice.cli.info import format_bytes
-from pumice.cli.options import find_cluster, json_option
+from pumice.cli.options import json_option
 
 if TYPE_CHECKING:
     from pumice.running import Running

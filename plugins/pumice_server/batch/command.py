@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import cluster_options, load_options, locate_model, take_cluster
+from pumice.cli.cluster import cluster_options, take_cluster
+from pumice.cli.options import load_options, locate_model
 from pumice.cli.progress import show_progress
 
 if TYPE_CHECKING:
