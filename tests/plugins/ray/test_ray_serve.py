@@ -8,9 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -151,10 +152,15 @@ def test_rays_exporter_has_what_the_engines_have_in_hand(server, wait_until):
     import ray
 
     client, _ = server
-    urls = [f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}" for node in ray.nodes()]
+    nodes = [node for node in ray.nodes() if node["Alive"]]
+
+    def exported(node: dict[str, Any]) -> str:
+        with suppress(httpx2.ConnectError):  # an exporter begins some seconds after its node
+            return client.get(f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}").text
+        return ""
 
     def replicas() -> set[str]:
-        told = "".join(client.get(url).text for url in urls)
+        told = "".join(map(exported, nodes))
         return set(re.findall(r'ray_pumice_engine_slots\{.*model="demo".*replica="(\w+)".*\} 4', told))
 
     wait_until(lambda: len(replicas()) >= 2)
