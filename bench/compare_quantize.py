@@ -64,7 +64,12 @@ def compare(ggml: ctypes.CDLL, name: str, weights: np.ndarray | None, repetition
         times = [(seconds(pool, ours, shares), seconds(pool, theirs, shares)) for _ in range(repetitions)]
     fast, slow = (min(each) for each in zip(*times, strict=True))
     ratio = median(slow / fast for fast, slow in times)
-    return f"{values.size / fast / 1e6:.3g} / {values.size / slow / 1e6:.3g}, {ratio:.1f}"
+    return f"{rate(values.size / fast)} / {rate(values.size / slow)}, {ratio:.1f}"
+
+
+def rate(numbers: float) -> str:
+    """Numbers a second, in millions."""
+    return f"{numbers / 1e6:,.{0 if numbers >= 1e8 else 1}f}"
 
 
 def seconds(pool: ThreadPoolExecutor, work: Callable[[slice], object], shares: list[slice]) -> float:
