@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,9 @@ from pumice.suggest import did_you_mean
 if TYPE_CHECKING:
     from pumice.convert import Conversion, Folder, Options
     from pumice.registry.names import Names
+    from pumice.tokenizers import Tokenizer
+
+logger = logging.getLogger("pumice")
 
 
 def open_model(
@@ -66,9 +70,15 @@ def open_adapter(
 
 def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
     """That of a folder's model class. ConvertError if nobody brings it."""
+    registry = registry or load_registry(load_config())
+    conversion = _made(folder, registry.conversions)
+    conversion.known_pre_tokenizers = registry.pre_tokenizers
+    return conversion
+
+
+def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
     from pumice.convert.folder import CONFIG
 
-    known = (registry or load_registry(load_config())).conversions
     if not folder.has(CONFIG):
         return _recognised(folder, known)
     name = folder.config.model_class
@@ -101,6 +111,8 @@ def is_lora(path: str | os.PathLike[str]) -> bool:
 def check_model(file: GGUFFile, registry: Registry | None = None, target: str | os.PathLike[str] | None = None) -> None:
     """Whether a model could run: its tokenizer is complete, its tensors are those of its architecture.
 
+    Warns where the tokenizer makes other tokens of text than a folder's ``tokenizer.json``.
+
     target: the model that this one drafts for; without one a draft's tensors are not checked.
     Raises TokenizerError or ModelError. An architecture that nobody registered is not checked.
     """
@@ -111,7 +123,9 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
 
     registry = registry or load_registry(load_config())
     if has_tokenizer(file.metadata):
-        from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
+        tokenizer = from_metadata(file.metadata, registry.tokenizers, registry.pre_tokenizers)
+        if target is None and file.path.is_dir():
+            _compare_tokens(file.path, tokenizer)
     if not file.tensors or file.architecture not in registry.architectures:
         return
     architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
@@ -122,3 +136,11 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
     with open_model(target, registry) as whole:
         main = registry.architectures.find(whole.architecture)(HParams(whole.metadata))
         trace(whole, main, main.n_ctx_train, draft=(file, architecture))
+
+
+def _compare_tokens(path: Path, tokenizer: Tokenizer) -> None:
+    from pumice.convert.folder import Folder
+    from pumice.convert.vocabulary.difference import first_difference
+
+    if difference := first_difference(Folder(path), tokenizer):
+        logger.warning("%s: %s", path, difference)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -14,6 +15,9 @@ from pumice.convert.parameters import N_LAYER, Names, number, parameters
 from pumice.convert.quantized import dequantized
 from pumice.convert.vocabulary.tokens import added_ids
 from pumice.errors import ConvertError
+from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
+
+logger = logging.getLogger("pumice")
 
 # Of images and sound, which a language model does without.
 OTHER_SENSES = re.compile(
@@ -81,6 +85,10 @@ class Conversion:
     """Whether the model drafts for another one, whose tokenizer it has and whose folder must be given."""
     target: Conversion | None = None
     """Of a draft: the conversion of the model that it drafts for."""
+    known_pre_tokenizers: Mapping[str, PreTokenizer] = PRE_TOKENIZERS
+    """By name, one of which a tokenizer of byte-level BPE must have: those that come with Pumice, and plugins' ones."""
+    n_rows = 0
+    """Of the token embeddings; 0 before the tensors are converted, and without any."""
 
     @classmethod
     def recognises(cls, folder: Folder) -> bool:
@@ -149,8 +157,16 @@ class Conversion:
         return added_ids(self.folder)
 
     def n_vocab(self, found: int) -> int:
-        """Tokens in the file; ``found``: those of the tokenizer, where the configuration does not say."""
-        return -(-self.config.n_vocab(found) // self.n_vocab_multiple) * self.n_vocab_multiple
+        """Tokens in the file, one for each row of the embeddings.
+
+        ``found``: those of the tokenizer, where the configuration does not say. Where it says less than there are
+        rows, these count.
+        """
+        said = -(-self.config.n_vocab(found) // self.n_vocab_multiple) * self.n_vocab_multiple
+        if said < self.n_rows:
+            logger.warning("%s: %d tokens, and the embeddings have %d rows: the others are unused tokens",
+                           self.config.path, said, self.n_rows)  # fmt: skip
+        return max(said, self.n_rows)
 
     def tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         """All tensors by their names in GGUF."""

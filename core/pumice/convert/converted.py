@@ -123,6 +123,8 @@ def convert(folder: Folder, conversion: Conversion, options: Options | None = No
         if name in lazies:
             raise ConvertError(f"{folder.path}: two tensors become {name!r}")
         lazies[name] = tensor
+    if table := lazies.get("token_embd.weight"):
+        conversion.n_rows = table.shape[0]
     type = _stored_type(lazies) if options.type is None else options.type
     tensors = {
         name: ConvertedTensor(name, _type(conversion, name, lazy, type), lazy, options.quantizer)

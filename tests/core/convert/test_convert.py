@@ -14,6 +14,7 @@ from pumice.cli import cli
 from pumice.convert.safetensors import TYPES, read_safetensors
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
+from pumice.gguf.compare import problems
 from pumice.opening import check_model, open_model
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
@@ -181,6 +182,35 @@ def test_configurations_that_do_not_fit(folder, values, message):
         check_model(file)
 
 
+@pytest.mark.parametrize("case", ["llama-bpe", "llama"])
+@pytest.mark.parametrize("said", [410, 420, None])
+def test_there_is_a_token_for_each_row_of_the_embeddings(tmp_path, caplog, case, said):
+    case = CASES[case]
+    config = {**case["config"], "vocab_size": said}
+    with open_model(write_checkpoint(tmp_path / "m", config, case["shapes"], case["tokenizer"])) as file:
+        check_model(file)
+        assert len(file.metadata["tokenizer.ggml.tokens"]) == 424 == len(file.tensors["token_embd.weight"].data)
+        assert list(file.metadata["tokenizer.ggml.token_type"])[-4:] == [5, 5, 5, 5]
+        assert list(problems(file)) == []
+    assert f"{said or 420} tokens, and the embeddings have 424 rows" in caplog.text
+
+
+def test_tokens_without_a_row_are_named(tmp_path, caplog):
+    case = CASES["llama"]
+    folder = write_checkpoint(tmp_path / "m", case["config"], case["shapes"], case["tokenizer"])
+    (folder / "added_tokens.json").write_text(json.dumps({"<mine>": 424}))
+    with open_model(folder) as file:
+        assert len(file.metadata["tokenizer.ggml.tokens"]) == 424
+    assert "1 tokens of the tokenizer are left out, as the model has 424: 424, '<mine>', is the first" in caplog.text
+
+
+def test_no_code_of_a_folder_is_run(folder, tmp_path):
+    set_config(folder, auto_map={"AutoConfig": "modeling.Config", "AutoTokenizer": "modeling.Tokenizer"})
+    (folder / "modeling.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    assert run(folder, "--dry-run").exit_code == 0
+    assert not (tmp_path / "ran").exists()
+
+
 def test_folders_that_are_no_models(folder, tmp_path):
     with pytest.raises(ConvertError, match=r"is a folder without config\.json"):
         pumice.load(tmp_path)
@@ -338,6 +368,27 @@ def test_a_draft_needs_its_model(case_folder, tmp_path):
         run(target, "--target", target)
     with pytest.raises(pumice.PumiceError, match=r"has shape \[424, 32\], the model needs \[424, 64\]"):
         run(case_folder("gemma4-assistant"), "--target", case_folder("gemma4"))
+
+
+#: Of drafts that run: the checkpoints of the fixtures have shapes that converters do not mind.
+SHAPES_OF_DRAFTS = {
+    "dflash2": {
+        f"layers.{i}.{block}_conv.{name}": shape
+        for i in range(2)
+        for block in ("attention", "mlp")
+        for name, shape in (("base_kernel", [2, 3, 32]), ("kernel_projection.weight", [24, 32]))
+    },
+    "dspark-speculators": {"markov_head.markov_w2.weight": [40, 8]},
+}
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if "target" in case])
+def test_every_draft_is_checked_beside_its_model(case_folder, tmp_path, name):
+    case, target = CASES[name], case_folder(CASES[name]["target"])
+    shapes = case["shapes"] | SHAPES_OF_DRAFTS.get(name, {})
+    folder = write_checkpoint(tmp_path / "draft", case["config"], shapes, case["tokenizer"], case.get("types"))
+    with open_model(folder, options=pumice.convert.Options(target=target)) as file:
+        check_model(file, target=target)
 
 
 def test_a_draft_is_loaded_from_its_folder(case_folder):

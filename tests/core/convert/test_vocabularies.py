@@ -9,8 +9,14 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 import checkpoints
 import pumice
 from checkpoints import FIXTURES, write_tokenizer
+from pumice.config import load_config
+from pumice.convert import Folder
+from pumice.convert.vocabulary.difference import first_difference
 from pumice.convert.vocabulary.pre_tokenizer import HARD_TEXT, recognise
-from pumice.tokenizers import PRE_TOKENIZERS
+from pumice.errors import ConvertError
+from pumice.opening import open_model
+from pumice.registry import load_registry
+from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
 from pumice.tokenizers.bpe import BYTES
 
 N_SPECIAL = 3  # tokens of the fixture of byte-level BPE before all others
@@ -48,6 +54,42 @@ def test_one_that_cuts_otherwise_is_not():
     assert recognise(tokenizer) is None
     tokenizer.pre_tokenizer = None
     assert recognise(tokenizer) is None
+
+
+def trained(pattern):
+    """Byte-level BPE that cuts text by a pattern of its own."""
+    tokenizer = Tokenizer(models.BPE())
+    splits = [pre_tokenizers.Split(Regex(pattern), "isolated"), pre_tokenizers.ByteLevel(False, use_regex=False)]
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits)
+    tokenizer.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    tokenizer.train_from_iterator([*TEXTS] * 4, trainers.BpeTrainer(vocab_size=500, initial_alphabet=alphabet))
+    return tokenizer
+
+
+def test_an_unknown_pre_tokenizer_is_refused_with_what_is_nearest_unless_a_plugin_knows_it(tmp_path):
+    pattern = PRE_TOKENIZERS["llama-bpe"].patterns[0].replace(r"\p{N}{1,3}", r"\p{N}{1,5}")
+    folder = folder_of(tmp_path / "m", trained(pattern), vocab_size=500)
+    with pytest.raises(
+        ConvertError, match=r"no known .* \(the nearest, 'llama.*', has the word ' ?444' where it has '4444'"
+    ):
+        open_model(folder)
+
+    class Plugin:
+        @pumice.plugin.hookimpl
+        def pumice_register_pre_tokenizers(self, register):
+            register("five", PreTokenizer(patterns=(pattern,)))
+
+    with open_model(folder, load_registry(load_config(), [Plugin()])) as file:
+        assert file.metadata["tokenizer.ggml.pre"] == "five"
+
+
+def test_tokens_that_are_not_those_of_the_folder_are_named(tmp_path, caplog):
+    folder = folder_of(tmp_path / "m", trained(PRE_TOKENIZERS["qwen2"].patterns[0]), vocab_size=500)
+    tokenizer = pumice.load_tokenizer(folder)
+    assert first_difference(Folder(folder), tokenizer) is None
+    other = folder_of(tmp_path / "other", trained(PRE_TOKENIZERS["llama-bpe"].patterns[0]), vocab_size=500)
+    assert "by tokenizer.json and" in first_difference(Folder(other), tokenizer)
 
 
 def folder_of(path, tokenizer=None, **config):

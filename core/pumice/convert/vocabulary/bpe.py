@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from pumice.convert.folder import Folder
-from pumice.convert.vocabulary.pre_tokenizer import recognise
+from pumice.convert.vocabulary.pre_tokenizer import nearest, recognise
 from pumice.convert.vocabulary.tokens import TokenList, TokenType
 from pumice.convert.written import special_tokens
 from pumice.errors import ConvertError
+from pumice.handbook import page
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -43,10 +44,12 @@ def bpe(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
         if (id := tokenizer.token_to_id(text)) is not None:
             tokens.types[id] = TokenType.CONTROL
     tokens.add_control(conversion.steering_tokens())
-    pre = recognise(tokenizer, conversion.pre_tokenizers)
+    known = conversion.known_pre_tokenizers
+    pre = recognise(tokenizer, conversion.pre_tokenizers, known)
     if pre is None:
         raise ConvertError(
-            f"{folder.path / FILE}: cuts text into words as no known pre-tokenizer does; a plugin can add it"
+            f"{folder.path / FILE}: cuts text into words as no known pre-tokenizer does "
+            f"({nearest(tokenizer, known)}); a plugin can add it: see {page('plugins.md')}"
         )
     special = special_tokens(folder.path, conversion.architecture, tokens.n, merges=True)
     return tokens.metadata("gpt2", pre) | special

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
+from operator import eq
 from typing import TYPE_CHECKING
 
 from pumice.tokenizers import PRE_TOKENIZERS, PreTokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
+
+Words = list[tuple[int, int]]
+"""Where each word of a text begins and ends."""
 
 # Where the pre-tokenizers differ: white space, digits, contractions, capitals, marks, scripts, emoji, punctuation.
 HARD_TEXT = (
@@ -46,22 +51,38 @@ def recognise(
     return next(iter(alike), None)
 
 
+def nearest(tokenizer: Tokenizer, known: Mapping[str, PreTokenizer] = PRE_TOKENIZERS) -> str:
+    """For messages: how the one that cuts most of the hard text as ``tokenizer`` does differs from it."""
+    ours = [_words(tokenizer.pre_tokenizer, text) for text in HARD_TEXT]
+    cut = {name: list(_hard_words(row)) for name, row in known.items() if row.byte_level}
+    name = max(cut, key=lambda name: sum(map(eq, cut[name], ours)))
+    text, own, its = next(each for each in zip(HARD_TEXT, ours, cut[name], strict=True) if each[1] != each[2])
+    both = ((text[slice(*a)], text[slice(*b)]) for a, b in zip_longest(own, its, fillvalue=(0, 0)) if a != b)
+    word, other = next(both)
+    return f"the nearest, {name!r}, has the word {other!r} where it has {word!r}"
+
+
 def _adds_bos(tokenizer: Tokenizer) -> bool:
     """Whether a text begins with a token that it does not have."""
     whole, plain = (tokenizer.encode("a", add_special_tokens=special).ids for special in (True, False))
     return whole[:1] != plain[:1]
 
 
-def _cuts(row: PreTokenizer, words: list[list[tuple[int, int]]]) -> bool:
+def _cuts(row: PreTokenizer, words: list[Words]) -> bool:
     """Whether a pre-tokenizer gives these words of the hard text."""
+    return all(map(eq, _hard_words(row), words))
+
+
+def _hard_words(row: PreTokenizer) -> Iterator[Words]:
+    """What a pre-tokenizer makes of the hard text, text by text."""
     from tokenizers import Regex, pre_tokenizers
 
     steps = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in row.patterns]
     whole = pre_tokenizers.Sequence([*steps, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)])
-    return all(_words(whole, text) == expected for text, expected in zip(HARD_TEXT, words, strict=True))
+    return (_words(whole, text) for text in HARD_TEXT)
 
 
-def _words(pre_tokenizer: object, text: str) -> list[tuple[int, int]]:
+def _words(pre_tokenizer: object, text: str) -> Words:
     """Where each word begins and ends; one word if there is no pre-tokenizer."""
     if pre_tokenizer is None:
         return [(0, len(text))]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,6 +11,8 @@ from typing import Any
 
 from pumice.convert.folder import Folder
 from pumice.gguf import Encoded, encode
+
+logger = logging.getLogger("pumice")
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 PAD_SCORE, ADDED_SCORE = -10000.0, -1000.0  # of SentencePiece, logarithms: of no token, of one added later
@@ -38,6 +41,7 @@ class TokenList:
     tokens: list[bytes] = field(init=False)
     types: list[int] = field(init=False)
     scores: list[float] = field(init=False)
+    left_out: dict[int, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.tokens = [b"[PAD%d]" % i for i in range(self.n)]
@@ -48,6 +52,8 @@ class TokenList:
         """One token; ids beyond the list, which the model has no row for, are left out."""
         if 0 <= id < self.n:
             self.tokens[id], self.types[id], self.scores[id] = text.encode("utf-8", "surrogateescape"), type, score
+        else:
+            self.left_out[id] = text
 
     def add(self, id: int, text: str, special: bool) -> None:
         """One that was added to the vocabulary: it steers, or is text that is always one token."""
@@ -63,6 +69,10 @@ class TokenList:
 
     def metadata(self, model: str, pre: str) -> dict[str, Any]:
         """Keys ``tokenizer.ggml.*``."""
+        if self.left_out:
+            id, text = next(iter(self.left_out.items()))
+            logger.warning("%d tokens of the tokenizer are left out, as the model has %d: %d, %r, is the first",
+                           len(self.left_out), self.n, id, text)  # fmt: skip
         found: dict[str, Encoded] = {
             "tokenizer.ggml.model": encode(model),
             "tokenizer.ggml.pre": encode(pre),
