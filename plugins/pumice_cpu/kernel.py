@@ -32,7 +32,7 @@ class Kernel:
 def load_kernels(names: Iterable[str]) -> dict[str, Kernel]:
     """Kernels by their names (``compiler.function_of``); says so on a terminal if some must be compiled first.
 
-    Raises BackendError for one that did not come with the package where there is no compiler.
+    Raises BackendError for one that did not come with the package where there is no compiler that works.
     """
     names = list(dict.fromkeys(names))
     with _lock:
@@ -46,13 +46,23 @@ def load_kernels(names: Iterable[str]) -> dict[str, Kernel]:
                 f"cpu: the kernel {missing[0]} did not come with this package for {current().name}, and there is no "
                 "compiler for it: pip install 'pumice[compiler]'"
             )
-        entries = {name: cache.load(name) for name in missing}
-        to_compile = [name for name in missing if entries[name] is None]
-        for name, entry in _progress(to_compile):
-            cache.save(name, entry)
-            entries[name] = entry
-        _link({name: entry for name, entry in entries.items() if entry is not None})
+        try:
+            _compile(missing)
+        except ImportError as error:
+            raise BackendError(
+                f"cpu: the kernel {missing[0]} did not come with this package for {current().name}, and its compiler, "
+                f"Numba, cannot be imported ({error}): install Numba again, or another version"
+            ) from error
         return {name: _loaded[name] for name in names}
+
+
+def _compile(names: list[str]) -> None:
+    """Load kernels from the cache, or compile and keep them there."""
+    entries = {name: cache.load(name) for name in names}
+    for name, entry in _progress([name for name in names if entries[name] is None]):
+        cache.save(name, entry)
+        entries[name] = entry
+    _link({name: entry for name, entry in entries.items() if entry is not None})
 
 
 def _link(entries: dict[str, cache.Entry]) -> None:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, Writer, dequantize
 from pumice.gguf.copy import PIECE
+from pumice.guard import guarded
 from pumice.quantize.decide import FLOATS, Decision
 from pumice.quantize.plan import Plan
 from pumice.quantizer import Quantizer
@@ -114,7 +115,7 @@ def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> Encoder:
         return lambda values, weights: _to_float(values, type)
     if type.name not in quantizers:
         raise QuantizeError(f"nothing here quantizes to {type.name}")
-    return quantizers[type.name].quantize
+    return guarded(quantizers[type.name].quantize, f"quantizer {type.name!r}: quantize")
 
 
 def _to_float(values: Numbers, type: GGMLType) -> NDArray[np.uint8]:

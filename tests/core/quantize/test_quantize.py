@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from gguf_files import tiny_llama, write_gguf
-from pumice.errors import GGUFError, QuantizeError
+from pumice.config import load_config
+from pumice.errors import GGUFError, PluginError, QuantizeError
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer, encode
 from pumice.gguf.copy import encoded_metadata
 from pumice.quantize import Options, quantize, read_imatrix
 from pumice.quantize.file_types import FILE_TYPES
+from pumice.registry import get_registry
 
 SAMPLE = ["Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS", "F16", "BF16", "COPY"]
 NEED_WEIGHTS = ["IQ1_M", "IQ1_S", "IQ2_M", "IQ2_S", "IQ2_XS", "IQ2_XXS", "IQ3_XS", "IQ3_XXS", "Q2_K_S"]
@@ -221,6 +223,17 @@ peak = next(line for line in open("/proc/self/status") if line.startswith("VmHWM
 assert int(peak.split()[1]) < 400_000, peak
 """
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_what_a_plugins_quantizer_raises_is_named(model, tmp_path, monkeypatch):
+    def fail(values, weights):
+        raise ValueError("no")
+
+    registry = get_registry(load_config())
+    monkeypatch.setattr(registry.quantizers["Q8_0"], "quantize", fail)
+    with pytest.raises(PluginError, match=r"^quantizer 'Q8_0': quantize: ValueError: no$"):
+        quantize(model, tmp_path / "q.gguf", "Q8_0")
+    assert not (tmp_path / "q.gguf").exists()
 
 
 def test_a_type_that_nothing_quantizes_to(model, tmp_path):

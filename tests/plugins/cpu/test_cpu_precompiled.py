@@ -77,6 +77,32 @@ def test_kernels_of_the_package_run_without_a_compiler(folder):
     assert done.stdout.endswith("pip install 'pumice[compiler]'\n")
 
 
+def test_a_compiler_that_cannot_be_imported_is_one_line(tmp_path):
+    (tmp_path / "numba").mkdir()
+    (tmp_path / "numba" / "__init__.py").write_text("raise ImportError('Numba needs NumPy 2.3 or less')")
+    code = """
+import sys
+from pathlib import Path
+from pumice_cpu import precompiled
+precompiled.FOLDER = Path(sys.argv[1])
+from pumice.cli import main
+from pumice.demo import demo_model_path
+sys.argv[1:] = ["quantize", str(demo_model_path()), "q.gguf", "Q4_0", "--allow-requantize"]
+main()
+"""
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": paths, "PUMICE_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, "-c", code, str(tmp_path / "none")]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert re.fullmatch(
+        r"error: cpu: the kernel quantizers\.\S+ did not come with this package for \w+, and its compiler, Numba, "
+        r"cannot be imported \(Numba needs NumPy 2\.3 or less\): install Numba again, or another version\n",
+        done.stderr,
+    ), done.stderr
+    assert done.returncode == 1
+    assert not (tmp_path / "q.gguf").exists()
+
+
 def test_a_library_of_other_sources_is_left_alone(folder, tmp_path, monkeypatch, caplog):
     name = current().name
     (tmp_path / f"{name}.json").write_text(json.dumps({"sources": "other", "kernels": {"rows.copy": []}}))
