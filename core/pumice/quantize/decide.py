@@ -95,7 +95,9 @@ class Chooser:
         return Decision(source, info, weights, wanted if wanted is not type else None, needs)
 
     def check_patterns(self) -> None:
-        """QuantizeError for a pattern that no tensor fits: it is most likely misspelt."""
+        """QuantizeError for a pattern that no tensor fits: it is most likely misspelt; and where none counts."""
+        if self.patterns and self.to is not None and self.to.default in FLOATS:
+            raise QuantizeError(f"{self.to.name} is one type for all tensors: patterns for single ones do not count")
         for i, (pattern, _) in enumerate(self.patterns):
             if i not in self.fitting:
                 raise QuantizeError(f"no tensor that may be quantized fits the pattern {pattern.pattern!r}")
@@ -158,7 +160,8 @@ class Chooser:
         if values is None:
             if needed:
                 raise QuantizeError(
-                    f"{self.imatrix.path}: has no weights for tensor {name!r}, whose new type needs them"
+                    f"{self.imatrix.path}: has no weights for tensor {name!r}, whose new type needs them: measure on "
+                    "more text, or choose another type for it with --tensor-type"
                 )
             return None
         if values.size == n_matrices * columns:

@@ -89,6 +89,11 @@ def test_layers_are_left_out(llama):
         ("Q4_Z", {}, "unknown type 'Q4_Z'; did you mean"),
         ("Q4_0", {"tensor_types": [("no_such", GGMLType.Q8_0)]}, "no tensor that may be quantized fits.* 'no_such'"),
         ("Q4_0", {"tensor_types": [("(", GGMLType.Q8_0)]}, r"'\(' is not a regular expression"),
+        (
+            "F16",
+            {"tensor_types": [("ffn", GGMLType.Q8_0)]},
+            "F16 is one type for all tensors: patterns",
+        ),
         ("Q4_0", {"prune_layers": [99]}, "there is no layer 99 to leave out"),
     ],
 )
