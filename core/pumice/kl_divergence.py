@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import RequestError
-from pumice.gguf.output import NewFiles
+from pumice.gguf.output import NewFiles, check_space
 from pumice.perplexity import Estimate, Mean, Scorer, chunks_of, log_probabilities, scored
 
 MAGIC = b"_logits_"
@@ -70,6 +70,7 @@ def save_predictions(
         for i, chunk in enumerate(chunks):
             logits, tokens = scored(model, chunk, bos)
             if i == 0:
+                check_space(Path(path).resolve().parent, len(chunks) * _pack(logits).nbytes)
                 head = _SIZES.pack(n_ctx, logits.shape[1], len(chunks))
                 file.write(MAGIC + head + np.array(chunks, np.int32).tobytes())
             file.write(_pack(logits).tobytes())

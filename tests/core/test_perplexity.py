@@ -3,13 +3,16 @@
 import json
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import pumice
+from checkpoints import FIXTURES, write_checkpoint
+from pumice.cli import cli
 from pumice.demo import demo_model_path
-from pumice.errors import RequestError
+from pumice.errors import GGUFError, RequestError
 from pumice.kl_divergence import context_of, kl_divergence, save_predictions
 from pumice.perplexity import perplexity
 from pumice.quantize import Options, quantize
@@ -103,6 +106,28 @@ def test_a_model_does_not_diverge_from_itself(tmp_path):
     assert result.divergence == pytest.approx(0, abs=1e-5)
     assert result.same_top > 0.99
     assert context_of(path) == 32
+
+
+def test_a_file_next_to_the_folder_that_it_was_made_from(tmp_path, capsys):
+    case = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
+    folder = write_checkpoint(tmp_path / "m", case["config"], case["shapes"], case["tokenizer"])
+    (tmp_path / "text.txt").write_text(TEXT * 2)
+
+    def run(*arguments):
+        cli.main([*map(str, arguments)], standalone_mode=False)
+        return capsys.readouterr().out
+
+    run("convert", folder, "-o", tmp_path / "q8.gguf", "--type", "q8_0")
+    run("perplexity", folder, "-f", tmp_path / "text.txt", "-c", 32, "--save-logits", tmp_path / "base")
+    found = json.loads(run("perplexity", tmp_path / "q8.gguf", "--kl-divergence-base", tmp_path / "base", "--json"))
+    assert 0 < found["divergence"] < 1e-3
+
+
+def test_room_for_predictions_is_looked_for_first(tmp_path, monkeypatch):
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=9999))
+    with pumice.load(n_ctx=32) as model, pytest.raises(GGUFError, match="bytes are to be written but 9,999 are free"):
+        next(save_predictions(tmp_path / "base", model, scored_ids(model), 32))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_divergence_is_llama_perplexitys(llama_cpp, small, tmp_path):

@@ -64,7 +64,7 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
     if file is not None:
         text = read_prompt(None, file)
         sums.datasets.append(str(file))
-        estimate = last(output.kept(measured(model, text, sums, rest), *frequencies), running_line)
+        estimate = last(output.kept(measured(model, text, output, rest), *frequencies), running_line)
         click.echo(f"perplexity {estimate_line(estimate, chunk_size)}", err=True)
     output.save()
     click.echo(f"{output.path}: {len(sums.tensors)} tensors, {sums.n_chunks} chunks", err=True)
@@ -72,16 +72,18 @@ def command(model: str, file: Path | None, in_files: tuple[str, ...], show_stati
         click.echo(f"{name}: {count} of {len(sums.tensors[name].counts)} experts were never chosen", err=True)
 
 
-def measured(model: str, text: str, sums: ActivationSums, rest: dict[str, Any]) -> Iterator[Estimate]:
-    """Read a text, adding to ``sums``; the estimate of its perplexity after each chunk."""
+def measured(model: str, text: str, output: Output, rest: dict[str, Any]) -> Iterator[Estimate]:
+    """Read a text, adding to the sums that are put out; the estimate of its perplexity after each chunk."""
     from pumice.imatrix import Collector
     from pumice.perplexity import perplexity
 
     first, chunks, special = rest.pop("from_chunk"), rest.pop("chunks"), rest.pop("parse_special")
-    rest["observer"] = Collector(sums, rest.pop("process_output"))
+    rest["observer"] = collector = Collector(output.sums, rest.pop("process_output"))
+    size = output.sums.chunk_size
     with load_model(model, rest) as loaded:
-        ids = text_ids(loaded, text, special)[first * sums.chunk_size :]
-        yield from perplexity(EveryRow(loaded), ids, sums.chunk_size, bos=bos_of(loaded), n_chunks=chunks)
+        output.check_room(collector.n_bytes)
+        ids = text_ids(loaded, text, special)[first * size :]
+        yield from perplexity(EveryRow(loaded), ids, size, bos=bos_of(loaded), n_chunks=chunks)
 
 
 @dataclass(frozen=True)
@@ -106,12 +108,18 @@ class Output:
         check_output(path, force)
         self.path = path
         self._dat = (format or path.suffix) in ("dat", ".dat")
-        self._sums = sums
+        self.sums = sums
+
+    def check_room(self, n_bytes: int) -> None:
+        """GGUFError if the disk cannot take a file of so much."""
+        from pumice.gguf.output import check_space
+
+        check_space(self.path.resolve().parent, n_bytes)
 
     def save(self, path: Path | None = None) -> None:
         from pumice.imatrix import write_sums
 
-        write_sums(path or self.path, self._sums, dat=self._dat, force=True)
+        write_sums(path or self.path, self.sums, dat=self._dat, force=True)
 
     def kept(self, estimates: Iterator[Estimate], every: int, copy_every: int) -> Iterator[Estimate]:
         """Save after every so many steps, and keep copies named after how many."""

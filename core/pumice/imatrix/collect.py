@@ -23,6 +23,7 @@ class Product:
 
     weight: str
     n_matrices: int
+    columns: int
     x: Tensor
     ids: Tensor | None
 
@@ -49,7 +50,7 @@ class Collector:
         for part in (part for node in graph.nodes for part in node.parts() if part.op == "latent_attention"):
             weight, latent = part.weight("kv_b"), part.inputs["latent"]
             if not weight.is_derived:
-                found[weight.name, latent] = Product(weight.name, 1, latent, None)
+                found[weight.name, latent] = Product(weight.name, 1, int(weight.shape[-1]), latent, None)
         self._products = list(found.values())
         outputs = dict(graph.outputs)
         for product in self._products:
@@ -72,6 +73,12 @@ class Collector:
                 raise QuantizeError(f"what goes into {product.weight!r} is not finite: the model cannot be measured")
             self.sums.add(product.weight, squares, counts)
 
+    @property
+    def n_bytes(self) -> int:
+        """What the sums and counts take in a file, once a model is watched."""
+        values = {product.weight: product.n_matrices * (product.columns + 1) for product in self._products}
+        return np.dtype(np.float32).itemsize * sum(values.values())
+
     def _opened(self, node: Node) -> Iterator[Node]:
         """The node, or the parts of a composite one that has matrices inside."""
         if any(self._product(part) for each in node.expansion for part in each.parts()):
@@ -91,7 +98,7 @@ class Collector:
         if not name.startswith(LAYERS) and not (self._process_output and name == OUTPUT):
             return None
         n_matrices = int(weight.shape[0]) if len(weight.shape) > 2 else 1
-        return Product(name, n_matrices, node.inputs["x"], node.inputs.get("ids"))
+        return Product(name, n_matrices, int(weight.shape[-1]), node.inputs["x"], node.inputs.get("ids"))
 
 
 def _key(tensor: Tensor) -> str:

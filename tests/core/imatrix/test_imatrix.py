@@ -1,6 +1,7 @@
 """Importance matrices: what is collected, by hand and next to llama-imatrix; files; statistics."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,9 @@ from pumice.gguf import GGUFFile
 from pumice.graph import Graph, GraphBuilder
 from pumice.imatrix import ActivationSums, Collector, layer_statistics, read_sums, tensor_statistics, write_sums
 from pumice.quantize import read_imatrix
+from pumice.quantize.protected import is_protected
+from tiny_models import IDS
+from tiny_zoo import LARGEST, ZOO
 
 TEXT = """Once upon a time there was a little girl named Lily. She loved to play outside in the park with her dog.
 One day, they found a big red ball under a tree. "Look!" said Lily. "Let us play with it!" The dog was very happy.
@@ -84,6 +88,19 @@ def watched(collector: Collector, weights: dict[str, np.ndarray]) -> Graph:
     g.output("up", g.mul_mat_id(x, constants[0], ids))
     g.output("down", g.mul_mat_id(g.input("hidden", ("n_tokens", 2, 6)), constants[1], ids))
     return collector.watch(g.finish())
+
+
+@pytest.mark.parametrize("architecture", ["deepseek2", "lfm2", "jamba", "kimi-linear", "qwen3next"])
+def test_every_matrix_of_a_layer_is_measured(tmp_path, architecture):
+    collector = Collector(ActivationSums())
+    path = ZOO[LARGEST[architecture]].write(tmp_path / "m.gguf")
+    with pumice.load(path, backend="numpy", n_ctx=64, observer=collector) as model:
+        model.logits(IDS)
+    with GGUFFile.open(path) as file:
+        shapes = {name: tensor.shape for name, tensor in file.tensors.items() if name.startswith("blk.")}
+    matrices = {name for name, shape in shapes.items() if not is_protected(architecture, name, shape)}
+    assert matrices
+    assert matrices <= collector.sums.tensors.keys()
 
 
 def test_activations_that_are_not_finite_are_an_error():
@@ -178,6 +195,15 @@ def test_the_command(text, tmp_path):
         run("-f", text, "-c", 32, "-o", out)
     assert "give a text with --file, or --in-file" in run("-o", tmp_path / "x.gguf").stderr
     assert "needs one --in-file" in run("--show-statistics").stderr
+
+
+def test_room_is_looked_for_before_anything_is_measured(text, measured, tmp_path, monkeypatch):
+    with GGUFFile.open(measured) as file:
+        n_bytes = sum(tensor.nbytes for tensor in file.tensors.values())
+    monkeypatch.setattr("pumice.cli.imatrix.text_ids", lambda *_: pytest.fail("it has begun"))
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=n_bytes - 1))
+    with pytest.raises(pumice.PumiceError, match=f"{n_bytes:,} bytes are to be written but {n_bytes - 1:,} are free"):
+        run("-f", text, "-o", tmp_path / "i.gguf", "--process-output")
 
 
 def test_experts_that_no_token_reached_are_named(tmp_path):
