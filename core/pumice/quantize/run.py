@@ -19,6 +19,7 @@ from pumice.quantize.decide import FLOATS, Decision
 from pumice.quantize.plan import Plan
 from pumice.quantizer import Quantizer
 
+MAX_FLOAT16 = 65504.0  # the largest scale of a block
 SLAB = 1 << 20  # numbers that a thread works on at a time, in whole rows
 
 Numbers = NDArray[np.float32]
@@ -101,13 +102,20 @@ def _quantize(
     decision: Decision, encode: Encoder, rows: NDArray[np.uint8], first: int, weights: Numbers | None
 ) -> NDArray[np.uint8]:
     values = dequantize(rows, decision.source.type)
-    if not np.isfinite(values).all():
+    largest = max(values.max(initial=0.0), -values.min(initial=0.0))
+    if not np.isfinite(largest):
         row, column = np.argwhere(~np.isfinite(values))[0]
         raise QuantizeError(
             f"tensor {decision.source.name!r}: row {first + row}, column {column} is {values[row, column]}; "
             "it cannot be quantized"
         )
-    return encode(values, weights)
+    blocks = encode(values, weights)
+    if largest > MAX_FLOAT16 and not np.isfinite(dequantize(blocks, decision.info.type)).all():
+        raise QuantizeError(
+            f"tensor {decision.source.name!r}: rows {first} to {first + len(values) - 1}: numbers are as large as "
+            f"{largest:g}, too large for {decision.info.type.name}: give it another type"
+        )
+    return blocks
 
 
 def _encoder(type: GGMLType, quantizers: Mapping[str, Quantizer]) -> Encoder:

@@ -187,6 +187,19 @@ def test_numbers_that_are_not_finite_are_named_and_leave_no_file(tmp_path, bad):
     assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
 
 
+@pytest.mark.parametrize(("type", "most"), [("F16", 7e4), ("Q8_0", 1e8), ("Q4_K", 1e9), ("TQ2_0", 7e4)])
+def test_numbers_too_large_for_a_type_are_named_and_leave_no_file(tmp_path, type, most):
+    values = np.ones((40, 256), np.float32)
+    values[33, 5] = most
+    path = write_gguf(tmp_path / "m.gguf", {"general.architecture": "llama"}, {"blk.0.ffn_up.weight": values})
+    with pytest.raises(QuantizeError, match=f"'blk.0.ffn_up.weight': rows 0 to 39: .* too large for {type}:"):
+        quantize(path, tmp_path / "q.gguf", type, options=Options(pure=True))
+    assert [path.name for path in tmp_path.iterdir()] == ["m.gguf"]
+    values[33, 5] = 6e4
+    path = write_gguf(path, {"general.architecture": "llama"}, {"blk.0.ffn_up.weight": values})
+    quantize(path, tmp_path / "q.gguf", type, options=Options(pure=True))
+
+
 def test_a_quantized_source_is_refused_but_copied_where_it_fits(model, tmp_path):
     quantize(model, tmp_path / "q8.gguf", "Q8_0")
     with pytest.raises(
