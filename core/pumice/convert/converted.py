@@ -36,6 +36,8 @@ MXFP4_MOE = 38  # general.file_type of a model whose experts are in MXFP4
 QUANTIZATION_VERSION = 2  # of GGML's blocks
 MATRICES = (".weight", ".lora_a", ".lora_b")  # ends of names
 MAX_FLOAT16 = 65504.0
+# The largest number that a type holds, as its scales are float16; others hold any.
+LARGEST = {**dict.fromkeys((GGMLType.F16, *TERNARY), MAX_FLOAT16), GGMLType.Q8_0: 127 * MAX_FLOAT16}
 
 
 @dataclass(frozen=True)
@@ -102,8 +104,10 @@ class ConvertedTensor:
         if np.isnan(most):
             place = ", ".join(map(str, np.argwhere(np.isnan(values))[0]))
             raise ConvertError(f"tensor {self.name!r}: the number at [{place}] is NaN: the checkpoint is broken")
-        if self.type is GGMLType.F16 and max(-least, most) > MAX_FLOAT16:
-            raise ConvertError(f"tensor {self.name!r} has numbers too large for F16: choose --type bf16 or f32")
+        if max(-least, most) > LARGEST.get(self.type, np.inf):
+            raise ConvertError(
+                f"tensor {self.name!r} has numbers too large for {self.type.name}: choose --type bf16 or f32"
+            )
 
     def dequantize(self) -> NDArray[np.float32]:
         return dequantize(self.data, self.type)

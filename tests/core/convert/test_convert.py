@@ -11,11 +11,15 @@ import pumice
 import pumice.convert
 from checkpoints import FIXTURES, PROMPT, weights, write_checkpoint, write_safetensors
 from pumice.cli import cli
+from pumice.config import load_config
+from pumice.convert import LazyTensor
+from pumice.convert.converted import ConvertedTensor
 from pumice.convert.safetensors import TYPES, read_safetensors
 from pumice.errors import ConvertError
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.gguf.compare import problems
 from pumice.opening import check_model, open_model
+from pumice.registry import get_registry
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
 CASE = CASES["llama-bpe"]
@@ -79,6 +83,17 @@ def test_numbers_beyond_float16_are_not_lost(folder):
         run(folder, "--type", "f16")
     assert not list(folder.glob("*.gguf"))
     assert run(folder).exit_code == 0
+
+
+@pytest.mark.parametrize(("type", "most"), [("TQ2_0", 7e4), ("Q8_0", 1e7)])
+def test_numbers_too_large_for_a_types_scales(type, most):
+    quantizer = get_registry(load_config()).quantizers[type]
+    lazy = LazyTensor.of(np.full((1, 256), most, np.float32))
+    tensor = ConvertedTensor("x.weight", GGMLType[type], lazy, quantizer)
+    with pytest.raises(ConvertError, match=f"'x.weight' has numbers too large for {type}: choose --type bf16 or f32"):
+        tensor.dequantize()
+    fits = ConvertedTensor("x.weight", GGMLType[type], LazyTensor.of(lazy.read() * 0.8), quantizer)
+    assert np.isfinite(fits.dequantize()).all()
 
 
 def test_a_number_that_is_none(folder):
