@@ -18,6 +18,7 @@ from pumice_server.body import Body
 from pumice_server.figures import finish_reason
 from pumice_server.models import service_of
 from pumice_server.service import Service
+from pumice_server.streams import merge
 
 _WIRE = Wire(
     "text/event-stream",
@@ -88,7 +89,7 @@ async def _events(
     start = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(pumice.Usage())}
     yield event({"type": "message_start", "message": start}, "message_start")
     blocks = _Blocks()
-    while deltas := await stream.ready():
+    async for _, deltas in merge([stream]):
         for each in chain.from_iterable(map(blocks.take, deltas)):
             yield each
     for each in blocks.close():

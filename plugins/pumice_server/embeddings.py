@@ -95,7 +95,8 @@ async def rerank(request: Request) -> Response:
     top = body.integer("top_n", len(documents), 0, MAX_IDS)
     if not service.model.facts.n_labels:
         raise HTTPException(501, "this model does not rank texts: its file has no classifier")
-    scores = await unless_gone(request, service.model.arerank(query, documents, service.adapters))
+    ranking = service.model.arerank(query, documents, service.adapters)
+    scores = await unless_gone(request, service.in_time(ranking))
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[:top]
     if as_tei:
         with_text = body.get("return_text", bool, False)
@@ -115,8 +116,8 @@ async def _embed(service: Service, texts: Sequence[list[int]], body: Body) -> Ve
         raise HTTPException(501, "this model gives no embeddings")
     norm = body.integer("embd_normalize", _EUCLIDEAN, _NONE, 1000)
     dimensions = body.first("dimensions")
-    found = await service.model.aembed(
-        texts, normalize=norm == _EUCLIDEAN, dimensions=dimensions, adapters=service.adapters
+    found = await service.in_time(
+        service.model.aembed(texts, normalize=norm == _EUCLIDEAN, dimensions=dimensions, adapters=service.adapters)
     )
     logs.about(model=service.name, prompt_tokens=_count(texts))
     return [_scaled(each, norm) for each in found] if norm not in (_EUCLIDEAN, _NONE) else list(found)

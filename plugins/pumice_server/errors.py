@@ -91,6 +91,11 @@ def bad_request(message: str) -> HTTPException:
     return HTTPException(400, message)
 
 
+def too_late() -> HTTPException:
+    """The time of a request was over before there was anything to answer."""
+    return HTTPException(503, "the time of a request (--timeout) was over before anything came of it: try again later")
+
+
 async def answer_error(request: Request, error: Exception) -> Response:
     """The handler of every exception of an endpoint."""
     if isinstance(error, ClientDisconnect):

@@ -18,7 +18,8 @@ from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Reading, Wanted
 from pumice_server.options import MAX_N, generation_options
 from pumice_server.prompts import MAX_IDS, mixed_tokens, read_prompts
-from pumice_server.service import Service, interleave, merge
+from pumice_server.service import Service
+from pumice_server.streams import interleave, merge
 
 MAX_PROBS = 100
 _CHECKED = {"n_discard": 0, "n_keep": -1, "n_indent": 0, "n_cache_reuse": 0}

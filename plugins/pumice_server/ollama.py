@@ -21,6 +21,7 @@ from pumice_server.models import Models, service_of
 from pumice_server.options import generation_options
 from pumice_server.prompts import fill_in
 from pumice_server.service import Prompt, Service
+from pumice_server.streams import merge
 
 MAX_TOP_LOGPROBS = 20
 NDJSON = Wire("application/x-ndjson", lambda problem: to_json(problem.ollama_body()) + b"\n", None)
@@ -114,7 +115,7 @@ async def _raw(request: Request, service: Service, body: Body, prompt: Prompt) -
     streams = await service.complete([prompt], 1, {**_options(body, service), "cache_salt": request.state.cache_salt})
 
     async def lines() -> AsyncIterator[bytes]:
-        while pieces := await streams[0].ready():
+        async for _, pieces in merge(streams):
             ended = pieces[-1].finish_reason
             end = told.end(ended, streams[0].timings) if ended else {}
             yield to_json(told.part({"response": "".join(piece.text for piece in pieces)}) | end) + b"\n"
@@ -126,7 +127,7 @@ async def _raw(request: Request, service: Service, body: Body, prompt: Prompt) -
 
 
 async def _lines(told: _Told, stream: pumice.AsyncChatStream) -> AsyncIterator[bytes]:
-    while deltas := await stream.ready():
+    async for _, deltas in merge([stream]):
         for delta in deltas:
             end = told.end(delta.finish_reason, stream.timings) if delta.finish_reason else {}
             yield to_json(told.delta(delta) | end) + b"\n"

@@ -18,7 +18,8 @@ from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, timings, usage
 from pumice_server.models import service_of
 from pumice_server.options import MAX_N, generation_options
-from pumice_server.service import Service, merge
+from pumice_server.service import Service
+from pumice_server.streams import merge
 
 MAX_MESSAGES = 10_000
 MAX_TOP_LOGPROBS = 20

@@ -20,7 +20,8 @@ from pumice_server.models import service_of
 from pumice_server.options import MAX_N, generation_options
 from pumice_server.prompt_logprobs import MAX_LOGPROBS, Head, read_head, text_logprobs
 from pumice_server.prompts import fill_in, read_prompts
-from pumice_server.service import Prompt, Service, merge
+from pumice_server.service import Prompt, Service
+from pumice_server.streams import merge
 
 _MAX_TOKENS = 16  # OpenAI's default for completions
 

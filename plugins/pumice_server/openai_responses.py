@@ -19,6 +19,7 @@ from pumice_server.response_items import Items, item_id, output_items
 from pumice_server.response_store import ResponseStore
 from pumice_server.responses_request import prompt_options, read_input, response_options, with_instructions
 from pumice_server.service import Service
+from pumice_server.streams import merge
 
 _ECHOED = (
     "instructions",
@@ -127,7 +128,7 @@ class _Answer:
         yield numbered("response.created", response=self._head)
         yield numbered("response.in_progress", response=self._head)
         items = Items()
-        while deltas := await stream.ready():
+        async for _, deltas in merge([stream]):
             for kind, fields in chain.from_iterable(map(items.take, deltas)):
                 yield numbered(kind, **fields)
         for kind, fields in items.close():

@@ -9,46 +9,25 @@ import asyncio
 import copy
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import pumice
 from pumice_server import logs
-from pumice_server.errors import bad_request
+from pumice_server.errors import bad_request, too_late
 from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
+from pumice_server.streams import D, Source, is_late
 
-S = TypeVar("S")
 T = TypeVar("T")
-C = TypeVar("C", covariant=True)
 
 Prompt = str | list[int]
 Progress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
 
 logger = logging.getLogger("pumice")
-
-
-class Closable(Protocol):
-    def close(self) -> None: ...
-
-    @property
-    def timings(self) -> Any: ...
-
-
-class Source(Closable, Protocol[C]):
-    """A stream of a model."""
-
-    async def ready(self) -> Sequence[C]:
-        """What there is by now, at least one item; none after the last."""
-
-
-class Whole(Closable, Protocol[C]):
-    """A stream that gives all of it at its end."""
-
-    async def completion(self) -> C: ...
 
 
 class Service:
@@ -124,10 +103,18 @@ class Service:
         return streams
 
     async def score(self, prompt: list[int], n_top: int, options: Mapping[str, Any]) -> Sequence[Any]:
-        """Log-probabilities of a prompt's tokens after the first. Raises RequestError."""
+        """Log-probabilities of a prompt's tokens after the first. Raises RequestError, and as ``in_time``."""
         self._check_length(prompt)
-        scales = options.get("adapters", self.adapters)
-        return await self.model.aprompt_logprobs(prompt, n_top, adapters=scales, cache_salt=options["cache_salt"])
+        scales, salt = options.get("adapters", self.adapters), options["cache_salt"]
+        return await self.in_time(self.model.aprompt_logprobs(prompt, n_top, adapters=scales, cache_salt=salt))
+
+    async def in_time(self, work: Awaitable[T]) -> T:
+        """The result of work that gives no tokens. Raises HTTPException where the time of a request is over before."""
+        try:
+            async with asyncio.timeout(self._always["timeout"]):
+                return await work
+        except TimeoutError:
+            raise too_late() from None
 
     async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
         """Begin ``n`` answers. Raises RequestError."""
@@ -143,14 +130,20 @@ class Service:
                 await stream.accepted()
         return streams
 
-    async def gather(self, streams: Sequence[Whole[S]]) -> list[S]:
-        """What each of them gives as a whole. If this is cancelled, they are too."""
+    async def gather(self, streams: Sequence[Source[Any, D]]) -> list[D]:
+        """What each of them gives as a whole. If this is cancelled, they are too.
+
+        Raises HTTPException where the time of all was over before their first token.
+        """
         try:
-            return [await stream.completion() for stream in streams]
+            done = [await stream.completion() for stream in streams]
         finally:
             self.end(streams)
+        if all(map(is_late, done)):
+            raise too_late()
+        return done
 
-    def end(self, streams: Iterable[Closable]) -> None:
+    def end(self, streams: Iterable[Source[Any, Any]]) -> None:
         """Cancel what is not generated yet, and count what was."""
         for stream in streams:
             stream.close()
@@ -218,57 +211,8 @@ class Service:
             raise bad_request(f"this asks for {n} completions at once, at most {self.max_sequences} are served")
 
 
-async def interleave(items: AsyncIterator[S], others: asyncio.Queue[Any]) -> AsyncIterator[S | Any]:
-    """Items as they come, and what is put into a queue before the next of them."""
-    coming, told = asyncio.ensure_future(_next(items)), asyncio.ensure_future(others.get())
-    try:
-        while True:
-            await asyncio.wait((coming, told), return_when=asyncio.FIRST_COMPLETED)
-            if told.done():
-                yield told.result()
-                told = asyncio.ensure_future(others.get())
-                continue
-            found = coming.result()
-            if not found:
-                return
-            coming = asyncio.ensure_future(_next(items))
-            yield found[0]
-    finally:
-        coming.cancel()
-        told.cancel()
-
-
-async def merge(streams: Sequence[Source[S]]) -> AsyncIterator[tuple[int, Sequence[S]]]:
-    """Items of several streams, as many as there are whenever somebody asks, with the number of their stream."""
-    if len(streams) == 1:
-        while items := await streams[0].ready():
-            yield 0, items
-        return
-    coming = {asyncio.ensure_future(stream.ready()): index for index, stream in enumerate(streams)}
-    try:
-        while coming:
-            done, _ = await asyncio.wait(coming, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                index = coming.pop(task)
-                items = task.result()
-                if items:
-                    coming[asyncio.ensure_future(streams[index].ready())] = index
-                    yield index, items
-    finally:
-        for task in coming:
-            task.cancel()
-
-
-async def _next(iterator: AsyncIterator[S]) -> list[S]:
-    """The next item; an empty list after the last."""
-    try:
-        return [await anext(iterator)]
-    except StopAsyncIteration:
-        return []
-
-
 @contextmanager
-def _closing_on_error(streams: Iterable[Closable]) -> Any:
+def _closing_on_error(streams: Iterable[Source[Any, Any]]) -> Any:
     try:
         yield
     except BaseException:

@@ -199,6 +199,7 @@ class Scheduler:
             self.events += running.generation.end()
         for generation in [generation for generation in self.waiting if generation.finish_reason]:
             self.waiting.remove(generation)
+            generation.admitted(0)  # to nothing, but it waits no longer
             self.events += generation.end()
 
     def _release(self, running: Running) -> None:

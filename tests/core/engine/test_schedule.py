@@ -160,6 +160,7 @@ def test_time_runs_out_for_who_waits_and_who_generates(path):
         running = model.stream("a", timeout=0.3, **ENDLESS)
         waiting = model.stream("b", timeout=0.1, **ENDLESS)
         assert (waiting.completion().finish_reason, waiting.completion().tokens) == ("timeout", [])
+        assert waiting.timings.queue_seconds >= 0.1
         assert running.completion().finish_reason == "timeout"
         assert running.completion().tokens
 

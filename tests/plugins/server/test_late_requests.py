@@ -1,0 +1,128 @@
+"""Requests whose time is over while they wait for others: each API's error, not an empty answer."""
+
+import json
+from collections.abc import Iterator
+
+import anthropic
+import ollama
+import openai
+import pytest
+
+import pumice
+from server_thread import Running, running
+
+CHAT = {"messages": [{"role": "user", "content": "Once"}]}
+RESPONSES = {"input": "Once", "store": False}
+PATHS = {
+    "/v1/chat/completions": CHAT,
+    "/v1/completions": {"prompt": ["Once", "Twice"], "n": 2},
+    "/v1/responses": RESPONSES,
+    "/v1/messages": {**CHAT, "max_tokens": 9},
+    "/completion": {"prompt": "Once"},
+    "/api/chat": CHAT,
+    "/api/generate": {"prompt": "Once", "raw": True},
+}
+ENDLESS = {"max_tokens": 100_000, "ignore_eos": True}
+
+
+@pytest.fixture(scope="module")
+def one() -> Iterator[pumice.Model]:
+    """A model that computes one sequence at once."""
+    with pumice.load(n_parallel=1, config={"chat_template": "plain"}) as model:
+        yield model
+
+
+@pytest.fixture(scope="module")
+def hurried(one) -> Iterator[Running]:
+    with running(one, timeout=0.3, context_shift=True) as server:
+        yield server
+
+
+@pytest.fixture
+def busy(one) -> Iterator[None]:
+    """Another request has the only place."""
+    with one.stream("Once", context_shift=True, **ENDLESS) as other:
+        next(other)
+        yield
+
+
+def said(error: dict) -> str:
+    """The message, in whichever form."""
+    error = error.get("error", error)
+    return error if isinstance(error, str) else error["message"]
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.usefixtures("busy")
+def test_a_request_that_was_never_begun(hurried, path):
+    response = hurried.client.post(path, json={**PATHS[path], "stream": False})
+    assert response.status_code == 503
+    assert response.headers["Retry-After"] == "1"
+    assert "--timeout" in said(response.json())
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.usefixtures("busy")
+def test_a_stream_that_was_never_begun(hurried, path):
+    response = hurried.client.post(path, json={**PATHS[path], "stream": True})
+    lines = [line for line in response.text.splitlines() if line and not line.startswith("event:")]
+    assert "--timeout" in said(json.loads(lines[-1].removeprefix("data: ")))
+    assert not any(word in line for line in lines for word in ("length", "max_tokens", "[DONE]"))
+
+
+@pytest.mark.usefixtures("busy")
+def test_clients_know_it_as_an_error_that_may_pass(hurried):
+    theirs = openai.OpenAI(base_url=f"{hurried.url}/v1", api_key="unused", max_retries=0)
+    with pytest.raises(openai.InternalServerError, match="--timeout"):
+        theirs.chat.completions.create(model="demo", **CHAT)
+    with pytest.raises(openai.APIError, match="--timeout"):
+        list(theirs.chat.completions.create(model="demo", stream=True, **CHAT))
+    claude = anthropic.Anthropic(base_url=hurried.url, api_key="unused", max_retries=0)
+    with pytest.raises(anthropic.InternalServerError, match="--timeout"):
+        claude.messages.create(model="demo", max_tokens=9, **CHAT)
+    with (
+        pytest.raises(anthropic.APIStatusError, match="--timeout"),
+        claude.messages.stream(model="demo", max_tokens=9, **CHAT) as stream,
+    ):
+        list(stream)
+    with pytest.raises(ollama.ResponseError, match="--timeout") as refused:
+        ollama.Client(hurried.url).chat("demo", **CHAT)
+    assert refused.value.status_code == 503
+    with pytest.raises(ollama.ResponseError, match="--timeout"):
+        list(ollama.Client(hurried.url).chat("demo", stream=True, **CHAT))
+
+
+def test_a_client_that_tries_again_is_answered(one, hurried):
+    with one.stream("Once", context_shift=True, timeout=0.8, **ENDLESS) as other:
+        next(other)
+        theirs = openai.OpenAI(base_url=f"{hurried.url}/v1", api_key="unused", max_retries=3)
+        assert theirs.completions.create(model="demo", prompt="Once", max_tokens=2).choices[0].text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_has_text_keeps_it(hurried, stream):
+    body = {"prompt": "Once", "stream": stream, **ENDLESS}
+    response = hurried.client.post("/v1/completions", json=body)
+    assert response.status_code == 200
+    if stream:
+        *events, done = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
+        assert done == "[DONE]"
+        choices = [choice for each in events for choice in json.loads(each)["choices"]]
+    else:
+        choices = response.json()["choices"]
+    assert choices[-1]["finish_reason"] == "length"
+    assert len("".join(choice["text"] for choice in choices)) > 20
+
+
+def test_one_of_several_has_text(hurried):
+    """Two prompts, and a place for one of them: what the first says is not lost."""
+    answer = hurried.client.post("/v1/completions", json={"prompt": ["Once", "Twice"], **ENDLESS})
+    assert answer.status_code == 200
+    first, second = answer.json()["choices"]
+    assert (len(first["text"]) > 20, second["text"]) == (True, "")
+
+
+def test_texts_that_take_too_long_to_embed(hurried):
+    response = hurried.client.post("/v1/embeddings", json={"input": ["Once upon a time " * 100] * 256})
+    assert (response.status_code, "--timeout" in said(response.json())) == (503, True)
+    assert hurried.client.post("/v1/embeddings", json={"input": "Once"}).status_code == 200, "the others are given up"
