@@ -71,6 +71,22 @@ class QueueFullError(RequestError):
         return f"{self.n_queued} requests wait already, max_queue is {self.max_queue}: try again later"
 
 
+class NoChatTemplateError(RequestError):
+    """A chat with a model whose file has no chat template, where none was named."""
+
+    def describe(self) -> str:
+        return self._told('chat_template="chatml"')
+
+    @property
+    def in_commands(self) -> str:
+        """The message where who reads it gives options to a command."""
+        return self._told("--chat-template chatml")
+
+    def _told(self, option: str) -> str:
+        known = "docs/chat.md lists them"
+        return f"the model's file has no chat template: name the one that it was trained with, {option} say ({known})"
+
+
 class ModelClosedError(RequestError):
     """A model that was closed, or that belongs to the process this one was forked from."""
 

@@ -58,6 +58,8 @@ class Problem:
             return cls(429, str(error), _type(429))
         if isinstance(error, (pumice.ModelClosedError, pumice.EngineDiedError)):
             return cls(503, str(error), _type(503))
+        if isinstance(error, pumice.NoChatTemplateError):
+            return cls(400, error.in_commands, _type(400))
         if isinstance(error, pumice.RequestError):
             return cls(400, str(error), _type(400))
         if isinstance(error, pumice.PumiceError):

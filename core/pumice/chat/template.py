@@ -13,7 +13,7 @@ from typing import Any
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.isolated import Renderer
 from pumice.chat.jinja import JinjaTemplate
-from pumice.errors import RequestError
+from pumice.errors import NoChatTemplateError, RequestError
 from pumice.suggest import unknown_name
 from pumice.tokenizers import Tokenizer
 
@@ -201,10 +201,7 @@ class ChatTemplates:
         if chosen is None:
             chosen = "tool_use" if for_tools and "tool_use" in self._sources else ""
             if chosen not in self._sources:
-                raise RequestError(
-                    "the model's file has no chat template: name the one that it was trained with, "
-                    'chat_template="chatml" say (docs/chat.md lists them)'
-                )
+                raise NoChatTemplateError
         return _chosen(self._sources, chosen)
 
 

@@ -70,13 +70,15 @@ def report(error: Exception) -> int:
 
 def explain(error: Exception) -> tuple[str, int]:
     """What to tell the user about an error, and the exit status."""
-    from pumice.errors import PumiceError
+    from pumice.errors import NoChatTemplateError, PumiceError
 
     if isinstance(error, click.UsageError):
         command = error.ctx.command_path if error.ctx else "pumice"
         return f"{error.format_message().rstrip('.')} (see `{command} --help`)", error.exit_code
     if isinstance(error, click.ClickException):
         return error.format_message(), error.exit_code
+    if isinstance(error, NoChatTemplateError):
+        return error.in_commands, 1
     if isinstance(error, PumiceError):
         return str(error), 1
     if isinstance(error, MemoryError):

@@ -30,6 +30,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
 @click.argument("target", metavar="OUTPUT", type=_FILE)
 @click.option("-m", "--model", metavar="MODEL", help="The model that answers.  [default: the demo model]")
 @click.option("--errors", type=_FILE, metavar="FILE", help="Write results of rows that failed to FILE too.")
+@click.option("--chat-template", metavar="NAME", help="Name of a chat template, or a template.")
 @click.option(
     "-np",
     "--parallel",
@@ -56,6 +57,9 @@ def command(
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
     cluster, replicas = take_cluster(options)
     options["n_parallel"] = n_parallel
+    template = options.pop("chat_template")
+    if template is not None:
+        options["config"]["chat_template"] = template
     n_in_flight = _FLIGHT_PER_SEQUENCE * n_parallel
     ids = read_ids(source)
     with Results(target, errors, ids) as results:

@@ -6,7 +6,7 @@ from family_templates import FAMILIES
 from pumice.chat import FORMATS, Chat, ChatRequest
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.template import ChatTemplate, ChatTemplates
-from pumice.errors import ModelError, RequestError
+from pumice.errors import ModelError, NoChatTemplateError, RequestError
 from tokenizer_fixtures import small
 
 SYSTEM, USER = {"role": "system", "content": "S"}, {"role": "user", "content": "U"}
@@ -37,7 +37,7 @@ def test_the_files_template_is_used_and_its_variant_for_tools():
 
 
 def test_a_file_without_a_template_is_an_error_that_says_what_to_do():
-    with pytest.raises(RequestError, match="has no chat template: name the one"):
+    with pytest.raises(NoChatTemplateError, match=r'has no chat template: name .*, chat_template="chatml" say'):
         get({})
     with pytest.raises(RequestError, match="unknown chat template 'chatlm'; did you mean"):
         get({}, "chatlm")

@@ -68,7 +68,7 @@ def test_the_template_and_the_system_message_are_options(run, home, demo):
 def test_a_model_without_a_template_says_what_to_do(run, model):
     done = run("chat", model, "--backend", "numpy", input="Hi")
     assert done.returncode == 1
-    assert "has no chat template: name the one" in done.stderr
+    assert "has no chat template: name the one that it was trained with, --chat-template chatml say" in done.stderr
     assert run("chat", input=b"\xff").stderr.startswith("error: the message is not UTF-8: byte 0")
 
 

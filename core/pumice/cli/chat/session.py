@@ -14,7 +14,7 @@ import click
 
 from pumice.chat import Message
 from pumice.cli.chat.conversation import Conversation
-from pumice.cli.messages import say
+from pumice.cli.messages import explain, say
 from pumice.errors import PumiceError
 from pumice.suggest import unknown_name
 
@@ -64,7 +64,7 @@ class Session:
             except KeyboardInterrupt:
                 continue
             except PumiceError as error:
-                say("error", error)
+                say("error", explain(error)[0])
 
     def _do(self, line: str) -> None:
         if not line.startswith("/"):

@@ -15,6 +15,7 @@ from openai.types import CreateEmbeddingResponse
 from openai.types.chat import ChatCompletion
 
 import pumice
+from gguf_files import tiny_llama
 from pumice_server.batch.command import command
 
 BATCH = [sys.executable, "-m", "pumice", "batch"]
@@ -86,6 +87,17 @@ def test_results_are_those_of_the_model_in_openais_format(model, tmp_path):
     assert results["wrong"]["response"]["status_code"] == 400
     assert "messages must be a list of 1" in bodies["wrong"]["error"]["message"]
     assert all(result["response"]["request_id"] and result["error"] is None for result in results.values())
+
+
+def test_a_model_without_a_chat_template_may_be_given_one(tmp_path):
+    model = tiny_llama(tmp_path / "tiny.gguf")
+    chat = row("a", "/v1/chat/completions", messages=[{"role": "user", "content": "a"}], max_tokens=2)
+    source, exact = write(tmp_path / "in.jsonl", [chat]), ["-m", model, "--backend", "numpy", "--set", "kv_type=f32"]
+    batch(source, tmp_path / "out.jsonl", *exact)
+    (refused,) = read(tmp_path / "out.jsonl")
+    assert "--chat-template chatml" in refused["response"]["body"]["error"]["message"]
+    batch(source, tmp_path / "named.jsonl", *exact, "--chat-template", "plain")
+    assert statuses(tmp_path / "named.jsonl") == {"a": 200}
 
 
 def test_killed_again_and_again_it_gives_one_result_a_row(tmp_path):
