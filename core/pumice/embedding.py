@@ -90,7 +90,8 @@ class Embedder:
         """Each document's scores as the engine gives them."""
         if not self._model.facts.n_labels:
             raise RequestError("this model does not rank texts: its file has no classifier (cls, cls.output)")
-        if not isinstance(query, str) or isinstance(documents, str) or not all(isinstance(d, str) for d in documents):
+        listed = isinstance(documents, Sequence) and not isinstance(documents, str)
+        if not isinstance(query, str) or not listed or not all(isinstance(each, str) for each in documents):
             raise RequestError("rerank takes a query and a list of documents, all of them strings")
         pairs = [self._checked(self._pair(query, document)) for document in documents]
         return self._model.client.encode(pairs, self._pooling_of_scores, True, self._scales(adapters))

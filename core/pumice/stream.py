@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pumice.engine import EngineClient, FinishReason, Request, Timings
 from pumice.engine.messages import Event, Failed, Finished, Logprobs, Output, Progress
-from pumice.errors import ModelClosedError
+from pumice.errors import ModelClosedError, RequestError
 
 if TYPE_CHECKING:
     import asyncio
@@ -121,6 +121,8 @@ class _Sequence:
         cls: type[S], client: EngineClient, request: Request, progress: Callable[[int, int], None] | None = None
     ) -> list[S]:
         """Begin: one for each of the request's completions. Raises RequestError."""
+        if progress is not None and not callable(progress):
+            raise RequestError(f"progress must be a function, not {progress!r:.60}")
         sequences = [cls(client, progress) for _ in range(request.n)]
         ids = client.add(request, *(sequence._listener for sequence in sequences))
         for sequence, id in zip(sequences, ids, strict=True):

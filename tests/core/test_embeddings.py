@@ -102,6 +102,8 @@ def test_coroutines(model: pumice.Model) -> None:
         ([[1] * 257], {}, "257 tokens"),
         ([3.5], {}, "a text to embed must be a string or a list of token ids"),
         (7, {}, "embed takes a text or a list of texts, not int"),
+        ([[1]], {"normalize": "yes"}, "normalize must be true or false, not 'yes'"),
+        ([[1]], {"normalize": None}, "normalize must be true or false, not None"),
         ([[1]], {"pooling": "max"}, "pooling must be one of none, mean, cls, last, not 'max'"),
         ([[1]], {"dimensions": 65}, "dimensions must be an integer from 1 to the model's 64, not 65"),
         ([[1]], {"dimensions": 0}, "dimensions must be an integer from 1 to the model's 64, not 0"),
@@ -178,5 +180,6 @@ def test_a_pair_is_laid_out_as_the_file_says(tmp_path: Path, name: str, template
         (expected,) = model.client.encode([pair], "cls", scores=True).result()
         np.testing.assert_allclose(scores[0], expected[0], rtol=1e-5)
         assert len(scores) == 2
-        with pytest.raises(pumice.RequestError, match="takes a query and a list of documents"):
-            model.rerank(query, "a cat")
+        for wrong in ("a cat", 5, None, [5], (each for each in documents)):
+            with pytest.raises(pumice.RequestError, match="takes a query and a list of documents"):
+                model.rerank(query, wrong)

@@ -131,7 +131,7 @@ def read_messages(messages: Iterable[Mapping[str, Any] | Message]) -> list[dict[
 
     Reasoning is under the key ``reasoning``. Raises RequestError, which says which message is wrong.
     """
-    if isinstance(messages, str | Mapping):
+    if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
         raise RequestError("messages: expected a list of messages, each with a role and a content")
     read = [_read_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
     if not read:
@@ -195,6 +195,8 @@ def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]
     Raises RequestError, which says which tool is wrong.
     """
     read: list[dict[str, Any]] = []
+    if tools is not None and not isinstance(tools, Iterable):
+        raise RequestError(f"tools: expected a list of tools, not {shown(tools)}")
     for i, given in enumerate(tools or ()):
         where = f"tools[{i}]"
         tool = dict(_mapping(given, where))

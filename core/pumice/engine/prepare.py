@@ -92,7 +92,7 @@ class Preparer:
         if end_tokens is None:
             end_tokens = tokenizer.eog if tokenizer else frozenset()
         begins = tokenizer is not None and request.prompt[0] == tokenizer.bos
-        text = TextStream(tokenizer, request.stop, request.special)
+        text = TextStream(tokenizer, request.stop, frozenset(request.special))
         ends = end_tokens | set(request.stop_tokens)
         scales = adapter_scales(self.adapters, request.adapters)
         generation = Generation(id, request, chain, text, ends, n_ctx, n_keep=int(begins), adapter_scales=scales)
@@ -109,16 +109,16 @@ def check_arguments(request: Request) -> None:
     _check_integer("n", request.n, 1)
     _check_integer("priority", request.priority)
     for name in ("context_shift", "logprobs_sampled"):
-        if not isinstance(getattr(request, name), bool):
-            raise RequestError(f"{name} must be true or false, not {getattr(request, name)!r}")
+        check_switch(name, getattr(request, name))
     if request.samplers is not None and (isinstance(request.samplers, str) or not _all(request.samplers, str)):
         raise RequestError(f"samplers must be a list of names, not {_shown(request.samplers)}")
     if isinstance(request.stop, str) or not _all(request.stop, str):
         raise RequestError(f"stop must be a string or a list of strings, not {_shown(request.stop)}")
-    if not _all(request.stop_tokens, int):
-        raise RequestError(f"stop_tokens must be a list of token ids, not {_shown(request.stop_tokens)}")
-    if not isinstance(request.cache_salt, str):
-        raise RequestError(f"cache_salt must be a string, not {request.cache_salt!r}")
+    for name in ("stop_tokens", "special"):
+        if not _all(getattr(request, name), int):
+            raise RequestError(f"{name} must be a list of token ids, not {_shown(getattr(request, name))}")
+    for name in ("cache_salt", "request_id"):
+        check_text(name, getattr(request, name))
     _check_adapters(request.adapters)
     for name in ("timeout", "newline_timeout"):
         given = getattr(request, name)
@@ -193,6 +193,18 @@ def check_ids(ids: Sequence[int], n_vocab: int) -> None:
     for token in ids:
         if not 0 <= token < n_vocab:
             raise RequestError(f"token id {token} is outside the vocabulary of {n_vocab}")
+
+
+def check_switch(name: str, value: Any) -> None:
+    """Raise RequestError for what is no truth value."""
+    if not isinstance(value, bool):
+        raise RequestError(f"{name} must be true or false, not {_shown(value)}")
+
+
+def check_text(name: str, value: Any) -> None:
+    """Raise RequestError for what is no string."""
+    if not isinstance(value, str):
+        raise RequestError(f"{name} must be a string, not {_shown(value)}")
 
 
 def _check_integer(name: str, value: Any, least: int | None = None) -> None:

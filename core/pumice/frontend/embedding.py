@@ -8,6 +8,7 @@ from typing import Any
 
 from pumice.embedding import Embedder, Texts
 from pumice.engine.messages import Pooling
+from pumice.engine.prepare import check_switch
 from pumice.errors import ModelClosedError
 from pumice.frontend.base import Base
 
@@ -35,6 +36,7 @@ class Embedding(Base):
 
         Raises RequestError for a model that gives no embeddings, a text that does not fit or a wrong argument.
         """
+        check_switch("normalize", normalize)
         with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters)) as values:
             return self._embedder.finish(values, normalize, dimensions)
 
@@ -50,6 +52,7 @@ class Embedding(Base):
         """As ``embed``, for a coroutine."""
         from asyncio import wrap_future
 
+        check_switch("normalize", normalize)
         values = await wrap_future(self._embedder.embed(texts, pooling, dimensions, adapters))
         return self._embedder.finish(values, normalize, dimensions)
 

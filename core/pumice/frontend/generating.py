@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar, overload
 
@@ -77,8 +77,14 @@ class Generating(Base):
         ``each`` has options of single prompts, which go before ``options``. Raises RequestError, with the number of the
         prompt in ``prompt_index``.
         """
-        if each is not None and len(each) != len(prompts):
-            raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
+        if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
+            raise RequestError(f"prompts must be a list, not {prompts!r:.60}")
+        prompts = list(prompts)
+        if each is not None:
+            if not isinstance(each, Sequence) or not all(isinstance(given, Mapping) for given in each):
+                raise RequestError(f"each must be a list of options, a mapping for each prompt, not {each!r:.60}")
+            if len(each) != len(prompts):
+                raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
         streams: list[Stream] = []
         with _closing(streams):
             for index, prompt in enumerate(prompts):
@@ -111,7 +117,6 @@ class Generating(Base):
         given = {"max_tokens": MAX_TOKENS} | {name: value for name, value in options.items() if name in OPTIONS}
         stop = given.get("stop")
         given["stop"] = [stop] if isinstance(stop, str) else [] if stop is None else stop
-        given["special"] = frozenset(given.get("special", ()))
         if not isinstance(given.get("grammar"), Grammar):
             source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
             given["grammar"] = Grammar(source) if source else None

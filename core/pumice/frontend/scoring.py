@@ -8,7 +8,7 @@ from typing import Any
 
 from pumice.engine.lone import NO_PREDICTION
 from pumice.engine.messages import Logprobs
-from pumice.engine.prepare import adapter_scales, check_ids, token_ids
+from pumice.engine.prepare import adapter_scales, check_ids, check_text, token_ids
 from pumice.errors import ModelClosedError, PromptTooLongError, RequestError
 from pumice.frontend.base import Base
 
@@ -54,6 +54,7 @@ class Scoring(Base):
             raise RequestError(NO_PREDICTION)
         if type(n_top) is not int or n_top < 0:
             raise RequestError(f"n_top must be an integer, at least 0, not {n_top!r}")
+        check_text("cache_salt", cache_salt)
         what = "the prompt must be text or a list of token ids"
         ids = self.tokenize(prompt) if isinstance(prompt, str) else token_ids(prompt, what)
         check_ids(ids, self.n_vocab)

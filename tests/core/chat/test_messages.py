@@ -51,6 +51,8 @@ def test_an_answer_can_be_given_back():
     [
         ([], "the list is empty"),
         ("Hi", "expected a list of messages"),
+        (5, "expected a list of messages"),
+        (None, "expected a list of messages"),
         (USER, "expected a list of messages"),
         ([nested(5000)], r"messages\[0\]: expected an object"),
         ([3], r"messages\[0\]: expected an object"),
@@ -100,6 +102,8 @@ def test_arguments_of_calls_are_plain_too():
 
 def test_a_bare_function_is_a_tool():
     assert read_tools([OTHER]) == [{"type": "function", "function": OTHER}]
+    with pytest.raises(RequestError, match="tools: expected a list of tools, not 5"):
+        read_tools(5)
     with pytest.raises(RequestError, match=r"tools\[1\].function.name: 'f' is there twice"):
         read_tools([TOOL, TOOL])
     with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected text"):

@@ -36,6 +36,11 @@ def model(tmp_path_factory):
         ({"n": 0}, "n must be an integer, at least 1, not 0"),
         ({"logprobs": -1}, "logprobs must be an integer, at least 0, not -1"),
         ({"cache_salt": 5}, "cache_salt must be a string, not 5"),
+        ({"request_id": 5}, "request_id must be a string, not 5"),
+        ({"special": 5}, "special must be a list of token ids, not 5"),
+        ({"special": "abc"}, "special must be a list of token ids, not 'abc'"),
+        ({"logprobs_sampled": 1}, "logprobs_sampled must be true or false, not 1"),
+        ({"progress": "yes"}, "progress must be a function, not 'yes'"),
         ({"timeout": "soon"}, "timeout must be a number of seconds, at least 0, not 'soon'"),
         ({"priority": 0.5}, "priority must be an integer, not 0.5"),
         ({"prompt": b"abc"}, "the prompt must be text or a list of token ids, not b'abc'"),
@@ -49,6 +54,21 @@ def model(tmp_path_factory):
 def test_arguments_are_checked(model, options, message):
     with pytest.raises(pumice.RequestError, match=f"^{re.escape(message)}$"):
         model.generate(**{"prompt": "a", **options})
+
+
+@pytest.mark.parametrize(
+    ("prompts", "each", "message"),
+    [
+        ("abc", None, "prompts must be a list, not 'abc'"),
+        (5, None, "prompts must be a list, not 5"),
+        (["a"], [5], "each must be a list of options, a mapping for each prompt, not [5]"),
+        (["a"], {"seed": 1}, "each must be a list of options, a mapping for each prompt, not {'seed': 1}"),
+        (["a"], [{}, {}], "there are 1 prompts, and options for 2"),
+    ],
+)
+def test_several_prompts_are_a_list(model, prompts, each, message):
+    with pytest.raises(pumice.RequestError, match=f"^{re.escape(message)}$"):
+        model.generate_many(prompts, each=each)
 
 
 @pytest.mark.parametrize("ids", ["abc", [[1, 2]], [1.5], None])
@@ -171,6 +191,8 @@ def test_logprobs_of_a_prompt_are_those_of_the_model(tmp_path, backend):
         for wrong in ([-1, 2], [5] * (model.n_ctx + 1)):
             with pytest.raises(pumice.RequestError):
                 model.prompt_logprobs(wrong)
+        with pytest.raises(pumice.RequestError, match="cache_salt must be a string, not 5"):
+            model.prompt_logprobs(prompt, cache_salt=5)
 
 
 def test_logprobs_after_sampling_are_of_what_is_left(model):
