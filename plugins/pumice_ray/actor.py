@@ -74,12 +74,15 @@ def own_address() -> str:
 
 
 def own_devices(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Options of ``pumice.load``, with the devices that Ray keeps for this actor where they name none."""
+    """Options of ``pumice.load``, with the devices that Ray keeps for this actor where they name none.
+
+    Ray names GPUs as ``CUDA_VISIBLE_DEVICES`` does: by numbers, or by UUIDs.
+    """
     import ray
 
     context = ray.get_runtime_context()
     config = dict(options.get("config", {}))
-    gpus = [int(gpu) for gpu in context.get_accelerator_ids().get("GPU", [])]
+    gpus = [int(gpu) if gpu.isdecimal() else gpu for gpu in context.get_accelerator_ids().get("GPU", [])]
     threads = int(context.get_assigned_resources().get("CPU", 0))
     if gpus:
         config["vulkan"] = {"devices": gpus, **config.get("vulkan", {})}

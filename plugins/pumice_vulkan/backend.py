@@ -20,7 +20,7 @@ from pumice.plugin import (
     State,
     Weight,
 )
-from pumice_vulkan.device import DeviceDescription, list_devices, open_device
+from pumice_vulkan.device import DeviceDescription, find_device, list_devices, open_device
 from pumice_vulkan.fuse import fuse
 from pumice_vulkan.kv_cache import CacheLayout
 from pumice_vulkan.step import has_known_sizes
@@ -40,9 +40,9 @@ class VulkanOptions:
     """Configuration section ``vulkan``."""
 
     driver: str = "auto"  # "kompute", "native", or "auto": the first of them that is installed
-    device: int = 0  # as `pumice devices` counts them
+    device: int | str = 0  # as `pumice devices` counts them, or its UUID, or the beginning of that
     activations: str = "auto"  # in products with few rows: "int8", "float", or "auto": int8 where that is fast
-    devices: list[int] = field(default_factory=list)  # several: layers are split over them; overrides `device`
+    devices: list[int | str] = field(default_factory=list)  # several: layers are split over them; overrides `device`
 
 
 class VulkanBackend(Backend):
@@ -109,17 +109,17 @@ class VulkanBackend(Backend):
 
     def _open(self) -> list[Shared]:
         if not self._opened:
-            for index in self.options.devices or [self.options.device]:
-                self._opened.append(self._open_one(index))
+            for name in self.options.devices or [self.options.device]:
+                self._opened.append(self._open_one(name))
         return self._opened
 
-    def _open_one(self, index: int) -> Shared:
+    def _open_one(self, name: int | str) -> Shared:
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Weights
         from pumice_vulkan.probe import cooperative_matrices_work
         from pumice_vulkan.program import Shared
 
-        device = open_device(self.options.driver, index)
+        device = open_device(self.options.driver, find_device(self.options.driver, name))
         try:
             int8 = _use_int8(self.options.activations, device)
             cooperative = cooperative_matrices_work(device)
@@ -160,6 +160,7 @@ def _info(device: DeviceDescription) -> DeviceInfo:
     matrices = sorted({f"{shape.m}x{shape.n}x{shape.k} {shape.a}" for shape in device.cooperative_matrices})
     details = {
         "device": str(device.index),
+        "uuid": device.uuid,
         "type": device.type,
         "driver": f"{device.driver} on {device.vulkan_driver}",
         "vulkan": device.api_version,

@@ -30,6 +30,7 @@ __all__ = [
     "DeviceDescription",
     "Encoder",
     "MatrixShape",
+    "find_device",
     "list_devices",
     "open_device",
     "resolve_driver",
@@ -60,6 +61,22 @@ def open_device(driver: str = "auto", index: int = 0) -> Device:
     """Open the device of this index in ``list_devices``. Raises BackendError if there is none."""
     device: Device = _module(driver).open_device(index)
     return device
+
+
+def find_device(driver: str, name: int | str) -> int:
+    """The index of the device that a number means, or a UUID or the beginning of one, as NVIDIA's tools write it.
+
+    Raises BackendError for a UUID that is not one device's.
+    """
+    if isinstance(name, int) or name.isdecimal():
+        return int(name)
+    devices = list_devices(driver)
+    found = [device.index for device in devices if device.uuid.startswith(name.lower().removeprefix("gpu-"))]
+    if len(found) != 1:
+        have = "several devices have" if found else "no device has"
+        known = ", ".join(device.uuid for device in devices) or "none"
+        raise BackendError(f"vulkan: {have} a UUID that begins with {name!r}; there are: {known}")
+    return found[0]
 
 
 def _module(driver: str) -> ModuleType:

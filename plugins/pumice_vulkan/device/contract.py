@@ -49,6 +49,7 @@ class DeviceDescription:
     driver: str  # of this layer: "native" or "kompute"
     vulkan_driver: str  # of the system, with its version
     vendor: str
+    uuid: str  # "8932f937-d72c-4106-c12f-20bd9faed9f6": NVIDIA's tools call that one GPU-8932f937-...
     type: str  # "discrete", "integrated", "virtual", "cpu" or "other"
     api_version: str  # "1.3.280"
     memory_bytes: int  # the largest device-local heap

@@ -50,7 +50,7 @@ def test_a_device_is_listed_with_what_matters(driver):
     assert found["available"]
     first = found["devices"][0]
     assert first["memory_bytes"] > 2**27
-    expected = {"device", "type", "driver", "vulkan", "subgroup size", "cooperative matrices"}
+    expected = {"device", "uuid", "type", "driver", "vulkan", "subgroup size", "cooperative matrices"}
     assert set(first["details"]) == expected
     assert first["details"]["device"] == "0"
 

@@ -13,7 +13,7 @@ from pumice_vulkan.device import DeviceDescription
 
 def described(**changes: Any) -> DeviceDescription:
     made = DeviceDescription(
-        0, 0, "a GPU", "native", "driver 1", "vendor", "discrete", "1.3.0", 1, 32, 1, (1, 1, 1), 1, 1, 1, 1.0,
+        0, 0, "a GPU", "native", "driver 1", "vendor", "", "discrete", "1.3.0", 1, 32, 1, (1, 1, 1), 1, 1, 1, 1.0,
         frozenset(), (),
     )  # fmt: skip
     return dataclasses.replace(made, **changes)

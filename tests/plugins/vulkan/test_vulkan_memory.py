@@ -10,7 +10,7 @@ from gguf_files import tiny_llama
 from pumice.demo import demo_model_path
 from pumice.engine.placement import layer_bytes
 from pumice_vulkan import VulkanBackend, backend
-from pumice_vulkan.device import Device
+from pumice_vulkan.device import Device, list_devices
 from pumice_vulkan.program import DeviceProgram
 
 
@@ -71,3 +71,12 @@ def test_wrong_options_leave_no_device_open(tmp_path: Path, opened: list[str], w
     with pytest.raises(pumice.BackendError):
         pumice.load(tiny_llama(tmp_path / "tiny.gguf"), backend="vulkan", config={"vulkan": wrong})
     assert opened == ["opened", "closed"]
+
+
+def test_a_device_may_be_named_by_its_uuid(tmp_path: Path) -> None:
+    (first, *_) = list_devices()
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    for name in (f"GPU-{first.uuid}", first.uuid[:13].upper(), "0"):
+        pumice.load(path, backend="vulkan", config={"vulkan": {"devices": [name]}}).close()
+    with pytest.raises(pumice.BackendError, match="no device has a UUID that begins with 'GPU-zz'; there are: "):
+        pumice.load(path, backend="vulkan", config={"vulkan": {"device": "GPU-zz"}})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from typing import Any
+from uuid import UUID
 
 from pumice.plugin import BackendError
 from pumice_vulkan.device.contract import MAX_BUFFER_BYTES, DeviceDescription
@@ -78,6 +79,7 @@ class PhysicalDevice:
         self.buffers = chain(self.properties, "VkPhysicalDeviceMaintenance4Properties")
         self.sizes = chain(self.properties, "VkPhysicalDeviceSubgroupSizeControlProperties")
         self.driver = chain(self.properties, "VkPhysicalDeviceDriverProperties")
+        self.ids = chain(self.properties, "VkPhysicalDeviceIDProperties")
         self.dot = chain(self.properties, "VkPhysicalDeviceShaderIntegerDotProductProperties")
         lib.vkGetPhysicalDeviceProperties2(handle, self.properties)
         self.type = TYPES.get(self.properties.properties.deviceType, "other")
@@ -99,6 +101,7 @@ class PhysicalDevice:
             driver="native",
             vulkan_driver=f"{text(self.driver.driverName)} {text(self.driver.driverInfo)}".strip(),
             vendor=VENDORS.get(properties.vendorID, f"{properties.vendorID:#x}"),
+            uuid=str(UUID(bytes=bytes(ffi.buffer(self.ids.deviceUUID)))),
             type=self.type,
             api_version=f"{version >> 22 & 0x7F}.{version >> 12 & 0x3FF}.{version & 0xFFF}",
             memory_bytes=self.memory.memoryHeaps[self.main_heap].size,
