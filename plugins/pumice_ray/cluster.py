@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import logging
 import os
 import socket
@@ -12,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from pumice.plugin import Cluster, PumiceError, Replicas
-from pumice.running import Running
+from pumice.running import Running, processes
 
 _REACH_SECONDS = 10.0  # for a cluster to take a connection
 _ASK_SECONDS = 10.0  # for actors to say what they have loaded
 
 NAMESPACE = "pumice"  # of actors with names
+WORKER = "worker"  # the command that `pumice ps` shows for the engines of batches
 
 
 class RayCluster(Cluster):
@@ -54,15 +56,15 @@ class RayCluster(Cluster):
 
         named = ray.util.list_named_actors(all_namespaces=True)
         actors = [ray.get_actor(**each) for each in named if each["name"].startswith((NAME, STAGE))]
-        found = described([actor.describe.remote() for actor in actors]) + _served()
+        found = described([actor.describe.remote() for actor in actors]) + _served() + _workers()
         return sorted(found, key=lambda running: running.since)
 
 
-def described(asked: list[Any]) -> list[Running]:
-    """What actors say of themselves; those that say nothing are left out."""
+def described(asked: list[Any]) -> list[Any]:
+    """What actors and machines say of themselves; those that say nothing are left out."""
     import ray
 
-    found: list[Running] = []
+    found: list[Any] = []
     answers, _ = ray.wait(asked, num_returns=len(asked), timeout=_ASK_SECONDS) if asked else ([], [])
     for answer in answers:
         with contextlib.suppress(ray.exceptions.RayError):  # it ended meanwhile
@@ -83,6 +85,26 @@ def _served() -> list[Running]:
             with contextlib.suppress(Exception):  # it is being started or ended
                 found += handle.broadcast("describe").results(timeout_s=_ASK_SECONDS)
     return found
+
+
+def _workers() -> list[Running]:
+    """The engines of batches. Ray Data gives its actors no names: each machine says what its processes have loaded."""
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy as On
+
+    ask = ray.remote(_workers_here)
+    machines = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
+    asked = [ask.options(num_cpus=0, scheduling_strategy=On(each, soft=False)).remote() for each in machines]
+    found = {(each.address, each.pid): each for told in described(asked) for each in told}
+    return list(found.values())
+
+
+def _workers_here() -> list[Running]:
+    """Those of this machine."""
+    from pumice_ray.actor import own_address
+
+    here = own_address()
+    return [dataclasses.replace(each, address=here) for each in processes() if each.command == WORKER]
 
 
 def _ray() -> Any:

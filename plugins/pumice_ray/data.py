@@ -18,6 +18,7 @@ import pumice
 from pumice.plugin import Replicas
 from pumice.process.host import portable
 from pumice_ray.actor import own_devices
+from pumice_ray.cluster import WORKER
 from pumice_ray.errors import explain
 from pumice_ray.room import find_room
 from pumice_ray.stages import bundles
@@ -44,7 +45,7 @@ class Worker:
         spec = dataclasses.replace(spec, options=own_devices(spec.options))
         self._error: Exception | None = None
         try:
-            self._answering = self._run(Answering(spec, partial(load_process, command="batch")).__aenter__())
+            self._answering = self._run(Answering(spec, partial(load_process, command=WORKER)).__aenter__())
         except Exception as error:
             self._error = portable(error)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import re
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -105,18 +106,19 @@ def load_replicas(spec: Spec, replicas: Replicas, deliver: Callable[..., object]
 def app(arguments: Mapping[str, str]) -> Any:
     """For ``serve run pumice_ray:app model=... replicas=1:4``: the ingress, and a model's replicas behind it.
 
-    Further arguments: name, replica_cpus, replica_gpus, stages, ingresses, ingress_cpus, api_key, and those of
-    ``pumice.load``, as YAML.
+    Further arguments: name, replica_cpus, replica_gpus, replica_wait, stages, ingresses, ingress_cpus, api_key, and
+    those of ``pumice.load``, as YAML. Raises PumiceError where the cluster has no room after ``replica_wait`` seconds.
     """
     given = dict(arguments)
     path = given.pop("model", None) or str(pumice.demo_model_path())
     room = parse_replicas(
-        given.pop("replicas", "1"), float(given.pop("replica_cpus", 1)), float(given.pop("replica_gpus", 0))
+        given.pop("replicas", "1"), _number(given, "replica_cpus", 1), _number(given, "replica_gpus", 0)
     )
-    room = replace(room, **parse_stages(given.pop("stages", "1")))
+    wait = _number(given, "replica_wait", math.inf)
+    room = replace(room, **parse_stages(given.pop("stages", "1")), wait_seconds=wait)
     names = [given.pop("name", None) or name_of(path)]
     keys = Keys([given.pop("api_key")] if "api_key" in given else [])
-    n_ingresses, ingress_cpus = int(given.pop("ingresses", 1)), float(given.pop("ingress_cpus", 1))
+    n_ingresses, ingress_cpus = int(_number(given, "ingresses", 1)), _number(given, "ingress_cpus", 1)
     options = {name: yaml.safe_load(value) for name, value in given.items()}
     options["config"] = demo_options([path]) | options.get("config", {})
     spec = Spec(names, path, options)
@@ -134,6 +136,15 @@ def app(arguments: Mapping[str, str]) -> Any:
         logging_config=_QUIET,
     )
     return ingress.bind(replicas_of(spec, room))
+
+
+def _number(arguments: dict[str, str], name: str, default: float) -> float:
+    """An argument, taken out. Raises PumiceError for what is no number."""
+    given = arguments.pop(name, default)
+    try:
+        return float(given)
+    except ValueError:
+        raise pumice.PumiceError(f"{name}: expected a number, not {given!r}") from None
 
 
 def _make_ingress(spec: Spec, settings: Settings) -> Starlette:

@@ -14,6 +14,7 @@ import pytest
 import pumice
 import pumice_ray
 from gguf_files import tiny_llama
+from pumice_ray.cluster import RayCluster
 
 pytestmark = pytest.mark.ray
 
@@ -77,6 +78,20 @@ def test_a_machine_that_is_taken_away_loses_no_row_and_doubles_none(cluster, nod
     assert process.returncode == 0, said
     assert "300 rows, 30 of them failed" in said
     check(output, 300)
+
+
+def test_workers_are_listed_while_they_work(cluster, model, tmp_path):
+    source, output = write(tmp_path / "in.jsonl", 400), tmp_path / "out.jsonl"
+    process = begin(cluster, model, source, output)
+    try:
+        wait_for(process, output, 1)
+        (worker,) = [each for each in RayCluster().running() if each.command == "worker"]
+    finally:
+        process.kill()
+        process.communicate()
+    assert (worker.model, worker.backends) == (model, ["numpy"])
+    assert worker.address == cluster.head_node.node_ip_address
+    assert worker.memory["kv_cache"] > 0
 
 
 def test_a_driver_that_is_killed_goes_on_from_where_it_was(cluster, model, tmp_path):
