@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from pumice_server.answers import json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.models import service_of
-from pumice_server.prompts import MAX_IDS
+from pumice_server.prompts import MAX_IDS, prompt_string
 from pumice_server.service import Service
 
 MAX_TEXTS = 2048  # of one request
@@ -130,8 +130,7 @@ def _scaled(vector: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
 
 async def _tokens(service: Service, given: Any, name: str, at_least: int = 1) -> list[list[int]]:
     """Token ids of texts: of one, of token ids, or of a list of these."""
-    if isinstance(given, Mapping):
-        given = given.get("prompt_string")
+    given = prompt_string(given)
     single = isinstance(given, str) or (isinstance(given, list) and bool(given) and all(map(_is_id, given)))
     texts = [given] if single else given
     if not isinstance(texts, list) or not all(isinstance(each, (str, list)) for each in texts):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +17,7 @@ from pumice_server.body import Body
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Reading, Wanted
 from pumice_server.options import MAX_N, generation_options
-from pumice_server.prompts import MAX_IDS, mixed_tokens, read_prompts
+from pumice_server.prompts import MAX_IDS, mixed_tokens, prompt_string, read_prompts
 from pumice_server.service import Service
 from pumice_server.streams import interleave, merge
 
@@ -53,9 +53,7 @@ async def answer(request: Request, service: Service, body: Body, prompts: Sequen
 
 async def _prompts(body: Body, service: Service) -> list[list[int]]:
     """As token ids; a list of texts and ids is one prompt."""
-    given = body.first("prompt")
-    if isinstance(given, Mapping) and isinstance(given.get("prompt_string"), str):
-        given = given["prompt_string"]
+    given = prompt_string(body.first("prompt"))
     if isinstance(given, list) and {type(each) for each in given} == {int, str}:
         return [await mixed_tokens(given, service, add_special=True)]
     prompts = read_prompts(Body({"prompt": given}))

@@ -48,6 +48,7 @@ REFUSED = {
     "grammar_lazy": "tools are described by `tools`, and their calls are kept to by themselves",
     "grammar_triggers": "tools are described by `tools`, and their calls are kept to by themselves",
     "prompt_logprobs": "/v1/completions tells them",
+    "image_data": "models see no images yet",
     "min_tokens": "`ignore_eos` and `logit_bias` keep a model from ending",
 }
 """Fields that would change the answer, and that are not served: an error is better than a wrong answer."""

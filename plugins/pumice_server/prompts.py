@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -29,6 +29,15 @@ def read_prompts(body: Body) -> list[Prompt]:
     if not 1 <= len(given) <= MAX_PROMPTS:
         raise bad_request(f"prompt: 1 to {MAX_PROMPTS} prompts are served at once, not {len(given)}")
     return given
+
+
+def prompt_string(given: Any) -> Any:
+    """The text in llama-server's object of a prompt; anything else as it is. Raises HTTPException for images in it."""
+    if not isinstance(given, Mapping):
+        return given
+    if given.get("multimodal_data"):
+        raise bad_request("multimodal_data is not supported: this model sees no images")
+    return given.get("prompt_string")
 
 
 async def mixed_tokens(
