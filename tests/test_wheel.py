@@ -28,6 +28,11 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     return zipfile.ZipFile(path)
 
 
+def test_the_wheel_needs_no_compiler(wheel):
+    assert str(wheel.filename).endswith("-py3-none-any.whl")
+    assert [name for name in wheel.namelist() if name.endswith((".so", ".pyd", ".dylib", ".c", ".cpp", ".pyx"))] == []
+
+
 def test_the_defaults_are_in_the_wheel(wheel):
     assert wheel.read("pumice/registry.yaml") == (ROOT / "registry.yaml").read_bytes()
 

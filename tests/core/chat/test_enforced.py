@@ -102,6 +102,22 @@ def test_an_answer_has_its_form(model, form):
         jsonschema.validate(json.loads(completion.message.content), ANSWER)
 
 
+def test_many_tools_with_ordinary_schemas(model):
+    """Long texts, patterns, nesting: as many tools as coding agents bring."""
+    text = {"type": "string", "maxLength": 4000, "description": "a text"}
+    step = {"type": "object", "properties": {"id": {"type": "string", "pattern": "^[a-z]{2,8}$"}, "note": text}}
+    properties = {"path": text, "steps": {"type": "array", "items": {**step, "required": ["id"]}, "maxItems": 3}}
+    parameters = {"type": "object", "properties": properties, "required": ["steps"], "additionalProperties": False}
+    tools = [{"name": f"tool_{i}", "parameters": parameters} for i in range(32)]
+    named = {"type": "function", "function": {"name": "tool_31"}}
+    for choice in ("required", named):
+        options = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": False}
+        completion = model.chat([USER], seed=3, max_tokens=1500, **options)
+        for call in completion.message.tool_calls:
+            jsonschema.validate(call.arguments, parameters)
+        assert completion.message.tool_calls or completion.finish_reason in ("length", "context_full")
+
+
 def test_the_form_is_that_of_the_answer_and_not_of_the_reasoning(model):
     prefix = {"role": "assistant", "content": "", "reasoning": "Let me see"}
     completion = model.chat([USER, prefix], reasoning_budget=5, json_schema=ANSWER, seed=1, max_tokens=200)

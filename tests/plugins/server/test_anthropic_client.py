@@ -120,8 +120,10 @@ def test_keys(model):
         assert right.messages.create(messages=CHAT, **GREEDY).content
 
 
-def test_leaving_a_stream_ends_its_generation(client, server, wait_until: Callable[[Callable[[], bool]], None]):
-    endless = {**GREEDY, "max_tokens": 400, "extra_body": {"ignore_eos": True}}
-    with client.messages.stream(messages=CHAT, **endless) as stream:
-        next(iter(stream.text_stream))
-    wait_until(lambda: server.model.snapshot().n_running == 0)
+def test_leaving_a_stream_ends_its_generation(model, wait_until: Callable[[Callable[[], bool]], None]):
+    endless = {**GREEDY, "max_tokens": 100_000, "extra_body": {"ignore_eos": True}}
+    with running(model, context_shift=True) as server:
+        with connect(server.url).messages.stream(messages=CHAT, **endless) as stream:
+            next(iter(stream.text_stream))
+            assert model.snapshot().n_running == 1
+        wait_until(lambda: model.snapshot().n_running == 0)

@@ -6,6 +6,8 @@ import re
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx2
 import pytest
@@ -14,6 +16,7 @@ from server_thread import running
 
 CHAT = "/v1/chat/completions"
 GOOD = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 2}
+LONG = "word " * 2000
 
 
 def error_of(response) -> dict:
@@ -79,6 +82,95 @@ def test_hostile_prompts(server, body, message):
     response = server.client.post("/v1/completions", json=body)
     assert response.status_code == 400
     assert re.search(message, error_of(response)["message"])
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        (CHAT, {"messages": [{"role": "user", "content": LONG}]}),
+        ("/v1/responses", {"input": LONG}),
+        ("/v1/messages", {"messages": [{"role": "user", "content": LONG}], "max_tokens": 9}),
+        ("/api/chat", {"messages": [{"role": "user", "content": LONG}]}),
+        ("/api/generate", {"prompt": LONG, "raw": True}),
+        ("/completion", {"prompt": LONG}),
+    ],
+)
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_prompt_that_is_too_long_is_never_cut(server, path, told, stream):
+    response = server.client.post(path, json={**told, "stream": stream})
+    assert response.status_code == 400
+    assert re.search(r"the prompt has \d{4,} tokens, n_ctx is 512", response.text)
+
+
+@pytest.fixture
+def listener() -> Iterator[tuple[str, list[object]]]:
+    """An address on this machine, and who came."""
+    came: list[object] = []
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        listening.settimeout(30)
+
+        def accept() -> None:
+            with contextlib.suppress(OSError):
+                came.append(listening.accept()[1])
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"http://127.0.0.1:{listening.getsockname()[1]}/latest/meta-data", came
+
+
+def with_address(url: str) -> list[tuple[str, dict]]:
+    """Requests that name an address, in every way that protocols have."""
+    user = {"role": "user"}
+    theirs = {"type": "image", "source": {"type": "url", "url": url}}
+    item = {"type": "message", **user}
+    return [
+        (CHAT, {"messages": [{**user, "content": [{"type": "image_url", "image_url": {"url": url}}]}]}),
+        (CHAT, {"messages": [{**user, "content": [{"type": "image_url", "image_url": url}]}]}),
+        (CHAT, {"messages": [{**user, "content": [{"type": "input_audio", "input_audio": {"url": url}}]}]}),
+        ("/v1/messages", {"messages": [{**user, "content": [theirs]}]}),
+        ("/v1/messages", {"messages": [{**user, "content": [{**theirs, "type": "document"}]}]}),
+        ("/v1/responses", {"input": [{**item, "content": [{"type": "input_image", "image_url": url}]}]}),
+        ("/v1/responses", {"input": [{**item, "content": [{"type": "input_file", "file_url": url}]}]}),
+        ("/api/chat", {"messages": [{**user, "content": "x", "images": [url]}]}),
+        ("/api/generate", {"prompt": "x", "images": [url]}),
+        (CHAT, {**GOOD, "json_schema": {"$ref": url}}),
+        ("/completion", {"prompt": {"prompt_string": "x", "multimodal_data": [url]}}),
+        ("/completion", {"prompt": "x", "image_data": [{"data": url, "id": 1}]}),
+        ("/embedding", {"content": {"prompt_string": "x", "multimodal_data": [url]}}),
+    ]
+
+
+@pytest.mark.parametrize("scheme", ["http", "file"])
+def test_addresses_are_never_asked(server, listener, scheme):
+    url, came = listener
+    for path, body in with_address(url if scheme == "http" else "file:///etc/passwd"):
+        response = server.client.post(path, json={"max_tokens": 2, **body})
+        assert response.status_code == 400, (path, body, response.text)
+        assert "root:" not in response.text
+    assert came == []
+
+
+def test_forms_that_take_for_ever_hold_nobody_up(server):
+    """They are refused or cost little; others are answered meanwhile."""
+    repeated = "(((a{1,1000}){1,1000}){1,1000}){1,1000}"
+    forms = [
+        {"structured_outputs": {"regex": repeated}},
+        {"structured_outputs": {"regex": "|".join(f"x{i}.*y" for i in range(2000))}},
+        {"grammar": 'root ::= ("a"{0,1000}){0,1000}'},
+        {"grammar": f'root ::= {"(" * 60_000}"a"{")" * 60_000}'},
+        {"json_schema": {"type": "string", "pattern": repeated}},
+        {"tools": [{"type": "function", "function": {"name": "f", "parameters": {"pattern": repeated}}}]},
+    ]
+    for form in forms:
+        with ThreadPoolExecutor(1) as threads:
+            asked = threads.submit(httpx2.post, server.url + CHAT, json={**GOOD, **form}, timeout=60)
+            slowest = 0.0
+            while not asked.done():
+                started = time.perf_counter()
+                server.client.get("/livez")
+                slowest = max(slowest, time.perf_counter() - started)
+        assert asked.result().status_code in (200, 400), asked.result().text
+        assert asked.result().elapsed.total_seconds() < 10
+        assert slowest < 1, form
 
 
 def test_a_schema_that_allows_everything(server):

@@ -14,6 +14,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
+from pumice_server import facts, models
 from pumice_server.entry import FOREVER, Entry, Spec
 from pumice_server.ollama import keep_alive
 from server_thread import Serving, serving
@@ -150,6 +151,23 @@ def test_a_request_without_a_stream_is_told_too(two, wait_until):
         asking.join(30)
     assert answers[0].status_code == 503
     assert "Retry-After" in answers[0].headers
+
+
+def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, wait_until, monkeypatch):
+    monkeypatch.setattr(facts, "_BEAT_SECONDS", 0.5)
+    monkeypatch.setattr(models, "_STALL_SECONDS", 4.0)
+    with serving(specs[0]) as server:
+        assert complete(server, "one").status_code == 200
+        pid = pid_of(server, "one")
+        os.kill(pid, signal.SIGSTOP)
+        assert {path: server.client.get(path).status_code for path in ("/livez", "/health", "/readyz")} == {
+            "/livez": 200,
+            "/health": 503,
+            "/readyz": 503,
+        }
+        wait_until(lambda: gone(pid))
+        wait_until(lambda: server.client.get("/health").status_code == 200)
+        assert complete(server, "one").status_code == 200
 
 
 def test_load_and_unload(two, wait_until):

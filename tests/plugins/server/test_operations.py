@@ -6,7 +6,7 @@ import time
 import httpx2
 import pytest
 
-from pumice_server import protocol, tracing
+from pumice_server import body, protocol, tracing
 from pumice_server.serving import configure
 from pumice_server.settings import Settings
 from server_thread import running
@@ -86,6 +86,14 @@ def test_headers_that_do_not_come(slow, sent):
         started = time.monotonic()
         assert connection.recv(100) == b""
         assert 0.2 < time.monotonic() - started < 5
+
+
+def test_a_body_that_does_not_come(server, monkeypatch):
+    monkeypatch.setattr(body, "_BODY_SECONDS", 0.3)
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")
+        assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
 def test_a_connection_that_is_used_again_is_kept(slow):

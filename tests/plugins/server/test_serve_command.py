@@ -175,12 +175,25 @@ def test_the_unit_of_systemd_has_options_that_are_known():
     assert command.make_context("serve", line.split()).params["models_catalogue"]
 
 
+def test_the_image_has_options_that_are_known():
+    image = (Path(__file__).parents[3] / "deploy" / "Dockerfile").read_text()
+    program, serve, *arguments = json.loads(re.search(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[1])
+    assert (program, serve) == ("pumice", "serve")
+    assert command.make_context("serve", arguments).params["host"] == "0.0.0.0"
+
+
 def test_requests_as_lines_of_json():
     with serving("--log-jsonl", "-n", "5") as (process, url, _):
-        body = {"prompt": "Once", "max_tokens": 50, "ignore_eos": True}
+        body = {"prompt": "Once my password", "max_tokens": 50, "ignore_eos": True}
         answer = httpx2.post(f"{url}/v1/completions", json=body, headers={"X-Request-Id": "mine"})
         assert answer.json()["usage"]["completion_tokens"] == 5
-        line = json.loads(process.stderr.readline())
+        text = process.stderr.readline()
+        assert "password" not in text
+        assert answer.json()["choices"][0]["text"] not in text
+        refused = {"prompt": "my password " * 600, "stop": ["my password"], "temperature": "my password"}
+        assert httpx2.post(f"{url}/v1/completions", json=refused).status_code == 400
+        assert "password" not in process.stderr.readline()
+        line = json.loads(text)
     assert {name: line[name] for name in ("id", "method", "path", "status", "generated_tokens", "level")} == {
         "id": "mine",
         "method": "POST",

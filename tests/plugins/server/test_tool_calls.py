@@ -10,6 +10,7 @@ import openai
 import pytest
 
 import pumice
+from pumice.chat import OPTIONS, ChatRequest
 from pumice.engine import Timings
 from server_thread import Running, running
 
@@ -68,6 +69,69 @@ class Scripted:
 def scripted(model) -> Iterator[Running]:
     with running(Scripted(model)) as server:
         yield server
+
+
+NAMED = {"type": "function", "function": {"name": "add"}}
+CHOICES = [
+    ("/v1/chat/completions", "auto", "auto"),
+    ("/v1/chat/completions", "none", "none"),
+    ("/v1/chat/completions", "required", "required"),
+    ("/v1/chat/completions", NAMED, "add"),
+    ("/v1/responses", "none", "none"),
+    ("/v1/responses", "required", "required"),
+    ("/v1/responses", {"type": "function", "name": "add"}, "add"),
+    ("/v1/messages", {"type": "auto"}, "auto"),
+    ("/v1/messages", {"type": "none"}, "none"),
+    ("/v1/messages", {"type": "any"}, "required"),
+    ("/v1/messages", {"type": "tool", "name": "add"}, "add"),
+]
+
+
+def asked_for(scripted: Running, path: str, **fields: Any) -> ChatRequest:
+    """What the model is asked for by a chat of a protocol."""
+    body = {"input": "Add"} if path == "/v1/responses" else {"messages": CHAT}
+    response = scripted.client.post(path, json={**body, "max_tokens": 9, "stream": False, **fields})
+    assert response.status_code == 200, response.text
+    options = {name: value for name, value in scripted.model.asked.items() if name in OPTIONS}
+    return ChatRequest.read(CHAT, **options)
+
+
+@pytest.mark.parametrize(("path", "choice", "meant"), CHOICES)
+def test_every_choice_of_tools(scripted, path, choice, meant):
+    tool = {
+        "/v1/chat/completions": TOOLS[0],
+        "/v1/responses": {"type": "function", **FUNCTION},
+        "/v1/messages": {"name": "add", "description": "Adds.", "input_schema": FUNCTION["parameters"]},
+    }[path]
+    other = {name: "other" if value == "add" else value for name, value in tool.items()}
+    if path == "/v1/chat/completions":
+        other = {"type": "function", "function": {**FUNCTION, "name": "other"}}
+    request = asked_for(scripted, path, tools=[tool, other], tool_choice=choice)
+    left = [each["function"]["name"] for each in request.tools]
+    assert request.tool_choice == meant
+    assert left == {"none": [], "add": ["add"]}.get(meant, ["add", "other"])
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/v1/chat/completions", {"reasoning_effort": "none"}),
+        ("/v1/chat/completions", {"enable_thinking": False}),
+        ("/v1/chat/completions", {"chat_template_kwargs": {"enable_thinking": False}}),
+        ("/v1/responses", {"reasoning": {"effort": "none"}}),
+        ("/v1/messages", {"thinking": {"type": "disabled"}}),
+        ("/api/chat", {"think": False}),
+    ],
+)
+def test_reasoning_is_switched_off(scripted, path, fields):
+    assert asked_for(scripted, path).reasoning is None
+    assert asked_for(scripted, path, **fields).reasoning is False
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/responses", "/v1/messages", "/api/chat"])
+def test_the_server_may_switch_it_off_for_all(model, path):
+    with running(Scripted(model), chat={"reasoning": False}) as server:
+        assert asked_for(server, path).reasoning is False
 
 
 def test_openai(scripted):
