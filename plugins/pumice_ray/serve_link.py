@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import secrets
 import threading
 import uuid
@@ -165,6 +166,8 @@ class ServeLink:
         self._calls |= dict.fromkeys(ids, call)
         stream = self._generating.remote(add.request, ids, self._name)
         reading = self._spawn(self._read(call, stream))
+        seconds = math.inf if add.request.timeout is None else add.request.timeout
+        timer = self._loop.call_later(seconds, self._give_up, call)
         try:
             await call.over
         except BaseException:
@@ -172,8 +175,16 @@ class ServeLink:
             reading.cancel()
             raise
         finally:
+            timer.cancel()
             for id in ids:
                 self._calls.pop(id, None)
+
+    def _give_up(self, call: _Call) -> None:
+        """The time of a request is over; where a replica has it, that one says so."""
+        if not call.replica and not call.over.done():
+            late = [id for id in call.ids.values() if self._requests.pop(id, None)]
+            self._receive([Finished(id, "", "timeout", Timings()) for id in late])
+            call.over.cancel()
 
     async def _read(self, call: _Call, stream: Any) -> None:
         """What comes of a call itself: the replica's name, and its death."""

@@ -76,12 +76,14 @@ class Handle:
         self._boxes[replica].put_nowait(None)
 
 
-def ask(handle: Handle, n: int = 1) -> tuple[list[list[Any]], ServeLink, EngineClient, list[int]]:
+def ask(
+    handle: Handle, n: int = 1, timeout: float | None = None
+) -> tuple[list[list[Any]], ServeLink, EngineClient, list[int]]:
     heard: list[list[Any]] = [[] for _ in range(n)]
     client = EngineClient(lambda command: link.send(command), confirms=True)
     link = ServeLink(handle, client.receive, lambda: None)
     assert link.loaded.result(10) == FACTS
-    ids = client.add(Request([1, 2], n=n), *(each.append for each in heard))
+    ids = client.add(Request([1, 2], n=n, timeout=timeout), *(each.append for each in heard))
     return heard, link, client, ids
 
 
@@ -94,6 +96,20 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 def ended(heard: list[Any]) -> bool:
     return any(type(event).__name__ in ("Finished", "Failed") for event in heard)
+
+
+def test_the_time_of_a_request_is_over_while_it_waits_for_a_replica():
+    class Full(Handle):
+        async def _generate(self, call: int, ids: Sequence[int]) -> AsyncIterator[str]:
+            await asyncio.sleep(30)
+            yield "never"
+
+    handle = Full(lambda _: None)
+    heard, link, _, ids = ask(handle, n=2, timeout=0.1)
+    wait_until(lambda: all(map(ended, heard)))
+    assert heard == [[Finished(id, "", "timeout", Timings())] for id in ids]
+    wait_until(lambda: handle.calls[0].cancelled)
+    link.close()
 
 
 def test_a_replica_that_dies_before_it_answers_is_no_loss():
