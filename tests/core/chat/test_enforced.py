@@ -109,13 +109,13 @@ def test_many_tools_with_ordinary_schemas(model):
     properties = {"path": text, "steps": {"type": "array", "items": {**step, "required": ["id"]}, "maxItems": 3}}
     parameters = {"type": "object", "properties": properties, "required": ["steps"], "additionalProperties": False}
     tools = [{"name": f"tool_{i}", "parameters": parameters} for i in range(32)]
-    named = {"type": "function", "function": {"name": "tool_31"}}
-    for choice in ("required", named):
-        options = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": False}
-        completion = model.chat([USER], seed=3, max_tokens=1500, **options)
-        for call in completion.message.tool_calls:
-            jsonschema.validate(call.arguments, parameters)
-        assert completion.message.tool_calls or completion.finish_reason in ("length", "context_full")
+    brief = "{# <tool_call> #}{{ messages[0].content }}"  # the tools do not fit the context
+    options = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "chat_template": brief}
+    for seed in range(3):
+        completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=1900, **options)
+        (call,) = completion.message.tool_calls
+        assert call.name.startswith("tool_")
+        jsonschema.validate(call.arguments, parameters)
 
 
 def test_the_form_is_that_of_the_answer_and_not_of_the_reasoning(model):

@@ -4,7 +4,6 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
-import httpx2
 import openai
 import pytest
 
@@ -176,24 +175,25 @@ def test_wrong_requests_are_told(client, options, message):
     assert caught.value.request_id
 
 
-def test_requests_of_several_clients_are_computed_together(server):
-    body = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True}
-
-    def steps(n_clients: int) -> int:
-        before = server.model.snapshot().n_steps
-        with ThreadPoolExecutor(n_clients) as clients:
-            asked = [clients.submit(httpx2.post, f"{server.url}/v1/completions", json=body) for _ in range(n_clients)]
-        assert {each.result().json()["usage"]["completion_tokens"] for each in asked} == {400}
-        return server.model.snapshot().n_steps - before
-
-    assert steps(4) < 2 * steps(1)
-
-
 @pytest.fixture
 def endless(model) -> Iterator[Running]:
     """A server whose answers never end by themselves."""
     with running(model, context_shift=True) as server:
         yield server
+
+
+def test_requests_of_several_clients_are_computed_together():
+    body = {"prompt": PROMPT, "max_tokens": 400, "ignore_eos": True}
+    with pumice.load(n_ctx=2048, n_parallel=4) as model, running(model) as server:  # all four fit the cache
+
+        def steps(n_clients: int) -> int:
+            before = model.snapshot().n_steps
+            with ThreadPoolExecutor(n_clients) as clients:
+                asked = [clients.submit(server.client.post, "/v1/completions", json=body) for _ in range(n_clients)]
+            assert {each.result().json()["usage"]["completion_tokens"] for each in asked} == {400}
+            return model.snapshot().n_steps - before
+
+        assert steps(4) < 2 * steps(1)
 
 
 def is_idle(server) -> Callable[[], bool]:
