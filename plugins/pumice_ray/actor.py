@@ -17,6 +17,7 @@ from pumice.running import Running, told
 from pumice_ray.mailbox import Mailbox
 
 NAME = "pumice-engine-"  # of actors, with what makes it unique
+WORKER = "worker"  # the command that `pumice ps` shows for the engines of batches
 
 
 class EngineActor:

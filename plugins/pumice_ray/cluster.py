@@ -19,7 +19,6 @@ _REACH_SECONDS = 10.0  # for a cluster to take a connection
 _ASK_SECONDS = 10.0  # for actors to say what they have loaded
 
 NAMESPACE = "pumice"  # of actors with names
-WORKER = "worker"  # the command that `pumice ps` shows for the engines of batches
 
 
 class RayCluster(Cluster):
@@ -101,7 +100,7 @@ def _workers() -> list[Running]:
 
 def _workers_here() -> list[Running]:
     """Those of this machine."""
-    from pumice_ray.actor import own_address
+    from pumice_ray.actor import WORKER, own_address
 
     here = own_address()
     return [dataclasses.replace(each, address=here) for each in processes() if each.command == WORKER]
