@@ -12,11 +12,11 @@ def test_every_tokenizer() -> None:
     assert re.findall(r"^\| `(\w+)` \|", MODELS, re.MULTILINE) == list(TOKENIZERS)
 
 
-def test_what_was_compared_was_compared_with_enough() -> None:
+def test_every_pre_tokenizer_was_compared_with_enough() -> None:
     rows = re.findall(r"^\| (`.+`) \| ([\d,]+) \|", PRE, re.MULTILINE)
     compared = {name: int(n.replace(",", "")) for names, n in rows for name in re.findall(r"`([^`]+)`", names)}
     assert all(n >= 100_000 for n in compared.values())
-    assert len(compared.keys() & PRE_TOKENIZERS.keys()) > 60
+    assert not PRE_TOKENIZERS.keys() - compared.keys()
 
 
 def test_every_pre_tokenizer() -> None:
