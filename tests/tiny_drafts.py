@@ -8,7 +8,7 @@ import numpy as np
 
 from tiny_models import IDS, TIED, TinyModel, tiny, uniform
 from tiny_zoo import ZOO
-from tiny_zoo.streams import BIASED, HASHED, LATENT, MIXED, STREAMS, deepseek4
+from tiny_zoo.streams import BIASED, DEEPSEEK4, HASHED, LATENT, MIXED, MIXED_END, deepseek4
 
 WITHOUT_POOLS = deepseek4(
     [f"{LATENT} {MIXED} {HASHED}", f"{LATENT} {MIXED} {BIASED}"],
@@ -125,20 +125,8 @@ dspark4 = partial(
     dims={"d": 64, "g": 1, "q": 24, "o": 16, "C": 4},
     target_layers=[0, 2],
     block_size=8,
-    attention__q_lora_rank=24,
-    attention__output_group_count=2,
-    attention__output_lora_rank=16,
-    rope__dimension_count=32,
-    expert_count=4,
-    expert_used_count=2,
-    expert_shared_count=1,
-    expert_feed_forward_length=96,
-    expert_gating_func=4,
-    expert_weights_norm=True,
-    expert_weights_scale=1.5,
-    **STREAMS,
+    **DEEPSEEK4,
 )
-MIXED_END = "output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1"
 CHAINS = {
     "dspark": dflash(DFLASH, f"token_embd {FEATURES} output {CHAIN} {SURE}", block_size=10),
     "dspark-behind-a-token": dflash(

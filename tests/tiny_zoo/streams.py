@@ -67,29 +67,34 @@ CHOSEN = (
 )
 HASHED = f"{MOE} ffn_gate_tid2eid=V,2"
 BIASED = f"{MOE} exp_probs_b.bias"
+MIXED_END = "output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1"
+DEEPSEEK4 = {
+    "attention__q_lora_rank": 24,
+    "attention__output_group_count": 2,
+    "attention__output_lora_rank": 16,
+    "rope__dimension_count": 32,
+    "expert_count": 4,
+    "expert_used_count": 2,
+    "expert_shared_count": 1,
+    "expert_feed_forward_length": 96,
+    "expert_gating_func": 4,
+    "expert_weights_norm": True,
+    "expert_weights_scale": 1.5,
+    **STREAMS,
+}
+"""What its layers and those of its drafts have in common."""
 deepseek4 = partial(
     tiny,
     "deepseek4",
-    ends=f"{ENDS} output_hc_fn=C,C*n output_hc_base=C output_hc_scale=1",
+    ends=f"{ENDS} {MIXED_END}",
     dims={"d": 64, "g": 1, "q": 24, "o": 16, "I": 64, "G": 16, "C": 4},
-    attention__q_lora_rank=24,
-    attention__output_group_count=2,
-    attention__output_lora_rank=16,
     attention__sliding_window=8,
     attention__indexer__head_count=16,
     attention__indexer__key_length=64,
     attention__indexer__top_k=3,
     attention__compress_rope_freq_base=500.0,
-    rope__dimension_count=32,
-    expert_count=4,
-    expert_used_count=2,
-    expert_shared_count=1,
-    expert_feed_forward_length=96,
-    expert_gating_func=4,
-    expert_weights_norm=True,
-    expert_weights_scale=1.5,
     hash_layer_count=1,
-    **STREAMS,
+    **DEEPSEEK4,
 )
 
 MODELS = {
