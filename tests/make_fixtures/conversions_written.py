@@ -174,6 +174,9 @@ QUANTIZED = {
             f"{LAYER}mlp.experts.down_proj_bias": [4, 32]},
         types={"_blocks": ("U8", None), "_scales": ("U8", None)}),
 }  # fmt: skip
+QWEN3_NEXT = ROUTED | QK_NORMS | gated(24, "mlp.shared_expert.") | {
+    f"{LAYER}self_attn.q_proj.weight": [64, 32], f"{LAYER}mlp.shared_expert_gate.weight": [1, 32],
+}  # fmt: skip
 KDA = {
     **{f"{LAYER}self_attn.{part}_proj.weight": [32, 32] for part in "qkv"},
     **{f"{LAYER}self_attn.{part}_conv1d.weight": [32, 1, 4] for part in "qkv"},
@@ -370,10 +373,9 @@ WRITTEN = {
             "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4, "layer_types": ["full_attention"] * 2,
             "shared_expert_intermediate_size": 24},
         OUTSIDE | {"mtp.fc.weight": [32, 64], "mtp.norm.weight": [32], "mtp.pre_fc_norm_embedding.weight": [32],
-                   "mtp.pre_fc_norm_hidden.weight": [32], "mtp.layers.0.input_layernorm.weight": [32]},
-        ROUTED | QK_NORMS | {
-            f"{LAYER}self_attn.q_proj.weight": [64, 32], f"{LAYER}mlp.shared_expert_gate.weight": [1,
-            32]} | gated(24, "mlp.shared_expert.")),
+                   "mtp.pre_fc_norm_hidden.weight": [32]}
+        | {name.format(0, i).replace("model.", "mtp."): shape for name, shape in QWEN3_NEXT.items() for i in range(4)},
+        QWEN3_NEXT),
     "glm4moe-drafts": written(
         "Glm4MoeForCausalLM", MOE | {"n_routed_experts": 4, "n_shared_experts": 1, "num_nextn_predict_layers": 1,
                                      "head_dim": 8, "routed_scaling_factor": 1.5, "num_hidden_layers": 1},

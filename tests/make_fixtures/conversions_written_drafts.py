@@ -137,7 +137,7 @@ DRAFTS = {
                   "candidate_selector.successor_codebook": [N_VOCAB, 4],
                   "candidate_selector.hidden_projection.weight": [4, 32]},
         DFLASH_LAYER | {f"layers.{{}}.{block}_conv.{name}": shape for block in ("attention", "mlp") for name, shape in (
-            ("base_kernel", [4, 3]), ("kernel_projection.weight", [12, 32]))}, target="qwen3"),
+            ("base_kernel", [2, 3, 32]), ("kernel_projection.weight", [24, 32]))}, target="qwen3"),
     "dspark": written(
         "Qwen3DSparkModel", {"head_dim": 8, "target_layer_ids": [0, 1], "mask_token_id": 5, "block_size": 8},
         DFLASH | MARKOV | {"lm_head.weight": [N_VOCAB, 32]}, DFLASH_LAYER, target="qwen3"),
@@ -145,7 +145,8 @@ DRAFTS = {
         {"architectures": ["DSparkSpeculator"], "draft_vocab_size": 40, "aux_hidden_state_layer_ids": [1, 2],
          "mask_token_id": 5, "block_size": 8, "transformer_layer_config": {
              "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "head_dim": 8, **COMMON}},
-        DFLASH | MARKOV | {"lm_head.weight": [40, 32], "d2t": [40], "t2d": [N_VOCAB]} | {
+        DFLASH | MARKOV | {"markov_head.markov_w2.weight": [40, 8], "lm_head.weight": [40, 32], "d2t": [40],
+                           "t2d": [N_VOCAB]} | {
             name.format(i): shape for i in range(2) for name, shape in DFLASH_LAYER.items()},
         types=D2T, target="qwen3"),
     "dspark-gemma4": written(
@@ -216,11 +217,12 @@ QRWKV = {
     **{f"self_attn.{part}_proj.weight": [n, 32] for part, n in (("q", 32), ("k", 16), ("v", 16), ("o", 32))},
     **{f"self_attn.{part}_proj.bias": [n] for part, n in (("q", 32), ("k", 16), ("v", 16))},
 }  # fmt: skip
+ARWKV_RANKS = 64, 64, 32, 128  # the published models', which no configuration says
 ARWKV = {
     **{f"self_attn.time_mixer.x_{part}": [1, 1, 32] for part in "rwkvag"},
     **{f"self_attn.time_mixer.{part}0": [1, 1, 32] for part in "wav"},
-    **{f"self_attn.time_mixer.{part}1": [32, 8] for part in "wavg"},
-    **{f"self_attn.time_mixer.{part}2": [8, 32] for part in "wavg"},
+    **{f"self_attn.time_mixer.{part}1": [32, rank] for part, rank in zip("wavg", ARWKV_RANKS, strict=True)},
+    **{f"self_attn.time_mixer.{part}2": [rank, 32] for part, rank in zip("wavg", ARWKV_RANKS, strict=True)},
     "self_attn.time_mixer.k_k": [1, 1, 32], "self_attn.time_mixer.k_a": [1, 1, 32],
     "self_attn.time_mixer.r_k": [4, 8],
     **{f"self_attn.time_mixer.{part}.weight": [32, 32] for part in ("receptance", "key", "value", "output")},

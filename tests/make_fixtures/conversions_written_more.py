@@ -39,6 +39,13 @@ INDEX = {"index_n_heads": 2, "index_head_dim": 16, "index_topk": 64}
 BIAS = {f"{LAYER}mlp.gate.e_score_correction_bias": [4]}
 SCALED = {"routed_scaling_factor": 2.5, "scoring_func": "sigmoid"}
 GATE = {f"{LAYER}self_attn.g_proj.weight": [4, 32]}
+LING_LATENT = renamed(LATENT, o_proj="dense", self_attn="attention") | {f"{LAYER}attention.g_proj.weight": [4, 32]}
+LING_EXPERTS = without(ROUTED, "self_attn") | SHARED | {f"{LAYER}mlp.gate.expert_bias": [4]}
+MIMO_WINDOW = {  # keys and values of a layer with a window
+    f"{LAYER}self_attn.k_proj.weight": [16, 32], f"{LAYER}self_attn.v_proj.weight": [8, 32],
+    f"{LAYER}self_attn.attention_sink_bias": [4],
+}  # fmt: skip
+MIMO_QUERY = {f"{LAYER}self_attn.q_proj.weight": [64, 32], f"{LAYER}self_attn.o_proj.weight": [32, 32]}
 NUMBERED = {"n_routed_experts": 4, "n_shared_experts": 1, "num_experts": ABSENT, "num_shared_experts": ABSENT}
 
 
@@ -79,9 +86,7 @@ MORE = {
             "eh_proj": [32, 64], "enorm": [32], "hnorm": [32], "final_layernorm": [32]}.items()}
         | in_layer(renamed(without(KDA, "g_a_proj", "g_b_proj", "f_a_proj", "f_b_proj"), self_attn="attention") | {
             f"{LAYER}attention.g_proj.weight": [32, 32], f"{LAYER}attention.f_proj.weight": [32, 32]}, 0)
-        | in_layer(renamed(LATENT, o_proj="dense", self_attn="attention") | {
-            f"{LAYER}attention.g_proj.weight": [4, 32]}, 1),
-        without(ROUTED, "self_attn") | SHARED | {f"{LAYER}mlp.gate.expert_bias": [4]}),
+        | in_layer(LING_LATENT, 1) | in_layer(LING_LATENT | LING_EXPERTS, 2), LING_EXPERTS),
     "maple": written(
         "MapleForCausalLM", MOE | {
             "head_dim": 8, "num_shared_experts": 0, "hidden_act": "silu", "nope_on_global_attention": True,
@@ -116,14 +121,12 @@ MORE = {
             "swa_num_key_value_heads": 1, "hybrid_layer_pattern": [0, 1], "sliding_window": 8, "topk_method":
             "noaux_tc", "partial_rotary_factor": 0.5, "layernorm_epsilon": 1e-5, "attention_value_scale": 0.7,
             "swa_rope_theta": 500.0},
-        OUTSIDE | {f"model.mtp.layers.{i}.{name}.weight": shape for i in range(3) for name, shape in {
-            "eh_proj": [32, 64], "enorm": [32], "hnorm": [32], "final_layernorm": [32], "pre_mlp_layernorm": [32],
-            "mlp.gate_proj": [48, 32]}.items()}
+        OUTSIDE | {name.format(i).replace("model.", "model.mtp."): shape for i in range(3) for name, shape in (
+            gated() | MIMO_QUERY | MIMO_WINDOW | {f"{LAYER}{name}.weight": shape for name, shape in {
+                "eh_proj": [32, 64], "enorm": [32], "hnorm": [32], "input_layernorm": [32], "final_layernorm": [32],
+                "pre_mlp_layernorm": [32]}.items()}).items()}
         | in_layer({f"{LAYER}self_attn.k_proj.weight": [32, 32], f"{LAYER}self_attn.v_proj.weight": [16, 32]}, 0)
-        | in_layer({f"{LAYER}self_attn.k_proj.weight": [16, 32], f"{LAYER}self_attn.v_proj.weight": [8, 32],
-                    f"{LAYER}self_attn.attention_sink_bias": [4]}, 1),
-        without(ROUTED, "self_attn") | BIAS | {
-            f"{LAYER}self_attn.q_proj.weight": [64, 32], f"{LAYER}self_attn.o_proj.weight": [32, 32]}),
+        | in_layer(MIMO_WINDOW, 1), without(ROUTED, "self_attn") | BIAS | MIMO_QUERY),
     "kimi-k3": written(
         "KimiK3ForConditionalGeneration", {"text_config": SIZES | {
             "linear_attn_config": {"full_attn_layers": [2], "short_conv_kernel_size": 4, "head_dim": 8,
@@ -291,7 +294,8 @@ MORE = {
         "DeciLMForCausalLM", {"num_key_value_heads": None, "block_configs": [
             {"attention": {"n_heads_in_group": 2, "replace_with_linear": False}, "ffn": {"ffn_mult": 0.5}},
             {"attention": {"n_heads_in_group": None, "replace_with_linear": True}, "ffn": {"ffn_mult": 1.0}}],
-            "vocab_size": 128256},
-        renamed(OUTSIDE) | in_layer(ATTENTION, 0) | in_layer({f"{LAYER}self_attn.linear_attn.weight": [32, 32]}, 1),
+            "vocab_size": 128256},  # by which the converter knows BPE
+        {"model.embed_tokens.weight": [128256, 32], "model.norm.weight": [32]} | in_layer(ATTENTION, 0)
+        | in_layer({f"{LAYER}self_attn.linear_attn.weight": [32, 32]}, 1),
         NORMS | gated(256)),
 }  # fmt: skip

@@ -11,7 +11,7 @@ from checkpoints import FIXTURES, PROMPT, ROWS, write_checkpoint
 from pumice.config import load_config
 from pumice.convert import Options
 from pumice.gguf import GGMLType
-from pumice.opening import open_model
+from pumice.opening import check_model, open_model
 from pumice.registry import get_registry
 
 CASES = json.loads((FIXTURES / "cases.json").read_text())
@@ -78,6 +78,13 @@ def test_a_file_is_llama_cpps(checkpoint, name):
         same = tensor[:2] if key.endswith(INEXACT) else tensor
         assert same == theirs["tensors"][key][: len(same)], key
     assert tensors.keys() == theirs["tensors"].keys()
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_model_has_what_its_architecture_needs(checkpoint, name):
+    target = checkpoint(CASES[name]["target"]) if "target" in CASES[name] else None
+    with open_model(checkpoint(name), options=Options(target=target)) as file:
+        check_model(file, target=target)
 
 
 def described(value):
