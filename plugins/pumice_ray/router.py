@@ -61,10 +61,8 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
 
     def _in_hand(self, replica: RunningReplica) -> int:
         """Calls, as far as is known: requests, and one to listen to them."""
-        known, coming = (
-            self._replica_queue_len_cache.get(replica.replica_id) or 0,
-            self._on_their_way[replica.replica_id],
-        )
+        known = self._replica_queue_len_cache.get(replica.replica_id) or 0
+        coming = self._on_their_way[replica.replica_id]
         while coming and coming[0] < time.monotonic() - _LOST_SECONDS:
             coming.popleft()
         return known + len(coming)
