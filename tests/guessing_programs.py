@@ -1,0 +1,217 @@
+"""Programs that take steps by themselves, rightly and wrongly, and an engine around one, for tests of lookahead."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from pumice.backend import Program
+from pumice.engine import Engine, Generation, Preparer, Request
+from pumice.pick import Ahead, Ask, Pick, Restriction
+from pumice.sampler import mask
+from pumice.step import Batch, Limits
+from pumice_samplers import SAMPLERS
+
+N_VOCAB = 50
+BLOCK = 32
+PROMPTS = [[5], [7, 8, 9], list(range(10, 30)), [1, 2, 3, 4], [44] * 9]
+GREEDY = {"temperature": 0.0}
+RANDOM = {"temperature": 1.3, "top_k": 12, "top_p": 0.9, "min_p": 0.01}
+
+
+class Cells(Program):
+    """Logits that depend on all tokens of a sequence, read from the cells of its blocks."""
+
+    def __init__(self, steps: int, wrong: int = 0) -> None:
+        self.max_steps_ = steps
+        self.wrong = wrong  # every so many guesses
+        self.guesses = 0
+        self.asked: list[tuple[int, ...]] = []  # sequences, steps, and whether they follow others
+        self.cells: dict[int, Any] = {}
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {}
+
+    @property
+    def max_steps(self) -> int:
+        return self.max_steps_
+
+    @property
+    def max_best(self) -> int:
+        return 16
+
+    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+        rows = []
+        for s in range(len(batch.slots)):
+            for row in range(batch.seq_starts[s], batch.seq_starts[s + 1]):
+                rows.append(self.logits(batch, s, batch.tokens[row], batch.positions[row]))
+        self.asked.append((len(batch.slots), 0))
+        return {"logits": np.stack([rows[i] for i in batch.output_ids]) if len(batch.output_ids) else np.empty((0, 0))}
+
+    def run_ahead(self, batch: Batch, ask: Ask, inputs: Any = None) -> Ahead:
+        (n_steps, n_seqs), n_best, restrictions = ask.numbers.shape, ask.n_best, ask.restrictions
+        self.asked.append((n_seqs, n_steps))
+        if len(batch.tokens) > n_seqs:
+            return self.read(batch, ask)
+        ids, logits = np.empty((n_steps, n_seqs, n_best), np.int32), np.empty((n_steps, n_seqs, n_best), np.float32)
+        picked = np.empty((n_steps, n_seqs), np.int32)
+        tokens = batch.tokens
+        for step in range(n_steps):
+            for s in range(n_seqs):
+                row = self.logits(batch, s, tokens[s], batch.positions[s] + step)
+                row = restricted(row, restrictions[s]) if restrictions else row
+                ids[step, s] = np.argsort(-row, kind="stable")[:n_best]
+                logits[step, s] = row[ids[step, s]]
+                picked[step, s] = self.pick(ask.picks[s], logits[step, s], ids[step, s], ask.numbers[step, s])
+            tokens = picked[step]
+        return Ahead(ids, logits, picked)
+
+    def read(self, batch: Batch, ask: Ask) -> Ahead:
+        """One step of any batch."""
+        rows = [
+            restricted(row, ask.restrictions[i]) if ask.restrictions else row
+            for i, row in enumerate(self.run({}, batch)["logits"])
+        ]
+        self.asked.pop()
+        ids = np.array([np.argsort(-row, kind="stable")[: ask.n_best] for row in rows], np.int32)
+        logits = np.array([row[best] for row, best in zip(rows, ids, strict=True)])
+        picked = [self.pick(*each) for each in zip(ask.picks, logits, ids, ask.numbers[0], strict=True)]
+        return Ahead(ids[None], logits[None], np.array([picked], np.int32))
+
+    def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
+        table = batch.block_tables[0][s]
+        blocks = table[: position // BLOCK + 1]
+        assert (blocks >= 0).all()
+        self.cells[blocks[-1] * BLOCK + position % BLOCK] = int(token)
+        past = [self.cells[blocks[p // BLOCK] * BLOCK + p % BLOCK] for p in range(position + 1)]
+        return np.random.default_rng(past).standard_normal(N_VOCAB).astype(np.float32)
+
+    def pick(self, pick: Pick, logits: np.ndarray, ids: np.ndarray, number: float) -> int:
+        self.guesses += 1
+        if self.wrong and self.guesses % self.wrong == 0:
+            return int(ids[-1] + 1) % N_VOCAB
+        if pick.temperature == 0:
+            return int(ids[0])
+        p = np.exp(logits[: pick.top_k].astype(np.float64) - logits[0])
+        n = int(np.searchsorted(np.cumsum(p) / p.sum(), pick.top_p)) + 1
+        n = min(n, int((p >= pick.min_p).sum()))
+        sums = np.cumsum(p[:n] ** (1 / pick.temperature))
+        return int(ids[np.searchsorted(sums, number * sums[-1], side="right")])
+
+
+def restricted(logits: np.ndarray, restriction: Restriction) -> np.ndarray:
+    logits = logits.copy()
+    for token, value in restriction.biases:
+        logits[token] += np.float32(value)
+    if restriction.mask is not None:
+        logits[~mask.allows(restriction.mask, np.arange(N_VOCAB))] = -np.inf
+    return logits
+
+
+class Slots(Cells):
+    """The same logits, from a recurrent state for each slot: all tokens before."""
+
+    copied = 0
+
+    def logits(self, batch: Batch, s: int, token: int, position: int) -> np.ndarray:
+        slot = int(batch.slots[s])
+        past = [] if position == 0 else self.cells[slot]
+        assert len(past) == position, "the state is that of another position"
+        self.cells[slot] = [*past, int(token)]
+        return np.random.default_rng(self.cells[slot]).standard_normal(N_VOCAB).astype(np.float32)
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        assert len({slot for pair in pairs for slot in pair}) == 2 * len(pairs)
+        self.copied += len(pairs)
+        for source, target in pairs:
+            self.cells[target] = self.cells.get(source, [])
+
+
+class Behind(Cells):
+    """Decides, and takes steps behind those that nobody has looked at."""
+
+    decides = follows = True
+    max_added = 40
+    last: np.ndarray | None = None
+
+    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
+        if follows:
+            assert self.last is not None
+            batch = replace(batch, tokens=self.last)
+        ahead = self.run_ahead(batch, ask)
+        self.last = ahead.picked[-1]
+        self.asked[-1] = *self.asked[-1], follows
+        return lambda: ahead
+
+    def submit_layers(
+        self, batch: Batch, ask: Ask, follows: bool = False
+    ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
+        return lambda restrictions: self.submit_ahead(batch, replace(ask, restrictions=restrictions), follows)
+
+
+class SlotsBehind(Slots, Behind):
+    """The same with recurrent states, which have seen steps beyond the end of a sequence."""
+
+
+class Wary(SlotsBehind):
+    """Now and then it cannot say which logit is the highest."""
+
+    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
+        result = super().submit_ahead(batch, ask, follows)
+        if len(self.asked) % 5 == 0:
+            result().logits[-1, 0, 0] = np.nan
+        return result
+
+
+@dataclass
+class Runner:
+    """What the engine uses of one."""
+
+    program: Cells
+    limits: Limits
+    ahead: Program | None = field(init=False)
+    n_in_flight: int = 1
+
+    def __post_init__(self) -> None:
+        self.encodes = False
+        self.recurrent = self.keeps_states = isinstance(self.program, Slots)
+        self.ahead = self.program if self.program.max_steps else None
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        self.program.copy_slots(pairs)
+
+    def is_ahead(self, batch: Batch) -> bool:
+        return self.ahead is not None
+
+    def run(self, batch: Batch) -> np.ndarray:
+        return self.program.run({}, batch)["logits"]
+
+
+def engine(program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64, n_checkpoints: int = 12) -> Engine:
+    n_blocks = {0: n_ctx // BLOCK}
+    return Engine(Runner(program, Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, n_blocks, "f32", {}, n_checkpoints)))
+
+
+def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **options: Any) -> Request:
+    return Request(prompt, max_tokens, {**sampling, "seed": sum(prompt)}, **options)
+
+
+def add(made: Engine, each: Request) -> Generation:
+    prepare = Preparer(made.limits.n_ctx, N_VOCAB, lambda: None, SAMPLERS, list(SAMPLERS))
+    (generation,) = prepare([0], each)
+    made.add(generation)
+    return generation
+
+
+def run(made: Engine) -> None:
+    """Step until nothing is left to do."""
+    while made.busy:
+        made.step()
+
+
+def generate(made: Engine, requests: list[Request]) -> list[tuple[list[int], str | None]]:
+    generations = [add(made, each) for each in requests]
+    run(made)
+    return [(generation.generated, generation.finish_reason) for generation in generations]
