@@ -1,53 +1,15 @@
 """Both drivers of the device layer keep its contract."""
 
-import dataclasses
-import os
 import re
 import subprocess
 import sys
-from pathlib import Path
 from types import SimpleNamespace
-from unittest import mock
 
 import numpy as np
 import pytest
 
-from pumice.plugin import BackendError
+from device_commands import encode_scale, host_buffer, random_words, record, spirv, words
 from pumice_vulkan.device import list_devices, open_device
-
-SHADERS = Path(__file__).parent / "shaders" / "spv"
-VALIDATION = "VK_LAYER_KHRONOS_validation"
-
-
-def spirv(name):
-    return (SHADERS / f"{name}.spv").read_bytes()
-
-
-def words(buffer):
-    return buffer.contents.view(np.uint32)
-
-
-def random_words(n, seed=0):
-    return np.random.default_rng(seed).integers(0, 2**32, n, dtype=np.uint32)
-
-
-def host_buffer(device, values):
-    buffer = device.new_buffer(values.nbytes, host=True)
-    words(buffer)[:] = values
-    return buffer
-
-
-def record(device, timestamps=0):
-    commands = device.new_command_buffer(timestamps)
-    return commands, commands.encoder()
-
-
-def encode_scale(encoder, pipeline, source, target, n, offset, local_size=32):
-    encoder.set_pipeline(pipeline)
-    encoder.set_buffer(0, source)
-    encoder.set_buffer(1, target)
-    encoder.set_bytes(np.array([n, offset], np.uint32))
-    encoder.dispatch_threadgroups(-(-n // local_size))
 
 
 def test_a_device_is_described(driver):
@@ -261,11 +223,6 @@ def test_a_closed_buffer_gives_its_memory_back_and_its_bindings(device):
             _ = target.contents
 
 
-def test_only_host_buffers_show_their_contents(device):
-    with pytest.raises(ValueError, match="host=True"):
-        _ = device.new_buffer(16).contents
-
-
 def test_closing_the_device_closes_what_it_made(driver):
     device = open_device(driver)
     device.new_buffer(1024)
@@ -287,225 +244,7 @@ def test_each_limit_of_buffers_counts(driver, monkeypatch, most, expected):
     assert physical.describe(0).max_buffer_bytes == (expected or others // 16 * 16)
 
 
-def test_a_buffer_that_is_too_large_is_an_error(device):
-    size = device.max_buffer_bytes + 4
-    with pytest.raises(BackendError, match=rf"a buffer of {size} bytes is too large for .*: at most \d+"):
-        device.new_buffer(size)
-    assert device.n_allocations == 0
-
-
-@pytest.mark.parametrize("size", [0, -4, 6])
-def test_a_buffer_holds_whole_words(device, size):
-    with pytest.raises(ValueError, match="multiple of 4"):
-        device.new_buffer(size)
-
-
-def test_memory_runs_out_with_an_error(device):
-    size = 4096
-    device.description = dataclasses.replace(device.description, memory_bytes=10 * size)
-    for _ in range(10):
-        device.new_buffer(size)
-    with pytest.raises(BackendError, match=rf"{size} bytes more than {10 * size} on .*: out of memory; lower"):
-        device.new_buffer(size)
-    assert (device.n_allocations, device.allocated_bytes) == (10, 10 * size)
-
-
-def test_memory_of_a_gpu_runs_out_with_an_error(device):
-    if device.description.type != "discrete":
-        pytest.skip("only for a discrete GPU: elsewhere the memory is that of everybody")
-
-    def fill():
-        while True:
-            device.new_buffer(device.max_buffer_bytes)
-
-    with pytest.raises(BackendError, match="out of memory"):
-        fill()
-    assert device.allocated_bytes > 0.5 * device.memory_bytes
-
-
-def test_memory_that_others_hold_runs_out_with_an_error(device, monkeypatch):
-    if device.description.driver == "native":
-        import vulkan
-
-        from pumice_vulkan.device.native import memory
-
-        lib = mock.Mock(wraps=memory.lib)
-        lib.vkAllocateMemory = lambda *arguments: vulkan.VK_ERROR_OUT_OF_DEVICE_MEMORY
-        monkeypatch.setattr(memory, "lib", lib)
-    else:
-        monkeypatch.setattr(type(device), "free_memory_bytes", 100)
-    with pytest.raises(BackendError, match=r"cannot allocate 4096 bytes on .*, which holds 0 already: out of memory; "):
-        device.new_buffer(4096)
-    assert device.n_allocations == 0
-
-
-@pytest.mark.parametrize("function", ["vkQueueSubmit", "vkWaitForFences"])
-def test_a_lost_device_is_an_error(device, monkeypatch, function):
-    pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
-    commands, encoder = record(device)
-    encode_scale(encoder, pipeline, device.new_buffer(256), device.new_buffer(256), 64, 0)
-    encoder.end()
-    with monkeypatch.context() as patch:
-        if device.description.driver == "native":
-            import vulkan
-
-            from pumice_vulkan.device.native import commands as module
-
-            lib = mock.Mock(wraps=module.lib)
-            setattr(lib, function, lambda *arguments: vulkan.VK_ERROR_DEVICE_LOST)
-            if function == "vkWaitForFences":  # a fast device would have ended before anybody waits
-                lib.vkGetFenceStatus = lambda *arguments: module.NOT_READY
-                patch.setattr(module, "SPIN_SECONDS", 0)
-            patch.setattr(module, "lib", lib)
-        else:
-            lost = RuntimeError(f"vk::{function}: ErrorDeviceLost")
-            patch.setattr(commands, "_sequence", mock.Mock(eval_async=mock.Mock(side_effect=lost)))
-        with pytest.raises(
-            BackendError, match=f"(to|on|for) {re.escape(device.name)}: the driver has reset the device"
-        ):
-            commands.commit_and_wait()
-
-
-@pytest.mark.parametrize(
-    ("code", "message"),
-    [
-        (b"", "not SPIR-V"),
-        (b"\0" * 64, "not SPIR-V"),
-        (spirv("scale")[:-40], "broken at word"),
-        (spirv("scale")[:20], "no compute entry point"),
-    ],
-)
-def test_what_is_no_shader_is_an_error(device, code, message):
-    with pytest.raises(BackendError, match=message):
-        device.new_pipeline(code, 2, 8)
-
-
-def test_a_shader_that_needs_what_the_device_lacks_is_an_error(device):
-    if device.cooperative_matrices:
-        pytest.skip("the device has cooperative matrices")
-    with pytest.raises(BackendError, match="needs cooperative_matrix, which the device does not have"):
-        device.new_pipeline(spirv("matrix"), 1, 0)
-
-
-def test_too_many_push_constants_are_an_error(device):
-    size = device.push_constant_bytes + 4
-    with pytest.raises(BackendError, match=f"{size} bytes of push constants are too many"):
-        device.new_pipeline(spirv("scale"), 2, size)
-
-
-def test_a_dispatch_that_is_not_complete_is_an_error(device):
-    pipeline = device.new_pipeline(spirv("scale"), 2, 8, (32, 1))
-    buffer = device.new_buffer(64)
-    commands, encoder = record(device)
-    with pytest.raises(ValueError, match="no pipeline is set"):
-        encoder.dispatch_threadgroups(1)
-    encoder.set_pipeline(pipeline)
-    encoder.set_buffer(0, buffer)
-    with pytest.raises(ValueError, match="0 bytes of push constants are set, the pipeline takes 8"):
-        encoder.dispatch_threadgroups(1)
-    encoder.set_bytes(bytes(8))
-    with pytest.raises(ValueError, match="no buffer is set at 1"):
-        encoder.dispatch_threadgroups(1)
-    encoder.set_buffer(1, buffer)
-    with pytest.raises(ValueError, match="a grid of"):
-        encoder.dispatch_threadgroups(device.max_threadgroups[0] + 1)
-    for source, target, size in ((0, 0, 68), (60, 0, 8), (2, 0, 4), (0, 0, 0), (-4, 0, 4)):
-        with pytest.raises(ValueError, match="a copy of"):
-            encoder.copy_buffer(buffer, source, buffer, target, size)
-    encoder.end()
-    commands.commit_and_wait()
-
-
-def test_a_device_that_is_not_there_is_an_error(driver):
-    with pytest.raises(BackendError, match=r"no device 99; there (is|are) \d+, from 0 on"):
-        open_device(driver, 99)
-
-
-def test_an_unknown_driver_is_an_error():
-    with pytest.raises(BackendError, match="no driver 'metal'; choose auto, kompute or native"):
-        list_devices("metal")
-
-
 def test_kompute_leaves_logging_alone():
     pytest.importorskip("kp", reason="kp is not installed")
     code = "import logging, pumice_vulkan.device.kompute; assert not logging.root.handlers"
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_a_driver_that_refuses_memory_is_an_error(driver):
-    """What mesa's lavapipe cannot map. Kompute does not see that an allocation failed, so it is not asked."""
-    resource = pytest.importorskip("resource")
-    if driver == "kompute" or not list_devices(driver)[0].software:
-        pytest.skip("only for native on a software device")
-    code = f"""
-import resource
-from pumice.plugin import BackendError
-from pumice_vulkan.device import open_device
-device = open_device({driver!r})
-used = int(open("/proc/self/statm").read().split()[0]) * {resource.getpagesize()}
-resource.setrlimit(resource.RLIMIT_AS, (used + 2**28, used + 2**28))
-try:
-    while True:
-        device.new_buffer(2**26)
-except BackendError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert re.fullmatch(
-        r"vulkan: cannot allocate 67108864 bytes on .*, which holds \d+ already: out of memory; lower .*\n", done.stdout
-    )
-
-
-@pytest.fixture
-def validate(driver, tmp_path):
-    """Runs Python under the Khronos validation layer, and gives all it printed."""
-    if driver != "native":
-        pytest.skip("Kompute records what it records")
-    import vulkan
-
-    if VALIDATION not in {layer.layerName for layer in vulkan.vkEnumerateInstanceLayerProperties()}:
-        pytest.skip(f"{VALIDATION} is not installed (Debian: vulkan-validationlayers)")
-    settings = tmp_path / "vk_layer_settings.txt"
-    settings.write_text(
-        "khronos_validation.report_flags = error,warn\nkhronos_validation.debug_action = VK_DBG_LAYER_ACTION_LOG_MSG\n"
-    )
-    environment = os.environ | {
-        "VK_INSTANCE_LAYERS": VALIDATION,
-        "VK_LAYER_SETTINGS_PATH": str(settings),
-        "VK_LAYER_ENABLES": "VK_VALIDATION_FEATURE_ENABLE_SYNCHRONIZATION_VALIDATION_EXT",
-    }
-
-    def run(*arguments):
-        done = subprocess.run([sys.executable, *arguments], env=environment, capture_output=True, text=True)
-        return done.returncode, done.stdout + done.stderr
-
-    return run
-
-
-def test_validation_has_nothing_to_say(validate):
-    only = "native and not validation and not refuses"
-    status, output = validate("-m", "pytest", "-q", "-s", "-p", "no:cacheprovider", "-k", only, __file__)
-    assert status == 0, output
-    assert "Validation" not in output
-    assert "VUID" not in output
-
-
-def test_validation_sees_a_missing_barrier(validate):
-    code = f"""
-from pathlib import Path
-from pumice_vulkan.device import open_device
-device = open_device("native")
-commands = device.new_command_buffer()
-encoder = commands.encoder()
-encoder.set_pipeline(device.new_pipeline(Path({str(SHADERS / "neighbours.spv")!r}).read_bytes(), 2, 8))
-encoder.set_bytes(bytes(8))
-here, there = device.new_buffer(64), device.new_buffer(64)
-for source, target in ((here, there), (there, here)):
-    encoder.set_buffer(0, source)
-    encoder.set_buffer(1, target)
-    encoder.dispatch_threadgroups(1)
-encoder.end()
-device.close()
-"""
-    _, output = validate("-c", code)
-    assert "SYNC-HAZARD" in output
