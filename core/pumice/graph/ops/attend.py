@@ -50,19 +50,16 @@ def attention(
     fills, and then ``k`` and ``v`` may be None: there is nothing to append.
     """
     need(k is not None or (v is None and isinstance(cache, KVState)), "attention takes keys, or a cache that has them")
+    reach = window or chunk
     if isinstance(cache, KVState):
-        n_head_kv, k_dim, state = cache.n_head_kv, cache.k_dim, cache
-        fits = k is None or (k.shape[1:] == (n_head_kv, k_dim) and (0 if v is None else v.shape[-1]) == cache.v_dim)
-        need(fits, f"attention: keys {k} and values {v} do not fit the cache {cache.name}")
-        v_dim = cache.v_dim or v_dim
+        state, v_width = cache, 0 if v is None else v.shape[-1]
+        fits = k is None or (*k.shape[1:], v_width) == (state.n_head_kv, state.k_dim, state.v_dim)
+        need(fits, f"attention: keys {k} and values {v} do not fit the cache {state.name}")
     else:
         assert k is not None
-        n_head_kv, k_dim = int(k.shape[-2]), int(k.shape[-1])
-        v_dim = v_dim if v is None else int(v.shape[-1])
-        state = KVState("kv", n_head_kv, k_dim, v_dim if v is not None else 0, window or chunk)
-    n_head = int(q.shape[-2])
-    need(q.shape[-1] == k_dim, f"attention: queries {q} need heads of the keys' size, {k_dim}")
-    kept, reach = state.window, window or chunk
+        state = _state("kv", k, v, reach)
+    n_head, n_head_kv, kept = int(q.shape[-2]), state.n_head_kv, state.window
+    need(q.shape[-1] == state.k_dim, f"attention: queries {q} need heads of the keys' size, {state.k_dim}")
     need(not kept or 0 < reach <= kept, f"attention: {state.name} keeps {kept} positions")
     need(n_head % n_head_kv == 0, f"attention: {n_head} query heads cannot share {n_head_kv} key heads")
     need(v is None or v.shape[-2] == n_head_kv, f"attention: values {v} need {n_head_kv} heads")
@@ -71,7 +68,7 @@ def attention(
     need(bias is None or (len(bias.shape) == 2 and bias.shape[0] == n_head), f"{bias}: attention needs {n_head} rows")
     need(not (state.is_memory and causal), "attention to what another graph stores is not causal: give causal=False")
     need(0 in (window, chunk), "attention: a window or a chunk, not both")
-    return Result((q.shape[0], n_head, v_dim + log_sum), state=None if cache is False else state)
+    return Result((q.shape[0], n_head, (state.v_dim or v_dim) + log_sum), state=None if cache is False else state)
 
 
 @operation
@@ -104,9 +101,13 @@ def kv_store(k: Tensor, v: Tensor | None, name: str = "", window: int = 0) -> Re
     It is the cache ``name``, for attention in another graph (``cache=g.memory(name)``), which sees all positions of the
     sequence whose memory this is; or, without a name, the layer's own, for attention with this ``window``.
     """
+    return Result((N_TOKENS, 0), state=_state(name or "kv", k, v, window, is_memory=bool(name)))
+
+
+def _state(name: str, k: Tensor, v: Tensor | None, window: int, is_memory: bool = False) -> KVState:
+    """The cache of such keys and values."""
     v_dim = 0 if v is None else int(v.shape[-1])
-    state = KVState(name or "kv", int(k.shape[-2]), int(k.shape[-1]), v_dim, window, is_memory=bool(name))
-    return Result((N_TOKENS, 0), state=state)
+    return KVState(name, int(k.shape[-2]), int(k.shape[-1]), v_dim, window, is_memory=is_memory)
 
 
 def _attend_to_latents(
