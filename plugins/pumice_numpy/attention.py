@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import KV_TYPES, Arena, Batch, KVState, Limits, dequantize, quantize, row_bytes
+from pumice.plugin import KV_TYPES, Arena, Batch, KVState, Limits, dequantize, mask_width, quantize, row_bytes
 
 F32Array = NDArray[np.float32]
 Positions = NDArray[np.integer]
@@ -139,7 +139,7 @@ def choose_positions(
     pool: int,
     n_local: int,
 ) -> F32Array:
-    mask = np.zeros((len(q), (n_ctx + 127) // 64 * 64), np.float32)
+    mask = np.zeros((len(q), mask_width(n_ctx)), np.float32)
     for s, table in enumerate(batch.block_tables[state.window]):
         for row in range(batch.seq_starts[s], batch.seq_starts[s + 1]):
             position = batch.positions[row : row + 1]

@@ -71,16 +71,7 @@ def main() -> None:
     device_name = torch.cuda.get_device_name() if device.type == "cuda" else "the CPU"
     log(f"torch {torch.__version__} on {device_name}")
 
-    train_config = TrainConfig(
-        seed=args.seed,
-        steps=args.steps,
-        max_seconds=args.max_seconds,
-        batch_rows=args.batch_rows,
-        learning_rate=args.learning_rate,
-        compile=not args.no_compile,
-        log_every=args.log_every,
-        save_every=args.save_every,
-    )
+    train_config = _train_config(args)
     curve: list[dict[str, Any]] = []
 
     def report(progress: Progress, model: Llama) -> None:
@@ -110,6 +101,19 @@ def main() -> None:
     metrics["files"] = {path.name: path.stat().st_size for path in sorted(args.out.glob("*.gguf"))}
     _write_json(args.out / "metrics.json", metrics)
     log("done")
+
+
+def _train_config(args: argparse.Namespace) -> TrainConfig:
+    return TrainConfig(
+        seed=args.seed,
+        steps=args.steps,
+        max_seconds=args.max_seconds,
+        batch_rows=args.batch_rows,
+        learning_rate=args.learning_rate,
+        compile=not args.no_compile,
+        log_every=args.log_every,
+        save_every=args.save_every,
+    )
 
 
 def _measure(

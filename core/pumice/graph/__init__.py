@@ -9,7 +9,7 @@ from pumice.graph.operation import Operation, Result, composite, operation
 from pumice.graph.ops import ELEMENTWISE, OPERATIONS
 from pumice.graph.ops.route import GATES
 from pumice.graph.place import Segment, Target, place
-from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, row_size
+from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Sizes, concrete, fixed, mask_width, row_size
 from pumice.graph.show import format_graph
 from pumice.graph.source import ArraySource
 from pumice.graph.tensor import Graph, Input, KVState, Node, RecurrentState, State, Tensor, Weight, states_of
@@ -45,6 +45,7 @@ __all__ = [
     "concrete",
     "fixed",
     "format_graph",
+    "mask_width",
     "operation",
     "place",
     "plan_memory",

@@ -35,5 +35,10 @@ def row_size(shape: Shape) -> int:
     return math.prod(fixed(shape[1:]))
 
 
+def mask_width(n_ctx: int) -> int:
+    """Columns of a mask over positions: ``n_ctx``, filled up to whole vectors and one more."""
+    return (n_ctx + 127) // 64 * 64
+
+
 def format_shape(shape: Shape) -> str:
     return "[" + ", ".join(str(dim) for dim in shape) + "]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.graph.operation import Result, composite, need, operation
-from pumice.graph.shape import N_TOKENS, fixed, format_shape
+from pumice.graph.shape import N_TOKENS, fixed, format_shape, mask_width
 from pumice.graph.tensor import KVState, Tensor, Weight
 
 
@@ -80,7 +80,7 @@ def choose_positions(
     Appends ``k [t, 1, d]`` to a cache of its own. A position's score is the sum over heads of ``weights [t, h]`` times
     ``max(q . k, 0)``, with ``q [t, h, d]``. The result is a mask for ``attention``: 0 for the ``n_chosen`` positions of
     the highest scores, those as high as the last of them included, and -1e30 for the others; behind a token's own
-    position it means nothing. ``n`` is ``n_ctx``, filled up to whole vectors.
+    position it means nothing. ``n`` is ``mask_width(n_ctx)``.
 
     With a ``pool`` above 1 so many positions are chosen together, ``n_chosen`` times, by the key and the score of the
     last of them; positions of a pool that has no end yet are chosen too. With ``n_local`` the highest score of a pool's
@@ -90,8 +90,7 @@ def choose_positions(
     need(weights.shape == q.shape[:2], f"choose_positions: weights {weights} do not fit {q}")
     need(n_chosen > 0 and pool > 0, f"choose_positions: cannot choose {n_chosen} pools of {pool} positions")
     need(0 <= n_local <= n_chosen, f"choose_positions: of {n_chosen} pools {n_local} cannot be the latest")
-    width = (n_ctx + 127) // 64 * 64
-    return Result((q.shape[0], width), state=KVState("index", 1, int(q.shape[-1]), 0))
+    return Result((q.shape[0], mask_width(n_ctx)), state=KVState("index", 1, int(q.shape[-1]), 0))
 
 
 @operation

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, Tensor, Weight
+from pumice.plugin import GraphBuilder, Tensor, Weight, mask_width
 from pumice.plugin.nn.blocks import width
 
 LARGEST_SCORE = 60.0  # so that sums of exponentials stay finite
@@ -46,7 +46,7 @@ def averaged(g: GraphBuilder, x: Tensor, size: int, name: str) -> Tensor:
 
 def mask_of_ends(g: GraphBuilder, x: Tensor, size: int, n_ctx: int, name: str) -> Tensor:
     """A mask for attention ``[t, n]`` that leaves the ends of pools; ``n`` is that of ``choose_positions``."""
-    n = (n_ctx + 127) // 64 * 64
+    n = mask_width(n_ctx)
     row = np.where(np.arange(n) % size == size - 1, 0, HIDDEN)
     nothing, column = g.scale(g.slice(x, 0, 1), 0.0), g.constant(name, np.zeros((n, 1)))
     return g.linear(nothing, column, g.constant(f"{name}, row", row))
