@@ -70,9 +70,10 @@ def _folders() -> list[Path]:
     with contextlib.suppress(RuntimeError):  # no home
         folders.append((Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "pumice" / "kernels")
     if hasattr(os, "getuid"):
-        temporary = Path(tempfile.gettempdir()) / f"pumice-kernels-{os.getuid()}"
-        if _is_private(temporary):
-            folders.append(temporary)
+        with contextlib.suppress(FileNotFoundError):  # no folder of temporary files can be written
+            temporary = Path(tempfile.gettempdir()) / f"pumice-kernels-{os.getuid()}"
+            if _is_private(temporary):
+                folders.append(temporary)
     return folders
 
 

@@ -61,10 +61,11 @@ def _models_in(folder: Path) -> list[str]:
     """The GGUF files in a folder; of a split model the first part."""
     if not folder.is_dir():
         raise click.ClickException(f"--models-dir: {folder} is not a folder")
-    files = [file for file in sorted(folder.glob("*.gguf")) if not _is_later_part(file) and "mmproj" not in file.name]
-    if not files:
+    files = [file for file in sorted(folder.glob("*.gguf")) if file.is_file() and "mmproj" not in file.name]
+    models = [str(file) for file in files if not _is_later_part(file)]
+    if not models:
         raise click.ClickException(f"--models-dir: {folder} has no GGUF files")
-    return [str(file) for file in files]
+    return models
 
 
 def _is_later_part(file: Path) -> bool:

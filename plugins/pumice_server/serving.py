@@ -128,8 +128,9 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
             async with models.using(entry):
                 click.echo(_summary(entry, models.settings), err=True)
         except Exception as error:
-            models.draining = True  # it is not tried again
-            failed(error)
+            if not models.draining:
+                models.draining = True  # it is not tried again
+                failed(error)
             return
     else:
         click.echo(f"serving {', '.join(each.name for each in models.entries)}", err=True)
@@ -140,7 +141,7 @@ async def _begin(models: Models, address: str, failed: Failing) -> None:
 def _summary(entry: Entry, settings: Settings) -> str:
     assert entry.service is not None
     model = entry.service.model
-    keys = f"{len(settings.keys)} API keys" if settings.keys else "no API key"
+    keys = {0: "no API key", 1: "1 API key"}.get(len(settings.keys), f"{len(settings.keys)} API keys")
     size = sum(model.memory.values()) / 2**20
     where = f"on {', '.join(model.backends)}, n_ctx {model.n_ctx}, {size:.0f} MiB"
     return f"serving {', '.join(entry.spec.names)} {where}, {keys}"

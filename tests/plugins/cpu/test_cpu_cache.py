@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,16 @@ def test_folders_of_others_are_not_trusted(tmp_path: Path) -> None:
     assert cache._is_private(mine)
     assert not cache._is_private(open_to_all)
     assert not cache._is_private(link)
+
+
+def test_without_a_folder_of_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.delenv("PUMICE_CACHE", raising=False)
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    (folder,) = cache._folders.__wrapped__()
+    assert folder.parts[-2:] == ("pumice", "kernels")
 
 
 def test_processes_that_compile_at_once_and_one_that_comes_later(tmp_path: Path) -> None:

@@ -9,13 +9,14 @@ import httpx2
 from pumice_server.application import make_application
 from pumice_server.entry import Spec
 from pumice_server.models import Models
+from pumice_server.serving import lifespan
 from pumice_server.settings import Settings
 from server_thread import listening, running
 
 COMPLETE = {"prompt": "Once", "max_tokens": 2}
 
 
-def test_while_the_model_is_loaded(model, wait_until):
+def test_while_the_model_is_loaded(model, wait_until, caplog):
     """Half of it is done: health says so, and requests wait for the other half."""
     go, answers = threading.Event(), []
 
@@ -30,6 +31,7 @@ def test_while_the_model_is_loaded(model, wait_until):
         asking.start()
         wait_until(lambda: "Loading model: 50 %" in client.get("/health").text)
         assert client.get("/health").status_code == client.get("/readyz").status_code == 503
+        assert caplog.records == []  # who asks, asks often
         assert client.get("/livez").status_code == 200
         assert client.get("/v1/models").json()["data"][0]["status"] == {"value": "loading"}
         time.sleep(0.2)
@@ -64,6 +66,23 @@ def test_who_waits_for_a_model_at_the_end_is_told():
         go.set()
         assert (answers[0].status_code, answers[0].json()["error"]["message"]) == (503, "the server is stopping")
         assert Late.closed.wait(30)
+
+
+def test_a_server_that_stops_while_its_model_is_loaded_has_not_failed(wait_until):
+    begun, go, failures = threading.Event(), threading.Event(), []
+
+    def load(spec, progress, deliver):
+        begun.set()
+        assert go.wait(30)
+        raise RuntimeError("nobody wants it any more")
+
+    models = Models([Spec(["slow"], "")], load, Settings())
+    with listening(make_application(models, lambda _: lifespan(models, "", failures.append))):
+        assert begun.wait(30)
+        models.drain(0.0)
+        wait_until(lambda: models.entries[0].loading is None)
+    go.set()
+    assert failures == []
 
 
 def test_what_still_runs_at_the_end_is_told(model, wait_until):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,7 @@ import pytest
 
 from pumice.commands import BUNDLED_COMMANDS
 from pumice_server.arguments import IGNORED, REFUSED, leave_out
+from pumice_server.choice import choose_models
 from pumice_server.command import command
 from pumice_server.defaults import take_chat, take_sampling
 from pumice_server.plugin import pumice_register_commands
@@ -123,6 +125,17 @@ def test_tls(tmp_path):
         assert httpx2.get(f"{url}/health", verify=trusted).json() == {"status": "ok"}
 
 
+def test_a_folder_of_models(tmp_path):
+    """Of a split model the first part; nothing that is no model file, whatever it is called."""
+    for name in ("b.gguf", "a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "mmproj-b.gguf", "b.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.gguf").mkdir()
+    (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
+    options = {"hf_file": None, "hf_repo": (), "models_dir": tmp_path, "models_catalogue": False, "model": ()}
+    found = choose_models([], {**options, "model_url": ()})
+    assert [Path(path).name for path in found] == ["a-00001-of-00002.gguf", "b.gguf"]
+
+
 def test_without_the_extra():
     code = "import sys; sys.modules['starlette'] = None; sys.argv[1:] = ['serve']; from pumice.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
@@ -180,6 +193,19 @@ def test_the_image_has_options_that_are_known():
     program, serve, *arguments = json.loads(re.search(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[1])
     assert (program, serve) == ("pumice", "serve")
     assert command.make_context("serve", arguments).params["host"] == "0.0.0.0"
+
+
+def test_the_image_is_built_from_all_that_the_wheel_is_made_of_and_has_its_extras():
+    root = Path(__file__).parents[3]
+    project = tomllib.loads((root / "pyproject.toml").read_text())
+    (extras,) = re.findall(r"/source\[(.*)\]", (root / "deploy" / "Dockerfile").read_text())
+    assert {"server", "vulkan"} == {*extras.split(",")} <= project["project"]["optional-dependencies"].keys()
+    nothing, *lines = [line for line in (root / ".dockerignore").read_text().splitlines() if line[0] in "*!"]
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {"pyproject.toml", "README.md", "LICENSE", *wheel["force-include"]}
+    needed |= {package.split("/")[0] for package in wheel["packages"]}
+    assert nothing == "*"
+    assert {line[1:] for line in lines if line[0] == "!"} == needed
 
 
 def test_requests_as_lines_of_json():
