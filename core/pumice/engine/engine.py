@@ -211,10 +211,12 @@ class Engine:
     def _sample(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
         """Go on with the token that each sequence's chain chooses of its row of logits."""
         totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
+        tokens: list[tuple[Running, int]] = []
         for running, row, total in zip(whole, logits, totals, strict=True):
             token = running.generation.sample(row, total=total)
             assert token is not None
-            self.scheduler.take(running, token)
+            tokens.append((running, token))
+        self.scheduler.take(tokens)
 
     @property
     def _apart(self) -> list[Encodings | Denoising]:

@@ -66,10 +66,12 @@ class MultiStep:
         return partial(self._take, whole, ahead) if np.isfinite(ahead.logits[0, :, 0]).all() else None
 
     def _take(self, whole: Sequence[Running], ahead: Ahead) -> None:
+        tokens: list[tuple[Running, int]] = []
         for row, running in enumerate(whole):
             token = self.lookahead.token(running.generation, ahead, 0, row)
             assert token is not None
-            self._scheduler.take(running, token, self._least_forced)
+            tokens.append((running, token))
+        self._scheduler.take(tokens, self._least_forced)
 
     @property
     def _least_forced(self) -> int:
@@ -81,8 +83,7 @@ class MultiStep:
         """Let steps that are on their way come to their end."""
         flight, self.flight = self.flight, None
         if flight:
-            for landed in self._flights.land(flight):
-                self._take_picked(landed, flight.n_steps)
+            self._take_picked(self._flights.land(flight), flight.n_steps)
             self._begin_again(flight.members)
             self._scheduler.retire()
 
@@ -100,10 +101,9 @@ class MultiStep:
         self.flight = None
         n_steps = self._n_following(flight)
         following = self._flights.begin(flight.members, n_steps, flight) if n_steps else None
-        for landed in self._flights.land(flight):
-            if not self._take_picked(landed, flight.n_steps) and following:
-                following.lost.add(landed.running)
+        lost = self._take_picked(self._flights.land(flight), flight.n_steps)
         if following:
+            following.lost |= lost
             self._flights.choose(following)
         else:
             self._begin_again(flight.members)
@@ -122,25 +122,25 @@ class MultiStep:
             return 0
         return 0 if self._scheduler.may_admit() else self.lookahead.steps(flight.members, flight.n_steps)
 
-    def _take_picked(self, landed: Landed, n_steps: int) -> bool:
-        """Go on with the tokens picked; whether all steps were of use, so that the next ones are."""
-        running, ahead, row, n_good = landed
+    def _take_picked(self, landed: Sequence[Landed], n_steps: int) -> set[Running]:
+        """Go on with the tokens picked. Those whose steps were not all of use, so that the next ones are not."""
+        going = [each for each in landed if not each.running.generation.finish_reason]
+        for each in going:
+            each.running.undecided = each.n_good < n_steps
+        for step in range(n_steps):
+            tokens = [(each.running, self._picked(each, step)) for each in going if step < each.n_good]
+            self._scheduler.take(tokens, self._least_forced)
+            going = [each for each in going if step < each.n_good and _goes_on(each.running)]
+        return {each.running for each in landed} - {each.running for each in going}
+
+    def _picked(self, landed: Landed, step: int) -> int:
+        """The token of a step that was computed."""
+        running, ahead, row, _ = landed
         generation = running.generation
-        if generation.finish_reason:
-            return False
-        running.undecided = n_good < n_steps
-        n_drawn = 0
-        for step in range(n_good):
-            n_drawn += self.lookahead.draws(generation)
-            token = self.lookahead.picked(generation, ahead, step, row)
-            self._scheduler.computed(running, 1)
-            running.n_ahead -= 1
-            self._scheduler.take(running, token, self._least_forced)
-            if running.pending != 1 or generation.finish_reason:
-                generation.chain.skip(n_drawn)
-                return False
-        generation.chain.skip(n_drawn)
-        return n_good == n_steps
+        generation.chain.skip(self.lookahead.draws(generation))
+        self._scheduler.computed(running, 1)
+        running.n_ahead -= 1
+        return self.lookahead.picked(generation, ahead, step, row)
 
     # --- what the program guesses
 
@@ -182,5 +182,10 @@ class MultiStep:
             running.undecided = True
             return False
         self._scheduler.computed(running, 1)
-        self._scheduler.take(running, token)
-        return running.pending == 1 and token == ahead.picked[step, row] and not running.generation.finish_reason
+        self._scheduler.take([(running, token)])
+        return token == ahead.picked[step, row] and _goes_on(running)
+
+
+def _goes_on(running: Running) -> bool:
+    """Whether it has its last token, and nothing else, to compute."""
+    return running.pending == 1 and not running.generation.finish_reason

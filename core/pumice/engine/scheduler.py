@@ -12,6 +12,7 @@ from pumice.engine.messages import Event, Failed
 from pumice.engine.schedule import Members, Policy
 from pumice.engine.states import RecurrentStates
 from pumice.errors import RequestError
+from pumice.sampler import make_masks
 from pumice.step import Limits
 
 
@@ -133,20 +134,26 @@ class Scheduler:
             running.began = time.perf_counter()
         self._cache.publish(running.tables, running.generation.tokens, running.n_past)
 
-    def take(self, running: Running, token: int, least_forced: int = 1) -> None:
-        """Go on with a token, or end; a mask that cannot be made fails this sequence alone.
+    def take(self, tokens: Sequence[tuple[Running, int]], least_forced: int = 1) -> None:
+        """Go on with a token of each, or end; a mask that cannot be made fails its sequence alone.
 
         ``least_forced``: see ``Generation.follow_mask``.
         """
-        running.undecided = False
-        try:
-            running.generation.accept(token)
-            running.generation.follow_mask(least_forced)
-        except RequestError as error:
-            self.fail([running], error)
-            return
-        if len(running.generation.tokens) > running.generation.n_ctx and not running.generation.finish_reason:
-            self._shift(running)
+        for running, token in tokens:
+            running.undecided = False
+            try:
+                running.generation.accept(token)
+            except RequestError as error:
+                self.fail([running], error)
+        current = [running for running, _ in tokens if not running.generation.finish_reason]
+        make_masks([running.generation.chain for running in current])
+        for running in current:
+            try:
+                running.generation.follow_mask(least_forced)
+            except RequestError as error:
+                self.fail([running], error)
+            if len(running.generation.tokens) > running.generation.n_ctx and not running.generation.finish_reason:
+                self._shift(running)
 
     def _shift(self, running: Running) -> None:
         """Make a sequence that fills the context shorter, to be read again, or finish it."""

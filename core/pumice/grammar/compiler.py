@@ -5,20 +5,34 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from pumice.errors import RequestError
+from pumice.grammar.threads import MOST, MaskThreads
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
     from pumice.tokenizers import Tokenizer
 
-_KEPT = 32  # grammars; the one used longest ago goes first
+_KEPT = 32  # lexers; the one used longest ago goes first
 _SPECIAL = b"\xff"  # by which llguidance knows a token that stands for no text
 _BREAK = "\x02"  # a character that no token goes across
 _TEXTS, _TEXT_SIZE = 2048, 256  # texts whose tokens are kept, and characters of the longest of them
+_SPACE = r"[ \n\r\t]+"
+_PLAIN = r'[^"\\\x00-\x1F\x7F]'  # a character that stands in JSON for itself
+_LENGTHS = (2, 4, 6, 8, 10, 14, 20, 30)  # characters; a text that may have so many more may have all shorter tokens
+
+
+@dataclass(frozen=True, eq=False)
+class Lexer:
+    """A compiled grammar, at its start. Copies of its matcher wait for each other where several threads use them."""
+
+    matcher: LLMatcher
+    users: WeakSet[object] = field(default_factory=WeakSet)
 
 
 class Compiler:
@@ -27,20 +41,31 @@ class Compiler:
     def __init__(self, load_tokenizer: Callable[[], Tokenizer | None], n_vocab: int) -> None:
         """``n_vocab``: of the rows of logits, which may be more than the tokenizer has."""
         self.n_vocab = n_vocab
+        self.threads = MaskThreads()
         self._load_tokenizer = load_tokenizer
-        self._kept: OrderedDict[str, LLMatcher] = OrderedDict()
+        self._kept: OrderedDict[tuple[str, int], Lexer] = OrderedDict()
         self._lock = threading.Lock()
 
-    def matcher(self, source: str) -> LLMatcher:
-        """A matcher at the start of a grammar in llguidance's form. Raises RequestError for one that is wrong."""
+    def lexer(self, source: str) -> Lexer:
+        """A grammar in llguidance's form, compiled: one without users, if there may be more of it.
+
+        Raises RequestError for one that is wrong.
+        """
         with self._lock:
-            found = self._kept.get(source)
+            key = self._choose(source)
+            found = self._kept.get(key)
             if found is None:
-                found = self._kept[source] = self._compile(source)
-            self._kept.move_to_end(source)
+                found = self._kept[key] = Lexer(self._compile(source))
+            self._kept.move_to_end(key)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)
-            return found.deep_copy()
+            return found
+
+    def _choose(self, source: str) -> tuple[str, int]:
+        """Which of a grammar's lexers, one for each thread, is next: the first with the fewest users."""
+        keys = [(source, number) for number in range(MOST)]
+        users = [len(self._kept[key].users) if key in self._kept else 0 for key in keys]
+        return keys[users.index(min(users))]
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -68,7 +93,8 @@ class Compiler:
         from llguidance import LLTokenizer
 
         wrapper = _Wrapper(self.tokenizer, self.texts, self.n_vocab)
-        return LLTokenizer(wrapper, eos_token=sorted(self.tokenizer.eog))  # type: ignore[arg-type]
+        slices = [_SPACE, *(f"{_PLAIN}{{1,{n}}}" for n in _LENGTHS), f"{_PLAIN}+"]
+        return LLTokenizer(wrapper, eos_token=sorted(self.tokenizer.eog), slices=slices)  # type: ignore[arg-type]
 
     def _compile(self, source: str) -> LLMatcher:
         from llguidance import LLMatcher

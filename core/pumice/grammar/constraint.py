@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -15,6 +16,7 @@ from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
 from pumice.pick import Pick
 from pumice.sampler import Candidates, Sampler
+from pumice.sampler.mask import n_words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
@@ -63,10 +65,13 @@ class Constraint(Sampler):
         self._texts = compiler.texts
         self._spelt = partial(compiler.tokenizer.token_bytes, special=True)
         self._vocabulary = compiler.vocabulary
-        self._start: LLMatcher = compiler.matcher(grammar.source)
-        self._matcher = self._start
-        self._mask = np.empty((compiler.n_vocab + 31) // 32, np.uint32)
-        self._mask_address = self._mask.ctypes.data
+        self._lexer = compiler.lexer(grammar.source)
+        self._lexer.users.add(self)
+        self._matcher: LLMatcher = self._lexer.matcher.deep_copy()
+        self._threads = compiler.threads
+        self._own = self._mask = np.empty(n_words(compiler.n_vocab), np.uint32)
+        self._own_address = self._own.ctypes.data
+        self._filled = False  # whether ``_mask`` is what the matcher allows now
         self._begins = [text.encode() for text in grammar.begins]
         self._reasoning = [text.encode() for text in grammar.reasoning]
         self._longest = max(map(len, [*self._begins, *self._reasoning]))
@@ -107,13 +112,29 @@ class Constraint(Sampler):
         if self._free:
             self._mask[:] = ~np.uint32(0)
             return self._mask
-        self._matcher.unsafe_compute_mask_ptr(self._mask_address, self._mask.nbytes)
+        if not self._filled:
+            started = time.perf_counter()
+            self._mask = self._own
+            self._matcher.unsafe_compute_mask_ptr(self._own_address, self._own.nbytes)
+            self._threads.took(time.perf_counter() - started)
+        self._filled = False
         self._check()
         if self._state is _State.OPENING:
             self._allow(self._opening)
         elif self._fresh:
             self._allow(self._newlines)
         return self._mask
+
+    @classmethod
+    def make_masks(cls, samplers: Sequence[Constraint]) -> None:
+        """Have the matchers of several sequences fill their masks at once, where that is worth it."""
+        waiting = [each for each in samplers if not each._free and not each.forced()]
+        if waiting and waiting[0]._threads.worth(len(waiting)):
+            waiting.sort(key=lambda each: id(each._lexer))
+            masks = np.empty((len(waiting), len(waiting[0]._own)), np.uint32)
+            waiting[0]._threads.fill([each._matcher for each in waiting], masks)
+            for each, mask in zip(waiting, masks, strict=True):
+                each._mask, each._filled = mask, True
 
     @property
     def lowers(self) -> bool:
@@ -127,6 +148,7 @@ class Constraint(Sampler):
 
     def accept(self, token: int) -> None:
         """Go on by one token, one of those that are allowed."""
+        self._filled = False
         if self._n_prompt:
             self._n_prompt -= 1
         elif self._free:
@@ -180,7 +202,7 @@ class Constraint(Sampler):
         """``rest`` came in the token that ended it, and is part of the answer."""
         self._seen = []
         self._state = self._answering()
-        self._matcher = self._start.deep_copy()
+        self._matcher = self._lexer.matcher.deep_copy()
         if self._state is _State.INSIDE:
             self._take(self._vocabulary.tokenize_bytes(rest) if rest else [])
             self._fresh = 0 if rest else _NEWLINES
@@ -195,7 +217,7 @@ class Constraint(Sampler):
         if text[before:place].strip():
             tokens = self._vocabulary.tokenize_bytes(text[place:])
         self._seen = []
-        self._matcher = self._start.deep_copy()
+        self._matcher = self._lexer.matcher.deep_copy()
         self._state = _State.INSIDE
         self._take(tokens)
 

@@ -11,6 +11,7 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice.cores import cores
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, Writer, dequantize
 from pumice.gguf.copy import PIECE
@@ -36,9 +37,7 @@ def run(
     progress: Progress | None = None,
 ) -> None:
     """Write the planned file. QuantizeError, which leaves no file, names a tensor with numbers that are not finite."""
-    n_threads = threads or len(
-        os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
-    )
+    n_threads = threads or cores()
     encoders = {type: _encoder(type, quantizers) for type in {d.info.type for d in plan.decisions if not d.is_copy}}
     infos = [decision.info for decision in plan.decisions]
     done = 0

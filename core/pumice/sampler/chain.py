@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -38,13 +39,13 @@ class Chain:
         self.samplers = tuple(samplers)
         self._context = context
         self._remember = [s for s in self.samplers if type(s).accept is not Sampler.accept]
-        self._masking = [s for s in self.samplers if type(s).mask is not Sampler.mask]
+        self.masking = [s for s in self.samplers if type(s).mask is not Sampler.mask]
         self._adding = [s for s in self.samplers if type(s).biases is not Sampler.biases]
         self._mask: Mask | None = None
         self._few: Sequence[int] | None = None  # the token of a mask that leaves one, or none
         self._coming = np.empty(0, np.float32)  # random numbers that were looked at already
         self._n_skipped = 0  # of those, taken elsewhere
-        self._mask_known = not self._masking
+        self._mask_known = not self.masking
         self._n_lower = next((i for i, s in enumerate(self.samplers) if not s.lowers), len(self.samplers))
         self.lowers = self._n_lower > 0
         self._peeking = make_rng(context.kind, 0)
@@ -189,7 +190,7 @@ class Chain:
     def mask(self) -> Mask | None:
         """What all samplers allow as the next token; None: everything."""
         if not self._mask_known:
-            masks = [mask for sampler in self._masking if (mask := sampler.mask()) is not None]
+            masks = [mask for sampler in self.masking if (mask := sampler.mask()) is not None]
             self._mask = functools.reduce(np.bitwise_and, masks) if masks else None
             self._few = at_most_one(self._mask) if self._mask is not None else None
             self._mask_known = True
@@ -203,7 +204,7 @@ class Chain:
     @property
     def forced(self) -> Sequence[int]:
         """The next tokens, as far as a sampler knows that there is no choice about them."""
-        return self._masking[0].forced() if len(self._masking) == 1 else ()
+        return self.masking[0].forced() if len(self.masking) == 1 else ()
 
     @property
     def restriction(self) -> Restriction:
@@ -218,7 +219,7 @@ class Chain:
 
     def accept(self, token: int) -> None:
         """Tell the samplers the next token of the sequence, from the prompt or sampled."""
-        self._mask_known = not self._masking
+        self._mask_known = not self.masking
         for sampler in self._remember:
             try:
                 sampler.accept(token)
@@ -276,7 +277,17 @@ class Chain:
         pick = None if top_k is None else Pick(top_k)
         for sampler in self.samplers:
             pick = pick and sampler.guess(pick)
-        return dataclasses.replace(pick, restricted=True) if pick and self._masking else pick
+        return dataclasses.replace(pick, restricted=True) if pick and self.masking else pick
+
+
+def make_masks(chains: Sequence[Chain]) -> None:
+    """Have what several sequences need to know of their next tokens made together, where their samplers can."""
+    kinds: dict[type[Sampler], list[Sampler]] = {}
+    for sampler in itertools.chain.from_iterable(chain.masking for chain in chains):
+        kinds.setdefault(type(sampler), []).append(sampler)
+    for kind, samplers in kinds.items():
+        if len(samplers) > 1:
+            guarded(kind.make_masks, f"{_describe(samplers[0])}: make_masks")(samplers)
 
 
 def _describe(sampler: Sampler) -> str:

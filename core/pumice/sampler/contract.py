@@ -6,7 +6,7 @@ import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,6 +123,10 @@ class Sampler(ABC):
         mask that allows none ends the sequence, as an end token does.
         """
         return None
+
+    @classmethod  # noqa: B027 - most samplers have no mask
+    def make_masks(cls, samplers: Sequence[Self]) -> None:
+        """Prepare the masks of several sequences together, right before each is asked for; errors wait until then."""
 
     def forced(self) -> Sequence[int]:
         """The next tokens, as far as it is known at little cost that ``mask`` will leave no choice about them."""
