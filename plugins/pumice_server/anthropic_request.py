@@ -36,10 +36,11 @@ def prompt_options(body: Body) -> dict[str, Any]:
     options: dict[str, Any] = {"tools": [_tool(each) for each in body.get("tools", list, [])]}
     choice = body.get("tool_choice", dict, {})
     if choice:
-        named = choice.get("name") if choice.get("type") == "tool" else _CHOICES.get(str(choice.get("type")))
-        if not isinstance(named, str):
+        named = choice.get("type") == "tool" and isinstance(choice.get("name"), str)
+        said = choice if named else _CHOICES.get(str(choice.get("type")))
+        if said is None:
             raise bad_request("tool_choice: expected a type (auto, any, none), or the type tool and a name")
-        options["tool_choice"] = named
+        options["tool_choice"] = said
         options["parallel_tool_calls"] = not choice.get("disable_parallel_tool_use", False)
     thinking = body.get("thinking", dict, {})
     if thinking:

@@ -47,10 +47,8 @@ def answer_grammar(
     begin, end = format.reasoning
     reasons = opening.rfind(begin) > opening.rfind(end)
     reasoning = ("" if end in opening or request.reasoning is False else begin, end)
-    is_named = request.tool_choice not in ("auto", "none", "required")
-    single = is_named or not request.parallel_tool_calls
-    calls = _Calls(request.tools, format, special, single) if request.tools else None
-    if request.tool_choice not in ("auto", "none"):
+    calls = _Calls(request.tools, format, special, not request.parallel_tool_calls) if request.tools else None
+    if request.tool_choice == "required":
         if calls is None or not calls.rules:
             raise RequestError("tool_choice: calls of this model's chat format cannot be enforced; use auto")
         return Grammar(calls.source(), reasoning=reasoning, reasons=reasons)

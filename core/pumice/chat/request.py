@@ -13,6 +13,7 @@ from pumice.suggest import unknown_name
 
 Messages = Iterable[Mapping[str, Any] | Message]
 
+_CHOICES = ("auto", "none", "required")
 _MAX_VARIABLES = 1 << 16  # characters of all template variables
 
 
@@ -23,7 +24,8 @@ class ChatRequest:
     Attributes:
         messages: the chat so far.
         tools: functions that the model may call, as chat completions describe them.
-        tool_choice: "auto" lets the model decide, "none" hides the tools; "required", or a tool's name, needs a call.
+        tool_choice: "auto" lets the model decide, "none" hides the tools, "required" needs a call. One that names a tool,
+            by its name or as chat completions do, leaves that tool alone and needs one call.
         response_format: what the answer has to look like, as chat completions have it: None, or of the type "text",
             "json_object" or "json_schema".
         chat_template: the name of a template, or a template; None: that of the model.
@@ -57,7 +59,14 @@ class ChatRequest:
     def read(cls, messages: Messages, **options: Any) -> ChatRequest:
         """Check what was given. Raises RequestError, which says what is wrong and where."""
         given = {name: value for name, value in options.items() if value is not None}
-        tools, choice = _choose(read_tools(given.pop("tools", None)), given.pop("tool_choice", "auto"))
+        tools = read_tools(given.pop("tools", None))
+        choice, name = _choice(given.pop("tool_choice", "auto"))
+        if name is not None:
+            tools, given["parallel_tool_calls"] = [_tool(tools, name)], False
+        elif choice == "none":
+            tools = []
+        elif choice == "required" and not tools:
+            raise RequestError("tool_choice: 'required' needs tools, and there are none")
         effort = given.get("reasoning_effort")
         if effort == "none":
             given["reasoning"] = False
@@ -99,20 +108,22 @@ OPTIONS = frozenset(item.name for item in fields(ChatRequest)) - {"messages"}
 """The names of what ``read`` takes beside messages."""
 
 
-def _choose(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, Any]], str]:
-    """The tools that a choice leaves, and the choice by name."""
-    if isinstance(choice, Mapping):
-        function = choice.get("function")
-        choice = function.get("name") if isinstance(function, Mapping) else choice.get("name")
-    if not isinstance(choice, str):
+def _choice(given: Any) -> tuple[str, str | None]:
+    """What is said of calls, and the name of the tool that is chosen, if one is."""
+    if isinstance(given, Mapping):
+        function = given.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else given.get("name")
+    else:
+        name = given
+    if not isinstance(name, str):
         raise RequestError('tool_choice: expected "auto", "none", "required" or the name of a tool')
-    if choice == "none":
-        return [], choice
-    if choice == "auto" or (choice == "required" and tools):
-        return tools, choice
-    names = [tool["function"]["name"] for tool in tools]
-    if not names:
-        raise RequestError(f"tool_choice: {choice!r} needs tools, and there are none")
-    if choice not in names:
-        raise RequestError(f"tool_choice: {unknown_name('tool', choice, names)}")
-    return [tool for tool in tools if tool["function"]["name"] == choice], choice
+    return (name, None) if name is given and name in _CHOICES else ("required", name)
+
+
+def _tool(tools: Iterable[dict[str, Any]], name: str) -> dict[str, Any]:
+    by_name = {tool["function"]["name"]: tool for tool in tools}
+    if not by_name:
+        raise RequestError(f"tool_choice: {name!r} needs tools, and there are none")
+    if name not in by_name:
+        raise RequestError(f"tool_choice: {unknown_name('tool', name, by_name)}")
+    return by_name[name]

@@ -119,9 +119,19 @@ def test_a_choice_leaves_some_tools():
     assert chosen(None) == (["f", "g"], "auto")
     assert chosen("none") == ([], "none")
     assert chosen("required") == (["f", "g"], "required")
-    assert chosen({"type": "function", "function": {"name": "g"}}) == (["g"], "g")
-    assert chosen({"type": "tool", "name": "g"}) == (["g"], "g")
+    assert chosen({"type": "function", "function": {"name": "g"}}) == (["g"], "required")
+    assert chosen({"type": "tool", "name": "g"}) == (["g"], "required")
+    assert chosen("g") == (["g"], "required")
     assert chosen("auto", ()) == ([], "auto")
+
+
+@pytest.mark.parametrize("name", ["auto", "none", "required", "any"])
+def test_a_tool_is_chosen_by_any_name(name):
+    tools = [TOOL, {"name": name}]
+    for choice in ({"type": "function", "function": {"name": name}}, {"type": "tool", "name": name}):
+        request = ChatRequest.read([USER], tools=tools, tool_choice=choice)
+        assert [tool["function"]["name"] for tool in request.tools] == [name]
+        assert (request.tool_choice, request.parallel_tool_calls) == ("required", False)
 
 
 @pytest.mark.parametrize(
