@@ -23,6 +23,7 @@ class ChatFormat:
         calls: patterns of a call (``pumice.chat.pattern``), tried in this order. One that begins with ``{json}`` or
             ``{python}`` is read only where the answer begins.
         variants: patterns of what models write instead: they are read, and never asked for.
+        heads: texts that begin a call, where those are not the first marks of its patterns.
         param: the pattern of an argument, for ``{params}``.
         section: what stands around all calls, if anything does.
         keys: how JSON calls name their parts.
@@ -35,6 +36,7 @@ class ChatFormat:
     reasoning: tuple[str, str] = ("<think>", "</think>")
     calls: tuple[str, ...] = ()
     variants: tuple[str, ...] = ()
+    heads: tuple[str, ...] = ()
     param: str = ""
     section: tuple[str, str] = ("", "")
     keys: Keys = field(default_factory=Keys)
@@ -57,6 +59,13 @@ class ChatFormat:
     def asked(self) -> list[Pattern]:
         """Those to which a model is held."""
         return self.patterns[: len(self.calls)]
+
+    @cached_property
+    def begins(self) -> tuple[str, ...]:
+        """Texts that begin a call, or a section of them."""
+        others = [*self.reasoning, *self.silent]
+        texts = [self.section[0], *(text for pattern in self.patterns for text in pattern.heads(others))]
+        return self.heads or tuple(dict.fromkeys(text for text in texts if text))
 
     def silent_for(self, names: Iterable[str]) -> list[str]:
         """The silent marks, where tools have these names."""
@@ -86,8 +95,8 @@ FORMATS: dict[str, ChatFormat] = {
     "harmony": ChatFormat(
         marks=("<|channel|>", "<|message|>"),
         reasoning=("<|channel|>analysis<|message|>", "<|end|>"),
-        calls=tuple(_HARMONY_CALLS[:6]),
-        variants=tuple(_HARMONY_CALLS[6:]),
+        calls=tuple(_HARMONY_CALLS),
+        heads=("<|start|>assistant to=", "<|channel|>commentary to=", "<|channel|>analysis to="),
         silent=(
             "<|start|>assistant", "<|channel|>final<|message|>", "<|channel|>commentary<|message|>", "<|end|>",
             "<|call|>", "<|return|>", "<|channel|>final <|constrain|>json<|message|>",
@@ -278,7 +287,9 @@ FORMATS: dict[str, ChatFormat] = {
         marks=("<|tool|>",), calls=("<|tool_call|>{json}<|/tool_call|>", "<|tool_call|>{json}", "functools{json}")
     ),
     "internlm": ChatFormat(
-        marks=("<|plugin|>",), calls=("<|action_start|><|plugin|>{json}<|action_end|>",)
+        marks=("<|plugin|>",),
+        calls=("<|action_start|><|plugin|>{json}<|action_end|>",),
+        keys=Keys(arguments="parameters"),
     ),
     "apriel": ChatFormat(
         marks=("[BEGIN FINAL RESPONSE]",),

@@ -49,7 +49,7 @@ class ChatParser:
         start, end = format.reasoning
         self.in_reasoning = opening.rfind(start) > opening.rfind(end)
         self._source = Source()
-        self._source.text = _begun(opening, self._marks)
+        self._source.text = begun(opening, [mark.text for mark in self._marks])
         self._goes_on = self.in_reasoning and bool(opening.rpartition(start)[2].strip())
         self._written = _Written()
         self._run = self._read()
@@ -251,11 +251,11 @@ def _marks(format: ChatFormat, tools: Collection[str]) -> list[_Mark]:
     return marks
 
 
-def _begun(opening: str, marks: Sequence[_Mark]) -> str:
+def begun(opening: str, marks: Sequence[str]) -> str:
     """The end of the prompt with which a mark begins; a letter is none."""
-    sizes = range(min(max(len(mark.text) for mark in marks) - 1, len(opening)), 0, -1)
+    sizes = range(min(max(map(len, marks), default=1) - 1, len(opening)), 0, -1)
     ends = (opening[-size:] for size in sizes if not opening[-size].isalnum())
-    return next((end for end in ends if any(mark.text.startswith(end) and mark.text != end for mark in marks)), "")
+    return next((end for end in ends if any(mark.startswith(end) and mark != end for mark in marks)), "")
 
 
 def _typed(call: Call, schema: Mapping[str, Any]) -> Call:

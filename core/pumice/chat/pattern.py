@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -30,12 +30,13 @@ from pumice.chat.source import Reading, Source, literal, read_brackets, read_nam
 
 _FIELD = re.compile(r"\{(json|name|id|arguments|params|python|braces|key|value|xml|type)\}")
 _WORD = re.compile(r"\s+|(?<=>)(?=<)")  # white space may stand between tags, too
+_TAG = re.compile(r"<[^<>]+>|\[[^\[\]]+\]")
 _NAME = re.compile(r"[\w.\-/:]*")
 _KEY = re.compile(r"[\w.\-]*")
 _JSON_MARK = re.compile(r'["{}\[\]]')
 _PYTHON_MARK = re.compile(r"""["'\[\](){}\\]""")
-_CDATA = "<![CDATA[", "]]>"
-_ITEM = "item"  # the key of each value of a list
+CDATA = "<![CDATA[", "]]>"
+ITEM = "item"  # the key of each value of a list
 _MAX_DEPTH = 32  # of arguments in arguments
 _MAX_PYTHON = 1 << 16  # characters of a list of calls: Python's own parser reads it
 
@@ -62,6 +63,14 @@ class Pattern:
         """The literal that it begins with; empty if it begins with a field."""
         kind, text = self.elements[0]
         return text if kind == "literal" else ""
+
+    def heads(self, others: Sequence[str]) -> list[str]:
+        """Texts that begin it: its first tag, if none of ``others`` begins so, or all before its first field."""
+        before = self.text.partition("{")[0].strip()
+        tag = _TAG.match(before)
+        if tag and not any(other.startswith(tag[0]) for other in others):
+            return [tag[0]]
+        return [before] if "<" in before else [before, "".join(before.split())]
 
     def problem(self) -> str:
         """What is wrong with it, in a line; empty if nothing is."""
@@ -119,7 +128,7 @@ class Pattern:
                 position = yield from literal(source, position, one[text])
             else:
                 after = self.param_elements[i + 1][1] if i + 1 < len(self.param_elements) else ""
-                if text == "value" and self._nests and (yield from self._begins_another(source, position, after)):
+                if text == "value" and self.nests and (yield from self._begins_another(source, position, after)):
                     position = yield from self._read_nested(source, position, after, one, depth + 1)
                 else:
                     position = yield from _read_field(source, position, text, after, one)
@@ -128,7 +137,7 @@ class Pattern:
         return position
 
     @cached_property
-    def _nests(self) -> bool:
+    def nests(self) -> bool:
         return self.param_elements.count(("field", "key")) > 1
 
     def _begins_another(self, source: Source, position: int, after: str) -> Reading[bool]:
@@ -148,7 +157,7 @@ class Pattern:
                 return None
             parts.append((part["key"], part["value"]))
             position = end
-        one["value"] = [value for _, value in parts] if all(key == _ITEM for key, _ in parts) else dict(parts)
+        one["value"] = [value for _, value in parts] if all(key == ITEM for key, _ in parts) else dict(parts)
         return position
 
     def _calls(self, found: dict[str, Any]) -> list[Call]:
@@ -165,6 +174,11 @@ class Pattern:
             calls = [Call(name, arguments, found.get("id", ""), texts)] if isinstance(arguments, dict) else [None]
         known = [call for call in calls if call is not None and call.name]
         return known if len(known) == len(calls) else []
+
+
+def is_of_name(character: str) -> bool:
+    """Whether a tool's name may go on with it."""
+    return _NAME.fullmatch(character) is not None
 
 
 def _elements(pattern: str) -> list[tuple[str, str]]:
@@ -184,9 +198,9 @@ def _read_field(source: Source, position: int, name: str, after: str, found: dic
         end = yield from read_name(source, position, _KEY if name == "key" else _NAME)
         found[name] = source.text[position:end].strip()
         return end if found[name] else None
-    if name == "xml" and (inside := (yield from literal(source, position, _CDATA[0]))) is not None:
-        found["value"], end = yield from read_until(source, inside, _CDATA[1], exactly=True)
-        return end if end is None else end + len(_CDATA[1])
+    if name == "xml" and (inside := (yield from literal(source, position, CDATA[0]))) is not None:
+        found["value"], end = yield from read_until(source, inside, CDATA[1], exactly=True)
+        return end if end is None else end + len(CDATA[1])
     if name in ("value", "xml"):
         found["value"], end = yield from read_until(source, position, after)
         return end

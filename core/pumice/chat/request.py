@@ -24,7 +24,7 @@ class ChatRequest:
     Attributes:
         messages: the chat so far.
         tools: functions that the model may call, as chat completions describe them.
-        tool_choice: "auto" lets the model decide, "none" hides the tools, "required" needs a call. One that names a tool,
+        tool_choice: "auto" lets the model decide, "none" hides the tools, "required" needs a call. What names a tool,
             by its name or as chat completions do, leaves that tool alone and needs one call.
         response_format: what the answer has to look like, as chat completions have it: None, or of the type "text",
             "json_object" or "json_schema".

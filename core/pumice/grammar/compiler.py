@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 import threading
+from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
@@ -21,6 +24,7 @@ if TYPE_CHECKING:
 _KEPT = 32  # lexers; the one used longest ago goes first
 _SPECIAL = b"\xff"  # by which llguidance knows a token that stands for no text
 _BREAK = "\x02"  # a character that no token goes across
+_TOKEN_SIZE = 64  # bytes of a token that is looked for by its text
 _TEXTS, _TEXT_SIZE = 2048, 256  # texts whose tokens are kept, and characters of the longest of them
 _SPACE = r"[ \n\r\t]+"
 _PLAIN = r'[^"\\\x00-\x1F\x7F]'  # a character that stands in JSON for itself
@@ -83,6 +87,16 @@ class Compiler:
         return [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
 
     @cached_property
+    def _sorted(self) -> list[tuple[bytes, int]]:
+        return sorted((text, token) for token, text in enumerate(self.texts) if text)
+
+    def longer(self, text: bytes) -> list[int]:
+        """The tokens whose text begins with ``text`` and goes on."""
+        begin = bisect_left(self._sorted, (text, self.n_vocab))
+        same = itertools.takewhile(lambda each: each[0].startswith(text), itertools.islice(self._sorted, begin, None))
+        return [token for _, token in same]
+
+    @cached_property
     def newlines(self) -> dict[int, int]:
         """Tokens of newlines alone, and how many each has."""
         return {token: len(text) for token, text in enumerate(self.texts) if text and not text.strip(b"\n")}
@@ -119,6 +133,8 @@ class _Wrapper:
             for token, text in enumerate(texts)
         ]
         self.tokens += [_SPECIAL + b"[row %d]" % row for row in range(len(texts), n_vocab)]
+        self._texts = texts
+        self._whole = tokenizer.vocabulary.user_defined
         self._ids = partial(tokenizer.tokenize, add_special=False, parse_special=False)
         self._before = len(self._ids(_BREAK))
         self._kept = lru_cache(_TEXTS)(self._following)
@@ -128,8 +144,31 @@ class _Wrapper:
         return self._kept(text) if len(text) <= _TEXT_SIZE else self._following(text)
 
     def _following(self, text: str) -> list[int]:
-        """No space is put before it."""
-        return self._ids(_BREAK + text)[self._before :]
+        """No space is put before it, nor after a user-defined token in it, where some tokenizers put one."""
+        ids = self._ids(_BREAK + text)[self._before :]
+        if self._bytes(ids) == text.encode():
+            return ids
+        marks = {self._texts[token].decode() for token in self._whole.intersection(ids)}
+        parts = re.split(f"({'|'.join(map(re.escape, marks))})", text) if marks else []
+        if len(parts) > 1:
+            return [token for part in parts if part for token in self._following(part)]
+        return self._longest(text.encode())
+
+    def _longest(self, text: bytes) -> list[int]:
+        """Each token as long as it can be, for a tokenizer that cannot write a text at all."""
+        ids = list[int]()
+        while text:
+            size = next((size for size in range(min(len(text), _TOKEN_SIZE), 1, -1) if text[:size] in self._spelt), 1)
+            ids += self._spelt.get(text[:size], [])
+            text = text[size:]
+        return ids
+
+    @cached_property
+    def _spelt(self) -> dict[bytes, list[int]]:
+        return {text: [token] for token, text in enumerate(self._texts) if text}
+
+    def _bytes(self, ids: Sequence[int]) -> bytes:
+        return b"".join(self._texts[token] for token in ids)
 
 
 def _limits() -> LLParserLimits:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
+from pumice.grammar.starts import NO_TOKEN, Firsts, Starts, tokens_from
 from pumice.pick import Pick
 from pumice.sampler import Candidates, Sampler
 from pumice.sampler.mask import n_words
@@ -31,6 +32,8 @@ class Grammar:
     Attributes:
         source: the grammar, in llguidance's form (``grammar_source``).
         begins: texts; everything is free until one of them, with which the grammar begins. None: it begins at once.
+        first: texts that begin it too, but only where the answer begins; white space in it does not matter.
+        opening: what the prompt has written already, of the grammar or of one of ``begins``.
         again: when the grammar has ended all is free again, until the next text of ``begins``; otherwise the answer
             ends there.
         reasoning: texts that begin and end reasoning, in which everything is free. Where the grammar begins at once
@@ -40,6 +43,8 @@ class Grammar:
 
     source: str
     begins: Sequence[str] = ()
+    first: Sequence[str] = ()
+    opening: str = ""
     again: bool = False
     reasoning: tuple[str, str] = ("", "")
     reasons: bool = False
@@ -73,6 +78,8 @@ class Constraint(Sampler):
         self._own_address = self._own.ctypes.data
         self._filled = False  # whether ``_mask`` is what the matcher allows now
         self._begins = [text.encode() for text in grammar.begins]
+        self._firsts = Firsts(grammar.first)
+        self._starts = Starts(self._begins, self._lexer.matcher, compiler)
         self._reasoning = [text.encode() for text in grammar.reasoning]
         self._longest = max(map(len, [*self._begins, *self._reasoning]))
         self._seen: list[tuple[int, bytes]] = []  # the last tokens and their texts, where one of those may have begun
@@ -81,6 +88,7 @@ class Constraint(Sampler):
         self._state = self._answering() if not grammar.reasons else _State.REASONING
         if self._state is _State.INSIDE and self._opening:
             self._state = _State.OPENING
+        self._open(grammar.opening.encode())
         self._forced: list[int] | None = None  # that come next in any case; None: not asked yet
         self._fresh = 0  # newlines that may come yet, between reasoning and grammar
 
@@ -90,7 +98,7 @@ class Constraint(Sampler):
         None: all may come.
         """
         if self._free:
-            return None
+            return self._starts.allowed(self._seen) if self._state is _State.FREE else None
         if forced := self.forced():
             self._mask[:] = 0
             self._allow(forced[:1])
@@ -110,7 +118,8 @@ class Constraint(Sampler):
         Valid until the next call. Raises RequestError if the grammar needs more work than is allowed.
         """
         if self._free:
-            self._mask[:] = ~np.uint32(0)
+            mask = self.mask()
+            self._mask[:] = ~np.uint32(0) if mask is None else mask
             return self._mask
         if not self._filled:
             started = time.perf_counter()
@@ -152,7 +161,7 @@ class Constraint(Sampler):
         if self._n_prompt:
             self._n_prompt -= 1
         elif self._free:
-            self._look(token)
+            self._look(token, self._spelt(token))
         elif self._is_extra(token):
             self._state = _State.REASONING if self._state is _State.OPENING else _State.INSIDE
             self._fresh = max(self._fresh - len(self._texts[token]), 0)
@@ -170,7 +179,16 @@ class Constraint(Sampler):
 
     def _answering(self) -> _State:
         """The state where no reasoning is on."""
-        return _State.FREE if self._begins else _State.INSIDE
+        return _State.FREE if self._begins or self._grammar.first else _State.INSIDE
+
+    def _open(self, opening: bytes) -> None:
+        """Go on from what the prompt has written of the answer."""
+        if opening and self._state is _State.FREE:
+            self._look(NO_TOKEN, opening)
+        elif opening and self._state is not _State.REASONING:
+            tokens = self._vocabulary.tokenize_bytes(opening)
+            if self._matcher.validate_tokens(tokens) == len(tokens):
+                self._matcher.consume_tokens(tokens)
 
     def _is_extra(self, token: int) -> bool:
         """Whether ``token`` is one that the grammar does not know and may yet come."""
@@ -178,9 +196,9 @@ class Constraint(Sampler):
             return token in self._opening and self._matcher.validate_tokens([token]) == 0
         return self._fresh > 0 and token in self._newlines
 
-    def _look(self, token: int) -> None:
+    def _look(self, token: int, spelt: bytes) -> None:
         """Go on by a token of free text: reasoning may begin or end in it, or the grammar begin."""
-        self._seen.append((token, self._spelt(token)))
+        self._seen.append((token, spelt))
         text = b"".join(text for _, text in self._seen)
         begin, end = self._reasoning
         if self._state is _State.REASONING:
@@ -193,7 +211,11 @@ class Constraint(Sampler):
         else:
             places = [place for mark in self._begins if (place := text.find(mark)) >= 0]
             if places:
-                self._begin(min(places), text)
+                self._begin(tokens_from(self._seen, min(places), self._vocabulary))
+                return
+            first = self._firsts.take(token, spelt) if token != NO_TOKEN else []
+            if first:
+                self._begin(first)
                 return
         while len(text) - len(self._seen[0][1]) >= self._longest:
             text = text[len(self._seen.pop(0)[1]) :]
@@ -201,21 +223,17 @@ class Constraint(Sampler):
     def _end_reasoning(self, rest: bytes) -> None:
         """``rest`` came in the token that ended it, and is part of the answer."""
         self._seen = []
+        self._firsts = Firsts(self._grammar.first)
         self._state = self._answering()
         self._matcher = self._lexer.matcher.deep_copy()
         if self._state is _State.INSIDE:
             self._take(self._vocabulary.tokenize_bytes(rest) if rest else [])
             self._fresh = 0 if rest else _NEWLINES
+        elif rest:
+            self._look(NO_TOKEN, rest)
 
-    def _begin(self, place: int, text: bytes) -> None:
-        """The grammar begins at ``place`` of the text that was seen, with the tokens that came if they begin there."""
-        tokens = [token for token, _ in self._seen]
-        before = 0
-        while before + len(self._seen[0][1]) <= place:
-            before += len(self._seen.pop(0)[1])
-            tokens.pop(0)
-        if text[before:place].strip():
-            tokens = self._vocabulary.tokenize_bytes(text[place:])
+    def _begin(self, tokens: list[int]) -> None:
+        """The grammar begins with tokens that came already."""
         self._seen = []
         self._matcher = self._lexer.matcher.deep_copy()
         self._state = _State.INSIDE

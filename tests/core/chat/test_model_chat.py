@@ -13,6 +13,9 @@ from pumice.plugin import Candidates, ChatFormat, Sampler, SamplerContext, hooki
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
 CLOSED = {"type": "object", "additionalProperties": False}
+HARMONY = (
+    "{# <|channel|><|message|> #}{{ messages[0].content }}{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>'
 
 
@@ -38,7 +41,10 @@ class Recital(Sampler):
     def apply(self, candidates: Candidates) -> None:
         token = f"<0x{self._coming[0]:02X}>" if self._coming else "</s>"
         choice = self._vocabulary.ids[token]
-        candidates.selected = choice if choice in candidates.ids else int(candidates.ids[0])
+        if choice not in candidates.ids:
+            fitting = (i for i in candidates.ids if bytes(self._coming).startswith(self._vocabulary.tokens[i].encode()))
+            choice = int(next(fitting, candidates.ids[0]))
+        candidates.selected = choice
 
     def accept(self, token: int) -> None:
         text = self._vocabulary.tokens[token]
@@ -124,6 +130,35 @@ def test_a_call_that_begins_is_well_formed(model):
     [call] = completion.message.tool_calls
     assert (call.name, call.arguments) == ("get_weather", {"city": "Oslo"})
     assert completion.message.content.startswith("Hm.")
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "<|channel|>commentary to=functions.rm <|constrain|>json<|message|>",
+        "<|channel|>analysis to=container.exec code<|message|>",
+        " to=functions.rm<|channel|>commentary json<|message|>",
+        " to=python<|channel|>analysis<|message|>",
+        "<|channel|>analysis<|message|>Well<|end|><|start|>assistant to=functions.rm<|channel|>commentary<|message|>",
+        "<|channel|>commentary<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary to=functions.a<|message|>",
+    ],
+)
+def test_a_recipient_of_gpt_oss_is_a_tool_and_gets_its_arguments(model, header):
+    strict = {**TOOL, "parameters": {**TOOL["parameters"], **CLOSED}}
+    options = {"tools": [strict, {"name": "get_time", "parameters": CLOSED}], "chat_template": HARMONY}
+    completion = model.chat([USER], recite=header + '{"city": 7, "all": true}', **options)
+    [call] = completion.message.tool_calls
+    assert call.name in ("get_weather", "get_time")
+    assert set(call.arguments) <= {"city"}
+    assert completion.message.content.rstrip("}") in ("", "Hm.")  # the last brace may be one too many
+    assert completion.message.reasoning in ("", "Well")
+
+
+@pytest.mark.parametrize("header", ["", "<|channel|>commentary to=assistant"])
+def test_an_answer_of_gpt_oss_is_free(model, header):
+    text = header + "<|channel|>final<|message|>It goes to=functions.rm, <|channel|>commentary, I think."
+    completion = model.chat([USER], recite=text, tools=[TOOL], chat_template=HARMONY)
+    assert completion.message.content == "It goes to=functions.rm, <|channel|>commentary, I think."
 
 
 def test_without_tools_a_call_is_text(model):

@@ -57,9 +57,9 @@ def takes(compiler, schema, text) -> bool:
     ("schema", "written"),
     [
         (NESTED, "{city:<escape>Paris, {x:1} <escape>}"),
-        (NESTED, "{city:<escape><escape>,unit:<escape>f<escape>,days:3}"),
-        (NESTED, "{city:<escape>a<escape>,at:{x:1.5,tags:[<escape>a<escape>,<escape>b<escape>]},free:[1, 2]}"),
-        (NESTED, "{city:<escape>a<escape>,at:{},free:null}"),
+        (NESTED, "{city:<escape><escape>,days:3,unit:<escape>f<escape>}"),
+        (NESTED, "{at:{tags:[<escape>a<escape>,<escape>b<escape>],x:1.5},city:<escape>a<escape>,free:[1, 2]}"),
+        (NESTED, "{at:{},city:<escape>a<escape>,free:null}"),
         (OPTIONAL, "{}"),
         (OPTIONAL, "{b:<escape>x<escape>}"),
         (OPTIONAL, "{a:true,b:<escape>x<escape>}"),

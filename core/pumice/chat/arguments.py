@@ -1,0 +1,178 @@
+"""The arguments of a call held to the schema of its tool, in each of the ways in which models write them, in Lark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pumice.chat.lark import Lark, json_of
+from pumice.chat.pattern import CDATA, ITEM, Pattern
+
+Schema = Mapping[str, Any]
+
+_TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "array": "array"}
+_BARE_COMMA = '","'
+_COMMA = 'WS? "," WS?'
+_STRUCTURE = frozenset(["properties", "items", "additionalProperties", "allOf"])  # keywords of what is no text
+_LIMITS = frozenset(["pattern", "format", "minLength", "maxLength", "minItems", "maxItems"])  # that JSON's rules know
+_NO_CDATA = r"(([^<]|<[^!])(.|\n)*)?"
+_MAX_REFERENCES = 8  # one to the other, until it is no text
+
+
+class Arguments:
+    """The arguments of one tool, of which ``schema`` is an object."""
+
+    def __init__(self, lark: Lark, schema: Schema) -> None:
+        self._lark = lark
+        self._schema = schema
+
+    def json(self) -> str:
+        return json_of(self._schema)
+
+    def params(self, pattern: Pattern) -> str:
+        """One by one, in the order of the schema; those that need not come may be left out."""
+        return self._params(pattern, self._schema) or '""'
+
+    def braces(self, quote: str) -> str:
+        """As Gemma writes them, in the order of their names: ``{city:<|"|>Paris<|"|>,days:3}``."""
+        return self._braced(self._schema, quote)
+
+    def python(self) -> str:
+        """By name, in the order of the schema: ``city='Paris', days=3``."""
+        properties = _properties(self._schema)
+        parts = [
+            (needed, f"{self._lark.literal(name + '=')} {self._python(part)}") for name, part, needed in properties
+        ]
+        return self._lark.sequence(parts, _COMMA)
+
+    def _json(self, part: Schema) -> str:
+        return self._lark.rule(json_of(part, self._schema))
+
+    def _params(self, pattern: Pattern, schema: Schema) -> str:
+        rules = [(needed, self._param(pattern, name, part)) for name, part, needed in _properties(schema)]
+        return " WS? ".join(rule if needed else f"({rule})?" for needed, rule in rules)
+
+    def _param(self, pattern: Pattern, name: str, part: Schema) -> str:
+        """One argument; a value and the literal behind it are one rule."""
+        parts: list[str] = []
+        elements = pattern.param_elements
+        for i, (kind, text) in enumerate(elements):
+            after = elements[i + 1][1] if elements[i + 1 : i + 2] and elements[i + 1][0] == "literal" else ""
+            if kind == "literal" and i and elements[i - 1][1] in ("value", "xml"):
+                continue
+            if kind == "literal":
+                parts.append(self._lark.literal(text) + (" WS?" if after else ""))
+            elif text == "key":
+                parts.append(self._lark.literal(name))
+            elif text == "type":
+                parts.append(self._lark.literal(self._type_word(pattern, part)))
+            else:
+                parts.append(self._value(pattern, part, after, is_xml=text == "xml"))
+        return " ".join(parts)
+
+    def _value(self, pattern: Pattern, part: Schema, after: str, is_xml: bool) -> str:
+        """A value, which is text or JSON by its schema, and what is ``after`` it."""
+        close = self._lark.literal(after)
+        texts = _texts(part)
+        if texts:
+            return f"WS? ({' | '.join(map(self._lark.literal, texts))}) WS? {close}"
+        if self._may_be_text(part) and is_xml:
+            quoted = f"{self._lark.literal(CDATA[0])} {self._lark.text_until(CDATA[1])} {close}"
+            return f"({quoted} | {self._lark.text_until(after, _NO_CDATA)})"
+        if self._may_be_text(part):
+            return self._lark.text_until(after)
+        values = [f"WS? {self._json(part)} WS?"]
+        items = part.get("items")
+        if pattern.nests and part.get("type") == "object" and _properties(part):
+            nested = [(needed, self._param(pattern, name, inner)) for name, inner, needed in _properties(part)]
+            values.append(self._lark.sequence(nested, "WS?", may_be_empty=False))
+        elif pattern.nests and part.get("type") == "array" and isinstance(items, Mapping):
+            values.append(f"({self._lark.rule(self._param(pattern, ITEM, items))})+")
+        return f"({' | '.join(values)}) {close}"
+
+    def _type_word(self, pattern: Pattern, part: Schema) -> str:
+        """What ``{type}`` is: whether it is text, or the name of the type."""
+        is_text = bool(_texts(part)) or self._may_be_text(part)
+        if 'string="{type}"' in pattern.param:
+            return "true" if is_text else "false"
+        kind = part.get("type")
+        return "string" if is_text else _TYPES.get(kind, "object") if isinstance(kind, str) else "object"
+
+    def _may_be_text(self, part: Any, references: int = _MAX_REFERENCES) -> bool:
+        """Whether a text is among what a schema allows."""
+        if not isinstance(part, Mapping):
+            return part is not False
+        if "enum" in part or "const" in part:
+            return any(isinstance(value, str) for value in (*_list(part.get("enum")), part.get("const")))
+        if "$ref" in part:
+            return references > 0 and self._may_be_text(self._referred(part["$ref"]), references - 1)
+        for key in ("anyOf", "oneOf"):
+            if key in part:
+                return any(self._may_be_text(each, references) for each in _list(part[key]))
+        kind = part.get("type")
+        return "string" in _list(kind) or kind == "string" or (kind is None and not _STRUCTURE.intersection(part))
+
+    def _referred(self, reference: Any) -> Any:
+        """The part of the schema that a ``$ref`` names."""
+        part: Any = self._schema
+        for key in str(reference).removeprefix("#/").split("/"):
+            part = part.get(key) if isinstance(part, Mapping) else None
+        return {} if part is None else part
+
+    def _braced(self, schema: Schema, quote: str) -> str:
+        if not _properties(schema):
+            open_ended = schema.get("additionalProperties", True)
+            return self._json({**schema, "type": "object"}) if open_ended else '"{}"'
+        parts = [
+            (needed, f"{self._lark.literal(f'{name}:')} {self._braced_value(part, quote)}")
+            for name, part, needed in sorted(_properties(schema), key=lambda each: each[0].lower())
+        ]
+        return f'"{{" {self._lark.sequence(parts, _BARE_COMMA)} "}}"'
+
+    def _braced_value(self, part: Schema, quote: str) -> str:
+        mark, kind, items = self._lark.literal(quote), part.get("type"), part.get("items")
+        texts = _texts(part)
+        if texts:
+            return f"({' | '.join(self._lark.literal(quote + text + quote) for text in texts)})"
+        if kind == "string":
+            return f"{mark} {self._lark.text_until(quote)}"
+        if kind == "object":
+            return self._braced(part, quote)
+        if kind == "array" and isinstance(items, Mapping):
+            item = self._lark.rule(self._braced_value(items, quote))
+            return f'"[" ({item} ("," {item})*)? "]"'
+        return self._json(part)
+
+    def _python(self, part: Schema) -> str:
+        """A value as JSON or as Python writes it."""
+        kind, items = part.get("type"), part.get("items")
+        values = [self._json(part)]
+        if texts := _texts(part):
+            values += [self._lark.literal(repr(text)) for text in texts]
+        elif kind == "string" and not _LIMITS.intersection(part):
+            values.append("QUOTED")
+        elif kind == "boolean":
+            values += ['"True"', '"False"']
+        elif kind == "array" and isinstance(items, Mapping) and not _LIMITS.intersection(part):
+            item = self._lark.rule(self._python(items))
+            values.append(f'"[" WS? ({item} ({_COMMA} {item})*)? WS? "]"')
+        return f"({' | '.join(values)})"
+
+
+def _properties(schema: Schema) -> list[tuple[str, Schema, bool]]:
+    """The properties of an object: name, schema, and whether it has to come."""
+    properties = schema.get("properties")
+    items = properties.items() if isinstance(properties, Mapping) else ()
+    required = _list(schema.get("required"))
+    return [(name, part if isinstance(part, Mapping) else {}, name in required) for name, part in items]
+
+
+def _texts(part: Schema) -> list[str]:
+    """The texts of which a value is one; none where it may be anything else."""
+    values = _list(part["enum"]) if "enum" in part else [part.get("const")]
+    texts = [value for value in values if isinstance(value, str)]
+    return texts if len(texts) == len(values) else []
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list | tuple) else []

@@ -1,0 +1,101 @@
+"""Where a grammar begins in free text, and the tokens that would begin it with what it does not allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.sampler.mask import n_words
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+    from pumice.grammar.compiler import Compiler
+
+NO_TOKEN = -1  # in a token's place, for text that the prompt has written, or that is the end of a token
+
+Seen = Sequence[tuple[int, bytes]]  # tokens and their texts
+
+
+def tokens_from(seen: Seen, place: int, vocabulary: LLTokenizer) -> list[int]:
+    """The tokens of the text from ``place`` on: those that came, if one of them begins there but for white space."""
+    tokens, before = list(seen), 0
+    while before + len(tokens[0][1]) <= place:
+        before += len(tokens.pop(0)[1])
+    text = b"".join(text for _, text in tokens)
+    if text[: place - before].strip() or tokens[0][0] == NO_TOKEN:
+        return vocabulary.tokenize_bytes(text[place - before :])
+    return [token for token, _ in tokens]
+
+
+class Starts:
+    """The texts that begin a grammar anywhere.
+
+    A token may hold the end of such a text and go on: it is allowed where the grammar goes on so.
+    """
+
+    def __init__(self, begins: Sequence[bytes], start: LLMatcher, compiler: Compiler) -> None:
+        """``start``: the grammar at its beginning."""
+        self._begins = begins
+        self._start = start
+        self._compiler = compiler
+        self._known: dict[tuple[tuple[int, ...], bytes], NDArray[np.uint32] | None] = {}
+
+    def allowed(self, seen: Seen) -> NDArray[np.uint32] | None:
+        """The mask of what may follow free text: uint32 [ceil(n_vocab / 32)]; None: everything."""
+        text = b"".join(text for _, text in seen)
+        masks = [mask for place, rest in self._begun(text) if (mask := self._mask(seen, place, rest)) is not None]
+        return reduce(np.bitwise_and, masks) if masks else None
+
+    def _begun(self, text: bytes) -> Iterator[tuple[int, bytes]]:
+        """Where a beginning has begun, with which ``text`` ends, and what is missing of it."""
+        for mark in self._begins:
+            place = text.find(mark[:1], max(len(text) - len(mark) + 1, 0))
+            while place >= 0:
+                if mark.startswith(text[place:]):
+                    yield place, mark[len(text) - place :]
+                place = text.find(mark[:1], place + 1)
+
+    def _mask(self, seen: Seen, place: int, rest: bytes) -> NDArray[np.uint32] | None:
+        tokens = tokens_from(seen, place, self._compiler.vocabulary)
+        key = tuple(tokens), rest
+        if key not in self._known:
+            self._known[key] = self._make_mask(tokens, self._compiler.longer(rest))
+        return self._known[key]
+
+    def _make_mask(self, tokens: list[int], longer: Sequence[int]) -> NDArray[np.uint32] | None:
+        """All but those of ``longer`` that the grammar does not allow after ``tokens``."""
+        matcher = self._start.deep_copy()
+        if not longer or matcher.try_consume_tokens(tokens) < len(tokens):
+            return None
+        allowed = np.empty(n_words(self._compiler.n_vocab), np.uint32)
+        matcher.unsafe_compute_mask_ptr(allowed.ctypes.data, allowed.nbytes)
+        watched = np.zeros_like(allowed)
+        for token in longer:
+            watched[token >> 5] |= np.uint32(1 << (token & 31))
+        return ~watched | allowed
+
+
+class Firsts:
+    """The texts that begin a grammar only where the answer begins; white space does not matter in them."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = ["".join(text.split()).encode() for text in texts]
+        self._tokens: list[int] = []
+        self._text = b""
+
+    def take(self, token: int, text: bytes) -> list[int]:
+        """Go on by a token of free text. All tokens so far where they begin the grammar; else none."""
+        if not self._texts:
+            return []
+        self._tokens.append(token)
+        self._text += b"".join(text.split())
+        if self._text.startswith(tuple(self._texts)):
+            self._texts = []
+            return self._tokens
+        self._texts = [each for each in self._texts if each.startswith(self._text)]
+        return []

@@ -1,0 +1,172 @@
+"""``tool_choice`` "auto": a call that has begun, in any family's way, can only be one of a tool, and fit its schema."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from chat_answers import ANSWERS
+from grammar_walks import tokens_of
+from pumice.chat import FORMATS, ChatRequest
+from pumice.chat.form import answer_grammar
+from pumice.chat.parser import ChatParser
+from pumice.grammar import Compiler, Constraint
+from pumice.tokenizers import Tokenizer, from_metadata
+from tokenizer_fixtures import metadata
+
+FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "chat_answers.json").read_text())
+LOOSE = ("arguments as JSON text", "no arguments", "Llama 3's Python tag")  # what is read and never asked for
+ANSWERED = [
+    *(
+        (template["format"], answer["opening"], answer["text"])
+        for template in FIXTURE["templates"].values()
+        for answer in template["answers"]
+    ),
+    *((format, opening, text) for name, (format, opening, text, _) in ANSWERS.items() if name not in LOOSE),
+]
+USER = {"role": "user", "content": "Hi"}
+TOOLS = [*FIXTURE["tools"], *({"type": "function", "function": {"name": name}} for name in "fg")]
+TYPES = {str: "string", int: "integer", float: "number", bool: "boolean", dict: "object", list: "array"}
+TAG = re.compile(r"<[^<> ]+>|\[[^\[\] ]+\]")
+NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
+ENOUGH = 12  # wrong answers of a format
+
+
+def schema_of(value: Any) -> dict[str, Any]:
+    """What a value fits, and little else."""
+    schema: dict[str, Any] = {"type": TYPES.get(type(value), "null")}
+    if isinstance(value, dict):
+        properties = {key: schema_of(part) for key, part in value.items()}
+        schema |= {"properties": properties, "additionalProperties": False}
+    items = [schema_of(item) for item in value] if isinstance(value, list) else []
+    return schema | ({"items": items[0]} if items and items.count(items[0]) == len(items) else {})
+
+
+def read(format: str, opening: str, text: str, tools: Sequence[Mapping[str, Any]]) -> list[tuple[str, Any]]:
+    """The calls in an answer."""
+    parser = ChatParser(FORMATS[format], tools, opening)
+    return [(part[1].name, part[1].arguments) for part in parser.push(text) + parser.finish() if part[0] == "call"]
+
+
+def reasons_only(format: str, opening: str, text: str) -> bool:
+    """Whether the reasoning has not ended where the first call begins, so that it is one by luck."""
+    begin, end = FORMATS[format].reasoning
+    before = min((text.find(mark) for mark in FORMATS[format].begins if mark in text), default=len(text))
+    return opening.rfind(begin) > opening.rfind(end) and end not in text[:before]
+
+
+def wrong_texts(text: str, tools: Mapping[str, Any]) -> Iterator[str]:
+    """An answer with another name for a tool or an argument, or with a text for a number."""
+    keys = {key for schema in tools.values() for key in schema["properties"]}
+    for word in (*tools, *keys):
+        for place in re.finditer(rf"(?<![A-Za-z_]){re.escape(word)}(?![A-Za-z_])", text):
+            yield text[: place.start()] + "fetch" + text[place.end() :]
+    for place in re.finditer(r"\b\d+\b", text):
+        yield text[: place.start()] + '"x"' + text[place.end() :]
+
+
+def fits(arguments: Any, schema: Any) -> bool:
+    try:
+        jsonschema.validate(arguments, schema)
+    except jsonschema.ValidationError:
+        return False
+    return True
+
+
+@cache
+def compiler(format: str, kind: int) -> Compiler:
+    """Of a vocabulary in which the marks of a format are tokens of a kind, and tokens go across them."""
+    base = metadata("bpe")
+    known = base["tokenizer.ggml.tokens"]
+    marks = {mark for text in FORMATS[format].literals for mark in TAG.findall(text)} if kind != NORMAL else set()
+    across = {mark[-1] + name for mark in FORMATS[format].begins for name in ("fetch", "ge")}
+    new = [*sorted(marks.difference(known)), *sorted(across.difference(known, marks))]
+    kinds = [kind if text in marks else NORMAL for text in new]
+    tokenizer = from_metadata(metadata("bpe", tokens=known + new, token_type=base["tokenizer.ggml.token_type"] + kinds))
+    return Compiler(lambda: tokenizer, tokenizer.n_vocab)
+
+
+def special(tokenizer: Tokenizer, format: str) -> dict[str, int]:
+    known = {tokenizer.vocabulary.tokens[token]: token for token in tokenizer.vocabulary.hidden - tokenizer.eog}
+    return {text: token for text, token in known.items() if any(text in word for word in FORMATS[format].literals)}
+
+
+@cache
+def spelt(made: Compiler) -> dict[bytes, int]:
+    return {made.tokenizer.token_bytes(token, special=True): token for token in range(made.tokenizer.n_vocab)}
+
+
+def longest_tokens(made: Compiler, text: str) -> list[int]:
+    """A text in long tokens, as a model could write it."""
+    data, tokens = text.encode(), list[int]()
+    while data:
+        size = next(size for size in range(min(len(data), 40), 0, -1) if data[:size] in spelt(made))
+        tokens.append(spelt(made)[data[:size]])
+        data = data[size:]
+    return tokens
+
+
+def refuses(format: str, opening: str, text: str, tools: Sequence[Mapping[str, Any]], kind: int) -> bool:
+    """Whether some token of the text may not come."""
+    made = compiler(format, kind)
+    request = ChatRequest.read([USER], tools=tools)
+    grammar = answer_grammar(request, FORMATS[format], opening, special(made.tokenizer, format))
+    assert grammar is not None
+    constraint = Constraint(grammar, made)
+    for token in longest_tokens(made, text):
+        if token not in tokens_of(constraint.allowed()):
+            return True
+        constraint.accept(token)
+    return False
+
+
+@pytest.mark.parametrize("kind", [NORMAL, CONTROL, USER_DEFINED])
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_what_is_read_as_a_call_is_one_of_a_tool(format, kind):
+    tried = 0
+    for opening, text in [(opening, text) for name, opening, text in ANSWERED if name == format]:
+        schemas = {name: schema_of(arguments) for name, arguments in read(format, opening, text, TOOLS)}
+        if not schemas or reasons_only(format, opening, text) or tried > ENOUGH:
+            continue
+        tools = [{"type": "function", "function": {"name": n, "parameters": s}} for n, s in schemas.items()]
+        for wrong in wrong_texts(text, schemas):
+            for name, arguments in read(format, opening, wrong, tools):
+                if not fits(arguments, schemas.get(name, False)):
+                    assert refuses(format, opening, wrong, tools, kind), wrong
+                    tried += 1
+    assert tried
+
+
+def left_over(constraint: Constraint, made: Compiler, text: bytes) -> bytes:
+    """What of a text may not be written, in whatever tokens."""
+    while text:
+        allowed = set(tokens_of(constraint.allowed()))
+        tokens = (spelt(made).get(text[:size]) for size in range(40, 0, -1))
+        token = next((token for token in tokens if token in allowed), None)
+        if token is None:
+            return text
+        constraint.accept(token)
+        text = text[len(made.tokenizer.token_bytes(token, special=True)) :]
+    return b""
+
+
+@pytest.mark.parametrize("kind", [NORMAL, CONTROL, USER_DEFINED])
+def test_what_models_write_may_be_written(kind):
+    refused = []
+    for format, opening, text in ANSWERED:
+        made = compiler(format, kind)
+        schemas = {name: schema_of(arguments) for name, arguments in read(format, opening, text, TOOLS)}
+        if not schemas:
+            continue
+        tools = [{"name": name, "parameters": schema} for name, schema in schemas.items()]
+        request = ChatRequest.read([USER], tools=tools)
+        grammar = answer_grammar(request, FORMATS[format], opening, special(made.tokenizer, format))
+        rest = left_over(Constraint(grammar, made), made, text.encode())
+        if rest:
+            refused.append((format, text, rest))
+    assert not refused
