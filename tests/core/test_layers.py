@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running", "cores"],
+    ["errors", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running"],
     ["gguf"],
     ["tokenizers"],
     ["graph"],

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.cores import cores
+from pumice.host import cores
 
 if TYPE_CHECKING:
     from llguidance import LLExecutor, LLMatcher

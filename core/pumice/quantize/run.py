@@ -11,11 +11,11 @@ from math import prod
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.cores import cores
 from pumice.errors import QuantizeError
 from pumice.gguf import GGMLType, Writer, dequantize
 from pumice.gguf.copy import PIECE
 from pumice.guard import guarded
+from pumice.host import cores
 from pumice.quantize.decide import FLOATS, Decision
 from pumice.quantize.plan import Plan
 from pumice.quantizer import Quantizer
