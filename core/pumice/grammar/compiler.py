@@ -4,39 +4,28 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 from bisect import bisect_left
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
-from weakref import WeakSet
 
 from pumice.errors import RequestError
-from pumice.grammar.threads import MOST, MaskThreads
+from pumice.grammar.lexers import Lexer, Lexers
+from pumice.grammar.strings import Lengths, StringMasks
+from pumice.grammar.threads import MaskThreads
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
     from pumice.tokenizers import Tokenizer
 
-_KEPT = 32  # lexers; the one used longest ago goes first
 _SPECIAL = b"\xff"  # by which llguidance knows a token that stands for no text
 _BREAK = "\x02"  # a character that no token goes across
 _TOKEN_SIZE = 64  # bytes of a token that is looked for by its text
 _TEXTS, _TEXT_SIZE = 2048, 256  # texts whose tokens are kept, and characters of the longest of them
 _SPACE = r"[ \n\r\t]+"
 _PLAIN = r'[^"\\\x00-\x1F\x7F]'  # a character that stands in JSON for itself
-_LENGTHS = (2, 4, 6, 8, 10, 14, 20, 30)  # characters; a text that may have so many more may have all shorter tokens
-
-
-@dataclass(frozen=True, eq=False)
-class Lexer:
-    """A compiled grammar, at its start. Copies of its matcher wait for each other where several threads use them."""
-
-    matcher: LLMatcher
-    users: WeakSet[object] = field(default_factory=WeakSet)
+_SLICES = (2, 4, 6, 8, 10, 14, 20, 30)  # characters; a text that may have so many more may have all shorter tokens
 
 
 class Compiler:
@@ -46,30 +35,8 @@ class Compiler:
         """``n_vocab``: of the rows of logits, which may be more than the tokenizer has."""
         self.n_vocab = n_vocab
         self.threads = MaskThreads()
+        self.lexers = Lexers(self._compile)
         self._load_tokenizer = load_tokenizer
-        self._kept: OrderedDict[tuple[str, int], Lexer] = OrderedDict()
-        self._lock = threading.Lock()
-
-    def lexer(self, source: str) -> Lexer:
-        """A grammar in llguidance's form, compiled: one without users, if there may be more of it.
-
-        Raises RequestError for one that is wrong.
-        """
-        with self._lock:
-            key = self._choose(source)
-            found = self._kept.get(key)
-            if found is None:
-                found = self._kept[key] = Lexer(self._compile(source))
-            self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-            return found
-
-    def _choose(self, source: str) -> tuple[str, int]:
-        """Which of a grammar's lexers, one for each thread, is next: the first with the fewest users."""
-        keys = [(source, number) for number in range(MOST)]
-        users = [len(self._kept[key].users) if key in self._kept else 0 for key in keys]
-        return keys[users.index(min(users))]
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -85,6 +52,16 @@ class Compiler:
         """What each token adds to a text; nothing for those that are not part of it."""
         tokenizer = self.tokenizer
         return [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
+
+    def string_masks(self, lexer: Lexer) -> StringMasks | None:
+        """For one sequence that keeps to a grammar, if that has strings whose characters are only counted."""
+        if lexer.marker is None or not self._lengths.has(lexer.marker):
+            return None
+        return StringMasks(self._lengths, lexer.marker)
+
+    @cached_property
+    def _lengths(self) -> Lengths:
+        return Lengths(self.texts, self.n_vocab)
 
     @cached_property
     def _sorted(self) -> list[tuple[bytes, int]]:
@@ -107,7 +84,7 @@ class Compiler:
         from llguidance import LLTokenizer
 
         wrapper = _Wrapper(self.tokenizer, self.texts, self.n_vocab)
-        slices = [_SPACE, *(f"{_PLAIN}{{1,{n}}}" for n in _LENGTHS), f"{_PLAIN}+"]
+        slices = [_SPACE, *(f"{_PLAIN}{{1,{n}}}" for n in _SLICES), f"{_PLAIN}+"]
         return LLTokenizer(wrapper, eos_token=sorted(self.tokenizer.eog), slices=slices)  # type: ignore[arg-type]
 
     def _compile(self, source: str) -> LLMatcher:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
 from pumice.grammar.starts import NO_TOKEN, Firsts, Starts, tokens_from
+from pumice.grammar.strings import LONG
 from pumice.pick import Pick
 from pumice.sampler import Candidates, Sampler
 from pumice.sampler.mask import n_words
@@ -70,12 +71,12 @@ class Constraint(Sampler):
         self._texts = compiler.texts
         self._spelt = partial(compiler.tokenizer.token_bytes, special=True)
         self._vocabulary = compiler.vocabulary
-        self._lexer = compiler.lexer(grammar.source)
-        self._lexer.users.add(self)
+        self._lexer = compiler.lexers.of(grammar.source, self)
         self._matcher: LLMatcher = self._lexer.matcher.deep_copy()
         self._threads = compiler.threads
         self._own = self._mask = np.empty(n_words(compiler.n_vocab), np.uint32)
         self._own_address = self._own.ctypes.data
+        self._strings = compiler.string_masks(self._lexer)
         self._filled = False  # whether ``_mask`` is what the matcher allows now
         self._begins = [text.encode() for text in grammar.begins]
         self._firsts = Firsts(grammar.first)
@@ -106,7 +107,7 @@ class Constraint(Sampler):
         return self.allowed()
 
     def forced(self) -> Sequence[int]:
-        if self._state is not _State.INSIDE or self._fresh:
+        if self._state is not _State.INSIDE or self._fresh or self._follows:
             return ()
         if self._forced is None:
             self._forced = self._matcher.compute_ff_tokens()
@@ -121,27 +122,39 @@ class Constraint(Sampler):
             mask = self.mask()
             self._mask[:] = ~np.uint32(0) if mask is None else mask
             return self._mask
-        if not self._filled:
-            started = time.perf_counter()
+        if self._strings and self._follows:
             self._mask = self._own
-            self._matcher.unsafe_compute_mask_ptr(self._own_address, self._own.nbytes)
-            self._threads.took(time.perf_counter() - started)
+            self._strings.follow(self._mask)
+            return self._mask
+        long = self._filled or self._fill() > LONG
         self._filled = False
         self._check()
+        if self._strings and long and self._state is _State.INSIDE and not self._fresh:
+            self._strings.look(self._matcher, self._mask)
         if self._state is _State.OPENING:
             self._allow(self._opening)
         elif self._fresh:
             self._allow(self._newlines)
         return self._mask
 
+    def _fill(self) -> float:
+        """Have the matcher write the mask; the seconds that it took."""
+        started = time.perf_counter()
+        self._mask = self._own
+        self._matcher.unsafe_compute_mask_ptr(self._own_address, self._own.nbytes)
+        seconds = time.perf_counter() - started
+        self._lexer.took(seconds)
+        return seconds
+
     @classmethod
     def make_masks(cls, samplers: Sequence[Constraint]) -> None:
         """Have the matchers of several sequences fill their masks at once, where that is worth it."""
-        waiting = [each for each in samplers if not each._free and not each.forced()]
-        if waiting and waiting[0]._threads.worth(len(waiting)):
-            waiting.sort(key=lambda each: id(each._lexer))
+        waiting = [each for each in samplers if not each._free and not each._follows and not each.forced()]
+        waiting.sort(key=lambda each: id(each._lexer))
+        lexers = [each._lexer for each in waiting]
+        if waiting and waiting[0]._threads.worth(lexers):
             masks = np.empty((len(waiting), len(waiting[0]._own)), np.uint32)
-            waiting[0]._threads.fill([each._matcher for each in waiting], masks)
+            waiting[0]._threads.fill(lexers, [each._matcher for each in waiting], masks)
             for each, mask in zip(waiting, masks, strict=True):
                 each._mask, each._filled = mask, True
 
@@ -168,10 +181,17 @@ class Constraint(Sampler):
         else:
             self._state, self._fresh = _State.INSIDE, 0
             self._forced = self._forced[1:] or None if self._forced and self._forced[0] == token else None
+            if self._strings:
+                self._strings.accept(token)
             if not self._matcher.consume_token(token):
                 self._check()
             if self._grammar.again and self._matcher.is_stopped():
                 self._state = _State.FREE
+
+    @property
+    def _follows(self) -> bool:
+        """Whether the mask follows from the one before."""
+        return self._strings is not None and self._strings.follows
 
     @property
     def _free(self) -> bool:

@@ -18,9 +18,15 @@ def n_words(n_vocab: int) -> int:
 
 def from_tokens(tokens: Iterable[int], n_vocab: int) -> Mask:
     """The mask of these tokens."""
-    bits = np.zeros(32 * n_words(n_vocab), np.uint8)
-    bits[list(tokens)] = 1
-    return np.packbits(bits, bitorder="little").view("<u4").astype(np.uint32)
+    bits = np.zeros(n_vocab, np.bool_)
+    bits[list(tokens)] = True
+    return from_bits(bits)
+
+
+def from_bits(bits: NDArray[np.bool_]) -> Mask:
+    """The mask of the tokens whose bit is set: bool [n_vocab]."""
+    padded = np.pad(bits, (0, -len(bits) % 32))
+    return np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32)
 
 
 def to_tokens(mask: Mask, n_vocab: int) -> NDArray[np.intp]:

@@ -31,7 +31,7 @@ def source(format: ChatFormat, tools=TOOLS) -> str:
 
 
 def allows(source: str, text: str) -> bool:
-    matcher = COMPILER.lexer(source).matcher.deep_copy()
+    matcher = COMPILER.lexers.of(source, COMPILER).matcher.deep_copy()
     tokens = TOKENIZER.tokenize(text, add_special=False)
     return matcher.try_consume_tokens(tokens) == len(tokens) and matcher.is_accepting()
 
@@ -71,12 +71,12 @@ def test_control_tokens_are_tokens_and_not_their_spelling():
     grammar = source(ChatFormat(calls=("<s>{name}<s>{arguments}",)))
     assert allows(grammar, "<s>get_time<s>{}")
     spelt = TOKENIZER.tokenize("<s>", add_special=False, parse_special=False)
-    assert COMPILER.lexer(grammar).matcher.validate_tokens(spelt) == 0
+    assert COMPILER.lexers.of(grammar, COMPILER).matcher.validate_tokens(spelt) == 0
 
 
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"gemma4", "functiongemma"}))
 def test_the_grammar_of_every_format_compiles(name):
-    assert COMPILER.lexer(source(FORMATS[name])).matcher is not None
+    assert COMPILER.lexers.of(source(FORMATS[name]), COMPILER).matcher is not None
 
 
 def test_keywords_that_are_not_known_are_left_out():

@@ -127,13 +127,12 @@ def test_rows_beyond_the_tokenizer_are_never_allowed(compiler):
 
 def test_a_grammar_is_compiled_once(compiler):
     source = grammar_source(regex="[a-f]+compiled-once")
-    assert compiler.lexer(source) is compiler.lexer(source)
+    user = Constraint(Grammar(source), compiler)
     for n in range(40):
-        compiler.lexer(f"{source} ")  # keeps the other one
-        compiler.lexer(source)
-        compiler.lexer(grammar_source(regex=f"[a-f]+{n}"))
-    assert len(compiler._kept) == 32
-    assert (source, 0) in compiler._kept
+        compiler.lexers.of(source, user)
+        compiler.lexers.of(grammar_source(regex=f"[a-f]+{n}"), user)
+    assert compiler.lexers.of(source, user) is user._lexer
+    assert len(compiler.lexers) == 32
 
 
 @pytest.mark.parametrize("name", ["spm", "bpe", "rwkv"])

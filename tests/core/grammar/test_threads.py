@@ -6,7 +6,7 @@ import pytest
 import pumice
 from grammar_walks import tokens_of
 from pumice import RequestError
-from pumice.grammar import Constraint, Grammar, compiler, grammar_source, threads
+from pumice.grammar import Constraint, Grammar, grammar_source, lexers, threads
 from pumice.sampler import Chain, SamplerContext, make_masks
 from pumice_samplers.select import Greedy
 
@@ -24,15 +24,15 @@ GRAMMARS = [
 @pytest.fixture
 def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads make all masks, however quick they are."""
-    for module in (threads, compiler):
-        monkeypatch.setattr(module, "MOST", 3)
+    monkeypatch.setattr(lexers, "MOST", 3)
+    monkeypatch.setattr(lexers, "LONG", -1.0)
     monkeypatch.setattr(threads, "WORTH", -1.0)
 
 
 def test_threads_make_the_same_masks(by_threads, compiler, monkeypatch):
     made = []
     fill = threads.MaskThreads.fill
-    monkeypatch.setattr(threads.MaskThreads, "fill", lambda self, *a: (made.append(len(a[0])), fill(self, *a)))
+    monkeypatch.setattr(threads.MaskThreads, "fill", lambda self, *all: (made.append(len(all[0])), fill(self, *all)))
     constraints = [Constraint(grammar, compiler) for grammar in GRAMMARS for _ in range(2)]
     alone = [Constraint(grammar, compiler) for grammar in GRAMMARS for _ in range(2)]
     rng = np.random.default_rng(0)
@@ -72,11 +72,17 @@ def test_a_mask_that_cannot_be_made_is_an_error_of_its_own(by_threads, compiler,
 def test_as_many_users_as_threads_have_a_lexer_each(by_threads, compiler):
     source = grammar_source(regex="[a-f]+a-lexer-each")
     users = [Constraint(Grammar(source), compiler) for _ in range(6)]
-    lexers = [user._lexer for user in users]
-    assert len(set(lexers)) == 3
-    assert [len(lexer.users) for lexer in lexers[:3]] == [2, 2, 2]
-    del users[1], users[3]  # which had the same
-    assert Constraint(Grammar(source), compiler)._lexer is lexers[1]
+    found = [user._lexer for user in users]
+    assert len(set(found)) == 3
+    assert [len(lexer.users) for lexer in found[:3]] == [2, 2, 2]
+    del users[4], users[1]  # which had the same
+    assert Constraint(Grammar(source), compiler)._lexer is found[1]
+
+
+def test_a_grammar_whose_masks_are_quick_is_compiled_once(compiler):
+    source = grammar_source(regex="[a-f]+one-lexer")
+    users = [Constraint(Grammar(source), compiler) for _ in range(3)]
+    assert len({user._lexer for user in users}) == 1
 
 
 def test_chains_have_their_masks_made_together(by_threads, compiler):
@@ -97,6 +103,5 @@ def test_a_model_gives_the_same_texts(by_threads, temperature, monkeypatch):
             return [each.text for each in done]
 
     together = texts()
-    for module in (threads, compiler):
-        monkeypatch.setattr(module, "MOST", 1)
+    monkeypatch.setattr(lexers, "MOST", 1)
     assert texts() == together
