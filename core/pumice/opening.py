@@ -77,7 +77,7 @@ def _conversion(folder: Folder, registry: Registry | None) -> Conversion:
 
 
 def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
-    from pumice.convert.folder import CONFIG
+    from pumice.convert.folder import CONFIG, understood
 
     if not folder.has(CONFIG):
         return _recognised(folder, known)
@@ -87,15 +87,19 @@ def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
             f"{folder.config.path}: models of class {name!r} cannot be converted{did_you_mean(name, known)}; "
             f"docs/making_models.md lists the {len(list(known))} classes that can, a plugin can add another"
         )
-    return known.find(name).made_for(folder)
+    with understood(folder.config):
+        return known.find(name).made_for(folder)
 
 
 def _recognised(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
     """That of a folder without ``config.json``. ConvertError if it is nobody's."""
+    from pumice.convert.folder import understood
+
     found = next((each for each in map(known.find, known) if each.recognises(folder)), None)
     if found is None:
         raise folder.unknown()
-    return found(folder)
+    with understood(folder.config):
+        return found(folder)
 
 
 def is_lora(path: str | os.PathLike[str]) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 
 from pumice.convert.conversion import EXPERT, Conversion
 from pumice.convert.converted import ConvertedTensor
-from pumice.convert.folder import Folder, read_json
+from pumice.convert.folder import Folder, HFConfig, read_json, understood
 from pumice.convert.lazy import LazyTensor, stack
 from pumice.convert.safetensors import read_safetensors
 from pumice.errors import ConvertError
@@ -30,7 +30,7 @@ class AdapterFolder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.config = read_json(path / CONFIG)
+        self.config = HFConfig(path / CONFIG, read_json(path / CONFIG))
         if self.config.get("peft_type") != "LORA":
             raise ConvertError(f"{path / CONFIG}: peft_type is {self.config.get('peft_type')!r}; only LORA is known")
         if self.config.get("use_dora"):
@@ -69,22 +69,32 @@ class AdapterFolder:
                     f"{self.path / WEIGHTS}: {name!r} is a whole tensor; only LoRA's pairs can be converted"
                 )
             found.setdefault(module.removeprefix(PREFIX), {})[side] = tensor
+        if not found:
+            raise ConvertError(f"{self.path / WEIGHTS}: has no tensors")
         for module, sides in found.items():
-            if "up" not in sides or len(sides) != 2:
-                raise ConvertError(f"{self.path / WEIGHTS}: of {module!r} one of a pair is missing")
+            self._check_pair(module, sides)
         return found
+
+    def _check_pair(self, module: str, sides: dict[str, LazyTensor]) -> None:
+        """ConvertError unless there are ``up [n, rank]``, and ``down`` or ``rows [rank, n]``."""
+        if "up" not in sides or len(sides) != 2:
+            raise ConvertError(f"{self.path / WEIGHTS}: of {module!r} one of a pair is missing")
+        up, other = sides["up"].shape, next(tensor.shape for side, tensor in sides.items() if side != "up")
+        if len(up) != 2 or len(other) != 2 or up[1] != other[0]:
+            raise ConvertError(f"{self.path / WEIGHTS}: of {module!r}, {list(other)} and {list(up)} are no pair")
 
 
 def convert_adapter(folder: AdapterFolder, conversion: Conversion) -> GGUFFile:
     """The adapter's GGUF file. Raises ConvertError."""
-    lazies = dict(_tensors(folder, conversion))
+    with understood(folder.config):
+        lazies, alpha = dict(_tensors(folder, conversion)), folder.alpha
     tensors = {name: ConvertedTensor(name, GGMLType.F32, lazy) for name, lazy in lazies.items()}
     metadata = {
         "general.architecture": conversion.architecture,
         "general.type": "adapter",
         "adapter.type": "lora",
         "general.name": folder.path.resolve().name,
-        "adapter.lora.alpha": folder.alpha,
+        "adapter.lora.alpha": alpha,
     }
     made = make_metadata({key: encode(value) for key, value in metadata.items()})
     return GGUFFile(folder.path, made, tensors, sum(tensor.nbytes for tensor in tensors.values()))
@@ -100,12 +110,12 @@ def _tensors(folder: AdapterFolder, conversion: Conversion) -> Iterator[tuple[st
         if name is None:
             raise ConvertError(f"{folder.path}: changes {module!r}, which is left out of the model")
         if "rows" in sides:
-            gguf, _ = next(conversion.convert(name, up))
+            gguf, _ = next(conversion.converted(name, up))
             yield f"{gguf}.lora_a", sides["rows"].transpose()
             yield f"{gguf}.lora_b", up
             continue
         _check_rows_alone(folder, conversion, name, up)
-        for gguf, part in conversion.convert(name, up):
+        for gguf, part in conversion.converted(name, up):
             yield f"{gguf}.lora_a", sides["down"]
             yield f"{gguf}.lora_b", part
 
@@ -115,8 +125,8 @@ def _check_rows_alone(folder: AdapterFolder, conversion: Conversion, name: str, 
     random = np.random.default_rng(0)
     x = random.standard_normal((*up.shape[:-1], 2)).astype(np.float32)
     mix = random.standard_normal((2, 3)).astype(np.float32)
-    one = [part.read() for _, part in conversion.convert(name, LazyTensor.of(x))]
-    other = [part.read() for _, part in conversion.convert(name, LazyTensor.of(x @ mix))]
+    one = [part.read() for _, part in conversion.converted(name, LazyTensor.of(x))]
+    other = [part.read() for _, part in conversion.converted(name, LazyTensor.of(x @ mix))]
     for a, b in zip(one, other, strict=True):
         if a.shape[-1] != 2 or (a @ mix).shape != b.shape or not np.allclose(a @ mix, b, atol=1e-4):
             raise ConvertError(

@@ -26,6 +26,8 @@ OTHER_SENSES = re.compile(
     r"|view_seperator|patch_embed|patch_merger\.|patch_merge_mlp\.|model\.connector\."
 )
 COMPUTED = (".attention.masked_bias", ".attention.bias", ".rotary_emb.inv_freq")  # no weights, though stored
+MOST_LAYERS = 1024  # the field's largest models have an eighth as many
+MOST_HEAD_DIM = 1 << 16  # values; the field's largest heads have a hundredth as many
 EXPERT = re.compile(r"^(.*experts)\.(\d+)\.(.+)$")
 
 # Always in float32: what is small, or what products do not take in fewer bits.
@@ -103,7 +105,7 @@ class Conversion:
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
         self.config = folder.config
-        self.n_layer = self.config.need(*N_LAYER)
+        self.n_layer = self.config.need(*N_LAYER, most=MOST_LAYERS)
 
     @property
     def target_conversion(self) -> Conversion:
@@ -117,13 +119,16 @@ class Conversion:
     @property
     def n_draft(self) -> int:
         """Layers for drafting, which the file has behind the others."""
-        return (self.config.first(self.n_draft_name) or 0) if self.n_draft_name else 0
+        said = self.n_draft_name and self.config.first(self.n_draft_name) is not None
+        return self.config.need(self.n_draft_name, least=0, most=MOST_LAYERS) if said else 0
 
     @property
     def head_dim(self) -> int:
-        return self.config.first("head_dim") or self.config.need("hidden_size") // self.config.need(
-            "num_attention_heads"
-        )
+        """Values of a head."""
+        c = self.config
+        if c.first("head_dim"):
+            return c.need("head_dim", most=MOST_HEAD_DIM)
+        return c.need("hidden_size") // c.need("num_attention_heads")
 
     def n_rot(self, part: float = 1.0) -> int:
         """Values of a head that are turned; ``part`` of all, if the configuration does not say."""
@@ -172,12 +177,16 @@ class Conversion:
         """All tensors by their names in GGUF."""
         yield from self.more_tensors()
         for name, tensor in self._joined():
-            try:
-                yield from self.convert(name, tensor)
-            except (ValueError, IndexError) as error:  # of NumPy, about shapes
-                raise ConvertError(
-                    f"{self.folder.path}: tensor {name!r} {list(tensor.shape)} does not fit the configuration: {error}"
-                ) from None
+            yield from self.converted(name, tensor)
+
+    def converted(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
+        """As ``convert``. ConvertError for a tensor of another shape than the configuration has."""
+        try:
+            yield from self.convert(name, tensor)
+        except (ValueError, IndexError) as error:  # of NumPy, about shapes
+            raise ConvertError(
+                f"{self.folder.path}: tensor {name!r} {list(tensor.shape)} does not fit the configuration: {error}"
+            ) from None
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         """Tensors that the checkpoint does not have, such as factors of rotary frequencies."""

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.convert.conversion import Conversion
-from pumice.convert.folder import Folder
+from pumice.convert.folder import Folder, understood
 from pumice.convert.lazy import LazyTensor
 from pumice.convert.vocabulary import vocabulary
 from pumice.convert.vocabulary.chats import chat_keys
-from pumice.convert.written import general_metadata
-from pumice.errors import ConvertError
-from pumice.gguf import GGMLType, GGUFFile, Metadata, dequantize, encode, row_bytes
+from pumice.convert.written import general_metadata, reading
+from pumice.errors import ConvertError, GGUFError
+from pumice.gguf import Encoded, GGMLType, GGUFFile, Metadata, dequantize, encode, row_bytes
 from pumice.gguf.metadata import make_metadata
 from pumice.gguf.types import block_size
 
@@ -86,9 +86,13 @@ class ConvertedTensor:
             yield self._encoded(part)
 
     def _encoded(self, lazy: LazyTensor) -> NDArray[np.uint8]:
+        try:
+            read = lazy.read()
+        except (ValueError, IndexError) as error:  # of NumPy, such as scales that are not as many as their blocks
+            raise ConvertError(f"tensor {self.name!r}: what it is made of does not fit together: {error}") from error
         if lazy.kind not in FLOATS:
-            return lazy.read()
-        values = np.ascontiguousarray(lazy.read(), np.float32)
+            return read
+        values = np.ascontiguousarray(read, np.float32)
         self._check(values)
         if self.type not in FLOATS and self.quantizer:
             rows = self.quantizer.quantize(values.reshape(-1, values.shape[-1]), None)
@@ -119,14 +123,16 @@ class ConvertedTensor:
 def convert(folder: Folder, conversion: Conversion, options: Options | None = None) -> GGUFFile:
     """The GGUF model that a folder becomes.
 
-    Raises ConvertError for what cannot be converted, before any number is read.
+    Raises ConvertError for what cannot be converted, before any number is read; what only the numbers tell is one
+    when they are.
     """
     options = options or Options()
     lazies: dict[str, LazyTensor] = {}
-    for name, tensor in () if options.vocab_only else conversion.tensors():
-        if name in lazies:
-            raise ConvertError(f"{folder.path}: two tensors become {name!r}")
-        lazies[name] = tensor
+    with understood(conversion.config):
+        for name, tensor in () if options.vocab_only else conversion.tensors():
+            if name in lazies:
+                raise ConvertError(f"{folder.path}: two tensors become {name!r}")
+            lazies[name] = tensor
     if table := lazies.get("token_embd.weight"):
         conversion.n_rows = table.shape[0]
     type = _stored_type(lazies) if options.type is None else options.type
@@ -165,14 +171,24 @@ def _metadata(
     architecture = conversion.architecture
     values: dict[str, Any] = {"general.architecture": architecture}
     values |= general_metadata(folder.path, architecture, lazies.items(), options.name, options.metadata)
-    values |= {f"{architecture}.{key}": value for key, value in conversion.metadata().items()}
+    with understood(conversion.config):
+        hyperparameters, others = conversion.metadata(), conversion.other_metadata()
     has_mxfp4 = any(lazy.kind is GGMLType.MXFP4 for lazy in lazies.values())
+    values |= {f"{architecture}.{key}": value for key, value in hyperparameters.items()}
     values |= {
         "general.file_type": MXFP4_MOE if has_mxfp4 else FILE_TYPES[type],
         "general.quantization_version": QUANTIZATION_VERSION,
     }
-    values |= _tokenizer(conversion) | conversion.other_metadata()
-    return make_metadata({key: encode(value, _array_type(value)) for key, value in values.items()})
+    with reading(folder.path):
+        values |= _tokenizer(conversion) | others
+    return make_metadata({key: _encoded(folder, key, value) for key, value in values.items()})
+
+
+def _encoded(folder: Folder, key: str, value: Any) -> Encoded:
+    try:
+        return encode(value, _array_type(value))
+    except GGUFError as error:
+        raise ConvertError(f"{folder.config.path}: {key} cannot be written: {error}") from error
 
 
 def _array_type(value: Any) -> str | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from pumice.errors import ConvertError
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model*.safetensors", "model.safetensors.index.json"
 MAX_JSON_BYTES = 1 << 28  # of a file, far above any tokenizer
-
+MOST = (1 << 31) - 1  # of any integer of a configuration
 
 TEXT_PARTS = (
     "text_config", "llm_config", "lm_config", "language_config", "lfm", "thinker_config", "transformer_layer_config",
@@ -30,16 +31,18 @@ OUTER_CLASSES = {
 class HFConfig(Mapping[str, Any]):
     """The values of ``config.json``; those of the text's part inside go before the outer ones.
 
-    ``path`` is for messages.
+    ``path`` is for messages, as is ``last``: the name that was looked up last.
     """
 
     def __init__(self, path: Path, values: Mapping[str, Any]) -> None:
         self.path = path
+        self.last = ""
         self._outer = values
         self._inner = _text_part(values)
         self._values = {**values, **self._inner}
 
     def __getitem__(self, key: str) -> Any:
+        self.last = key
         return self._values[key]
 
     def __iter__(self) -> Any:
@@ -47,6 +50,12 @@ class HFConfig(Mapping[str, Any]):
 
     def __len__(self) -> int:
         return len(self._values)
+
+    def __or__(self, more: Mapping[str, Any]) -> HFConfig:
+        """With other values for some names."""
+        changed = HFConfig(self.path, self._outer)
+        changed._values = {**self._values, **more}
+        return changed
 
     @property
     def model_class(self) -> str:
@@ -61,18 +70,19 @@ class HFConfig(Mapping[str, Any]):
         """The value of the first of ``keys`` that is there and not null, or None."""
         return next((self[key] for key in keys if self.get(key) is not None), None)
 
-    def need(self, *keys: str, least: int = 1) -> int:
-        """As ``first``, for an integer of at least ``least``. Raises ConvertError."""
+    def need(self, *keys: str, least: int = 1, most: int = MOST) -> int:
+        """As ``first``, for an integer from ``least`` to ``most``. Raises ConvertError."""
         value = self.first(*keys)
-        if isinstance(value, bool) or not isinstance(value, int) or value < least:
-            found = "is missing" if value is None else f"is {value!r}, expected an integer of at least {least}"
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            expected = f"of at least {least}" if most == MOST else f"from {least} to {most}"
+            found = "is missing" if value is None else f"is {value!r}, expected an integer {expected}"
             raise ConvertError(f"{self.path}: {keys[0]!r} {found}")
         return value
 
     def counts(self, *keys: str) -> int | list[int]:
         """As ``need``, from 0; a list where layers differ. Raises ConvertError."""
         value = self.first(*keys)
-        if isinstance(value, list) and value and all(type(each) is int and each >= 0 for each in value):
+        if isinstance(value, list) and value and all(type(each) is int and 0 <= each <= MOST for each in value):
             return value
         return self.need(*keys, least=0)
 
@@ -113,6 +123,16 @@ class HFConfig(Mapping[str, Any]):
         """The part of it that layers without a window have."""
         found = self.rope.get("full_attention", self.rope)
         return found if isinstance(found, dict) else {}
+
+
+@contextmanager
+def understood(config: HFConfig) -> Iterator[None]:
+    """What a conversion raises for values that it does not expect, as a ConvertError that names the last it saw."""
+    try:
+        yield
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        seen = f", perhaps since {config.last!r} is {config.first(config.last)!r}" if config.last else ""
+        raise ConvertError(f"{config.path}: cannot be understood{seen}: {type(error).__name__}: {error}") from error
 
 
 class Folder:

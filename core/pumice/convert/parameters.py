@@ -63,10 +63,10 @@ def rope_parameters(config: HFConfig) -> dict[str, Any]:
     """Of rotary positions: base frequencies, scaling, M-RoPE's sections."""
     rope, whole = config.rope, config.whole_rope
     found: dict[str, Any] = {}
-    if whole.get("rope_theta") is not None:
-        found["rope.freq_base"] = float(whole["rope_theta"])
-    if (local := rope.get("sliding_attention", {}).get("rope_theta")) is not None:
-        found["rope.freq_base_swa"] = float(local)
+    local = rope.get("sliding_attention")
+    for key, part in (("rope.freq_base", whole), ("rope.freq_base_swa", local if isinstance(local, dict) else {})):
+        if part.get("rope_theta") is not None:
+            found[key] = _checked(config, "rope_theta", part["rope_theta"])
     sections = rope.get("mrope_section")
     if isinstance(sections, list):
         found["rope.dimension_sections"] = [*sections, 0, 0, 0, 0][:N_ROPE_SECTIONS]
@@ -79,7 +79,7 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
         return {"rope.scaling.type": "longrope"}
     if kind not in ("linear", "yarn") or factor is None:
         return {}
-    found = {"rope.scaling.type": kind, "rope.scaling.factor": float(factor)}
+    found = {"rope.scaling.type": kind, "rope.scaling.factor": _checked(config, "factor", factor)}
     if kind == "yarn":
         if "original_max_position_embeddings" not in rope:
             raise ConvertError(f"{config.path}: yarn needs 'original_max_position_embeddings'")
@@ -90,17 +90,20 @@ def _scaling(config: HFConfig, rope: dict[str, Any]) -> dict[str, Any]:
             "yarn_beta_fast": ("beta_fast",),
             "yarn_beta_slow": ("beta_slow",),
         }.items():
-            value = next((rope[name] for name in names if rope.get(name) is not None), None)
-            if value is not None:
-                found[f"rope.scaling.{key}"] = float(value)
+            name = next((name for name in names if rope.get(name) is not None), None)
+            if name is not None:
+                found[f"rope.scaling.{key}"] = _checked(config, name, rope[name])
     return found
 
 
 def number(config: HFConfig, *names: str) -> float:
     """A number. Raises ConvertError."""
-    value = config.first(*names)
+    return _checked(config, names[0], config.first(*names))
+
+
+def _checked(config: HFConfig, name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise ConvertError(f"{config.path}: {names[0]!r} is {value!r}, expected a number")
+        raise ConvertError(f"{config.path}: {name!r} is {value!r}, expected a number")
     return float(value)
 
 

@@ -36,7 +36,7 @@ def dequantized(config: HFConfig, tensors: Tensors) -> Tensors:
         )
     try:
         return METHODS[method](dict(quantization), tensors)
-    except (KeyError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ConvertError(f"{config.path}: its quantized tensors do not fit {method!r}: {error}") from None
 
 

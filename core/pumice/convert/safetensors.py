@@ -112,7 +112,9 @@ def _map(path: Path) -> mmap:
 def _tensor(path: Path, buffer: mmap, start: int, name: str, entry: Any) -> LazyTensor:
     where = f"{path}: tensor {name!r}"
     try:
-        dtype, shape, (first, last) = str(entry["dtype"]), tuple(map(int, entry["shape"])), entry["data_offsets"]
+        dtype, shape, (first, last) = str(entry["dtype"]), tuple(entry["shape"]), entry["data_offsets"]
+        if any(type(each) is not int for each in (*shape, first, last)):
+            raise ValueError
     except (TypeError, KeyError, ValueError):
         raise ConvertError(f"{where}: its entry lacks dtype, shape or data_offsets") from None
     if dtype not in TYPES:

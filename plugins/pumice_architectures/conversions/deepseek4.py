@@ -118,7 +118,7 @@ class DeepSeek4(Conversion):
 
 def as_released(config: HFConfig) -> HFConfig:
     """With the names of the released files, for what the package transformers writes under others."""
-    values = dict(config)
+    values: dict[str, Any] = {}
     rope = config.first("rope_parameters") or {}
     if isinstance(rope.get("compress"), dict):
         stretched = {key: value for key, value in rope["compress"].items() if key != "attention_factor"}
@@ -130,7 +130,7 @@ def as_released(config: HFConfig) -> HFConfig:
         values["num_hash_layers"] = config["mlp_layer_types"].count("hash_moe")
     if "qk_rope_head_dim" not in config and config.first("partial_rotary_factor"):
         values["qk_rope_head_dim"] = int(config.need("head_dim") * config["partial_rotary_factor"])
-    return HFConfig(config.path, values)
+    return config | values
 
 
 class DSpark4(DeepSeek4):
@@ -149,7 +149,7 @@ class DSpark4(DeepSeek4):
         super().__init__(folder)
         self.n_layer = 1 + max((layer_of(name) for name in folder.tensors if name.startswith("mtp.")), default=-1)
         zeros = {"compress_ratios": [0] * self.n_layer, "num_hash_layers": 0}
-        self.config = HFConfig(self.config.path, dict(self.config) | zeros)
+        self.config = self.config | zeros
 
     def ends(self) -> dict[str, Any]:
         c = self.config

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, ConvertError, HFConfig, LazyTensor, number, sliding_layers
+from pumice_architectures.conversions.gemma4 import UNTURNED
 from pumice_architectures.conversions.llama import tokens_of_target
 
 N_BLOCK = 16  # tokens of a block, if not said
-UNTURNED = 1e30  # what frequencies of values are divided by that are not turned
 
 
 class DFlash(Conversion):
@@ -39,10 +39,7 @@ class DFlash(Conversion):
         "model.layers.{}.layer_scalar": "blk.{}.layer_output_scale",
     }
     TURNED = tuple(f"self_attn.{which}.weight" for which in ("q_proj", "k_proj", "q_norm", "k_norm"))
-    COUNTS = {
-        "conv_kernel_size": "conv_kernel_size", "conv_group_size": "conv_group_size", "selector_rank": "selector_rank",
-        "selector_top_k": "selector_top_k",
-    }  # fmt: skip
+    COUNTS = ("conv_kernel_size", "conv_group_size", "selector_rank", "selector_top_k")
     NUMBERS = {
         "attention.value_scale": "attention_value_scale", "logit_scale": "output_multiplier",
         "final_logit_softcapping": "final_logit_softcapping", "embedding_scale": "input_embedding_scale",
@@ -58,12 +55,12 @@ class DFlash(Conversion):
     @staticmethod
     def in_one(config: HFConfig) -> HFConfig:
         """What ``dflash_config`` says goes before what is outside of it."""
-        return HFConfig(config.path, {**config, **(config.first("dflash_config") or {})})
+        return config | (config.first("dflash_config") or {})
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
         found = super().metadata() | {"block_size": c.first("block_size") or N_BLOCK}
-        found |= {key: c.need(name) for key, name in self.COUNTS.items() if "conv_kernel_size" in c}
+        found |= {name: c.need(name) for name in self.COUNTS if "conv_kernel_size" in c}
         found |= {key: number(c, name) for key, name in self.NUMBERS.items() if c.first(name)}
         if (part := c.whole_rope.get("partial_rotary_factor")) is not None:
             found["rope.dimension_count"] = int(self.head_dim * part)
@@ -110,7 +107,7 @@ class DSpark(DFlash):
         """With the layers that the package speculators counts from 1 counted from 0."""
         layers = config.first("aux_hidden_state_layer_ids")
         more = {} if layers is None else {"target_layer_ids": [int(layer) - 1 for layer in layers]}
-        return DFlash.in_one(HFConfig(config.path, {**config, **more}))
+        return DFlash.in_one(config | more)
 
     @property
     def n_draft_vocab(self) -> int:
@@ -157,7 +154,7 @@ class Gemma4DSpark(DFlash):
     def in_one(config: HFConfig) -> HFConfig:
         rope = config.first("rope_parameters") or {}
         whole = rope.get("full_attention", rope) or Gemma4DSpark.ROPE
-        return DFlash.in_one(HFConfig(config.path, {**config, "rope_parameters": whole}))
+        return DFlash.in_one(config | {"rope_parameters": whole})
 
     @property
     def head_dim(self) -> int:

@@ -75,7 +75,7 @@ class Gemma3(Gemma2):
         return found
 
     def n_vocab(self, found: int) -> int:
-        return self.config.first("vocab_size") or self.N_VOCAB
+        return self.config.n_vocab(self.N_VOCAB)
 
     def rename(self, name: str) -> str | None:
         return Conversion.rename(self, name)

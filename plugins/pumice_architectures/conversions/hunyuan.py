@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import FLOAT32, Conversion, ConvertError, HFConfig, LazyTensor, layer_of
+from pumice.plugin.convert import FLOAT32, Conversion, ConvertError, LazyTensor, layer_of
 from pumice_architectures.conversions.deepseek import SIGMOID, DeepSeek2
 
 
@@ -86,7 +86,7 @@ class HunyuanV3(Conversion):
     numbers = {"expert_weights_scale": "router_scaling_factor"}
     flags = {"expert_weights_norm": "route_norm"}
     defaults = {"expert_weights_norm": True, "expert_weights_scale": 1.0}
-    constants = {"expert_gating_func": 2}  # sigmoid
+    constants = {"expert_gating_func": SIGMOID}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -147,12 +147,15 @@ class HunyuanV4(DeepSeek2):
         },
     }
 
+    def __init__(self, folder: Any) -> None:
+        super().__init__(folder)
+        kinds = self.config.first("mlp_layer_types")
+        if kinds and self.config.first("first_k_dense_replace") is None:
+            n_dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+            self.config = self.config | {"first_k_dense_replace": n_dense}
+
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        kinds = c.first("mlp_layer_types")
-        if kinds and c.first("first_k_dense_replace") is None:
-            n_dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
-            self.config = c = HFConfig(c.path, {**c, "first_k_dense_replace": n_dense})
         found = super().metadata()
         if limit := float(c.first("swiglu_limit") or 0.0):
             found["swiglu_clamp_exp"] = [limit] * self.n_layer

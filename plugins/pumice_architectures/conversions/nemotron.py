@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, HFConfig, LazyTensor, layer_of, parameters
+from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of, parameters
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.mamba import ANY_CONTEXT, mamba2_tensor
 
@@ -41,6 +41,7 @@ class NemotronH(Conversion):
     architecture = "nemotron_h"
     pre_tokenizers = ["tekken", "llama-bpe", "gpt-2"]
     n_vocab_multiple = 8
+    n_draft_name = "num_nextn_predict_layers"
     LETTERS = {"M": "mamba", "*": "attention", "-": "mlp", "E": "moe"}
     KINDS = {"linear_attention": "mamba", "full_attention": "attention"}
     DRAFT = {
@@ -61,7 +62,7 @@ class NemotronH(Conversion):
 
     @property
     def n_draft(self) -> int:
-        return self.config.first("num_nextn_predict_layers") or 0 if self.is_moe else 0
+        return super().n_draft if self.is_moe else 0
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -141,21 +142,22 @@ class NemotronHPuzzle(NemotronH):
         blocks = folder.config.first("block_configs")
         if not blocks:
             raise ConvertError(f"{folder.path}: 'block_configs' is missing: it says what each layer is")
-        named = {"hybrid_override_pattern": [block["block_type"] for block in blocks]}
-        folder.config = HFConfig(folder.config.path, {**folder.config, **named})
+        self.blocks = blocks
+        self.widths = [block.get("moe_intermediate_size") or 0 for block in blocks]
+        folder.config = folder.config | {
+            "hybrid_override_pattern": [block["block_type"] for block in blocks],
+            "moe_intermediate_size": max(self.widths),
+            "num_experts_per_tok": 1,
+        }
         super().__init__(folder)
-        self.blocks, self.is_moe, self.architecture = blocks, True, "nemotron_h_moe"
 
     @property
     def n_draft(self) -> int:
         return 0
 
     def metadata(self) -> dict[str, Any]:
-        widths = [block.get("moe_intermediate_size") or 0 for block in self.blocks]
-        first = {"moe_intermediate_size": max(widths), "num_experts_per_tok": 1}
-        self.config = HFConfig(self.config.path, {**self.config, **first})
         return super().metadata() | {
-            "feed_forward_length": widths,
-            "expert_feed_forward_length": widths,
+            "feed_forward_length": self.widths,
+            "expert_feed_forward_length": self.widths,
             "expert_used_count": [block.get("num_experts_per_tok") or 0 for block in self.blocks],
         }

@@ -31,7 +31,7 @@ class Qwen3TTS(Qwen3):
         talker = folder.config.first("talker_config")
         if not isinstance(talker, dict):
             raise ConvertError(f"{folder.config.path}: 'talker_config' is missing")
-        folder.config = HFConfig(folder.config.path, {**folder.config, **talker})
+        folder.config = folder.config | talker
         super().__init__(folder)
         self.n_text, self.n_sound = self.config.need("text_vocab_size"), self.config.need("vocab_size")
 

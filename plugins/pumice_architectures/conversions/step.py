@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import Conversion, HFConfig, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, LazyTensor, layer_of
 from pumice_architectures.conversions.llama import llama3_factors
 
 
@@ -38,7 +38,7 @@ class Step35(Conversion):
         bases = self.config.first("rope_theta")
         if isinstance(bases, list):  # of layers without a window, and with one
             more = {"rope_theta": bases[0], "local_rope_theta": bases[1]}
-            self.config = HFConfig(self.config.path, {**self.config, **more})
+            self.config = self.config | more
 
     def _of_layers(self, values: Sequence[Any] | None, otherwise: Any) -> list[Any]:
         """One value a layer; ``otherwise`` where the configuration ends before."""

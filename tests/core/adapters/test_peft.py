@@ -73,6 +73,15 @@ def test_the_model_must_be_known(folders, tmp_path):
     assert "28 tensors" in done.stdout
 
 
+def pair(n, rank):
+    """Of one module, whose second matrix is not what it should be, ``[32, 4]``."""
+    name = "base_model.model.model.layers.0.self_attn.q_proj"
+    return {
+        f"{name}.lora_A.weight": np.ones((4, 32), np.float32),
+        f"{name}.lora_B.weight": np.ones((n, rank), np.float32),
+    }
+
+
 @pytest.mark.parametrize(
     ("config", "tensors", "message"),
     [
@@ -80,6 +89,9 @@ def test_the_model_must_be_known(folders, tmp_path):
         ({"use_dora": True}, {}, "DoRA changes the size of whole matrices"),
         ({}, {"base_model.model.lm_head.weight": np.ones((4, 4), np.float32)}, "is a whole tensor; only LoRA's pairs"),
         ({}, {"base_model.model.x.lora_A.weight": np.ones((4, 4), np.float32)}, "of 'x' one of a pair is missing"),
+        ({"lora_alpha": "much"}, {}, "cannot be understood, perhaps since 'lora_alpha' is 'much'"),
+        ({}, pair(32, 3), r"of '.*q_proj', \[4, 32\] and \[32, 3\] are no pair"),
+        ({}, pair(30, 4), "q_proj.weight' .* does not fit the configuration"),
     ],
 )
 def test_adapters_of_other_kinds(folders, config, tensors, message):

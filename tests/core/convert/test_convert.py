@@ -12,7 +12,7 @@ import pumice.convert
 from checkpoints import FIXTURES, PROMPT, weights, write_checkpoint, write_safetensors
 from pumice.cli import cli
 from pumice.config import load_config
-from pumice.convert import LazyTensor
+from pumice.convert import LazyTensor, Options
 from pumice.convert.converted import ConvertedTensor
 from pumice.convert.safetensors import TYPES, read_safetensors
 from pumice.errors import ConvertError
@@ -188,6 +188,15 @@ def test_methods_of_quantizing_that_cannot_be_undone(folder):
         ({"num_hidden_layers": 1}, "tensor 'model.layers.1.input_layernorm.weight' is none that llama has"),
         ({"num_attention_heads": 3}, "tensor .* does not fit the configuration"),
         ({"hidden_size": 64}, "has shape"),
+        ({"num_hidden_layers": 10**9}, "'n_layers' is 1000000000, expected an integer from 1 to 1024"),
+        ({"vocab_size": 10**9}, "a vocabulary of 1000000000 tokens is too large"),
+        ({"hidden_size": 10**30}, "'hidden_size' is 10{30}, expected an integer of at least 0"),
+        ({"head_dim": [8]}, r"'head_dim' is \[8\], expected an integer"),
+        ({"rope_parameters": {"rope_theta": "10000"}}, "'rope_theta' is '10000', expected a number"),
+        (
+            {"rope_parameters": {"rope_type": "llama3", "factor": []}},
+            "cannot be understood, perhaps since '.*' is .*: ",
+        ),
         ({"rms_norm_eps": "tiny"}, "'rms_norm_eps' is 'tiny', expected a number"),
     ],
 )
@@ -217,6 +226,34 @@ def test_tokens_without_a_row_are_named(tmp_path, caplog):
     with open_model(folder) as file:
         assert len(file.metadata["tokenizer.ggml.tokens"]) == 424
     assert "1 tokens of the tokenizer are left out, as the model has 424: 424, '<mine>', is the first" in caplog.text
+
+
+def test_no_value_of_a_configuration_is_an_error_without_a_name(tmp_path):
+    """Of a few families that read many values, each value as none that it could be."""
+    for name in ("deepseek4", "falcon-h1", "gemma4", "kimi-k3", "mpt", "step35"):
+        case = CASES[name]
+        folder = write_checkpoint(tmp_path / name, case["config"], case["shapes"], case["tokenizer"], case.get("types"))
+        refused = 0
+        for key in case["config"].keys() - {"architectures"}:
+            for value in ([None], {"x": 1}):
+                (folder / "config.json").write_text(json.dumps(case["config"] | {key: value}))
+                try:
+                    with open_model(folder, options=Options(vocab_only=True)):
+                        pass
+                except ConvertError as error:
+                    refused += str(folder) in str(error)
+        assert refused > 8, name
+
+
+def test_values_that_are_put_together_go_before_those_of_the_text(tmp_path):
+    """Layers without a window and with one have base frequencies of their own, in a model with images too."""
+    case = CASES["step35"]
+    one = write_checkpoint(tmp_path / "one", case["config"], case["shapes"], case["tokenizer"])
+    inner = {"architectures": ["Step3p7ForConditionalGeneration"], "text_config": case["config"]}
+    other = write_checkpoint(tmp_path / "other", inner, case["shapes"], case["tokenizer"])
+    with open_model(one) as whole, open_model(other) as text:
+        bases = [f"step35.rope.freq_base{end}" for end in ("", "_swa")]
+        assert [text.metadata[key] for key in bases] == [whole.metadata[key] for key in bases] == [500000.0, 10000.0]
 
 
 def test_no_code_of_a_folder_is_run(folder, tmp_path):
@@ -343,6 +380,8 @@ def test_floats_of_eight_bits(name, values):
         ),
         (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}', "end after the file's"),
         (b'{"x": {"dtype": "F32", "shape": ["a"], "data_offsets": [0, 4]}}', "its entry lacks"),
+        (b'{"x": {"dtype": "F32", "shape": [1], "data_offsets": ["0", "4"]}}', "its entry lacks"),
+        (b'{"x": {"dtype": "F32", "shape": [1.5], "data_offsets": [0, 4]}}', "its entry lacks"),
     ],
 )
 def test_broken_safetensors(tmp_path, header, message):

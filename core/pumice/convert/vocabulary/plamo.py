@@ -23,7 +23,7 @@ def plamo(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
     if not folder.has(FILE):
         return None
     try:
-        lines = (folder.path / FILE).read_text("utf-8").splitlines()
+        lines = (folder.path / FILE).read_bytes().splitlines()  # of text, at separators inside of tokens too
         rows = [(str(text), float(score), str(kind)) for text, score, kind, *_ in map(json.loads, filter(None, lines))]
     except (ValueError, TypeError) as error:
         raise ConvertError(f"{folder.path / FILE}: is no list of tokens: {error}") from None

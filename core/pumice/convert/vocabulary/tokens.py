@@ -10,12 +10,15 @@ from enum import IntEnum
 from typing import Any
 
 from pumice.convert.folder import Folder
+from pumice.errors import ConvertError
 from pumice.gguf import Encoded, encode
 
 logger = logging.getLogger("pumice")
 
 SPACE = "\N{LOWER ONE EIGHTH BLOCK}"
 PAD_SCORE, ADDED_SCORE = -10000.0, -1000.0  # of SentencePiece, logarithms: of no token, of one added later
+
+MOST_TOKENS = 1 << 22  # of a vocabulary; the field's largest have a sixteenth as many
 
 # Tokens that steer, though some files do not say so.
 _STEERING = re.compile(r"<\|.*\|>|<｜.*｜>|<unused.*>|<pad>|<mask>|<2mass>|\[@BOS@\]", re.DOTALL)
@@ -34,7 +37,7 @@ class TokenType(IntEnum):
 
 @dataclass
 class TokenList:
-    """Tokens by id; those that nobody sets are padding."""
+    """Tokens by id; those that nobody sets are padding. ConvertError for more than any vocabulary has."""
 
     n: int
     scored: bool = False
@@ -44,6 +47,8 @@ class TokenList:
     left_out: dict[int, str] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.n > MOST_TOKENS:
+            raise ConvertError(f"a vocabulary of {self.n} tokens is too large: at most {MOST_TOKENS}")
         self.tokens = [b"[PAD%d]" % i for i in range(self.n)]
         self.types = [TokenType.UNUSED] * self.n
         self.scores = [PAD_SCORE] * self.n
