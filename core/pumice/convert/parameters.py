@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any
 
 from pumice.convert.folder import HFConfig
@@ -35,7 +36,8 @@ NUMBERS = {
 N_LAYER = ("n_layers", "num_hidden_layers", "n_layer", "num_layers")
 GATING = ("score_function", "scoring_func", "score_func", "moe_router_activation", "moe_router_activation_func",
           "expert_selection_fn")  # fmt: skip
-GATING_FUNCTIONS = {"softmax": 1, "sigmoid": 2, "sqrtsoftplus": 4}
+SOFTMAX, SIGMOID, SQRT_SOFTPLUS = 1, 2, 4  # expert_gating_func
+GATING_FUNCTIONS = {"softmax": SOFTMAX, "sigmoid": SIGMOID, "sqrtsoftplus": SQRT_SOFTPLUS}
 N_ROPE_SECTIONS = 4
 
 
@@ -111,3 +113,9 @@ def sliding_layers(config: HFConfig) -> list[bool]:
     """Whether each layer has a window; empty if ``layer_types`` does not say."""
     types = config.first("layer_types")
     return [each == "sliding_attention" for each in types] if isinstance(types, list) else []
+
+
+def leading_dense_layers(config: HFConfig) -> int | None:
+    """How many layers are before the first one with experts; None if ``mlp_layer_types`` does not say."""
+    types = config.first("mlp_layer_types")
+    return len(list(takewhile(lambda each: each == "dense", types))) if isinstance(types, list) else None

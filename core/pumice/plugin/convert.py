@@ -3,13 +3,15 @@
 from pumice.convert.conversion import FLOAT32, Conversion, layer_of
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
-from pumice.convert.parameters import number, parameters, sliding_layers
+from pumice.convert.parameters import SIGMOID, SOFTMAX, leading_dense_layers, number, parameters, sliding_layers
 from pumice.convert.pooling import pooling
 from pumice.convert.quantized import mxfp4, q8_0, times_scales
 from pumice.errors import ConvertError
 
 __all__ = [
     "FLOAT32",
+    "SIGMOID",
+    "SOFTMAX",
     "Conversion",
     "ConvertError",
     "Folder",
@@ -17,6 +19,7 @@ __all__ = [
     "LazyTensor",
     "concatenate",
     "layer_of",
+    "leading_dense_layers",
     "mxfp4",
     "number",
     "parameters",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, leading_dense_layers, sliding_layers
 
 
 class CommandR(Conversion):
@@ -61,13 +61,10 @@ class Cohere2MoE(Conversion):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        kinds = c.first("mlp_layer_types")
-        n_dense = c.first("first_k_dense_replace") or 0
-        if kinds:
-            n_dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+        n_dense = leading_dense_layers(c)
         found = super().metadata() | {
-            "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in c["layer_types"]],
-            "leading_dense_block_count": n_dense,
+            "attention.sliding_window_pattern": sliding_layers(c),
+            "leading_dense_block_count": c.first("first_k_dense_replace") or 0 if n_dense is None else n_dense,
             "expert_weights_norm": bool(c.first("norm_topk_prob")),
         }
         if n_shared := c.first("num_shared_experts"):

@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of
+from pumice.plugin.convert import SIGMOID, Conversion, HFConfig, LazyTensor, layer_of
 from pumice_architectures.conversions.llama import interleaved
 from pumice_architectures.conversions.qwen import packed_experts
 
-SIGMOID = 2  # expert_gating_func
+INDEXER = {  # what chooses the positions that a token attends to
+    "attention.indexer.head_count": "index_n_heads",
+    "attention.indexer.key_length": "index_head_dim",
+    "attention.indexer.top_k": "index_topk",
+}
 
 
 class DeepSeek(Conversion):
@@ -52,20 +56,16 @@ class DeepSeek2(Conversion):
     def metadata(self) -> dict[str, Any]:
         c = self.config
         rank, n_rot = c.need("kv_lora_rank"), c.need("qk_rope_head_dim")
-        n_dense = 0 if c.first("n_routed_experts") is not None else self.n_layer
         found = super().metadata() | {
-            "leading_dense_block_count": c.first("first_k_dense_replace") or n_dense,
             "attention.head_count_kv": 1,
             "attention.kv_lora_rank": rank,
             "attention.key_length": rank + n_rot,
             "attention.value_length": rank,
             "attention.key_length_mla": c.need("qk_nope_head_dim") + n_rot,
             "attention.value_length_mla": c.need("v_head_dim"),
-            "expert_shared_count": c.first("n_shared_experts") or 0,
             "rope.dimension_count": n_rot,
         }
-        if c.first("norm_topk_prob"):
-            found["expert_weights_norm"] = True
+        found |= experts_metadata(c, self.n_layer)
         if c.rope.get("mscale_all_dim") is not None:
             found["rope.scaling.yarn_log_multiplier"] = 0.1 * float(c.rope["mscale_all_dim"])
         return found
@@ -87,6 +87,16 @@ class DeepSeek3(DeepSeek2):
     defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
 
 
+def experts_metadata(config: HFConfig, n_layer: int) -> dict[str, Any]:
+    """Of a model some of whose layers have experts, or none of ``n_layer``."""
+    n_dense = 0 if config.first("n_routed_experts") is not None else n_layer
+    found = {
+        "leading_dense_block_count": config.first("first_k_dense_replace") or n_dense,
+        "expert_shared_count": config.first("n_shared_experts") or 0,
+    }
+    return found | ({"expert_weights_norm": True} if config.first("norm_topk_prob") else {})
+
+
 def latent_parts(conversion: Conversion, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
     """Keys the other way round, and values, of the matrix that makes both from what the cache holds."""
     n_key, n_value = conversion.config.need("qk_nope_head_dim"), conversion.config.need("v_head_dim")
@@ -102,11 +112,7 @@ class DeepSeek32(DeepSeek3):
     architecture = "deepseek32"
     named_as = "glm-dsa"
     n_draft_name = "num_nextn_predict_layers"
-    integers = DeepSeek2.integers | {
-        "attention.indexer.head_count": "index_n_heads",
-        "attention.indexer.key_length": "index_head_dim",
-        "attention.indexer.top_k": "index_topk",
-    }
+    integers = {**DeepSeek2.integers, **INDEXER}
 
 
 class DeepSeekOCR(DeepSeek2):
@@ -116,20 +122,10 @@ class DeepSeekOCR(DeepSeek2):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        found = Conversion.metadata(self)
+        found = {"rope.freq_base": 10000.0} | Conversion.metadata(self) | experts_metadata(c, self.n_layer)
+        found["rope.dimension_count"] = c.first("qk_rope_head_dim") or 0
         window = c.first("sliding_window_size", "sliding_window")
-        n_dense = 0 if c.first("n_routed_experts") is not None else self.n_layer
-        return (
-            {"rope.freq_base": 10000.0}
-            | found
-            | {
-                "leading_dense_block_count": c.first("first_k_dense_replace") or n_dense,
-                "expert_shared_count": c.first("n_shared_experts") or 0,
-                "rope.dimension_count": c.first("qk_rope_head_dim") or 0,
-            }
-            | ({"attention.sliding_window": window} if window else {})
-            | ({"expert_weights_norm": True} if c.first("norm_topk_prob") else {})
-        )
+        return found | ({"attention.sliding_window": window} if window else {})
 
     def other_metadata(self) -> dict[str, Any]:
         return {"tokenizer.chat_template": "{% for m in messages %}{{m['content']}}{% endfor %}"}

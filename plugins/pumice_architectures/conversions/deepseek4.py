@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pumice.plugin import GGMLType
 from pumice.plugin.convert import Conversion, HFConfig, LazyTensor, layer_of, mxfp4, q8_0, times_scales
+from pumice_architectures.conversions.deepseek import INDEXER
 
 POOLS = {"sliding_attention": 0, "compressed_sparse_attention": 4, "heavily_compressed_attention": 128}
 FP8_BLOCK = 128  # rows, and columns, that share a scale
@@ -62,9 +63,7 @@ class DeepSeek4(Conversion):
         "attention.output_group_count": "o_groups",
         "attention.output_lora_rank": "o_lora_rank",
         "attention.compress_ratios": "compress_ratios",
-        "attention.indexer.head_count": "index_n_heads",
-        "attention.indexer.key_length": "index_head_dim",
-        "attention.indexer.top_k": "index_topk",
+        **INDEXER,
         "expert_feed_forward_length": "moe_intermediate_size",
         "expert_shared_count": "n_shared_experts",
         "hash_layer_count": "num_hash_layers",

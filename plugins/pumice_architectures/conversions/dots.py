@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import ConvertError, LazyTensor, layer_of
-from pumice_architectures.conversions.deepseek import SIGMOID, DeepSeek2
+from pumice.plugin.convert import SIGMOID, ConvertError, LazyTensor, layer_of
+from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 
 
 class Dots3(DeepSeek2):
@@ -22,9 +22,7 @@ class Dots3(DeepSeek2):
         "attention.kv_lora_rank_swa": "swa_kv_lora_rank",
         "attention.value_length_swa": "swa_kv_lora_rank",
         "attention.value_length_mla_swa": "swa_v_head_dim",
-        "attention.indexer.head_count": "index_n_heads",
-        "attention.indexer.key_length": "index_head_dim",
-        "attention.indexer.top_k": "index_topk",
+        **INDEXER,
     }
     defaults = DeepSeek2.defaults | {"expert_gating_func": SIGMOID}
     more_names = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
+from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, sliding_layers
 from pumice_architectures.conversions.drafting import draft_name
 from pumice_architectures.conversions.llama import llama3_factors
 
@@ -62,7 +62,7 @@ class ExaoneMoE(Exaone4):
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
     flags = {"expert_weights_norm": "norm_topk_prob"}
     constants = {"rope.scaling.type": "none"}
-    defaults = {"expert_gating_func": 2}  # sigmoid
+    defaults = {"expert_gating_func": SIGMOID}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

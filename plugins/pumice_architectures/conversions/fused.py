@@ -8,6 +8,7 @@ from typing import Any
 from pumice.plugin.convert import Conversion, LazyTensor, layer_of
 from pumice_architectures.conversions.llama import Llama, add_space_prefix, interleaved, llama3_factors, long_factors
 from pumice_architectures.conversions.plain import META_LAYOUT, SPM
+from pumice_architectures.conversions.qwen import end_of_turn
 
 
 class InternLM2(Conversion):
@@ -17,7 +18,7 @@ class InternLM2(Conversion):
     vocabularies = SPM
 
     def other_metadata(self) -> dict[str, Any]:
-        return ends_of_turn(self)
+        return end_of_turn(self, "eos")
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if "attention.wqkv" in name:
@@ -31,19 +32,13 @@ class InternLM2(Conversion):
             yield from super().convert(name, tensor)
 
 
-def ends_of_turn(conversion: Conversion) -> dict[str, Any]:
-    """A chat model's texts end where a turn does."""
-    id = conversion.added_ids.get("<|im_end|>")
-    return {} if id is None else {"tokenizer.ggml.eos_token_id": id}
-
-
 class InternLM3(Llama):
     """InternLM 3."""
 
     vocabularies = SPM
 
     def other_metadata(self) -> dict[str, Any]:
-        return add_space_prefix(self) | ends_of_turn(self)
+        return add_space_prefix(self) | end_of_turn(self, "eos")
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         yield from ()

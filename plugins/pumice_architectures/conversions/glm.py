@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, concatenate
-from pumice_architectures.conversions.deepseek import SIGMOID, DeepSeek3
+from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, concatenate
+from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek3
 from pumice_architectures.conversions.llama import KEYS, QUERIES
 
 END, USER = "<|endoftext|>", "<|user|>"
@@ -107,7 +107,6 @@ class SolarOpen(GLM4MoE):
     """Solar Open."""
 
     turned = 1.0
-
     pre_tokenizers = ["solar-open"]
     special_tokens = {"eos": END, "eot": END, "unknown": "<unk>", "bos": "<|startoftext|>"}
 
@@ -124,11 +123,7 @@ class GLMDSA(GLM4MoELite):
     """GLM 5: attention to the tokens that an indexer chooses."""
 
     architecture = "glm-dsa"
-    integers = DeepSeek3.integers | {
-        "attention.indexer.head_count": "index_n_heads",
-        "attention.indexer.key_length": "index_head_dim",
-        "attention.indexer.top_k": "index_topk",
-    }
+    integers = {**DeepSeek3.integers, **INDEXER}
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import FLOAT32, Conversion, LazyTensor
-from pumice_architectures.conversions.deepseek import latent_parts
+from pumice_architectures.conversions.deepseek import INDEXER, latent_parts
 from pumice_architectures.conversions.glm import SPECIAL_MOE
 from pumice_architectures.conversions.mamba import decay
 
@@ -26,9 +26,7 @@ class GLM5Next(Conversion):
         "vocab_size": "vocab_size",
         "attention.q_lora_rank": "q_lora_rank",
         "attention.kv_lora_rank": "kv_lora_rank",
-        "attention.indexer.head_count": "index_n_heads",
-        "attention.indexer.key_length": "index_head_dim",
-        "attention.indexer.top_k": "index_topk",
+        **INDEXER,
         "attention.indexer.kpool": "index_kpool",
         "hyper_connection.count": "hc_mult",
         "hyper_connection.sinkhorn_iterations": "hc_sinkhorn_iters",

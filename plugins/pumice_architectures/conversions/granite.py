@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of
+from pumice.plugin.convert import Conversion, Folder, LazyTensor, layer_of, sliding_layers
 from pumice_architectures.conversions.llama import Llama
 from pumice_architectures.conversions.mamba import mamba2_tensor
 
@@ -78,8 +78,7 @@ class GraniteSWA(Granite):
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        kinds = c.first("layer_types")
-        windows = [k == "sliding_attention" for k in kinds] if kinds else [i % 4 != 0 for i in range(self.n_layer)]
+        windows = sliding_layers(c) or [i % 4 != 0 for i in range(self.n_layer)]
         found = super().metadata() | {
             "attention.sliding_window": c.first("sliding_window") or 128,
             "attention.sliding_window_pattern": windows,

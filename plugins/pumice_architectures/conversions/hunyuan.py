@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import FLOAT32, Conversion, ConvertError, LazyTensor, layer_of
-from pumice_architectures.conversions.deepseek import SIGMOID, DeepSeek2
+from pumice.plugin.convert import FLOAT32, SIGMOID, Conversion, ConvertError, LazyTensor, layer_of, leading_dense_layers
+from pumice_architectures.conversions.deepseek import INDEXER, DeepSeek2
 
 
 class HunyuanMoE(Conversion):
@@ -135,7 +135,6 @@ class HunyuanV4(DeepSeek2):
         "hyper_connection.magnitude": "hc_magnitude",
     }
     float32 = FLOAT32 | {"hc_attn_fn", "hc_ffn_fn", "output_hc_fn"}
-    INDEXER = {"head_count": "index_n_heads", "key_length": "index_head_dim", "top_k": "index_topk"}
     SPARSE = ("sparse_attention", "deepseek_sparse_attention")
     more_names = {
         "model.layers.{}.self_attn.linear_gate": "blk.{}.attn_gate",
@@ -149,9 +148,8 @@ class HunyuanV4(DeepSeek2):
 
     def __init__(self, folder: Any) -> None:
         super().__init__(folder)
-        kinds = self.config.first("mlp_layer_types")
-        if kinds and self.config.first("first_k_dense_replace") is None:
-            n_dense = next((i for i, kind in enumerate(kinds) if kind != "dense"), len(kinds))
+        n_dense = leading_dense_layers(self.config)
+        if n_dense is not None and self.config.first("first_k_dense_replace") is None:
             self.config = self.config | {"first_k_dense_replace": n_dense}
 
     def metadata(self) -> dict[str, Any]:
@@ -160,7 +158,7 @@ class HunyuanV4(DeepSeek2):
         if limit := float(c.first("swiglu_limit") or 0.0):
             found["swiglu_clamp_exp"] = [limit] * self.n_layer
         if (whole := self._indexing_layers()) is not None:
-            found |= {f"attention.indexer.{key}": c.need(name) for key, name in self.INDEXER.items()}
+            found |= {key: c.need(name) for key, name in INDEXER.items()}
             found["attention.indexer.types"] = whole
         return found
 
@@ -176,6 +174,6 @@ class HunyuanV4(DeepSeek2):
         if name.startswith("model.hc_head."):
             yield f"output_{name.rpartition('.')[2].replace('hc_head', 'hc')}.weight", tensor
         elif ".hc_pre." in name or name.endswith(".learnable_sink_param"):
-            yield f"{self.names(f'{name}.weight')}", tensor
+            yield self.names(f"{name}.weight"), tensor
         else:
             yield from super().convert(name, tensor)

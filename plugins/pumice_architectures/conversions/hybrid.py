@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, layer_of, pooling
+from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, layer_of, pooling
 from pumice_architectures.conversions.mamba import decay
 
 
@@ -102,7 +102,7 @@ class LFM2MoE(LFM2):
         "expert_feed_forward_length": "moe_intermediate_size",
         "leading_dense_block_count": "num_dense_layers",
     }
-    constants = {"expert_gating_func": 2}  # sigmoid
+    constants = {"expert_gating_func": SIGMOID}
 
     def _n_ff(self) -> int:
         return self.config.need("intermediate_size")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from itertools import takewhile
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, sliding_layers
-from pumice_architectures.conversions.deepseek import SIGMOID
+from pumice.plugin.convert import SIGMOID, Conversion, ConvertError, leading_dense_layers, sliding_layers
 
 PERIOD = 4  # layers, the first of which has no window: GGUF does not say it
 
@@ -36,11 +34,10 @@ class Laguna(Conversion):
         slides = sliding_layers(c)
         if slides and slides != [i % PERIOD != 0 for i in range(self.n_layer)]:
             raise ConvertError(f"{c.path}: 'layer_types' has windows elsewhere than after a whole layer of {PERIOD}")
-        dense = takewhile(lambda kind: kind == "dense", c.first("mlp_layer_types") or ())
         found = super().metadata() | {
             "attention.head_count": c.first("num_attention_heads_per_layer")
             or [c.need("num_attention_heads")] * self.n_layer,
-            "leading_dense_block_count": len(list(dense)),
+            "leading_dense_block_count": leading_dense_layers(c) or 0,
             "rope.dimension_count": self.n_rot(),
         }
         if c.first("sliding_window"):
@@ -50,9 +47,7 @@ class Laguna(Conversion):
         return found
 
     def other_metadata(self) -> dict[str, Any]:
-        """The end of a turn, second of several ends; a template's own file before one that includes it."""
+        """The end of a turn, second of several ends."""
         ends, first = self.config.first("eos_token_id"), self.config.first("bos_token_id")
         others = [id for id in ends if id != first] if isinstance(ends, list) else []
-        found = {"tokenizer.ggml.eot_token_id": others[0]} if others else {}
-        template = self.folder.path / "chat_template.jinja"
-        return found | ({"tokenizer.chat_template": template.read_text("utf-8")} if template.is_file() else {})
+        return {"tokenizer.ggml.eot_token_id": others[0]} if others else {}

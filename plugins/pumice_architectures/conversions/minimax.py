@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import FLOAT32, Conversion, ConvertError, LazyTensor, number
-from pumice_architectures.conversions.deepseek import SIGMOID
+from pumice.plugin.convert import FLOAT32, SIGMOID, Conversion, ConvertError, LazyTensor, number
 
 
 class MiniMax01(Conversion):

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
+from pumice.plugin.convert import SIGMOID, SOFTMAX, Conversion, LazyTensor, sliding_layers
 from pumice_architectures.conversions.llama import interleaved
-
-SIGMOID, SOFTMAX = 2, 1  # expert_gating_func
 
 
 class DBRX(Conversion):

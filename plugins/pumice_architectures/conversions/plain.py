@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor
+from pumice.plugin.convert import Conversion, LazyTensor, sliding_layers
 from pumice_architectures.conversions.llama import add_space_prefix, interleaved
 
 SPM = ["sentencepiece", "fast_sentencepiece", "bpe"]
@@ -150,7 +150,7 @@ class Spark25(Conversion):
         c = self.config
         whole, window = c.whole_rope, c.rope.get("sliding_attention", {})
         return super().metadata() | {
-            "attention.sliding_window_pattern": [kind == "sliding_attention" for kind in c["layer_types"]],
+            "attention.sliding_window_pattern": sliding_layers(c),
             "rope.dimension_count": int(self.head_dim * float(whole.get("partial_rotary_factor", 1.0))),
             "rope.dimension_count_swa": int(self.head_dim * float(window.get("partial_rotary_factor", 1.0))),
         }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, LazyTensor, pooling
+from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, pooling, sliding_layers
 
 
 class Qwen(Conversion):
@@ -82,13 +82,13 @@ class Qwen3ASR(Qwen3):
     )
 
     def other_metadata(self) -> dict[str, Any]:
-        return ends_with_turn(self) | {"tokenizer.chat_template": self.TEMPLATE}
+        return end_of_turn(self, "bos", "eos") | {"tokenizer.chat_template": self.TEMPLATE}
 
 
-def ends_with_turn(conversion: Conversion) -> dict[str, Any]:
-    """Texts begin and end with the token that ends a turn."""
+def end_of_turn(conversion: Conversion, *names: str) -> dict[str, Any]:
+    """The token that ends a turn as the special tokens of these names, ``eos`` for example."""
     id = conversion.added_ids.get("<|im_end|>")
-    return {} if id is None else {f"tokenizer.ggml.{which}_token_id": id for which in ("bos", "eos")}
+    return {} if id is None else {f"tokenizer.ggml.{name}_token_id": id for name in names}
 
 
 class Qwen2MoE(Conversion):
@@ -156,7 +156,7 @@ class Qwen3OmniMoE(Qwen3VLMoE):
     constants = {"n_deepstack_layers": 0}
 
     def other_metadata(self) -> dict[str, Any]:
-        return ends_with_turn(self)
+        return end_of_turn(self, "bos", "eos")
 
 
 class Dots1(Qwen2MoE):
@@ -168,7 +168,7 @@ class Dots1(Qwen2MoE):
         "expert_shared_count": "n_shared_experts",
     }
     numbers = {"expert_weights_scale": "routed_scaling_factor"}
-    defaults = {"expert_gating_func": 2}  # sigmoid
+    defaults = {"expert_gating_func": SIGMOID}
     flags = {"expert_weights_norm": "norm_topk_prob"}
 
 
@@ -183,8 +183,8 @@ class Mellum(Qwen2MoE):
         window = self.config.first("sliding_window")
         if self.config.first("use_sliding_window") is False or window is None:
             return found
-        kinds = [kind == "sliding_attention" for kind in self.config.first("layer_types") or ()]
-        return found | {"attention.sliding_window": window, "attention.sliding_window_pattern": kinds}
+        windows = sliding_layers(self.config)
+        return found | {"attention.sliding_window": window, "attention.sliding_window_pattern": windows}
 
 
 class GroveMoE(Qwen2MoE):

@@ -8,8 +8,6 @@ from typing import Any
 from pumice.plugin.convert import Conversion, LazyTensor, concatenate, layer_of, number, stack
 from pumice_architectures.conversions.mamba import ANY_CONTEXT
 
-END_OF_TURN = 261  # the token for an empty line
-
 
 class RWKV6(Conversion):
     """RWKV 6; how much each part mixes with the token before stands in one tensor."""
