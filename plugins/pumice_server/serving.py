@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import logging
 import os
 import signal
@@ -43,8 +44,9 @@ def listen(settings: Settings) -> socket.socket:
         return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
     except OSError as error:
         where = f"{settings.host}:{settings.port}"
-        reason = os.strerror(error.errno) if error.errno else error.strerror
-        raise click.ClickException(f"cannot listen on {where}: {reason}; --port names another port") from None
+        reason = str(error.strerror).partition(" (while")[0]  # of trying the address, which stands before
+        other = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
+        raise click.ClickException(f"cannot listen on {where}: {reason}; --{other} names another {other}") from None
 
 
 def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, load: Load | None = None) -> None:

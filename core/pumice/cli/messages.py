@@ -48,7 +48,9 @@ def debugging() -> bool:
 
 
 def require_streams() -> None:
-    """A closed standard error swallows messages; a closed standard output is an error."""
+    """What is closed: standard input is empty, standard error swallows messages; of standard output it is an error."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115 - it lives as long as the process
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - it lives as long as the process
     if sys.stdout is None:

@@ -94,7 +94,7 @@ def test_commands(chat):
     assert "unknown command '/sav'; did you mean '/save'" in chat("/sav x")[2]
     help = chat("/help")[2]
     assert all(name in help for name in HELP)
-    assert chat("/exit", "Once")[0].messages == []
+    assert chat("/exit", "Once")[0].messages == chat("/exit now", "Once")[0].messages == []
 
 
 def test_options_are_set_and_unset(chat):

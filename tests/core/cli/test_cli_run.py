@@ -143,6 +143,15 @@ def test_output_that_cannot_be_written_is_one_line(home, command, redirection, e
     assert (done.returncode, done.stderr) == (1, error)
 
 
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_a_closed_standard_input_is_empty(home, command):
+    line = f'"{sys.executable}" -m pumice {command} -n 2 --backend numpy'
+    done = subprocess.run(f"{line} <&-", shell=True, capture_output=True, text=True)
+    assert done.returncode == 0
+    assert done.stdout
+    assert "error" not in done.stderr
+
+
 def test_a_closed_standard_error_is_no_error(home):
     line = f'"{sys.executable}" -m pumice run -n 2 --backend numpy 2>&-'
     done = subprocess.run(line, shell=True, capture_output=True, text=True, input="")

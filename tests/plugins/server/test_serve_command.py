@@ -100,7 +100,11 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["-hff", "x.gguf"], "give -hf too"),
         (["--rope-scale", "2"], "a model is what its file says"),
         (["--api-key-file", "/nowhere"], "cannot read the keys"),
-        (["--host", "192.0.2.1", "--insecure"], "cannot listen on 192.0.2.1:8080"),
+        (
+            ["--host", "192.0.2.1", "--insecure"],
+            "cannot listen on 192.0.2.1:8080: Cannot assign requested address; --host",
+        ),
+        (["--host", "no.invalid", "--insecure"], "cannot listen on no.invalid:8080: Name or service not known; --host"),
         (["absent.gguf", "--port", "0"], "absent.gguf"),
         (["--backend", "absent", "--port", "0"], "absent"),
     ],

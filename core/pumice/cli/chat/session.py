@@ -55,7 +55,7 @@ class Session:
         while True:
             try:
                 line = self._read().strip()
-                if line in ("/exit", "/quit"):
+                if line.split(maxsplit=1)[:1] in (["/exit"], ["/quit"]):
                     return True
                 if line:
                     self._do(line)
