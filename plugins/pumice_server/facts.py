@@ -14,6 +14,7 @@ import pumice
 from pumice_server.answers import json_response
 from pumice_server.body import Body
 from pumice_server.entry import Entry
+from pumice_server.generation_settings import generation_settings
 from pumice_server.models import Models, service_of
 from pumice_server.service import Service
 from pumice_server.summaries import capabilities, listed, meta, summary_of
@@ -113,12 +114,12 @@ def _properties(service: Service, able: Mapping[str, bool]) -> dict[str, Any]:
     bos, eos = model.tokenizer.bos, model.tokenizer.eos
     tool_use = model.metadata.get("tokenizer.chat_template.tool_use", "")
     return {
-        "default_generation_settings": {"params": dict(model.config.sampling), "n_ctx": model.n_ctx},
+        "default_generation_settings": {"params": generation_settings(service, {}), "n_ctx": model.n_ctx},
         "total_slots": model.config.n_parallel,
         "model_alias": service.name,
         "model_ftype": model.summary.file_type,
         "model_path": service.name,
-        "modalities": {"vision": False, "audio": False},
+        "modalities": {"vision": False, "video": False, "audio": False},
         "endpoint_slots": True,
         "endpoint_props": False,
         "endpoint_metrics": True,
@@ -129,6 +130,8 @@ def _properties(service: Service, able: Mapping[str, bool]) -> dict[str, Any]:
         "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
         "build_info": build_info(),
         "is_sleeping": False,
+        "ui": True,
+        "cors_proxy_enabled": False,
     }
 
 

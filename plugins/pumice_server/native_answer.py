@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import pumice
-from pumice_server.adapters import listed
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import Clock, chat_logprob, timings
+from pumice_server.generation_settings import generation_settings
 from pumice_server.service import Service
 
 MAX_FIELDS = 100  # of response_fields
@@ -97,7 +98,7 @@ class NativeAnswer:
             "model": self.service.name,
             "tokens_predicted": done.timings.generated_tokens,
             "tokens_evaluated": done.timings.prompt_tokens,
-            "generation_settings": self._settings(),
+            "generation_settings": generation_settings(self.service, self.options),
             "prompt": model.detokenize(self.prompt),
             "has_new_line": "\n" in done.text,
             "truncated": False,
@@ -106,12 +107,6 @@ class NativeAnswer:
             "tokens_cached": done.timings.prompt_tokens + len(done.tokens),
             "timings": timings(done.timings),
         }
-
-    def _settings(self) -> dict[str, Any]:
-        model, options = self.service.model, dict(self.options)
-        scales = options.pop("adapters", self.service.adapters)
-        loras = listed({name: scales[name] for name in self.service.scales})
-        return {**model.config.sampling, **options, "lora": loras, "n_ctx": model.n_ctx}
 
     def part(self, pieces: Sequence[pumice.Piece]) -> dict[str, Any]:
         tokens = [piece.token for piece in pieces if piece.token is not None]
@@ -139,4 +134,14 @@ class NativeAnswer:
         return {**told, "timings": self.clock.timings()} if self.wanted.timings else told
 
     def probability(self, token: int, found: Any) -> dict[str, Any]:
-        return chat_logprob(token, found, self.service.token_bytes)
+        """Its logarithm; where it is that of the candidates that were left, itself."""
+        told = chat_logprob(token, found, self.service.token_bytes)
+        if not self.options.get("logprobs_sampled"):
+            return told
+        top = told.pop("top_logprobs")
+        return {**_without_logarithm(told), "top_probs": [_without_logarithm(each) for each in top]}
+
+
+def _without_logarithm(entry: dict[str, Any]) -> dict[str, Any]:
+    logprob = entry.pop("logprob")
+    return {**entry, "prob": math.exp(logprob)}

@@ -74,6 +74,8 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
             raise bad_request(f"{name} is not supported: {reason}")
     if body.number("adaptive_target", -1) >= 0:
         raise bad_request("adaptive_target is not supported: adaptive-p is not among the samplers")
+    if body.fields.get("dry_sequence_breakers") == []:
+        raise bad_request("dry_sequence_breakers must be a list of one text or more")
     body = _with_names_of_vllm(body)
     sampling = {name: body.fields[name] for name in SAMPLING if name in body.fields}
     form = {name: body.fields[name] for name in FORMS if name in body.fields}

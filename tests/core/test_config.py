@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+import pumice
 from pumice.config import load_config
 from pumice.errors import ConfigError
 from pumice.gguf import KV_TYPES
@@ -139,6 +140,11 @@ def test_a_directory_in_place_of_a_file_is_reported(home):
     (home / "pumice.yaml").mkdir()
     with pytest.raises(ConfigError, match=r"^pumice\.yaml: cannot read it"):
         load_config()
+
+
+def test_the_sampling_in_effect():
+    with pumice.load(backend="numpy", config={"samplers": ["top_k", "dist"], "sampling": {"top_k": 3}}) as model:
+        assert model.sampling == {"top_k": 3, "seed": -1, "rng": "pcg64"}
 
 
 def test_every_cache_type_is_documented():

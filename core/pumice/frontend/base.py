@@ -18,6 +18,7 @@ from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.opening import is_lora
 from pumice.registry import Registry
+from pumice.sampler import parameters
 from pumice.summary import Summary
 from pumice.tokenizers import Tokenizer, from_metadata
 
@@ -36,6 +37,7 @@ class Base(ABC):
         self._file = file
         self._load_tokenizer = TokenizerOf(file, registry)
         self._formats = registry.chat_formats
+        self._samplers = registry.samplers
         self._renderer: Renderer | None = None  # of chat templates; None: in this process
 
     @property
@@ -66,6 +68,12 @@ class Base(ABC):
     def n_vocab(self) -> int:
         """Entries of a row of logits."""
         return self.facts.n_vocab
+
+    @cached_property
+    def sampling(self) -> Mapping[str, Any]:
+        """Parameters of the sampler chain where a request gives none: as configured, else the samplers' own."""
+        chain = [self._samplers[name] for name in self.config.samplers]
+        return {**parameters.defaults(chain), **self.config.sampling}
 
     @cached_property
     def loras(self) -> list[str]:

@@ -73,6 +73,12 @@ def names(cls: type[Sampler]) -> list[str]:
     return [item.name for item in dataclasses.fields(cls) if item.init] if dataclasses.is_dataclass(cls) else []
 
 
+def defaults(chain: Iterable[type[Sampler]]) -> dict[str, Any]:
+    """The parameters of the samplers of a chain, with the values that they have where none are given."""
+    samplers = [cls() for cls in chain]
+    return {name: getattr(sampler, name) for sampler in samplers for name in names(type(sampler))}
+
+
 def of_chain(params: Mapping[str, Any], chain: Iterable[type[Sampler]]) -> dict[str, Any]:
     """Those of ``params`` that a sampler of the chain declares, or that all share."""
     known = {name for cls in chain for name in names(cls)} | SHARED

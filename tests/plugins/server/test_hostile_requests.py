@@ -53,6 +53,7 @@ def error_of(response) -> dict:
         (json.dumps({**GOOD, "logit_bias": {"1": "x"}}).encode(), "logit_bias"),
         (json.dumps({**GOOD, "reasoning_budget_tokens": -7}).encode(), "reasoning_budget"),
         (json.dumps({**GOOD, "logit_bias": {"x" * 300: 1}}).encode(), "at most 256 characters"),
+        (json.dumps({**GOOD, "dry_sequence_breakers": []}).encode(), "dry_sequence_breakers must be"),
         (json.dumps({**GOOD, "json_schema": False}).encode(), "schema"),
         (json.dumps({**GOOD, "json_schema": {"type": "hiccup"}}).encode(), "Invalid type: hiccup"),
     ],

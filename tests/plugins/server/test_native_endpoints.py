@@ -38,6 +38,59 @@ def test_a_completion(server, expected):
     assert found == pytest.approx([each.logprob for each in expected.logprobs])
 
 
+DEFAULTS = {
+    "temperature": 0.8,
+    "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0,
+    "top_k": 40,
+    "top_p": 0.95,
+    "min_p": 0.05,
+    "top_n_sigma": -1.0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
+    "typical_p": 1.0,
+    "repeat_last_n": 64,
+    "repeat_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+    "dry_multiplier": 0.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
+    "dry_penalty_last_n": 64,
+    "mirostat": 0,
+    "mirostat_tau": 5.0,
+    "mirostat_eta": 0.1,
+    "max_tokens": -1,
+    "n_predict": -1,
+    "ignore_eos": False,
+    "n_probs": 0,
+    "min_keep": 0,
+    "samplers": ["penalties", "dry", "top_n_sigma", "top_k", "typ_p", "top_p", "min_p", "xtc", "temperature"],
+    "post_sampling_probs": False,
+    "lora": [],
+}
+"""``default_generation_settings.params`` of llama-server's ``GET /props``, but for what has no meaning here."""
+
+
+def test_the_settings_of_requests_that_give_none_and_of_those_that_give_some(server):
+    told = server.client.get("/props").json()["default_generation_settings"]["params"]
+    assert {name: told.get(name) for name in DEFAULTS} == DEFAULTS
+    given = {"top_k": 7, "samplers": ["typ_p", "top_k"], "logit_bias": [[5, False], [6, 1.5]], "n_probs": 2}
+    settings = post(server, "/completion", prompt=PROMPT, n_predict=3, stop=["x"], **given)["generation_settings"]
+    biases = [{"token": 5, "bias": None}, {"token": 6, "bias": 1.5}]
+    expected = {**DEFAULTS, **given, "logit_bias": biases, "n_predict": 3, "max_tokens": 3}
+    assert {name: settings.get(name) for name in expected} == expected
+    assert settings["stop"] == ["x"]
+
+
+def test_probabilities_of_the_candidates_that_were_left(server):
+    told = post(server, "/completion", **GREEDY | {"temperature": 1, "top_k": 3}, n_probs=3, post_sampling_probs=True)
+    for entry in told["completion_probabilities"]:
+        assert set(entry) == {"id", "token", "bytes", "prob", "top_probs"}
+        assert sum(other["prob"] for other in entry["top_probs"]) == pytest.approx(1)
+        assert entry["prob"] in [other["prob"] for other in entry["top_probs"] if other["id"] == entry["id"]]
+
+
 def test_a_streamed_completion(server, expected):
     told = events(server, **GREEDY)
     assert "".join(each["content"] for each in told) == expected.text
