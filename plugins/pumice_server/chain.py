@@ -15,7 +15,7 @@ SAMPLERS = {
     "x": "xtc",
     "e": "penalties",
 }
-_OWN = {"typ_p": "typical_p"}  # what is called otherwise here
+_OURS, _THEIRS = "typical_p", "typ_p"  # the one that is called otherwise here
 MAX_SAMPLERS = 32  # in a chain
 
 
@@ -27,11 +27,11 @@ def read_samplers(given: str | Sequence[str]) -> list[str]:
     for name in names:
         if name not in SAMPLERS.values():
             raise ValueError(f"{name!r:.60} is not one of {', '.join(SAMPLERS.values())}")
-    ours: list[str] = [_OWN.get(name, name) for name in names]
+    ours = [_OURS if name == _THEIRS else name for name in names]
     return ["logit_bias", *ours, "greedy", "mirostat", "dist"]
 
 
 def named(chain: Sequence[str]) -> list[str]:
     """The samplers of a chain that llama-server has, by its names."""
-    theirs = {_OWN.get(name, name): name for name in SAMPLERS.values()}
-    return [theirs[name] for name in chain if name in theirs]
+    theirs = [_THEIRS if name == _OURS else name for name in chain]
+    return [name for name in theirs if name in SAMPLERS.values()]

@@ -137,7 +137,8 @@ def _answer(
 async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], with_usage: bool) -> AsyncIterator[bytes]:
     def chunk(index: int, delta: Mapping[str, Any], reason: str | None = None, logprobs: Any = None) -> bytes:
         choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
-        return event(head.part("chat.completion.chunk", [choice]))
+        told = {"timings": timings(streams[index].timings)} if reason and not with_usage else {}
+        return event(head.part("chat.completion.chunk", [choice], **told))
 
     usages: list[pumice.Usage] = []
     n_calls = [0] * len(streams)

@@ -109,7 +109,8 @@ async def _events(
     with_usage: bool,
 ) -> AsyncIterator[bytes]:
     def chunk(index: int, text: str, logprobs: Any = None, reason: str | None = None) -> bytes:
-        return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}]))
+        told = {"timings": timings(streams[index].timings)} if reason and not with_usage else {}
+        return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}], **told))
 
     plain = [Frame(partial(chunk, index)) for index in range(len(streams))]
     lengths = [0] * len(streams)  # of what was told with log-probabilities

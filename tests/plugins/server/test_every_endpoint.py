@@ -57,12 +57,19 @@ OLLAMA |= {"prompt_eval_count": int, "eval_count": 4}
 FEW = {"options": {"num_predict": 4}, "stream": False}
 SETTINGS = {"params": dict, "n_ctx": int}
 PROPS = {"default_generation_settings": SETTINGS, "total_slots": int, "model_alias": "demo", "model_path": str}
-PROPS |= {"modalities": {"vision": False, "audio": False}, "chat_template": str, "bos_token": str, "eos_token": str}
+PROPS |= {
+    "modalities": {"vision": False, "video": False, "audio": False},
+    "chat_template": str,
+    "bos_token": str,
+    "eos_token": str,
+}
 PROPS |= {"chat_template_caps": {"supports_tools": bool, "supports_system_role": bool}}
 PROPS |= {
     "model_ftype": "Q8_0",
     "build_info": str,
     "is_sleeping": False,
+    "ui": True,
+    "cors_proxy_enabled": False,
     "endpoint_slots": bool,
     "endpoint_metrics": bool,
 }
@@ -135,7 +142,13 @@ ROWS: list[tuple[str, Any, int, Any]] = [
 CHUNK = {**HEAD, "object": "chat.completion.chunk"}
 STREAMS: list[tuple[str, Any, Any, Any]] = [  # path, body, the first part, the last
     ("/completion", NATIVE, {"index": 0, "content": str, "tokens": [int], "stop": False}, COMPLETION | {"tokens": []}),
-    ("/v1/completions", OPENAI, {**HEAD, "choices": [{"text": str, "finish_reason": None}]}, {"choices": [CHOICE]}),
+    (
+        "/v1/completions",
+        OPENAI,
+        {**HEAD, "choices": [{"text": str, "finish_reason": None}]},
+        {"choices": [CHOICE], "timings": TIMINGS},
+    ),
+    ("/v1/chat/completions", CHAT, CHUNK, {**CHUNK, "choices": [{"finish_reason": "length"}], "timings": TIMINGS}),
     (
         "/v1/chat/completions",
         {**CHAT, "stream_options": {"include_usage": True}},
