@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numpy as np
-
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear_then_scale
 from pumice.plugin.nn.hyper import sliding_window
@@ -26,10 +24,9 @@ class BlockDraft(Draft):
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.causal = hparams.get_bool("attention.causal", False)
-        layers = hparams.metadata.get(f"{hparams.architecture}.target_layers", ())
-        self.n_features = np.size(layers) if np.ndim(layers) == 1 else 0
+        self.n_features = len(hparams.integers("target_layers"))
         if not self.n_features:
-            raise hparams.wrong("target_layers", f"is {layers!r}, expected a list of layers")
+            raise hparams.wrong("target_layers", "is empty, expected the layers of the target that are taken")
         self.block_size = hparams.get_int("block_size", 0)
         if not 0 <= self.block_size <= LONGEST_BLOCK:
             raise hparams.wrong("block_size", f"is {self.block_size}, it must be at most {LONGEST_BLOCK}")
