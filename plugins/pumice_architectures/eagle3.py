@@ -21,7 +21,8 @@ class Eagle3(Draft):
         if self.n_layer != 1:
             raise hparams.wrong("block_count", f"is {self.n_layer}, a draft has one layer")
         self.n_target = hparams.positive("target_hidden_size")
-        self.target_layers = hparams.per_layer("target_layers", N_FEATURES)
+        if len(layers := hparams.integers("target_layers")) != N_FEATURES:
+            raise hparams.wrong("target_layers", f"is {layers}, expected {N_FEATURES} layers of the target")
 
     def features(self, g: GraphBuilder) -> None:
         """``features [t, 3 n_target]``: what went into the target's layers; the output ``hidden [t, n_embd]``."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, pooling
 
-MEAN_POOLING, CLS_POOLING = 1, 2  # pooling_type
+CLS_POOLING = 2  # pooling_type
 
 
 class Bert(Conversion):
