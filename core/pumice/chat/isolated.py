@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from typing import IO, Any, Protocol
 
 from pumice.chat.jinja import JinjaTemplate
-from pumice.errors import PumiceError, RequestError
+from pumice.errors import EngineError, PumiceError, RequestError
 
 MAX_MEMORY = 1 << 30  # bytes of addresses, where the system can limit them
 MAX_SECONDS = 10.0  # of one rendering
@@ -58,6 +58,9 @@ class IsolatedRenderer:
                 self._end()
                 self._refused[source] = time.monotonic() + _REFUSED_SECONDS
                 raise self._too_much() from None
+            except BaseException:  # interrupted: what comes now would be the answer to the next
+                self._end()
+                raise
             finally:
                 timer.cancel()
         if isinstance(found, PumiceError):
@@ -75,11 +78,15 @@ class IsolatedRenderer:
     def _running(self) -> tuple[IO[bytes], IO[bytes], Callable[[], None]]:
         """Where commands go and results come from, once the process is there, and what ends it."""
         if self._child is None or self._child.poll() is not None:
+            self._end()
             command = [sys.executable, "-P", "-m", "pumice.chat.isolated", str(self._max_memory)]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            self._child = subprocess.Popen(command, start_new_session=True, **pipes)  # type: ignore[call-overload]
-            assert self._child.stdout is not None
-            pickle.load(self._child.stdout)
+            try:
+                self._child = child = subprocess.Popen(command, start_new_session=True, **pipes)  # type: ignore[call-overload]
+                pickle.load(child.stdout)
+            except (OSError, EOFError) as error:
+                self._end()
+                raise EngineError(f"the process that renders chat templates does not start: {error}") from error
         assert self._child.stdin is not None
         assert self._child.stdout is not None
         return self._child.stdin, self._child.stdout, self._child.kill

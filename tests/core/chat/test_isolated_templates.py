@@ -3,8 +3,9 @@
 import pytest
 
 import pumice
+from pumice.chat import isolated
 from pumice.chat.isolated import IsolatedRenderer
-from pumice.errors import ModelError, RequestError
+from pumice.errors import EngineError, ModelError, RequestError
 
 GROWING = """{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"""
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
@@ -43,6 +44,24 @@ def test_a_template_that_takes_too_long():
             renderer("{% set x = 'a' * 5000000 %}{% for i in range(9999) %}{{ x | upper | length }}{% endfor %}", {})
     finally:
         renderer.close()
+
+
+def test_what_an_interrupted_rendering_gives_is_not_the_answer_to_the_next(renderer, monkeypatch):
+    def interrupted(stream):
+        raise KeyboardInterrupt
+
+    renderer(PLAIN, {"messages": CHAT})
+    with monkeypatch.context() as patch:
+        patch.setattr(isolated.pickle, "load", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            renderer(PLAIN, {"messages": CHAT})
+    assert renderer("{{ text }}", {"text": "the next"}) == "the next"
+
+
+def test_a_process_that_does_not_start_is_an_error(monkeypatch):
+    monkeypatch.setattr("sys.executable", "/nowhere/python")
+    with pytest.raises(EngineError, match=r"the process that renders chat templates does not start: .*/nowhere/python"):
+        IsolatedRenderer()(PLAIN, {"messages": CHAT})
 
 
 def test_a_model_in_a_process_renders_there():
