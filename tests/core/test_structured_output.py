@@ -8,6 +8,7 @@ import pydantic
 import pytest
 
 import pumice
+from pumice.grammar import grammar_source
 
 PERSON = {
     "type": "object",
@@ -60,6 +61,18 @@ def test_many_at_once_are_each_as_alone(model):
 
 def test_a_coroutine(model):
     assert asyncio.run(model.agenerate("Is it?", choices=["yes", "no"])).text in ("yes", "no")
+
+
+def test_several_prompts_share_a_schema_or_have_their_own(model, monkeypatch):
+    from pumice.frontend import generating
+
+    made = []
+    monkeypatch.setattr(generating, "grammar_source", lambda **given: made.append(given) or grammar_source(**given))
+    done = model.generate_many(["Is it?"] * 3, choices=["yes", "no"])
+    assert {each.text for each in done} <= {"yes", "no"}
+    assert len(made) == 1
+    own = [{"choices": ["one"]}, {"regex": "two"}]
+    assert [each.text for each in model.generate_many(["Is it?"] * 2, each=own)] == ["one", "two"]
 
 
 def test_errors_come_before_anything_is_generated(model):

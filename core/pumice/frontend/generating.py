@@ -85,6 +85,8 @@ class Generating(Base):
                 raise RequestError(f"each must be a list of options, a mapping for each prompt, not {each!r:.60}")
             if len(each) != len(prompts):
                 raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
+        if not any(FORMS & given.keys() for given in each or ()):  # compiled for all at once
+            options = {name: value for name, value in options.items() if name not in FORMS} | _grammar(options)
         streams: list[Stream] = []
         with _closing(streams):
             for index, prompt in enumerate(prompts):
@@ -117,13 +119,19 @@ class Generating(Base):
         given = {"max_tokens": MAX_TOKENS} | {name: value for name, value in options.items() if name in OPTIONS}
         stop = given.get("stop")
         given["stop"] = [stop] if isinstance(stop, str) else [] if stop is None else stop
-        if not isinstance(given.get("grammar"), Grammar):
-            source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
-            given["grammar"] = Grammar(source) if source else None
+        given |= _grammar(options)
         sampling = {name: value for name, value in options.items() if name not in OPTIONS | FORMS}
         request = Request(ids, sampling=sampling, **given)
         check_arguments(request)
         return request
+
+
+def _grammar(options: Mapping[str, Any]) -> dict[str, Grammar | None]:
+    """What the text has to look like, by whichever option says it, as ``Request.grammar``."""
+    if isinstance(grammar := options.get("grammar"), Grammar):
+        return {"grammar": grammar}
+    source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
+    return {"grammar": Grammar(source) if source else None}
 
 
 def _single(request: Request) -> Request:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pumice.errors import RequestError
@@ -17,6 +18,7 @@ FORMS = frozenset(["grammar", "json_schema", "regex", "choices"])  # arguments t
 MAX_SOURCE = 1 << 18  # characters of a schema or a grammar
 MAX_CHOICES = 1 << 12  # of a list
 MAX_DEPTH = 64  # levels of a schema
+_KEPT = 64  # schemas
 
 JSON_OPTIONS = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}  # between two tokens: as models write, but never endless
 
@@ -61,8 +63,6 @@ def _from_grammar(text: Any) -> str:
 
 
 def _from_schema(schema: Any) -> str:
-    from llguidance import LLMatcher
-
     if hasattr(schema, "model_json_schema"):
         schema = schema.model_json_schema()
     if isinstance(schema, str):
@@ -72,9 +72,17 @@ def _from_schema(schema: Any) -> str:
         schema = {} if schema else {"not": {}}  # by which JSON Schema defines them
     if not isinstance(schema, Mapping):
         raise RequestError(f"json_schema: expected a JSON object, not {schema!r:.60}")
-    _check_depth(schema)
     text = _dump("json_schema", schema)
     _check_text("json_schema", text)
+    return _source_of_schema(text)
+
+
+@lru_cache(_KEPT)
+def _source_of_schema(text: str) -> str:
+    """Clients send the same schema again and again."""
+    from llguidance import LLMatcher
+
+    _check_depth(json.loads(text))
     return LLMatcher.grammar_from_json_schema(text, defaults=JSON_OPTIONS)  # type: ignore[arg-type]
 
 
@@ -127,7 +135,11 @@ def _check_depth(schema: Any) -> None:
         level = [child for value in level for child in _children(value)]
         if not level:
             return
-    raise RequestError(f"json_schema: it is nested more than {MAX_DEPTH} levels deep")
+    raise _too_deep("json_schema")
+
+
+def _too_deep(name: str) -> RequestError:
+    return RequestError(f"{name}: it is nested more than {MAX_DEPTH} levels deep")
 
 
 def _children(value: Any) -> Sequence[Any]:
@@ -146,6 +158,8 @@ def _parse(name: str, text: str) -> Any:
 def _dump(name: str, value: Any) -> str:
     try:
         return json.dumps(value, allow_nan=False)
+    except RecursionError:
+        raise _too_deep(name) from None
     except (TypeError, ValueError) as error:
         raise RequestError(f"{name}: JSON cannot hold it: {_line(error)}") from None
 
