@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
+import secrets
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -108,10 +109,16 @@ def _file(request: Request, body: Body) -> tuple[str, Path]:
 
 
 def _write(path: Path, data: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | getattr(os, "O_NOFOLLOW", 0)
-    with os.fdopen(os.open(path, flags, 0o600), "wb") as file:
-        file.write(data)
+    """Whole, or not at all: what was saved under that name before stays. Raises HTTPException."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")  # no name that a client may give
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise HTTPException(500, f"{path.name} cannot be saved: {error.strerror}") from None
 
 
 def _read(path: Path, name: str) -> bytes:

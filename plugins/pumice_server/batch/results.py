@@ -13,7 +13,7 @@ import click
 import orjson
 from filelock import FileLock, Timeout
 
-from pumice_server.batch.rows import is_parquet, parquet, read_lines
+from pumice_server.batch.rows import is_parquet, parquet, read_lines, read_parquet
 
 _JSON_COLUMNS = ("response", "error")  # of Parquet: as JSON texts
 _BEGINNING = b'{"id":"batch_req_'  # of every line
@@ -121,15 +121,17 @@ def _read_results(path: Path, ids: Collection[str]) -> Iterator[tuple[bytes, dic
             result = orjson.loads(line)
             custom_id, _ = result["custom_id"], is_failed(result)
         except (ValueError, TypeError, KeyError):
-            raise click.ClickException(
-                f"{path}:{number}: this is no result of a batch; name another file for the results"
-            ) from None
+            raise _no_result(path, number) from None
         if custom_id not in ids:
             raise click.ClickException(
                 f"{path}:{number}: this is the result of {custom_id!r:.100}, which is not in the input; "
                 "name another file for the results"
             )
         yield line, result
+
+
+def _no_result(path: Path, number: int) -> click.ClickException:
+    return click.ClickException(f"{path}:{number}: this is no result of a batch; name another file for the results")
 
 
 def _open_lines(path: Path) -> IO[bytes]:
@@ -174,13 +176,19 @@ def _columns(line: bytes) -> dict[str, Any]:
 
 
 def _to_lines(path: Path, lines: Path) -> None:
+    """Raises ClickException for what is no file of results."""
     temporary = lines.with_name(f"{lines.name}.new")
-    with temporary.open("wb") as file, parquet().ParquetFile(path) as source:
-        for batch in source.iter_batches():
-            for row in batch.to_pylist():
-                parsed = {name: orjson.loads(row[name]) if row[name] else None for name in _JSON_COLUMNS}
-                file.write(orjson.dumps({**row, **parsed}) + b"\n")
-    temporary.replace(lines)
+    try:
+        with temporary.open("wb") as file:
+            for number, row in enumerate(read_parquet(path), 1):
+                try:
+                    parsed = {name: orjson.loads(row[name]) if row[name] else None for name in _JSON_COLUMNS}
+                    file.write(orjson.dumps({**row, **parsed}) + b"\n")
+                except (ValueError, TypeError, KeyError):
+                    raise _no_result(path, number) from None
+        temporary.replace(lines)
+    finally:
+        _remove(temporary)
 
 
 def _remove(path: Path) -> None:

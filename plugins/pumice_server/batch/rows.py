@@ -47,7 +47,7 @@ class Row:
 
 def read_rows(path: Path) -> Iterator[Row]:
     """The rows of a file, in its order. Raises ClickException, with the number of the row, for one that is wrong."""
-    for number, fields in enumerate(_read_parquet(path) if is_parquet(path) else read_lines(path), 1):
+    for number, fields in enumerate(read_parquet(path) if is_parquet(path) else read_lines(path), 1):
         try:
             if isinstance(fields, bytes):
                 if not fields.strip():
@@ -89,7 +89,8 @@ def read_lines(path: Path) -> Iterator[bytes]:
         raise click.ClickException(f"cannot read {path}: {error.strerror}") from None
 
 
-def _read_parquet(path: Path) -> Iterator[Any]:
+def read_parquet(path: Path) -> Iterator[Any]:
+    """The rows of a file as dictionaries. Raises ClickException for one that cannot be read."""
     module = parquet()
     try:
         with module.ParquetFile(path) as file:

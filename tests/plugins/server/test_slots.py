@@ -54,6 +54,23 @@ def test_what_cannot_be_restored(saving):
     assert act(server, "restore", filename="link").status_code == 400
 
 
+def test_a_slot_that_cannot_be_saved_leaves_what_was(saving, monkeypatch):
+    server, folder = saving
+    assert act(server, "save", filename="kept").status_code == 200
+    before = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
+
+    def full(*arguments):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pumice_server.slots.os.replace", full)
+    response = act(server, "save", filename="kept")
+    assert (response.status_code, response.json()["error"]["message"]) == (
+        500, "kept cannot be saved: No space left on device",
+    )  # fmt: skip
+    after = {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file() and not path.is_symlink()}
+    assert after == before
+
+
 def test_wrong_slots_and_actions(saving, server):
     assert act(saving[0], "dance").status_code == 400
     assert act(saving[0], "erase", slot="99").status_code == 400

@@ -150,6 +150,20 @@ def test_parquet_goes_in_and_out_and_is_whole_or_not_there(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["half.jsonl", "in.parquet", "out.parquet"]
 
 
+def test_parquet_that_has_no_results_stays_as_it_is(tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    source, output = write(tmp_path / "in.jsonl", [row("a", prompt="x", max_tokens=1)]), tmp_path / "out.parquet"
+    output.write_bytes(b"a letter")
+    assert "cannot read" in refused(source, output)
+    for columns in ({"x": [1]}, {"response": ["{"], "error": [None]}, {"response": [[1]], "error": [None]}):
+        parquet.write_table(pyarrow.table(columns), output)
+        before = output.read_bytes()
+        assert "out.parquet:1: this is no result of a batch" in refused(source, output)
+        assert output.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.parquet"]
+
+
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
