@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pumice.chat.lark import Lark, json_of
 from pumice.chat.pattern import CDATA, ITEM, Pattern
-
-Schema = Mapping[str, Any]
+from pumice.chat.schemas import Schema, listed, resolved, types_of
 
 _TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "array": "array"}
+_CONSTANTS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}  # of Python, in Lark
 _BARE_COMMA = '","'
 _COMMA = 'WS? "," WS?'
-_STRUCTURE = frozenset(["properties", "items", "additionalProperties", "allOf"])  # keywords of what is no text
 _LIMITS = frozenset(["pattern", "format", "minLength", "maxLength", "minItems", "maxItems"])  # that JSON's rules know
 _NO_CDATA = r"(([^<]|<[^!])(.|\n)*)?"
-_MAX_REFERENCES = 8  # one to the other, until it is no text
 
 
 class Arguments:
@@ -24,10 +21,10 @@ class Arguments:
 
     def __init__(self, lark: Lark, schema: Schema) -> None:
         self._lark = lark
-        self._schema = schema
+        self._schema = resolved(schema)
 
     def json(self) -> str:
-        return json_of(self._schema)
+        return self._json(self._schema)
 
     def params(self, pattern: Pattern) -> str:
         """One by one, in the order of the schema; those that need not come may be left out."""
@@ -98,26 +95,8 @@ class Arguments:
         kind = part.get("type")
         return "string" if is_text else _TYPES.get(kind, "object") if isinstance(kind, str) else "object"
 
-    def _may_be_text(self, part: Any, references: int = _MAX_REFERENCES) -> bool:
-        """Whether a text is among what a schema allows."""
-        if not isinstance(part, Mapping):
-            return part is not False
-        if "enum" in part or "const" in part:
-            return any(isinstance(value, str) for value in (*_list(part.get("enum")), part.get("const")))
-        if "$ref" in part:
-            return references > 0 and self._may_be_text(self._referred(part["$ref"]), references - 1)
-        for key in ("anyOf", "oneOf"):
-            if key in part:
-                return any(self._may_be_text(each, references) for each in _list(part[key]))
-        kind = part.get("type")
-        return "string" in _list(kind) or kind == "string" or (kind is None and not _STRUCTURE.intersection(part))
-
-    def _referred(self, reference: Any) -> Any:
-        """The part of the schema that a ``$ref`` names."""
-        part: Any = self._schema
-        for key in str(reference).removeprefix("#/").split("/"):
-            part = part.get(key) if isinstance(part, Mapping) else None
-        return {} if part is None else part
+    def _may_be_text(self, part: Schema) -> bool:
+        return "string" in types_of(part, self._schema)
 
     def _braced(self, schema: Schema, quote: str) -> str:
         if not _properties(schema):
@@ -151,8 +130,10 @@ class Arguments:
             values += [self._lark.literal(repr(text)) for text in texts]
         elif kind == "string" and not _LIMITS.intersection(part):
             values.append("QUOTED")
-        elif kind == "boolean":
-            values += ['"True"', '"False"']
+        elif str(kind) in _CONSTANTS:
+            values += _CONSTANTS[str(kind)]
+        elif "anyOf" in part:
+            values += [self._python(each) for each in listed(part["anyOf"]) if isinstance(each, Mapping)]
         elif kind == "array" and isinstance(items, Mapping) and not _LIMITS.intersection(part):
             item = self._lark.rule(self._python(items))
             values.append(f'"[" WS? ({item} ({_COMMA} {item})*)? WS? "]"')
@@ -163,16 +144,12 @@ def _properties(schema: Schema) -> list[tuple[str, Schema, bool]]:
     """The properties of an object: name, schema, and whether it has to come."""
     properties = schema.get("properties")
     items = properties.items() if isinstance(properties, Mapping) else ()
-    required = _list(schema.get("required"))
+    required = listed(schema.get("required"))
     return [(name, part if isinstance(part, Mapping) else {}, name in required) for name, part in items]
 
 
 def _texts(part: Schema) -> list[str]:
     """The texts of which a value is one; none where it may be anything else."""
-    values = _list(part["enum"]) if "enum" in part else [part.get("const")]
+    values = listed(part["enum"]) if "enum" in part else [part.get("const")]
     texts = [value for value in values if isinstance(value, str)]
     return texts if len(texts) == len(values) else []
-
-
-def _list(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, list | tuple) else []

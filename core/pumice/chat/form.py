@@ -149,7 +149,7 @@ class _Calls:
         if field == "id":
             return "ID"
         if field == "arguments":
-            return self._lark.rule(arguments.json())
+            return arguments.json()
         return arguments.braces(self._format.quote) if field == "braces" else arguments.params(pattern)
 
     def _whole(self, field: str, pattern: Pattern, functions: Sequence[Mapping[str, Any]]) -> str:

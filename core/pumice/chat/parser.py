@@ -11,12 +11,11 @@ from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pumice.chat.calls import Call, as_json
+from pumice.chat.calls import Call
 from pumice.chat.formats import ChatFormat
 from pumice.chat.pattern import Pattern
+from pumice.chat.schemas import resolved, typed
 from pumice.chat.source import Reading, Source, literal, skip_space
-
-_TYPES = {type(None): "null", bool: "boolean", int: "integer", float: "number", dict: "object", list: "array"}
 
 Part = tuple[Literal["content", "reasoning"], str] | tuple[Literal["call"], Call]
 
@@ -260,27 +259,11 @@ def begun(opening: str, marks: Sequence[str]) -> str:
 
 def _typed(call: Call, schema: Mapping[str, Any]) -> Call:
     """The call with each argument that was written as plain text read as its schema says."""
-    typed = {
-        key: _typed_value(value, _part(schema, "properties", key)) if key in call.texts else value
+    schema = resolved(schema)
+    properties = schema.get("properties")
+    parts = properties if isinstance(properties, Mapping) else {}
+    arguments = {
+        key: typed(value, parts.get(key), schema) if key in call.texts else value
         for key, value in call.arguments.items()
     }
-    return replace(call, arguments=typed, texts=frozenset())
-
-
-def _typed_value(value: Any, schema: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _typed_value(part, _part(schema, "properties", key)) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_typed_value(part, _part(schema, "items")) for part in value]
-    types = _part(schema, "type")
-    if types == "string":
-        return value
-    read = as_json(value)
-    is_text = isinstance(types, list) and "string" in types and _TYPES.get(type(read)) not in types
-    return value if is_text else read
-
-
-def _part(schema: Any, *path: str) -> Any:
-    for key in path:
-        schema = schema.get(key) if isinstance(schema, Mapping) else None
-    return schema
+    return replace(call, arguments=arguments, texts=frozenset())
