@@ -141,11 +141,14 @@ class Arguments:
 
 
 def _properties(schema: Schema) -> list[tuple[str, Schema, bool]]:
-    """The properties of an object: name, schema, and whether it has to come."""
+    """The properties of an object that some value fits: name, schema, and whether it has to come."""
     properties = schema.get("properties")
     items = properties.items() if isinstance(properties, Mapping) else ()
     required = listed(schema.get("required"))
-    return [(name, part if isinstance(part, Mapping) else {}, name in required) for name, part in items]
+    parts = [
+        (name, part if isinstance(part, Mapping) else {"enum": []} if part is False else {}) for name, part in items
+    ]
+    return [(name, part, name in required) for name, part in parts if part.get("enum") != []]
 
 
 def _texts(part: Schema) -> list[str]:

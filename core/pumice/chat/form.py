@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from pumice.chat.arguments import Arguments
 from pumice.chat.calls import Keys
 from pumice.chat.formats import ChatFormat
-from pumice.chat.lark import Lark, definitions, json_of
+from pumice.chat.lark import TOOL_OPTIONS, Lark, definitions, json_of
 from pumice.chat.parser import begun
 from pumice.chat.pattern import Pattern, is_of_name
 from pumice.chat.request import ChatRequest
@@ -199,8 +199,24 @@ def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls
 
 
 def _parameters(function: Mapping[str, Any]) -> Mapping[str, Any]:
-    parameters = function.get("parameters")
-    return parameters if isinstance(parameters, Mapping) and parameters else {"type": "object"}
+    """The schema of a tool's arguments; a keyword that is null, as some servers of tools have it, is none.
+
+    Raises RequestError for one that is wrong.
+    """
+    given = function.get("parameters")
+    schema = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
+    if problem := _problem(json.dumps(schema)):
+        raise RequestError(f"tools: parameters of {function['name']!r}: {problem}")
+    return schema or {"type": "object"}
+
+
+@lru_cache(256)
+def _problem(schema: str) -> str:
+    """What is wrong with a schema, in a line; empty if nothing is."""
+    from llguidance import LLMatcher
+
+    source = LLMatcher.grammar_from_json_schema(schema, overrides=TOOL_OPTIONS)  # type: ignore[arg-type]
+    return " ".join(LLMatcher.validate_grammar(source).split())[:300]
 
 
 def _call_schema(pattern: Pattern, name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -15,7 +15,7 @@ ID: /[A-Za-z0-9_-]{{1,40}}/
 NUMBER: /[0-9]{{1,3}}/
 QUOTED: /'([^'\\\\\\n]|\\\\.)*'/
 """
-_JSON_OPTIONS = {**JSON_OPTIONS, "lenient": True}  # tools are many: a keyword that is not known is left out
+TOOL_OPTIONS = {**JSON_OPTIONS, "lenient": True}  # tools are many: a keyword that is not known is left out
 _DEFINITIONS = ("$defs", "definitions")  # where a schema keeps what its ``$ref`` name
 
 
@@ -70,7 +70,7 @@ class Lark:
 
 def json_of(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
     """JSON that fits a schema; ``root``: the schema of which it is a part."""
-    return f"%json {json.dumps({**definitions(root or {}), **schema, 'x-guidance': _JSON_OPTIONS})}"
+    return f"%json {json.dumps({**definitions(root or {}), **schema, 'x-guidance': TOOL_OPTIONS})}"
 
 
 def definitions(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -145,3 +145,11 @@ def test_a_schema_that_is_a_reference(compiler):
     call = "<tool_call><function=f><parameter=a>{}</parameter></function></tool_call>"
     assert takes(compiler, RECURSIVE, call.format("1"), "qwen3-coder")
     assert not takes(compiler, RECURSIVE, call.format("x"), "qwen3-coder")
+
+
+@pytest.mark.parametrize("part", [False, {"enum": []}])
+def test_an_argument_that_no_value_fits_is_left_out(compiler, part):
+    schema = {"type": "object", "properties": {"a": part, "b": {"type": "integer"}}}
+    call = "<tool_call><function=f><parameter={}>1</parameter></function></tool_call>"
+    assert takes(compiler, schema, call.format("b"), "qwen3-coder")
+    assert not takes(compiler, schema, call.format("a"), "qwen3-coder")

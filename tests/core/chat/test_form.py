@@ -3,6 +3,7 @@
 import pytest
 
 from family_templates import FAMILIES
+from pumice import RequestError
 from pumice.chat import FORMATS, ChatFormat, ChatRequest
 from pumice.chat.form import answer_grammar
 from pumice.chat.messages import read_messages, read_tools
@@ -77,6 +78,21 @@ def test_control_tokens_are_tokens_and_not_their_spelling():
 @pytest.mark.parametrize("name", sorted(set(FORMATS) - {"gemma4", "functiongemma"}))
 def test_the_grammar_of_every_format_compiles(name):
     assert COMPILER.lexers.of(source(FORMATS[name]), COMPILER).matcher is not None
+
+
+@pytest.mark.parametrize("name", ["hermes", "qwen3-coder", "gemma4", "lfm2"])
+def test_a_wrong_schema_is_named_by_its_tool(name):
+    for schema, says in (({"required": 5}, "Expected array"), ({"properties": {"a": {"$ref": "#/b"}}}, "'/b'")):
+        with pytest.raises(RequestError, match=f"^tools: parameters of 'wrong': .*{says}"):
+            source(FORMATS[name], [*TOOLS, {"name": "wrong", "parameters": schema}])
+
+
+def test_null_in_place_of_a_keyword_is_none():
+    nulls = {"type": "object", "properties": None, "required": None, "description": None}
+    assert allows(
+        source(FORMATS["hermes"], [{"name": "f", "parameters": nulls}]),
+        '<tool_call>{"name": "f", "arguments": {}}</tool_call>',
+    )
 
 
 def test_keywords_that_are_not_known_are_left_out():
