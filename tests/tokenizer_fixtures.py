@@ -28,3 +28,13 @@ def metadata(name: str, **changes: Any) -> dict[str, Any]:
 @cache
 def small(name: str) -> Tokenizer:
     return from_metadata(fixture(name)["metadata"])
+
+
+def with_tokens(name: str, tokens: dict[str, int], **changes: Any) -> Tokenizer:
+    """A vocabulary with more tokens (text: type)."""
+    base = metadata(name)
+    changes["tokens"] = base["tokenizer.ggml.tokens"] + list(tokens)
+    changes["token_type"] = base["tokenizer.ggml.token_type"] + list(tokens.values())
+    if "tokenizer.ggml.scores" in base:
+        changes["scores"] = base["tokenizer.ggml.scores"] + [0.0] * len(tokens)
+    return from_metadata(metadata(name, **changes))

@@ -12,7 +12,7 @@ from pumice.chat.calls import Keys
 from pumice.chat.formats import ChatFormat
 from pumice.chat.lark import TOOL_OPTIONS, Lark, definitions, json_of
 from pumice.chat.parser import begun
-from pumice.chat.pattern import Pattern, is_of_name
+from pumice.chat.pattern import Pattern, is_name
 from pumice.chat.request import ChatRequest
 from pumice.errors import RequestError
 from pumice.grammar import Grammar
@@ -48,6 +48,8 @@ def answer_grammar(
         return Grammar(calls.source(), opening=written, reasoning=reasoning, reasons=reasons)
     if form is not None:
         source = _with_marks(form, format, special, calls)
+        if request.continues and not reasons:
+            written, reasoning = request.messages[-1]["content"], ("", end)
         return Grammar(source, opening=written, reasoning=reasoning, reasons=reasons)
     if calls is None or not calls.rules:
         return None
@@ -132,7 +134,7 @@ class _Calls:
         parts: list[str] = []
         for i, (kind, text) in enumerate(pattern.elements):
             if kind == "literal":
-                ends_name = i and pattern.elements[i - 1] == ("field", "name") and is_of_name(text[0])
+                ends_name = i and pattern.elements[i - 1] == ("field", "name") and is_name(text[0])
                 parts.append(f"{'WS ' * ends_name}{self._lark.literal(text)}")
             elif text == "id" and "name" not in fields:
                 parts.append(self._lark.literal(f"functions.{functions[0]['name']}:") + " NUMBER")

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
 
 #: As of a sequence in the engine, and tool_calls: the model waits for the results of its calls.
@@ -163,8 +164,10 @@ def _read_content(content: Any, where: str) -> str:
     """Text, or parts of type "text", which become its lines."""
     if content is None or isinstance(content, str):
         return content or ""
+    if not isinstance(content, list | tuple):
+        raise RequestError(f"{where}: expected text or a list of parts, not {shown(content)}")
     texts = []
-    for i, given in enumerate(_list(content, where)):
+    for i, given in enumerate(content):
         part = _mapping(given, f"{where}[{i}]")
         if part.get("type", "text") != "text":
             raise RequestError(f"{where}[{i}].type: only text is understood, not {shown(part.get('type'))}")
@@ -200,8 +203,14 @@ def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]
     for i, given in enumerate(tools or ()):
         where = f"tools[{i}]"
         tool = dict(_mapping(given, where))
+        if tool.get("type", "function") != "function":
+            raise RequestError(f"{where}.type: only functions are understood, not {shown(tool['type'])}")
         function = _mapping(tool["function"], f"{where}.function") if "function" in tool else tool
         name = _text(function.get("name"), f"{where}.function.name")
+        if not is_name(name):
+            raise RequestError(
+                f"{where}.function.name: expected letters, digits and _ - . / : alone, not {shown(name)}"
+            )
         if any(name == other["function"]["name"] for other in read):
             raise RequestError(f"{where}.function.name: {name!r} is there twice")
         _mapping(function.get("parameters") or {}, f"{where}.function.parameters")

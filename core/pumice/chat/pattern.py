@@ -176,9 +176,9 @@ class Pattern:
         return known if len(known) == len(calls) else []
 
 
-def is_of_name(character: str) -> bool:
-    """Whether a tool's name may go on with it."""
-    return _NAME.fullmatch(character) is not None
+def is_name(text: str) -> bool:
+    """Whether a tool may have this name."""
+    return bool(text) and _NAME.fullmatch(text) is not None
 
 
 def _elements(pattern: str) -> list[tuple[str, str]]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
-from pumice.grammar.starts import NO_TOKEN, Firsts, Starts, tokens_from
+from pumice.grammar.starts import NO_TOKEN, Firsts, Starts, spellings, tokens_from
 from pumice.grammar.strings import LONG
 from pumice.pick import Pick
 from pumice.sampler import Candidates, Sampler
@@ -22,8 +22,6 @@ from pumice.sampler.mask import n_words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
-
-    from pumice.tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -38,7 +36,7 @@ class Grammar:
         again: when the grammar has ended all is free again, until the next text of ``begins``; otherwise the answer
             ends there.
         reasoning: texts that begin and end reasoning, in which everything is free. Where the grammar begins at once
-            it may come first, if one token begins it.
+            it may come first, if there are tokens for its beginning.
         reasons: the prompt has begun the reasoning.
     """
 
@@ -57,6 +55,7 @@ _NEWLINES = 2  # that models write between reasoning and answer, at most
 class _State(Enum):
     REASONING = "everything is allowed until the reasoning ends"
     OPENING = "the grammar decides, but reasoning may begin"
+    BEGINNING = "reasoning has begun, with the first tokens of its mark"
     FREE = "everything is allowed until the grammar begins"
     INSIDE = "the grammar decides"
 
@@ -84,7 +83,7 @@ class Constraint(Sampler):
         self._reasoning = [text.encode() for text in grammar.reasoning]
         self._longest = max(map(len, [*self._begins, *self._reasoning]))
         self._seen: list[tuple[int, bytes]] = []  # the last tokens and their texts, where one of those may have begun
-        self._opening = self._token(grammar.reasoning[0], compiler.tokenizer)
+        self._opening = spellings(grammar.reasoning[0], compiler.tokenizer)  # tokens with which reasoning may begin
         self._newlines = [token for token, n in compiler.newlines.items() if n <= _NEWLINES]
         self._state = self._answering() if not grammar.reasons else _State.REASONING
         if self._state is _State.INSIDE and self._opening:
@@ -122,6 +121,10 @@ class Constraint(Sampler):
             mask = self.mask()
             self._mask[:] = ~np.uint32(0) if mask is None else mask
             return self._mask
+        if self._state is _State.BEGINNING:
+            self._mask[:] = 0
+            self._allow([tokens[0] for tokens in self._opening])
+            return self._mask
         if self._strings and self._follows:
             self._mask = self._own
             self._strings.follow(self._mask)
@@ -132,7 +135,7 @@ class Constraint(Sampler):
         if self._strings and long and self._state is _State.INSIDE and not self._fresh:
             self._strings.look(self._matcher, self._mask)
         if self._state is _State.OPENING:
-            self._allow(self._opening)
+            self._allow([tokens[0] for tokens in self._opening])
         elif self._fresh:
             self._allow(self._newlines)
         return self._mask
@@ -149,7 +152,7 @@ class Constraint(Sampler):
     @classmethod
     def make_masks(cls, samplers: Sequence[Constraint]) -> None:
         """Have the matchers of several sequences fill their masks at once, where that is worth it."""
-        waiting = [each for each in samplers if not each._free and not each._follows and not each.forced()]
+        waiting = [each for each in samplers if each._asks and not each._follows and not each.forced()]
         waiting.sort(key=lambda each: id(each._lexer))
         lexers = [each._lexer for each in waiting]
         if waiting and waiting[0]._threads.worth(lexers):
@@ -175,8 +178,10 @@ class Constraint(Sampler):
             self._n_prompt -= 1
         elif self._free:
             self._look(token, self._spelt(token))
-        elif self._is_extra(token):
-            self._state = _State.REASONING if self._state is _State.OPENING else _State.INSIDE
+        elif self._state in (_State.OPENING, _State.BEGINNING) and self._opens(token):
+            pass
+        elif self._fresh and token in self._newlines:
+            self._state = _State.INSIDE
             self._fresh = max(self._fresh - len(self._texts[token]), 0)
         else:
             self._state, self._fresh = _State.INSIDE, 0
@@ -192,6 +197,11 @@ class Constraint(Sampler):
     def _follows(self) -> bool:
         """Whether the mask follows from the one before."""
         return self._strings is not None and self._strings.follows
+
+    @property
+    def _asks(self) -> bool:
+        """Whether the mask is the matcher's."""
+        return self._state in (_State.OPENING, _State.INSIDE)
 
     @property
     def _free(self) -> bool:
@@ -210,11 +220,18 @@ class Constraint(Sampler):
             if self._matcher.validate_tokens(tokens) == len(tokens):
                 self._matcher.consume_tokens(tokens)
 
-    def _is_extra(self, token: int) -> bool:
-        """Whether ``token`` is one that the grammar does not know and may yet come."""
-        if self._state is _State.OPENING:
-            return token in self._opening and self._matcher.validate_tokens([token]) == 0
-        return self._fresh > 0 and token in self._newlines
+    def _opens(self, token: int) -> bool:
+        """Go on by a token with which reasoning may begin; False: it is none, or the last and the grammar's too."""
+        fits = self._state is _State.OPENING and self._matcher.validate_tokens([token]) == 1
+        self._opening = [tokens[1:] for tokens in self._opening if tokens[0] == token]
+        has_begun = [] in self._opening
+        if not self._opening or (fits and has_begun):
+            return False
+        if fits:
+            self._matcher.consume_token(token)
+        else:
+            self._state = _State.REASONING if has_begun else _State.BEGINNING
+        return True
 
     def _look(self, token: int, spelt: bytes) -> None:
         """Go on by a token of free text: reasoning may begin or end in it, or the grammar begin."""
@@ -267,11 +284,6 @@ class Constraint(Sampler):
             text = self._vocabulary.decode_str(tokens)
             raise RequestError(f"the model went on with {text[:40]!r} where the grammar begins")
         self._state = _State.FREE
-
-    def _token(self, text: str, tokenizer: Tokenizer) -> list[int]:
-        """The token that a text is, in a list; else an empty list."""
-        tokens = tokenizer.tokenize(text, add_special=False) if text else []
-        return tokens if len(tokens) == 1 else []
 
     def _allow(self, tokens: Sequence[int]) -> None:
         for token in tokens:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
     from pumice.grammar.compiler import Compiler
+    from pumice.tokenizers import Tokenizer
 
 NO_TOKEN = -1  # in a token's place, for text that the prompt has written, or that is the end of a token
 
@@ -30,6 +31,22 @@ def tokens_from(seen: Seen, place: int, vocabulary: LLTokenizer) -> list[int]:
     if text[: place - before].strip() or tokens[0][0] == NO_TOKEN:
         return vocabulary.tokenize_bytes(text[place - before :])
     return [token for token, _ in tokens]
+
+
+def spellings(text: str, tokenizer: Tokenizer) -> list[list[int]]:
+    """The tokens of a text where it begins an answer and where it follows another one; of a word after a space, too.
+
+    None of a text that is no token, and has no special one: models that were not taught it do not write it.
+    """
+    tokens = tokenizer.tokenize(text, add_special=False)
+    marks = tokenizer.vocabulary.control | tokenizer.vocabulary.user_defined
+    if not tokens or (len(tokens) > 1 and not marks.intersection(tokens)):
+        return []
+    newline = tokenizer.tokenize("\n", add_special=False)
+    befores = ["", "\n", " "] if text[0].isalnum() else ["", "\n"]
+    ways = [tokenizer.tokenize(before + text, add_special=False) for before in befores]
+    ways[1] = ways[1][len(newline) :] if ways[1][: len(newline)] == newline else ways[0]
+    return [list(way) for way in dict.fromkeys(map(tuple, ways))]
 
 
 class Starts:

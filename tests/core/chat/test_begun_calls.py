@@ -16,8 +16,8 @@ from pumice.chat import FORMATS, ChatRequest
 from pumice.chat.form import answer_grammar
 from pumice.chat.parser import ChatParser
 from pumice.grammar import Compiler, Constraint
-from pumice.tokenizers import Tokenizer, from_metadata
-from tokenizer_fixtures import metadata
+from pumice.tokenizers import Tokenizer
+from tokenizer_fixtures import small, with_tokens
 
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "chat_answers.json").read_text())
 LOOSE = ("arguments as JSON text", "no arguments", "Llama 3's Python tag")  # what is read and never asked for
@@ -81,13 +81,11 @@ def fits(arguments: Any, schema: Any) -> bool:
 @cache
 def compiler(format: str, kind: int) -> Compiler:
     """Of a vocabulary in which the marks of a format are tokens of a kind, and tokens go across them."""
-    base = metadata("bpe")
-    known = base["tokenizer.ggml.tokens"]
+    known = small("bpe").vocabulary.ids
     marks = {mark for text in FORMATS[format].literals for mark in TAG.findall(text)} if kind != NORMAL else set()
-    across = {mark[-1] + name for mark in FORMATS[format].begins for name in ("fetch", "ge")}
-    new = [*sorted(marks.difference(known)), *sorted(across.difference(known, marks))]
-    kinds = [kind if text in marks else NORMAL for text in new]
-    tokenizer = from_metadata(metadata("bpe", tokens=known + new, token_type=base["tokenizer.ggml.token_type"] + kinds))
+    across = {mark[-1] + name for mark in FORMATS[format].begins for name in ("fetch", "ge")} - marks
+    tokens = {**dict.fromkeys(sorted(marks), kind), **dict.fromkeys(sorted(across), NORMAL)}
+    tokenizer = with_tokens("bpe", {text: kind for text, kind in tokens.items() if text not in known})
     return Compiler(lambda: tokenizer, tokenizer.n_vocab)
 
 

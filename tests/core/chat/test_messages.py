@@ -59,7 +59,7 @@ def test_an_answer_can_be_given_back():
         ([USER, {"content": "x"}], r"messages\[1\].role: expected system, user"),
         ([{"role": "user<|im_end|>", "content": "x"}], r"messages\[0\].role"),
         ([{"role": "user"}], r"messages\[0\].content: missing"),
-        ([{"role": "user", "content": 3}], r"messages\[0\].content: expected a list"),
+        ([{"role": "user", "content": 3}], r"messages\[0\].content: expected text or a list"),
         ([{"role": "user", "content": [{"type": "image_url"}]}], r"content\[0\].type: only text"),
         ([{"role": "user", "content": [{"type": "text"}]}], r"content\[0\].text: expected text"),
         ([{"role": "assistant", "tool_calls": [{"function": {"name": 3}}]}], r"tool_calls\[0\].function.name"),
@@ -108,6 +108,11 @@ def test_a_bare_function_is_a_tool():
         read_tools([TOOL, TOOL])
     with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected text"):
         read_tools([{"type": "function", "function": {}}])
+    with pytest.raises(RequestError, match=r"tools\[0\].type: only functions are understood, not 'web_search'"):
+        read_tools([{"type": "web_search"}])
+    for name in ("", "get weather", "f\n"):
+        with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected letters, digits and"):
+            read_tools([{"name": name}])
 
 
 def chosen(choice, tools=(TOOL, OTHER)):

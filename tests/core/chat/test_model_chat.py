@@ -238,6 +238,13 @@ def test_an_answer_goes_on(model):
     assert (completion.message.reasoning, completion.message.content) == ("ll", "Hi")
 
 
+@pytest.mark.parametrize(("begun", "rest"), [('{"a": ', "true}"), ("Here: ", '{"a": true}')])
+def test_an_answer_goes_on_in_its_form(model, begun, rest):
+    schema = {"type": "object", "properties": {"a": {"type": "boolean"}}, "required": ["a"], **CLOSED}
+    messages = [USER, {"role": "assistant", "content": begun}]
+    assert model.chat(messages, json_schema=schema, recite=rest + "nonsense").message.content == rest
+
+
 def test_a_plugins_format_is_known_by_its_marks(model):
     template = "{# <stone> #}{% for m in messages %}{{ m.content }}{% endfor %}"
     completion = model.chat(

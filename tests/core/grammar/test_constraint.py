@@ -7,7 +7,7 @@ import pytest
 from grammar_walks import tokens_of
 from pumice import RequestError
 from pumice.grammar import Compiler, Constraint, Grammar, grammar_source
-from tokenizer_fixtures import small
+from tokenizer_fixtures import small, with_tokens
 
 YES_NO = grammar_source(choices=["yes", "no"])
 
@@ -75,6 +75,52 @@ def test_reasoning_that_may_be_left_out(compiler):
     assert texts(constraint, compiler) is None
     feed(constraint, compiler, "yes or no.")
     assert texts(constraint, compiler) >= {"y", "yes", "n"}
+
+
+@pytest.fixture(scope="module")
+def harmony():
+    tokenizer = with_tokens("bpe", dict.fromkeys(("<|start|>", "<|message|>", "<|end|>"), 4))
+    return Compiler(lambda: tokenizer, tokenizer.n_vocab)
+
+
+def written(constraint, compiler, text):
+    """How much of a text may be written."""
+    for i, token in enumerate(tokens := compiler.tokenizer.tokenize(text, add_special=False)):
+        if token not in tokens_of(constraint.allowed()):
+            return compiler.tokenizer.detokenize(tokens[:i], special=True)
+        constraint.accept(token)
+    return text
+
+
+@pytest.mark.parametrize(
+    ("begin", "text"),
+    [
+        ("<|channel|>analysis<|message|>", "<|channel|>analysis<|message|>Well<|end|><|channel|>final<|message|>yes"),
+        ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>no"),
+        ("to=self<|message|>", "to=self<|message|>Well<|end|>yes"),
+        ("to=self<|message|>", " to=self<|message|>Well<|end|>no"),
+    ],
+)
+def test_reasoning_begins_with_several_tokens(harmony, begin, text):
+    source = grammar_source(grammar='root ::= "<|channel|>final<|message|>"? ("yes" | "no")')
+    constraint = Constraint(Grammar(source, reasoning=(begin, "<|end|>")), harmony)
+    assert written(constraint, harmony, text) == text
+    for wrong in ("<|channel|>analysis yes", "<|channel|>final <|message|>", "to=selfish", "  to=self"):
+        constraint = Constraint(Grammar(source, reasoning=(begin, "<|end|>")), harmony)
+        assert written(constraint, harmony, wrong) != wrong
+
+
+def test_reasoning_without_a_token_does_not_begin(compiler):
+    constraint = Constraint(Grammar(YES_NO, reasoning=("<think>", "</think>")), compiler)
+    assert texts(constraint, compiler) == {"y", "yes", "n"}
+
+
+@pytest.mark.parametrize("opening", ["y", "ye", "yes", "x", ""])
+def test_it_goes_on_from_what_the_prompt_has_written(compiler, opening):
+    constraint = Constraint(Grammar(YES_NO, opening=opening), compiler)
+    rest = {"y": "es", "ye": "s", "yes": ""}.get(opening, "yes")
+    assert written(constraint, compiler, rest) == rest
+    assert texts(constraint, compiler) == {""}
 
 
 def test_it_may_come_again(compiler):

@@ -1,27 +1,15 @@
 """Special tokens: where they are found in text, which strip white space, which end a generation."""
 
-from typing import Any
-
 import pytest
 
 from pumice.tokenizers import from_metadata
 from pumice.tokenizers.partition import Partition
-from tokenizer_fixtures import metadata, small
+from tokenizer_fixtures import metadata, small, with_tokens
 
 
 def spell(name: str, text: str, **options: bool) -> list[str]:
     tokenizer = small(name)
     return [tokenizer.token_text(token) for token in tokenizer.tokenize(text, **options)]
-
-
-def with_tokens(name: str, tokens: dict[str, int], **changes: Any) -> Any:
-    """A vocabulary with more tokens (text: type)."""
-    base = metadata(name)
-    changes["tokens"] = base["tokenizer.ggml.tokens"] + list(tokens)
-    changes["token_type"] = base["tokenizer.ggml.token_type"] + list(tokens.values())
-    if "tokenizer.ggml.scores" in base:
-        changes["scores"] = base["tokenizer.ggml.scores"] + [0.0] * len(tokens)
-    return from_metadata(metadata(name, **changes))
 
 
 def test_control_tokens_are_text_unless_parsed() -> None:
