@@ -163,7 +163,7 @@ def test_a_prompt_that_is_too_long(client):
         ({"logit_bias": {"99999999": 1}}, "not in the vocabulary"),
         ({"response_format": {"type": "fancy"}}, "response_format"),
         ({"messages": []}, "messages must be a list of 1 to"),
-        ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\].content: expected a list, not 5"),
+        ({"messages": [{"role": "user", "content": 5}]}, r"messages\[0\].content: expected text or a list"),
         ({"extra_body": {"grammar": "root ::= x"}}, "grammar"),
         ({"extra_body": {"lora": [{"id": 0}]}}, "lora: this model has no LoRA adapters"),
     ],
