@@ -15,16 +15,12 @@ import pumice
 from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
 from pumice_server.anthropic_request import chat_options, prompt_options, read_messages
 from pumice_server.body import Body
+from pumice_server.errors import Problem
 from pumice_server.figures import finish_reason
 from pumice_server.models import service_of
 from pumice_server.service import Service
 from pumice_server.streams import merge
 
-_WIRE = Wire(
-    "text/event-stream",
-    lambda problem: event(problem.anthropic_body(), "error"),
-    event({"type": "ping"}, "ping"),
-)
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use"}
 
 
@@ -42,9 +38,16 @@ async def messages(request: Request) -> Response:
     }
     if stream:
         parts = _events(service, head, streams[0], options["stop"])
-        return Streaming(parts, partial(service.end, streams), _WIRE)
+        return Streaming(parts, partial(service.end, streams), _wire(request.state.request_id))
     done = (await unless_gone(request, service.gather(streams)))[0]
     return json_response({**head, "content": _content(done.message), **_end(service, done, options["stop"])})
+
+
+def _wire(request_id: str) -> Wire:
+    def error(problem: Problem) -> bytes:
+        return event(problem.anthropic_body(request_id), "error")
+
+    return Wire("text/event-stream", error, event({"type": "ping"}, "ping"))
 
 
 async def count_tokens(request: Request) -> Response:

@@ -74,7 +74,7 @@ class Problem:
     def ollama_body(self) -> dict[str, Any]:
         return {"error": self.message}
 
-    def anthropic_body(self, request_id: str = "") -> dict[str, Any]:
+    def anthropic_body(self, request_id: str) -> dict[str, Any]:
         told = {"type": _ANTHROPIC_TYPES.get(self.status, self.type), "message": self.message}
         return {"type": "error", "error": told, "request_id": request_id}
 

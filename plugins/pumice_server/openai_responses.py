@@ -14,6 +14,7 @@ from starlette.responses import Response
 import pumice
 from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
 from pumice_server.body import Body
+from pumice_server.errors import Problem
 from pumice_server.models import service_of
 from pumice_server.response_items import Items, item_id, output_items
 from pumice_server.response_store import ResponseStore
@@ -33,14 +34,6 @@ _ECHOED = (
 )
 
 
-def _error(problem: Any) -> bytes:
-    told = {"type": "error", "code": problem.type, "message": problem.message, "param": None, "sequence_number": 0}
-    return event(told, "error")
-
-
-_WIRE = Wire("text/event-stream", _error, b":\n\n")
-
-
 async def responses(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
@@ -50,7 +43,7 @@ async def responses(request: Request) -> Response:
     streams = await service.chat(with_instructions(body, messages), 1, options)
     answer = _Answer(service, body, request, messages)
     if stream:
-        return Streaming(answer.events(streams[0]), partial(service.end, streams), _WIRE)
+        return Streaming(answer.events(streams[0]), partial(service.end, streams), answer.wire)
     done = (await unless_gone(request, service.gather(streams)))[0]
     return json_response(answer.ended(done, output_items(done.message)))
 
@@ -87,6 +80,8 @@ class _Answer:
 
     def __init__(self, service: Service, body: Body, request: Request, messages: Sequence[Mapping[str, Any]]) -> None:
         self._messages = messages
+        self._numbered = _Numbered()
+        self.wire = Wire("text/event-stream", self._error, b":\n\n")
         self._owner = request.state.client
         self._store: ResponseStore = request.app.state.responses
         self._keep = body.get("store", bool, True)
@@ -124,7 +119,7 @@ class _Answer:
         return told
 
     async def events(self, stream: pumice.AsyncChatStream) -> AsyncIterator[bytes]:
-        numbered = _Numbered()
+        numbered = self._numbered
         yield numbered("response.created", response=self._head)
         yield numbered("response.in_progress", response=self._head)
         items = Items()
@@ -135,6 +130,9 @@ class _Answer:
             yield numbered(kind, **fields)
         told = self.ended(await stream.completion(), items.done)
         yield numbered(f"response.{told['status']}", response=told)
+
+    def _error(self, problem: Problem) -> bytes:
+        return self._numbered("error", code=problem.type, message=problem.message, param=None)
 
 
 class _Numbered:

@@ -5,6 +5,7 @@ import threading
 import time
 
 import httpx2
+import pytest
 
 from pumice_server.application import make_application
 from pumice_server.entry import Spec
@@ -85,16 +86,39 @@ def test_a_server_that_stops_while_its_model_is_loaded_has_not_failed(wait_until
     assert failures == []
 
 
-def test_what_still_runs_at_the_end_is_told(model, wait_until):
-    body = {"prompt": "Once", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
+ENDLESS = {"max_tokens": 100_000, "ignore_eos": True, "stream": True}
+STOPPING = "the server is stopping"
+CHAT = {"messages": [{"role": "user", "content": "Once"}], **ENDLESS}
+LAST = [  # path, body, the last event without the fields that are different each time
+    (
+        "/v1/completions",
+        {"prompt": "Once", **ENDLESS},
+        {"error": {"message": STOPPING, "type": "unavailable_error", "code": 503, "param": None}},
+    ),
+    (
+        "/v1/messages",
+        CHAT,
+        {"type": "error", "error": {"type": "overloaded_error", "message": STOPPING}, "request_id": "mine"},
+    ),
+    (
+        "/v1/responses",
+        {"input": "Once", "ignore_eos": True, "stream": True, "max_output_tokens": 100_000},
+        {"type": "error", "code": "unavailable_error", "message": STOPPING, "param": None},
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "expected"), LAST)
+def test_what_still_runs_at_the_end_is_told(model, wait_until, path, body, expected):
     with running(model, context_shift=True) as server:
         models = server.application.state.models
-        with server.client.stream("POST", "/v1/completions", json=body) as response:
-            lines = response.iter_lines()
-            next(lines)
+        with server.client.stream("POST", path, json=body, headers={"X-Request-Id": "mine"}) as response:
+            lines = (line for line in response.iter_lines() if line.startswith("data: "))
+            first = json.loads(next(lines).removeprefix("data: "))
             models.drain(0.0)
-            last = [line for line in lines if line][-1]
-        error = json.loads(last.removeprefix("data: "))["error"]
-        assert (error["code"], error["message"]) == (503, "the server is stopping")
+            rest = [json.loads(line.removeprefix("data: ")) for line in lines]
+        numbers = [each.pop("sequence_number") for each in (first, *rest) if "sequence_number" in each]
+        assert numbers == list(range(len(numbers)))
+        assert rest[-1] == expected
         wait_until(lambda: model.snapshot().n_running == 0)
         assert server.client.get("/readyz").status_code == 503
