@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 import click
+
+from pumice_server.environment import arguments_of
 
 _FLAGS = """
     --jinja --ui --webui --no-ui --no-webui --metrics --props --slots --no-slots --models-autoload
@@ -124,9 +127,10 @@ def leave_out(arguments: Sequence[str], known: Sequence[str]) -> tuple[list[str]
 
 
 class ServeCommand(click.Command):
-    """A command that takes llama-server's command line."""
+    """A command that takes llama-server's command line, and its environment variables."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = [*arguments_of(os.environ, args, self.params, IGNORED, REFUSED), *args]
         valued = [
             name
             for param in self.params

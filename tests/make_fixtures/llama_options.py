@@ -1,5 +1,7 @@
 """Make tests/fixtures/llama_options.json: the options of llama-server, each with how many values it takes.
 
+And tests/fixtures/llama_environment.json: its environment variables, each with the names of its option.
+
 python tests/make_fixtures/llama_options.py path/to/llama-server
 """
 
@@ -9,8 +11,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-OUT = Path(__file__).resolve().parents[2] / "tests" / "fixtures" / "llama_options.json"
+FIXTURES = Path(__file__).resolve().parents[2] / "tests" / "fixtures"
 WIDTH = 40  # columns of the names in its help
+VARIABLE = re.compile(r"\(env: (\w+)\)")
 OPTION = re.compile(r"(?<![\w-])(--?[A-Za-z][\w.-]*)")
 
 
@@ -26,6 +29,15 @@ def options(help: str) -> dict[str, int]:
     return found
 
 
+def environment(help: str) -> dict[str, list[str]]:
+    found = {}
+    for described in re.split(r"\n(?=-)", help):
+        if variable := VARIABLE.search(described):
+            found[variable[1]] = sorted(options(described.splitlines()[0]))
+    return found
+
+
 if __name__ == "__main__":
     said = subprocess.run([sys.argv[1], "--help"], capture_output=True, text=True, check=True)
-    OUT.write_text(json.dumps(options(said.stdout), indent=0, sort_keys=True) + "\n")
+    for name, found in (("options", options(said.stdout)), ("environment", environment(said.stdout))):
+        (FIXTURES / f"llama_{name}.json").write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")

@@ -1,0 +1,74 @@
+"""llama-server's environment variables: options that the command line does not give."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import click
+
+PREFIX = "LLAMA_ARG_"
+_OPTIONS = {
+    "BATCH": "--batch-size",
+    "CHECKPOINT_MIN_SPACING_NT": "--checkpoint-min-step",
+    "ENDPOINT_METRICS": "--metrics",
+    "ENDPOINT_PROPS": "--props",
+    "ENDPOINT_SLOTS": "--slots",
+    "N_PARALLEL": "--parallel",
+    "ROPE_SCALING_TYPE": "--rope-scaling",
+    "SPEC_DRAFT_CACHE_TYPE_K": "--spec-draft-type-k",
+    "SPEC_DRAFT_CACHE_TYPE_V": "--spec-draft-type-v",
+    "SPEC_DRAFT_HF_REPO": "--spec-draft-hf",
+    "STATIC_PATH": "--path",
+    "THINK": "--reasoning-format",
+    "THINK_BUDGET": "--reasoning-budget",
+    "THINK_BUDGET_MESSAGE": "--reasoning-budget-message",
+    "UBATCH": "--ubatch-size",
+}
+"""Variables, without their beginning, that are called otherwise than their options."""
+
+_TRUE, _FALSE = ("1", "true", "on", "enabled"), ("0", "false", "off", "disabled")
+
+
+def option_of(variable: str) -> str:
+    """``LLAMA_ARG_CTX_SIZE`` is ``--ctx-size``."""
+    name = variable.removeprefix(PREFIX)
+    return _OPTIONS.get(name, "--" + name.lower().replace("_", "-"))
+
+
+def arguments_of(
+    environment: Mapping[str, str],
+    given: Sequence[str],
+    params: Sequence[click.Parameter],
+    ignored: Mapping[str, int],
+    refused: Collection[str],
+) -> list[str]:
+    """What stands before the arguments ``given``.
+
+    Args:
+        params: those of the command.
+        ignored: names that are none of these, and how many values each has; ``refused``: further ones.
+
+    Raises:
+        UsageError: for a flag that is neither on nor off.
+    """
+    options = {name: param for param in params for name in (*param.opts, *param.secondary_opts)}
+    takes = {name: int(not getattr(param, "is_flag", False)) for name, param in options.items()} | dict(ignored)
+    names = {argument.partition("=")[0] for argument in given}
+    found: list[str] = []
+    for variable, value in sorted(environment.items()):
+        name, off = option_of(variable), value.lower() in _FALSE
+        if not variable.startswith(PREFIX) or (name in options and names & {*options[name].opts}):
+            continue
+        if name in refused:
+            found += [] if off else [name]
+        elif name not in takes:
+            click.echo(f"warning: {variable} has no meaning for pumice serve, and is ignored", err=True)
+        elif takes[name]:
+            found.append(f"{name}={value}")
+        elif value.lower() in _TRUE:
+            found.append(name)
+        elif not off:
+            raise click.UsageError(f"{variable}: expected on or off, not {value!r:.60}")
+        elif f"--no-{name[2:]}" in (*takes, *refused):
+            found.append(f"--no-{name[2:]}")
+    return found

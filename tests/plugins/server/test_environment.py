@@ -1,0 +1,67 @@
+"""llama-server's environment variables, by those that its help names."""
+
+import json
+from pathlib import Path
+
+import click
+import pytest
+
+from pumice_server.arguments import IGNORED, REFUSED
+from pumice_server.command import command
+from pumice_server.environment import PREFIX, option_of
+
+THEIRS = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_environment.json").read_text())
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """The parameters of a command line, with variables set."""
+
+    def parsed(*arguments, **variables):
+        for name, value in variables.items():
+            monkeypatch.setenv(PREFIX + name, value)
+        return command.make_context("serve", list(arguments)).params
+
+    return parsed
+
+
+def test_every_variable_is_one_of_an_option():
+    """See tests/make_fixtures/llama_options.py."""
+    assert len(THEIRS) > 140
+    ours = [variable for variable in THEIRS if variable.startswith(PREFIX)]
+    assert [variable for variable in ours if option_of(variable) not in THEIRS[variable]] == []
+
+
+def test_an_option_that_is_not_given_is_that_of_the_variable(parsed):
+    variables = {"CTX_SIZE": "512", "N_PARALLEL": "3", "MODEL": "a b.gguf", "OFFLINE": "1", "CONTEXT_SHIFT": "on"}
+    params = parsed("-c", "256", **variables)
+    found = {name: params[name] for name in ("n_ctx", "n_parallel", "model", "offline", "context_shift")}
+    assert found == {"n_ctx": 256, "n_parallel": 3, "model": ("a b.gguf",), "offline": True, "context_shift": True}
+    assert parsed("-m", "c.gguf", CONTEXT_SHIFT="false", OFFLINE="off")["model"] == ("c.gguf",)
+    assert not parsed()["offline"]
+    assert not parsed()["context_shift"]
+
+
+def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
+    parsed(FLASH_ATTN="on", MLOCK="true", SWA_FULL="0", NEW_IN_A_YEAR="x", AGENT="0")
+    said = capsys.readouterr().err.splitlines()
+    assert said == [
+        f"warning: {name} has no meaning for pumice serve, and is ignored"
+        for name in ("LLAMA_ARG_NEW_IN_A_YEAR", "--flash-attn", "--mlock")
+    ]
+    assert {"--flash-attn", "--mlock", "--swa-full"} <= IGNORED.keys()
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "message"),
+    [
+        ("MMPROJ", "x.gguf", "models see no images yet"),
+        ("CACHE_PROMPT", "off", "give it with each request"),
+        ("OFFLINE", "maybe", "LLAMA_ARG_OFFLINE: expected on or off, not 'maybe'"),
+        ("CTX_SIZE", "many", "'many' is not a valid"),
+    ],
+)
+def test_what_would_change_what_is_served_is_refused(parsed, variable, value, message):
+    with pytest.raises(click.UsageError, match=message):
+        parsed(**{variable: value})
+    assert "--mmproj" in REFUSED
