@@ -53,6 +53,11 @@ class Pick:
         """Whether nothing is done to the ``top_k`` highest but to pick one."""
         return (self.top_p, self.min_p, self.temperature) == (1.0, 0.0, 1.0)
 
+    @property
+    def only_biases(self) -> bool:
+        """Whether nothing is done to logits but to add biases, and to pick one of the ``top_k`` highest."""
+        return self == Pick(self.top_k, biases=self.biases)
+
     def unadjusted(self) -> Pick:
         """The same without adjusting: a guess, where there is something to adjust."""
         return Pick(self.top_k, self.top_p, self.min_p, self.temperature, exact=self.exact and not self.adjusts)

@@ -47,7 +47,7 @@ class LogitBias(Sampler):
         return True
 
     def guess(self, pick: Pick) -> Pick | None:
-        if pick != Pick(pick.top_k, biases=pick.biases):
+        if not pick.only_biases:
             return super().guess(pick)
         biases = dict(pick.biases)
         for token, value in zip(self._tokens.tolist(), self._values.tolist(), strict=True):

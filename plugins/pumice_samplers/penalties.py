@@ -47,7 +47,7 @@ class Penalties(Sampler):
         return True
 
     def guess(self, pick: Pick) -> Pick | None:
-        if pick != Pick(pick.top_k, biases=pick.biases):
+        if not pick.only_biases:
             return super().guess(pick)
         penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty)
         return Pick(pick.top_k, 1.0, 0.0, 1.0, pick.biases, self.repeat_last_n, *penalties)

@@ -9,6 +9,7 @@ import numpy as np
 
 from pumice.plugin.convert import Conversion, ConvertError, LazyTensor, layer_of
 from pumice_architectures.conversions.deepseek import latent_parts
+from pumice_architectures.conversions.llama import queries_keys_values
 
 
 class BailingMoE(Conversion):
@@ -32,10 +33,8 @@ class BailingMoE(Conversion):
         if name.endswith("query_key_value.weight"):
             c = self.config
             n_head, n_head_kv = c.need("num_attention_heads"), c.need("num_key_value_heads")
-            q, k, v = tensor.split(*(n * self.head_dim for n in (n_head, n_head_kv, n_head_kv)))
-            parts = {"q": q.interleave_rope(n_head), "k": k.interleave_rope(n_head_kv), "v": v}
-            for part, rows in parts.items():
-                yield f"blk.{layer_of(name)}.attn_{part}.weight", rows
+            parts = tensor.split(*(n * self.head_dim for n in (n_head, n_head_kv, n_head_kv)))
+            yield from queries_keys_values(name, parts, n_head, n_head_kv)
         elif name.endswith("attention.dense.weight"):
             yield f"blk.{layer_of(name)}.attn_output.weight", tensor
         elif name == "lm_head.weight" and self.config.get("norm_head"):

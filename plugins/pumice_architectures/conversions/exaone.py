@@ -7,7 +7,7 @@ from typing import Any
 
 from pumice.plugin.convert import SIGMOID, Conversion, LazyTensor, sliding_layers
 from pumice_architectures.conversions.drafting import draft_name
-from pumice_architectures.conversions.llama import llama3_factors
+from pumice_architectures.conversions.rope_factors import FACTOR, llama3_factors
 
 
 class Exaone(Conversion):
@@ -15,7 +15,7 @@ class Exaone(Conversion):
 
     architecture = "exaone"
     pre_tokenizers = ["exaone", "gpt-2"]
-    default_factor = 8.0  # of llama3's rotary scaling
+    default_factor = FACTOR  # of llama3's rotary scaling
 
     def metadata(self) -> dict[str, Any]:
         return super().metadata() | {"rope.dimension_count": self.n_rot()}

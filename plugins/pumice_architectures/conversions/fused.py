@@ -6,9 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from pumice.plugin.convert import Conversion, LazyTensor, layer_of
-from pumice_architectures.conversions.llama import Llama, add_space_prefix, interleaved, llama3_factors, long_factors
+from pumice_architectures.conversions.llama import (
+    Llama,
+    add_space_prefix,
+    interleaved,
+    queries_keys_values,
+)
 from pumice_architectures.conversions.plain import META_LAYOUT, SPM
 from pumice_architectures.conversions.qwen import end_of_turn
+from pumice_architectures.conversions.rope_factors import llama3_factors, long_factors
 
 
 class InternLM2(Conversion):
@@ -24,10 +30,8 @@ class InternLM2(Conversion):
         if "attention.wqkv" in name:
             n_head, n_head_kv = self.config.need("num_attention_heads"), self.config.need("num_key_value_heads")
             groups = tensor.reshape(n_head_kv, n_head // n_head_kv + 2, -1, *tensor.shape[1:])
-            q, k, v = (part.reshape(-1, *tensor.shape[1:]) for part in (groups[:, :-2], groups[:, -2], groups[:, -1]))
-            parts = {"q": q.interleave_rope(n_head), "k": k.interleave_rope(n_head_kv), "v": v}
-            for part, rows in parts.items():
-                yield f"blk.{layer_of(name)}.attn_{part}.weight", rows
+            parts = [part.reshape(-1, *tensor.shape[1:]) for part in (groups[:, :-2], groups[:, -2], groups[:, -1])]
+            yield from queries_keys_values(name, parts, n_head, n_head_kv)
         else:
             yield from super().convert(name, tensor)
 
@@ -58,10 +62,7 @@ class Baichuan(Conversion):
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         if name.endswith("self_attn.W_pack.weight"):
             n_head = self.config.need("num_attention_heads")
-            q, k, v = tensor.split(*(tensor.shape[0] // 3,) * 3)
-            parts = {"q": q.interleave_rope(n_head), "k": k.interleave_rope(n_head), "v": v}
-            for part, rows in parts.items():
-                yield f"blk.{layer_of(name)}.attn_{part}.weight", rows
+            yield from queries_keys_values(name, tensor.split(*(tensor.shape[0] // 3,) * 3), n_head, n_head)
         else:
             yield from super().convert(name, tensor)
 

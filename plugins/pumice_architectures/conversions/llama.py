@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from pumice.plugin import GGMLType
-from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, number, pooling
+from pumice.plugin.convert import Conversion, ConvertError, Folder, LazyTensor, layer_of, number, pooling
+from pumice_architectures.conversions.rope_factors import llama3_factors, long_factors
 
 QUERIES = ("q_proj.weight", "q_proj.bias")
 KEYS = ("k_proj.weight", "k_proj.bias")
@@ -25,7 +25,6 @@ class Llama(Conversion):
     pre_tokenizers = ["llama-bpe"]
     integers = {"vocab_size": "vocab_size"}
     renames = {r"text_model\.": "", r"^(?!model\.|lm_head\.)": "model."}
-    default_factor = 8.0  # of llama3's rotary scaling
     interleaved = True
 
     @classmethod
@@ -48,7 +47,7 @@ class Llama(Conversion):
         return found
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        yield from llama3_factors(self.config.whole_rope, self.head_dim, self.default_factor)
+        yield from llama3_factors(self.config.whole_rope, self.head_dim)
 
     def rename(self, name: str) -> str | None:
         found = super().rename(name)
@@ -112,31 +111,19 @@ def interleaved(conversion: Conversion, name: str, tensor: LazyTensor) -> LazyTe
     return tensor
 
 
+def queries_keys_values(
+    name: str, parts: Sequence[LazyTensor], n_head: int, n_head_kv: int
+) -> Iterator[tuple[str, LazyTensor]]:
+    """Of a layer's attention, which ``name`` belongs to: rows of queries and keys in pairs, and of values."""
+    q, k, v = parts
+    for part, rows in (("q", q.interleave_rope(n_head)), ("k", k.interleave_rope(n_head_kv)), ("v", v)):
+        yield f"blk.{layer_of(name)}.attn_{part}.weight", rows
+
+
 def add_space_prefix(conversion: Conversion) -> dict[str, Any]:
     """Whether the tokenizer puts a space before a text, where its configuration says."""
     value = conversion.folder.optional_json("tokenizer_config.json").get("add_prefix_space")
     return {} if value is None else {"tokenizer.ggml.add_space_prefix": bool(value)}
-
-
-def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float = 8.0) -> Iterator[tuple[str, LazyTensor]]:
-    """``rope_freqs.weight``, by which frequencies are divided: 1 for short waves, ``factor`` for long ones.
-
-    Between the two the inverse goes over evenly (Llama 3.1's reference code, ``apply_scaling``).
-    """
-    if str(rope.get("rope_type", "")).lower() != "llama3":
-        return
-    factor, low, high = (
-        rope.get("factor", default_factor),
-        rope.get("low_freq_factor", 1.0),
-        rope.get("high_freq_factor", 4.0),
-    )
-    trained = rope.get("original_max_position_embeddings", 8192)
-    exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
-    waves = 2 * math.pi * np.float32(rope.get("rope_theta", 10000.0)) ** exponents
-    smooth = (trained / waves - low) / (high - low)
-    between = 1 / ((1 - smooth) / factor + smooth)
-    factors = np.where(waves < trained / high, 1.0, np.where(waves > trained / low, factor, between))
-    yield "rope_freqs.weight", LazyTensor.of(factors)
 
 
 class SmolLM3(Llama):
@@ -279,11 +266,3 @@ class MiniCPM(Llama):
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
         yield from long_factors(self.config.whole_rope)
-
-
-def long_factors(rope: dict[str, Any]) -> Iterator[tuple[str, LazyTensor]]:
-    """``rope_factors_long.weight`` and ``..._short.weight``, where there are such."""
-    for length in ("long", "short"):
-        factors = rope.get(f"{length}_factor")
-        if isinstance(factors, list) and factors:
-            yield f"rope_factors_{length}.weight", LazyTensor.of(factors)

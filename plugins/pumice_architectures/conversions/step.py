@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from pumice.plugin.convert import Conversion, LazyTensor, layer_of
-from pumice_architectures.conversions.llama import llama3_factors
+from pumice_architectures.conversions.rope_factors import llama3_factors
 
 
 class Step35(Conversion):

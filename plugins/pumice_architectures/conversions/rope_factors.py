@@ -1,0 +1,42 @@
+"""Factors of rotary frequencies, which GGUF has as tensors: frequencies are divided by them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin.convert import LazyTensor
+
+FACTOR = 8.0  # by which long waves are stretched, where a configuration does not say
+
+
+def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float = FACTOR) -> Iterator[tuple[str, LazyTensor]]:
+    """``rope_freqs.weight``, by which frequencies are divided: 1 for short waves, ``factor`` for long ones.
+
+    Between the two the inverse goes over evenly (Llama 3.1's reference code, ``apply_scaling``).
+    """
+    if str(rope.get("rope_type", "")).lower() != "llama3":
+        return
+    factor, low, high = (
+        rope.get("factor", default_factor),
+        rope.get("low_freq_factor", 1.0),
+        rope.get("high_freq_factor", 4.0),
+    )
+    trained = rope.get("original_max_position_embeddings", 8192)
+    exponents = np.arange(0, dim, 2, dtype=np.float32) / np.float32(dim)
+    waves = 2 * math.pi * np.float32(rope.get("rope_theta", 10000.0)) ** exponents
+    smooth = (trained / waves - low) / (high - low)
+    between = 1 / ((1 - smooth) / factor + smooth)
+    factors = np.where(waves < trained / high, 1.0, np.where(waves > trained / low, factor, between))
+    yield "rope_freqs.weight", LazyTensor.of(factors)
+
+
+def long_factors(rope: dict[str, Any]) -> Iterator[tuple[str, LazyTensor]]:
+    """``rope_factors_long.weight`` and ``..._short.weight``, where there are such."""
+    for length in ("long", "short"):
+        factors = rope.get(f"{length}_factor")
+        if isinstance(factors, list) and factors:
+            yield f"rope_factors_{length}.weight", LazyTensor.of(factors)
