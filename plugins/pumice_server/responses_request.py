@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from pumice_server.body import Body
@@ -10,6 +11,8 @@ from pumice_server.errors import bad_request
 from pumice_server.openai_chat import MAX_MESSAGES, template_options
 from pumice_server.options import generation_options
 from pumice_server.service import Service
+
+logger = logging.getLogger("pumice")
 
 _REFUSED = ("background", "conversation", "prompt")
 _TEXTS = ("input_text", "output_text", "text", "reasoning_text", "summary_text")
@@ -37,7 +40,7 @@ def with_instructions(body: Body, messages: list[dict[str, Any]]) -> list[dict[s
 
 def prompt_options(body: Body) -> dict[str, Any]:
     """What the prompt depends on beside the messages: tools, and whether the model reasons."""
-    options: dict[str, Any] = {"tools": [_tool(each) for each in body.get("tools", list, [])], **template_options(body)}
+    options: dict[str, Any] = {"tools": list(_tools(body.get("tools", list, []))), **template_options(body)}
     options |= {name: body.fields[name] for name in ("tool_choice", "parallel_tool_calls") if name in body.fields}
     effort = body.get("reasoning", dict, {}).get("effort")
     if effort is not None:
@@ -115,7 +118,12 @@ def _text(value: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _tool(given: Any) -> dict[str, Any]:
-    if not isinstance(given, Mapping) or given.get("type") != "function":
-        raise bad_request("tools: only functions are served")
-    return {"type": "function", "function": {name: value for name, value in given.items() if name != "type"}}
+def _tools(given: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """The functions; tools that run at OpenAI, as agents list them beside their own, are left out."""
+    for i, tool in enumerate(given):
+        if not isinstance(tool, Mapping) or not isinstance(tool.get("type"), str):
+            raise bad_request(f"tools[{i}]: expected an object with a type")
+        if tool["type"] == "function":
+            yield {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+        else:
+            logger.warning("a tool of the type %.40s is left out: only functions are served", tool["type"])

@@ -60,7 +60,8 @@ class ChatRequest:
         """Check what was given. Raises RequestError, which says what is wrong and where."""
         given = {name: value for name, value in options.items() if value is not None}
         tools = read_tools(given.pop("tools", None))
-        choice, name = _choice(given.pop("tool_choice", "auto"))
+        tools, said = _allowed(tools, given.pop("tool_choice", "auto"))
+        choice, name = _choice(said)
         if name is not None:
             tools, given["parallel_tool_calls"] = [_tool(tools, name)], False
         elif choice == "none":
@@ -106,6 +107,17 @@ class ChatRequest:
 
 OPTIONS = frozenset(item.name for item in fields(ChatRequest)) - {"messages"}
 """The names of what ``read`` takes beside messages."""
+
+
+def _allowed(tools: list[dict[str, Any]], choice: Any) -> tuple[list[dict[str, Any]], Any]:
+    """The tools, and what is said of them: OpenAI's ``allowed_tools`` names some, and says it inside."""
+    if not isinstance(choice, Mapping) or choice.get("type") != "allowed_tools":
+        return tools, choice
+    inner = choice.get("allowed_tools", choice)
+    allowed = inner.get("tools") if isinstance(inner, Mapping) else None
+    if not isinstance(allowed, list):
+        raise RequestError("tool_choice: allowed_tools needs a mode and tools")
+    return [_tool(tools, _choice(each)[1] or "") for each in allowed], inner.get("mode", "auto")
 
 
 def _choice(given: Any) -> tuple[str, str | None]:

@@ -20,6 +20,8 @@ def gbnf_to_lark(text: str) -> str:
 
     try:
         lark: str = any_to_lark(_PARTS.sub(_plain, text) if "::=" in text else text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     except Exception as error:  # it has no class of its own for them
         raise ValueError(" ".join(str(error).split()) or type(error).__name__) from None
     return lark

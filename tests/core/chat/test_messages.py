@@ -130,6 +130,13 @@ def test_a_choice_leaves_some_tools():
     assert chosen("auto", ()) == ([], "auto")
 
 
+def test_a_choice_of_some_tools():
+    some = [{"type": "function", "function": {"name": "g"}}]
+    for inner in ({"allowed_tools": {"mode": "required", "tools": some}}, {"mode": "required", "tools": some}):
+        assert chosen({"type": "allowed_tools", **inner}) == (["g"], "required")
+    assert chosen({"type": "allowed_tools", "tools": [{"type": "function", "name": "f"}]}) == (["f"], "auto")
+
+
 @pytest.mark.parametrize("name", ["auto", "none", "required", "any"])
 def test_a_tool_is_chosen_by_any_name(name):
     tools = [TOOL, {"name": name}]
@@ -145,6 +152,8 @@ def test_a_tool_is_chosen_by_any_name(name):
         ({"tool_choice": "h", "tools": [TOOL]}, "tool_choice: unknown tool 'h'"),
         ({"tool_choice": "required"}, "tool_choice: 'required' needs tools"),
         ({"tool_choice": 3}, "tool_choice: expected"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice: allowed_tools needs"),
+        ({"tool_choice": {"type": "allowed_tools", "tools": [{"name": "h"}]}, "tools": [TOOL]}, "unknown tool 'h'"),
         ({"reasoning": "yes"}, "reasoning: expected True or False"),
         ({"reasoning_budget": -1}, "reasoning_budget: expected a number of tokens"),
         ({"reasoning_effort": 3}, "reasoning_effort: expected text"),

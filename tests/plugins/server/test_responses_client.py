@@ -8,7 +8,7 @@ import pytest
 
 from pumice_server.body import Body
 from pumice_server.response_store import ResponseStore
-from pumice_server.responses_request import read_input
+from pumice_server.responses_request import prompt_options, read_input
 from server_thread import running
 
 PROMPT = "Once upon a time"
@@ -112,7 +112,7 @@ def test_items_become_messages():
         ({"input": [{"role": 5}]}, r"input\[0\].role"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "only parts of text"),
         ({"input": [{"type": "computer_call"}]}, "'computer_call' is not understood"),
-        ({"input": "x", "tools": [{"type": "web_search"}]}, "only functions are served"),
+        ({"input": "x", "tools": ["web_search"]}, r"tools\[0\]: expected an object with a type"),
         ({"input": "x", "background": True}, "background is not supported"),
         ({"input": "x", "text": {"format": {"type": "json_schema", "schema": {"type": "hiccup"}}}}, "hiccup"),
     ],
@@ -120,6 +120,12 @@ def test_items_become_messages():
 def test_wrong_requests(client, body, message):
     with pytest.raises(openai.BadRequestError, match=message):
         client.post("/responses", body=body, cast_to=object)
+
+
+def test_tools_that_run_at_openai_are_left_out():
+    add = {"type": "function", "name": "add", "parameters": {"type": "object"}}
+    given = [{"type": "web_search"}, add, {"type": "custom", "name": "apply_patch"}]
+    assert [tool["function"]["name"] for tool in prompt_options(Body({"tools": given}))["tools"]] == ["add"]
 
 
 def test_the_oldest_are_forgotten():
