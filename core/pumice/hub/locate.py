@@ -35,7 +35,10 @@ def locate(model: str | Path, config: Config | None = None, progress: Progress |
 
 def fetch(model: str, config: Config | None = None, progress: Progress | None = None) -> list[Path]:
     """Ask where ``model`` comes from for its files, and fetch those that are new. Returns them all."""
-    return _fetch(resolve_name(model, config)[0], progress)
+    name, _ = resolve_name(model, config)
+    if isinstance(name, Path) and not name.is_file():
+        raise HubError(f"{model}: no such file, and no name of a model that could be fetched")
+    return _fetch(name, progress)
 
 
 def resolve_name(model: str | Path, config: Config | None = None) -> tuple[Path | HubName | WebName, Layer | None]:

@@ -101,6 +101,9 @@ def test_errors_are_one_line(run, hub):
     assert done.stderr.startswith("error: hf.co/a/nothing: no such repository")
     assert done.stderr.count("\n") == 1
     assert run("run", "", "-p", "x").stderr.startswith("error: the model has no name")
+    done = run("pull", "./missing.gguf")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "error: ./missing.gguf: no such file, and no name of a model that could be fetched\n"
 
 
 def test_list_of_the_catalogue(run, home):
