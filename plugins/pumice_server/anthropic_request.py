@@ -52,7 +52,7 @@ def prompt_options(body: Body) -> dict[str, Any]:
 def chat_options(body: Body, service: Service) -> dict[str, Any]:
     """What ``Model.chat`` takes beside messages."""
     fields = {name: value for name, value in body.fields.items() if name != "stop"}
-    fields |= {"stop": body.first("stop_sequences"), "max_tokens": body.first("max_tokens") or MAX_TOKENS}
+    fields |= {"stop": body.first("stop_sequences"), "max_tokens": fields.get("max_tokens", MAX_TOKENS)}
     return {**generation_options(Body(fields), service), **prompt_options(body)}
 
 

@@ -36,6 +36,13 @@ def test_a_message(client, expected):
     assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens == expected.usage.prompt_tokens
 
 
+def test_no_tokens_are_none_and_not_the_default(client):
+    """The prompt is read, so that it is in the cache."""
+    answer = client.messages.create(messages=CHAT, **GREEDY | {"max_tokens": 0})
+    assert [block.text for block in answer.content if block.text] == []
+    assert (answer.stop_reason, answer.usage.output_tokens) == ("max_tokens", 0)
+
+
 def test_a_streamed_message(client, expected):
     with client.messages.stream(messages=CHAT, **GREEDY) as stream:
         text = "".join(stream.text_stream)
