@@ -14,7 +14,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice_server import logs, tracing
 from pumice_server.errors import Problem
-from pumice_server.keys import Keys
+from pumice_server.keys import Key, Keys
 from pumice_server.rates import Rates
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
@@ -34,7 +34,7 @@ _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class Gate:
-    """Lets requests through to ``app``, with ``request_id``, ``client`` and ``cache_salt`` in the request's state.
+    """Lets requests through to ``app``, with ``request_id``, ``client``, ``admin`` and ``cache_salt`` in their state.
 
     On loopback addresses the Host header must name this machine, so that no web page reaches the server under a
     name of its own (DNS rebinding).
@@ -86,7 +86,8 @@ class Gate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         state = scope["state"]
         try:
-            state["client"] = self._admit(scope["method"], scope["path"], headers)
+            key = self._admit(scope["method"], scope["path"], headers)
+            state["client"], state["admin"] = key.digest.hex() if key else "", key is None or "admin" in key.scopes
             state["cache_salt"] = state["client"] if len(self._keys) > 1 else ""
             if scope["method"] == "POST":
                 self._rates.begin(state["client"])
@@ -96,8 +97,8 @@ class Gate:
         async with AsyncExitStack() as state["stack"]:  # what is in use until the answer has ended
             await self._app(scope, receive, send)
 
-    def _admit(self, method: str, path: str, headers: Headers) -> str:
-        """Who asks: a digest of the key, or nothing. Raises HTTPException for who may not ask."""
+    def _admit(self, method: str, path: str, headers: Headers) -> Key | None:
+        """The key of who asks, if one is needed. Raises HTTPException for who may not ask."""
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             raise HTTPException(403, "the Host header names another machine; --allowed-host adds names")
@@ -105,7 +106,7 @@ class Gate:
         if origin and not self._trusts(origin, host):
             raise HTTPException(403, "requests of other web pages are refused; --cors-origin names those that may ask")
         if not self._keys or path in _PUBLIC or path.startswith(f"{PREFIX}/"):
-            return ""
+            return None
         bearer = headers.get("authorization", "")
         scheme, _, token = bearer.partition(" ")
         key = token.strip() if scheme.lower() == "bearer" else headers.get("x-api-key", "")
@@ -113,10 +114,10 @@ class Gate:
         if found is None:
             raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
         logs.about(key=found.name or None)
-        scope = "admin" if (method, path) in _ADMIN or path.startswith("/slots/") else "infer"
+        scope = "admin" if (method, path) in _ADMIN or path.split("/")[1] == "slots" else "infer"
         if scope not in found.scopes:
             raise HTTPException(403, f"this key does not allow that: it needs the scope {scope}")
-        return found.digest.hex()
+        return found
 
     def _trusts(self, origin: str, host: str) -> bool:
         return "*" in self._origins or origin in self._origins or urlsplit(origin).netloc.lower() == host.lower()

@@ -61,11 +61,17 @@ async def _loaded(request: Request, body: Body) -> Service:
     models: Models = request.app.state.models
     name = body.first("model")
     entry = models.find(name if isinstance(name, str) else None)
-    seconds = keep_alive(body.first("keep_alive"))
+    seconds = _keep_alive(request, body)
     service = await service_of(request, name)
     if seconds is not None:
         entry.keep_alive = seconds
     return service
+
+
+def _keep_alive(request: Request, body: Body) -> float | None:
+    """Of who may load and unload models; what others say is not looked at."""
+    seconds = keep_alive(body.first("keep_alive"))
+    return seconds if request.state.admin else None
 
 
 def keep_alive(given: Any) -> float | None:
@@ -94,7 +100,7 @@ async def _answer(request: Request, service: Service, body: Body, messages: list
     """``messages`` empty: the client only wants the model to be loaded, which it is."""
     told = _Told(service, as_chat)
     if not messages:
-        reason = "unload" if keep_alive(body.first("keep_alive")) == 0 else "load"
+        reason = "unload" if _keep_alive(request, body) == 0 else "load"
         return json_response(told.part({}) | {"done": True, "done_reason": reason})
     stream = body.get("stream", bool, True)
     options = {**_chat_options(body, service), "cache_salt": request.state.cache_salt}

@@ -2,6 +2,7 @@
 
 import hashlib
 import hmac
+import math
 
 import click
 import pytest
@@ -80,6 +81,17 @@ def test_what_keys_allow(model, file):
         assert status("alice-key", "GET", "/metrics") == 403
         assert status("alice-key", "POST", "/models/load") == 403
         assert status("alice-key", "POST", "/slots/0") == 403
+        assert status("alice-key", "GET", "/slots") == 403
+        assert status("hashed-key", "GET", "/slots") == 200
         assert status("hashed-key", "GET", "/metrics") == 200
         assert status("hashed-key", "POST", "/models/load") == 200
         assert status("sha256:x", "GET", "/metrics") == 401
+
+
+def test_who_may_not_unload_a_model_may_not_by_keep_alive(model, file):
+    with running(model, keys=Keys((), file)) as server:
+        entry = server.application.state.models.entries[0]
+        for key, told, kept in (("alice-key", "load", math.inf), ("hashed-key", "unload", 0)):
+            body = {"model": "demo", "keep_alive": 0}
+            answer = server.client.post("/api/generate", json=body, headers={"X-Api-Key": key})
+            assert (answer.json()["done_reason"], entry.keep_alive) == (told, kept)
