@@ -8,6 +8,7 @@ import pytest
 import pumice
 from pumice_server.conversations import Conversations
 from scripted_server import scripted
+from server_thread import running
 
 
 def client(url: str, key: str = "") -> httpx2.Client:
@@ -72,3 +73,17 @@ def test_files_that_cannot_be_used(tmp_path):
         database.execute("PRAGMA user_version = 7")
     with pytest.raises(pumice.PumiceError, match="another version of Pumice: 7"):
         Conversations(tmp_path / "newer.db")
+
+
+def test_a_disk_that_is_full_is_told_and_logged(tmp_path, model, monkeypatch, caplog):
+    def fail(*_):
+        raise sqlite3.OperationalError("database or disk is full")
+
+    with running(model, conversations=tmp_path / "chats.db") as server:
+        monkeypatch.setattr(Conversations, "_run", fail)
+        answer = server.client.put("/conversations/a", json={})
+    assert (answer.status_code, answer.json()["error"]["message"]) == (
+        500,
+        "conversations cannot be kept: database or disk is full",
+    )
+    assert "conversations cannot be kept: database or disk is full" in caplog.text
