@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import itertools
-import re
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
+from collections.abc import Callable
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
 from pumice.grammar.lexers import Lexer, Lexers
-from pumice.grammar.strings import Lengths, StringMasks
+from pumice.grammar.strings import Lengths, StringMasks, marker_of
 from pumice.grammar.threads import MaskThreads
+from pumice.grammar.vocabulary import narrow_vocabulary, whole_vocabulary
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
     from pumice.tokenizers import Tokenizer
-
-_SPECIAL = b"\xff"  # by which llguidance knows a token that stands for no text
-_BREAK = "\x02"  # a character that no token goes across
-_TOKEN_SIZE = 64  # bytes of a token that is looked for by its text
-_TEXTS, _TEXT_SIZE = 2048, 256  # texts whose tokens are kept, and characters of the longest of them
-_SPACE = r"[ \n\r\t]+"
-_PLAIN = r'[^"\\\x00-\x1F\x7F]'  # a character that stands in JSON for itself
-_SLICES = (2, 4, 6, 8, 10, 14, 20, 30)  # characters; a text that may have so many more may have all shorter tokens
 
 
 class Compiler:
@@ -55,9 +47,7 @@ class Compiler:
 
     def string_masks(self, lexer: Lexer) -> StringMasks | None:
         """For one sequence that keeps to a grammar, if that has strings whose characters are only counted."""
-        if lexer.marker is None or not self._lengths.has(lexer.marker):
-            return None
-        return StringMasks(self._lengths, lexer.marker)
+        return StringMasks(self._lengths, lexer.marker, lexer.narrow) if lexer.marker and lexer.narrow else None
 
     @cached_property
     def _lengths(self) -> Lengths:
@@ -81,71 +71,27 @@ class Compiler:
     @cached_property
     def vocabulary(self) -> LLTokenizer:
         """The vocabulary as llguidance has it."""
-        from llguidance import LLTokenizer
-
-        wrapper = _Wrapper(self.tokenizer, self.texts, self.n_vocab)
-        slices = [_SPACE, *(f"{_PLAIN}{{1,{n}}}" for n in _SLICES), f"{_PLAIN}+"]
-        return LLTokenizer(wrapper, eos_token=sorted(self.tokenizer.eog), slices=slices)  # type: ignore[arg-type]
-
-    def _compile(self, source: str) -> LLMatcher:
-        from llguidance import LLMatcher
-
-        matcher = LLMatcher(self.vocabulary, source, log_level=0, limits=_limits())
-        if matcher.is_error():
-            raise RequestError(f"grammar or schema: {' '.join(matcher.get_error().split())[:500]}")
-        return matcher
-
-
-class _Wrapper:
-    """What llguidance wants to know of a tokenizer."""
-
-    is_tokenizer_wrapper = True
-
-    def __init__(self, tokenizer: Tokenizer, texts: list[bytes], n_vocab: int) -> None:
-        self.eos_token_id = min(tokenizer.eog)
-        self.bos_token_id = tokenizer.bos
-        self.special_token_ids = [token for token, text in enumerate(texts) if not text]
-        self.tokens = [
-            text or _SPECIAL + tokenizer.token_text(token).encode("utf-8", "replace")
-            for token, text in enumerate(texts)
-        ]
-        self.tokens += [_SPECIAL + b"[row %d]" % row for row in range(len(texts), n_vocab)]
-        self._texts = texts
-        self._whole = tokenizer.vocabulary.user_defined
-        self._ids = partial(tokenizer.tokenize, add_special=False, parse_special=False)
-        self._before = len(self._ids(_BREAK))
-        self._kept = lru_cache(_TEXTS)(self._following)
-
-    def __call__(self, text: str) -> list[int]:
-        """The ids of a text that follows another one. A grammar's own texts come again and again."""
-        return self._kept(text) if len(text) <= _TEXT_SIZE else self._following(text)
-
-    def _following(self, text: str) -> list[int]:
-        """No space is put before it, nor after a user-defined token in it, where some tokenizers put one."""
-        ids = self._ids(_BREAK + text)[self._before :]
-        if self._bytes(ids) == text.encode():
-            return ids
-        marks = {self._texts[token].decode() for token in self._whole.intersection(ids)}
-        parts = re.split(f"({'|'.join(map(re.escape, marks))})", text) if marks else []
-        if len(parts) > 1:
-            return [token for part in parts if part for token in self._following(part)]
-        return self._longest(text.encode())
-
-    def _longest(self, text: bytes) -> list[int]:
-        """Each token as long as it can be, for a tokenizer that cannot write a text at all."""
-        ids = list[int]()
-        while text:
-            size = next((size for size in range(min(len(text), _TOKEN_SIZE), 1, -1) if text[:size] in self._spelt), 1)
-            ids += self._spelt.get(text[:size], [])
-            text = text[size:]
-        return ids
+        return whole_vocabulary(self.tokenizer, self.texts, self.n_vocab)
 
     @cached_property
-    def _spelt(self) -> dict[bytes, list[int]]:
-        return {text: [token] for token, text in enumerate(self._texts) if text}
+    def _narrow(self) -> LLTokenizer:
+        return narrow_vocabulary(self.tokenizer, self.texts, self._lengths.plain, self.n_vocab)
 
-    def _bytes(self, ids: Sequence[int]) -> bytes:
-        return b"".join(self._texts[token] for token in ids)
+    def _compile(self, source: str) -> Lexer:
+        matcher = _matcher(self.vocabulary, source)
+        marker = marker_of(source)
+        if marker is None or not self._lengths.has(marker):
+            return Lexer(matcher)
+        return Lexer(matcher, marker, _matcher(self._narrow, source))
+
+
+def _matcher(vocabulary: LLTokenizer, source: str) -> LLMatcher:
+    from llguidance import LLMatcher
+
+    matcher = LLMatcher(vocabulary, source, log_level=0, limits=_limits())
+    if matcher.is_error():
+        raise RequestError(f"grammar or schema: {' '.join(matcher.get_error().split())[:500]}")
+    return matcher
 
 
 def _limits() -> LLParserLimits:

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
+from pumice.grammar.matcher import Matcher
 from pumice.grammar.starts import NO_TOKEN, Firsts, Starts, spellings, tokens_from
-from pumice.grammar.strings import LONG
 from pumice.pick import Pick
 from pumice.sampler import Candidates, Sampler
-from pumice.sampler.mask import n_words
-
-if TYPE_CHECKING:
-    from llguidance import LLMatcher
+from pumice.sampler.mask import allow
 
 
 @dataclass(frozen=True)
@@ -70,16 +65,10 @@ class Constraint(Sampler):
         self._texts = compiler.texts
         self._spelt = partial(compiler.tokenizer.token_bytes, special=True)
         self._vocabulary = compiler.vocabulary
-        self._lexer = compiler.lexers.of(grammar.source, self)
-        self._matcher: LLMatcher = self._lexer.matcher.deep_copy()
-        self._threads = compiler.threads
-        self._own = self._mask = np.empty(n_words(compiler.n_vocab), np.uint32)
-        self._own_address = self._own.ctypes.data
-        self._strings = compiler.string_masks(self._lexer)
-        self._filled = False  # whether ``_mask`` is what the matcher allows now
+        self._matcher = Matcher(grammar.source, compiler)
         self._begins = [text.encode() for text in grammar.begins]
         self._firsts = Firsts(grammar.first)
-        self._starts = Starts(self._begins, self._lexer.matcher, compiler)
+        self._starts = Starts(self._begins, self._matcher.lexer.matcher, compiler)
         self._reasoning = [text.encode() for text in grammar.reasoning]
         self._longest = max(map(len, [*self._begins, *self._reasoning]))
         self._seen: list[tuple[int, bytes]] = []  # the last tokens and their texts, where one of those may have begun
@@ -89,7 +78,6 @@ class Constraint(Sampler):
         if self._state is _State.INSIDE and self._opening:
             self._state = _State.OPENING
         self._open(grammar.opening.encode())
-        self._forced: list[int] | None = None  # that come next in any case; None: not asked yet
         self._fresh = 0  # newlines that may come yet, between reasoning and grammar
 
     def mask(self) -> NDArray[np.uint32] | None:
@@ -99,18 +87,11 @@ class Constraint(Sampler):
         """
         if self._free:
             return self._starts.allowed(self._seen) if self._state is _State.FREE else None
-        if forced := self.forced():
-            self._mask[:] = 0
-            self._allow(forced[:1])
-            return self._mask
-        return self.allowed()
+        forced = self.forced()
+        return self._matcher.only(forced[0]) if forced else self.allowed()
 
     def forced(self) -> Sequence[int]:
-        if self._state is not _State.INSIDE or self._fresh or self._follows:
-            return ()
-        if self._forced is None:
-            self._forced = self._matcher.compute_ff_tokens()
-        return self._forced
+        return self._matcher.forced() if self._state is _State.INSIDE and not self._fresh else ()
 
     def allowed(self) -> NDArray[np.uint32]:
         """The tokens that may come next, a bit each: uint32 [ceil(n_vocab / 32)], lowest bit first.
@@ -119,47 +100,19 @@ class Constraint(Sampler):
         """
         if self._free:
             mask = self.mask()
-            self._mask[:] = ~np.uint32(0) if mask is None else mask
-            return self._mask
+            return self._matcher.everything() if mask is None else mask
         if self._state is _State.BEGINNING:
-            self._mask[:] = 0
-            self._allow([tokens[0] for tokens in self._opening])
-            return self._mask
-        if self._strings and self._follows:
-            self._mask = self._own
-            self._strings.follow(self._mask)
-            return self._mask
-        long = self._filled or self._fill() > LONG
-        self._filled = False
-        self._check()
-        if self._strings and long and self._state is _State.INSIDE and not self._fresh:
-            self._strings.look(self._matcher, self._mask)
+            return self._matcher.only(*self._first_opening)
+        mask = self._matcher.mask()
         if self._state is _State.OPENING:
-            self._allow([tokens[0] for tokens in self._opening])
+            allow(mask, self._first_opening)
         elif self._fresh:
-            self._allow(self._newlines)
-        return self._mask
-
-    def _fill(self) -> float:
-        """Have the matcher write the mask; the seconds that it took."""
-        started = time.perf_counter()
-        self._mask = self._own
-        self._matcher.unsafe_compute_mask_ptr(self._own_address, self._own.nbytes)
-        seconds = time.perf_counter() - started
-        self._lexer.took(seconds)
-        return seconds
+            allow(mask, self._newlines)
+        return mask
 
     @classmethod
     def make_masks(cls, samplers: Sequence[Constraint]) -> None:
-        """Have the matchers of several sequences fill their masks at once, where that is worth it."""
-        waiting = [each for each in samplers if each._asks and not each._follows and not each.forced()]
-        waiting.sort(key=lambda each: id(each._lexer))
-        lexers = [each._lexer for each in waiting]
-        if waiting and waiting[0]._threads.worth(lexers):
-            masks = np.empty((len(waiting), len(waiting[0]._own)), np.uint32)
-            waiting[0]._threads.fill(lexers, [each._matcher for each in waiting], masks)
-            for each, mask in zip(waiting, masks, strict=True):
-                each._mask, each._filled = mask, True
+        Matcher.fill(each._matcher for each in samplers if each._state in (_State.OPENING, _State.INSIDE))
 
     @property
     def lowers(self) -> bool:
@@ -173,7 +126,6 @@ class Constraint(Sampler):
 
     def accept(self, token: int) -> None:
         """Go on by one token, one of those that are allowed."""
-        self._filled = False
         if self._n_prompt:
             self._n_prompt -= 1
         elif self._free:
@@ -185,23 +137,9 @@ class Constraint(Sampler):
             self._fresh = max(self._fresh - len(self._texts[token]), 0)
         else:
             self._state, self._fresh = _State.INSIDE, 0
-            self._forced = self._forced[1:] or None if self._forced and self._forced[0] == token else None
-            if self._strings:
-                self._strings.accept(token)
-            if not self._matcher.consume_token(token):
-                self._check()
-            if self._grammar.again and self._matcher.is_stopped():
+            self._matcher.accept(token)
+            if self._grammar.again and self._matcher.is_stopped:
                 self._state = _State.FREE
-
-    @property
-    def _follows(self) -> bool:
-        """Whether the mask follows from the one before."""
-        return self._strings is not None and self._strings.follows
-
-    @property
-    def _asks(self) -> bool:
-        """Whether the mask is the matcher's."""
-        return self._state in (_State.OPENING, _State.INSIDE)
 
     @property
     def _free(self) -> bool:
@@ -216,19 +154,22 @@ class Constraint(Sampler):
         if opening and self._state is _State.FREE:
             self._look(NO_TOKEN, opening)
         elif opening and self._state is not _State.REASONING:
-            tokens = self._vocabulary.tokenize_bytes(opening)
-            if self._matcher.validate_tokens(tokens) == len(tokens):
-                self._matcher.consume_tokens(tokens)
+            self._matcher.take(self._vocabulary.tokenize_bytes(opening))
+
+    @property
+    def _first_opening(self) -> list[int]:
+        """Tokens with which reasoning may begin, or go on in its mark."""
+        return [tokens[0] for tokens in self._opening]
 
     def _opens(self, token: int) -> bool:
         """Go on by a token with which reasoning may begin; False: it is none, or the last and the grammar's too."""
-        fits = self._state is _State.OPENING and self._matcher.validate_tokens([token]) == 1
+        fits = self._state is _State.OPENING and self._matcher.allows(token)
         self._opening = [tokens[1:] for tokens in self._opening if tokens[0] == token]
         has_begun = [] in self._opening
         if not self._opening or (fits and has_begun):
             return False
         if fits:
-            self._matcher.consume_token(token)
+            self._matcher.accept(token)
         else:
             self._state = _State.REASONING if has_begun else _State.BEGINNING
         return True
@@ -262,7 +203,7 @@ class Constraint(Sampler):
         self._seen = []
         self._firsts = Firsts(self._grammar.first)
         self._state = self._answering()
-        self._matcher = self._lexer.matcher.deep_copy()
+        self._matcher.restart()
         if self._state is _State.INSIDE:
             self._take(self._vocabulary.tokenize_bytes(rest) if rest else [])
             self._fresh = 0 if rest else _NEWLINES
@@ -272,23 +213,15 @@ class Constraint(Sampler):
     def _begin(self, tokens: list[int]) -> None:
         """The grammar begins with tokens that came already."""
         self._seen = []
-        self._matcher = self._lexer.matcher.deep_copy()
+        self._matcher.restart()
         self._state = _State.INSIDE
         self._take(tokens)
 
     def _take(self, tokens: list[int]) -> None:
         """Begin the grammar with tokens that came already; what does not fit stays free text, if it may."""
-        if self._matcher.try_consume_tokens(tokens) == len(tokens):
+        if self._matcher.take(tokens):
             return
         if not self._grammar.again:
             text = self._vocabulary.decode_str(tokens)
             raise RequestError(f"the model went on with {text[:40]!r} where the grammar begins")
         self._state = _State.FREE
-
-    def _allow(self, tokens: Sequence[int]) -> None:
-        for token in tokens:
-            self._mask[token >> 5] |= np.uint32(1 << (token & 31))
-
-    def _check(self) -> None:
-        if self._matcher.is_error():
-            raise RequestError(f"the grammar cannot go on: {' '.join(self._matcher.get_error().split())[:300]}")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakSet
 
-from pumice.grammar.strings import marker_of
 from pumice.host import cores
 
 if TYPE_CHECKING:
@@ -27,13 +26,15 @@ class Lexer:
 
     Attributes:
         matcher: at the start of the grammar.
-        marker: a character for those of strings that are only counted (``marker_of``).
+        marker: a character for those of strings that are only counted (``marker_of``); None: there are none.
+        narrow: the same as ``matcher``, of the ``narrow_vocabulary``, where there are such strings.
         users: of its matcher's copies.
         seconds: that a mask takes, a mean that fades.
     """
 
     matcher: LLMatcher
-    marker: str | None
+    marker: str | None = None
+    narrow: LLMatcher | None = None
     users: WeakSet[object] = field(default_factory=WeakSet)
     seconds: float = 0.0
 
@@ -45,7 +46,7 @@ class Lexer:
 class Lexers:
     """Lexers of grammars in llguidance's form. Several threads may use it at once."""
 
-    def __init__(self, compile: Callable[[str], LLMatcher]) -> None:
+    def __init__(self, compile: Callable[[str], Lexer]) -> None:
         self._compile = compile
         self._kept: OrderedDict[tuple[str, int], Lexer] = OrderedDict()
         self._lock = threading.Lock()
@@ -58,7 +59,7 @@ class Lexers:
         with self._lock:
             key = (source, self._number(source))
             if key not in self._kept:
-                self._kept[key] = Lexer(self._compile(source), marker_of(source))
+                self._kept[key] = self._compile(source)
             self._kept.move_to_end(key)
             while len(self._kept) > _KEPT:
                 self._kept.popitem(last=False)

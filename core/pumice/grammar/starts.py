@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.sampler.mask import n_words
+from pumice.sampler.mask import from_tokens, n_words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -91,10 +91,7 @@ class Starts:
             return None
         allowed = np.empty(n_words(self._compiler.n_vocab), np.uint32)
         matcher.unsafe_compute_mask_ptr(allowed.ctypes.data, allowed.nbytes)
-        watched = np.zeros_like(allowed)
-        for token in longer:
-            watched[token >> 5] |= np.uint32(1 << (token & 31))
-        return ~watched | allowed
+        return ~from_tokens(longer, self._compiler.n_vocab) | allowed
 
 
 class Firsts:

@@ -20,6 +20,7 @@ from pumice.sampler.mask import from_bits
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
+SHORT = 30  # characters: where no more may come llguidance has to look at many tokens of a vocabulary
 LONG = 3e-5  # seconds; masks that take less are not worth a look whether others follow from them
 _MARKERS = "~^`|@#%&=;<>!?*+$"  # characters of which one that is in no text of the schema stands for all others
 _CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\"\\][\x80-\xbf]*", re.DOTALL)  # of a string, or its beginning
@@ -41,8 +42,9 @@ class Lengths:
     Attributes:
         longest: the most characters of a token.
         whole: of the tokens that are nothing but whole characters, how many; 0 of others.
+        plain: bool [n_vocab], those of them without an escape.
         characters: tokens of single characters, by their text.
-        up_to: uint32 [longest + 1, n_words], masks: the tokens of at most so many, those before a quote counted.
+        plain_up_to: masks, uint32 [n_words]: the plain tokens of at most so many, up to ``SHORT``.
     """
 
     def __init__(self, texts: Sequence[bytes], n_vocab: int) -> None:
@@ -51,8 +53,21 @@ class Lengths:
         counts[: len(texts)] = [len(characters) for characters in inside]
         self.longest = int(counts.max())
         self.whole = [len(each) if _is_whole(text) else 0 for text, each in zip(texts, inside, strict=True)]
+        self.plain = np.zeros(n_vocab, np.bool_)
+        self.plain[: len(texts)] = [bool(n) and b"\\" not in text for n, text in zip(self.whole, texts, strict=True)]
         self.characters = {chr(text[0]): token for token, text in enumerate(texts) if len(text) == 1 and text < b"\x80"}
-        self.up_to = np.stack([from_bits(counts <= n) for n in range(self.longest + 1)])
+        self._up_to = np.stack([from_bits(counts <= n) for n in range(self.longest + 1)])
+
+        self.plain_up_to = [from_bits(self.plain & (counts <= n)) for n in range(SHORT + 1)]
+        self._texts, self._n_vocab = texts, n_vocab
+
+    def at_most(self, n: int) -> NDArray[np.uint32]:
+        """The mask of the tokens of at most so many characters."""
+        return self._up_to[min(n, self.longest)]
+
+    def in_bytes(self, tokens: Sequence[int]) -> list[int]:
+        """The bytes of tokens, as tokens of the narrow vocabulary."""
+        return [self._n_vocab + byte for token in tokens for byte in self._texts[token]]
 
     def has(self, marker: str) -> bool:
         """Whether ``StringMasks`` finds its tokens."""
@@ -79,23 +94,28 @@ def _is_whole(text: bytes) -> bool:
 class StringMasks:
     """The masks of one sequence, where it is inside a string whose characters are only counted."""
 
-    def __init__(self, lengths: Lengths, marker: str) -> None:
-        """``marker``: a character that comes in no text of the grammar."""
+    def __init__(self, lengths: Lengths, marker: str, narrow: LLMatcher) -> None:
+        """``marker``: as of ``marker_of``; ``narrow``: the grammar at its start, of the narrow vocabulary."""
         self._lengths = lengths
         self._quote = lengths.characters['"']
         self._one = [lengths.characters[marker]]
-        self._many = self._one * (2 * lengths.longest)
+        self._few, self._many = self._one * (SHORT + 1), self._one * (2 * lengths.longest)
         self._key = [*self._one, self._quote, lengths.characters[":"]]
         self._base: NDArray[np.uint32] | None = None  # the mask from which the next ones follow
-        self._room = 0  # characters that were left there, or as many as are of interest
+        self._room = 0  # characters that were left there
         self._lasts = 0  # characters for which others follow
         self._used = 0  # characters since
+        self._left: int | None = None  # characters that are left now; None: not known yet
+        self._narrow = narrow.deep_copy()
+        self._behind: list[int] = []  # tokens that it has not taken yet
 
     def accept(self, token: int) -> None:
         n = self._lengths.whole[token]
         self._used += n
         if not n or self._used > self._lasts:
             self._base = None
+        self._left = None
+        self._behind.append(token)
 
     @property
     def follows(self) -> bool:
@@ -105,24 +125,53 @@ class StringMasks:
     def follow(self, mask: NDArray[np.uint32]) -> None:
         """Write the mask."""
         assert self._base is not None
-        left = min(self._room - self._used, self._lengths.longest)
-        np.bitwise_and(self._base, self._lengths.up_to[left], out=mask)
+        np.bitwise_and(self._base, self._lengths.at_most(self._room - self._used), out=mask)
+
+    def make(self, matcher: LLMatcher, mask: NDArray[np.uint32]) -> bool:
+        """Write the mask where little may still come of a string. Else False: it is the matcher's to do."""
+        left = self._find_left(matcher)
+        if not 0 < left <= SHORT:
+            return False
+        self._narrow.consume_tokens(self._lengths.in_bytes(self._behind))
+        self._behind.clear()
+        wide = np.empty(len(mask) + 8, np.uint32)
+        self._narrow.unsafe_compute_mask_ptr(wide.ctypes.data, wide.nbytes)
+        np.bitwise_or(wide[: len(mask)], self._lengths.plain_up_to[left], out=mask)
+        mask[-1] &= self._lengths.at_most(self._lengths.longest)[-1]  # there are bytes behind the vocabulary
+        return not self._narrow.is_error()
 
     def look(self, matcher: LLMatcher, mask: NDArray[np.uint32]) -> None:
         """Note a mask, if others follow from it: the rules are those of all characters that are still to come."""
         self._base, self._used = None, 0
-        if not matcher.validate_tokens(self._one) or matcher.validate_tokens(self._key) == len(self._key):
-            return  # outside a string, or in the name of a property, which may be one that is known
-        self._room = matcher.validate_tokens(self._many)
+        self._room = self._find_left(matcher)
+        if not self._room:
+            return
         most, longest = len(self._many), self._lengths.longest
         self._lasts = self._room - 1 if self._room < most else most - longest
         may_end = mask[self._quote >> 5] >> (self._quote & 31) & 1
         if may_end or matcher.validate_tokens([*self._many, self._quote]) == most:
             self._base = mask.copy()  # it may end from now on, or no token of the next ones may end it
 
+    def _find_left(self, matcher: LLMatcher) -> int:
+        """The characters that may still come, as far as they are of interest.
+
+        0 outside a string, and in the name of a property, which may be one that is known.
+        """
+        if self._left is None:
+            self._left = matcher.validate_tokens(self._few)
+            if self._left and matcher.validate_tokens(self._key) == len(self._key):
+                self._left = 0
+            elif self._left > SHORT:
+                self._left = matcher.validate_tokens(self._many)
+        return self._left
+
 
 def marker_of(source: str) -> str | None:
-    """A character that is in no text of a grammar, if that is a schema which only counts characters of strings."""
+    """A character that is in no text of a grammar, if that is a schema which only counts characters of strings.
+
+    What takes it is a string, and would take any other: nothing is asked of strings but their lengths, or to be one of
+    some texts.
+    """
     try:
         schema = json.loads(source)["grammars"][0]["json_schema"]
     except (ValueError, LookupError, TypeError):

@@ -29,6 +29,12 @@ def from_bits(bits: NDArray[np.bool_]) -> Mask:
     return np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32)
 
 
+def allow(mask: Mask, tokens: Iterable[int]) -> None:
+    """Put tokens into a mask."""
+    for token in tokens:
+        mask[token >> 5] |= np.uint32(1 << (token & 31))
+
+
 def to_tokens(mask: Mask, n_vocab: int) -> NDArray[np.intp]:
     """The tokens of a mask, in ascending order; bits beyond the vocabulary are not looked at."""
     return np.flatnonzero(_bits(mask, n_vocab))

@@ -177,7 +177,7 @@ def test_a_grammar_is_compiled_once(compiler):
     for n in range(40):
         compiler.lexers.of(source, user)
         compiler.lexers.of(grammar_source(regex=f"[a-f]+{n}"), user)
-    assert compiler.lexers.of(source, user) is user._lexer
+    assert compiler.lexers.of(source, user) is user._matcher.lexer
     assert len(compiler.lexers) == 32
 
 

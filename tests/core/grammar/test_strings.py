@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from grammar_walks import tokens_of
-from pumice.grammar import Compiler, Constraint, Grammar, constraint, grammar_source
+from pumice.grammar import Compiler, Constraint, Grammar, grammar_source, matcher
 from pumice.grammar.strings import marker_of
 from tokenizer_fixtures import small
 
@@ -54,7 +54,7 @@ KINDS = {
 @pytest.mark.parametrize("vocabulary", ["demo", "bpe", "spm"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_follows_is_what_llguidance_makes(kind, vocabulary, compiler, monkeypatch):
-    monkeypatch.setattr(constraint, "LONG", -1.0)  # every mask is looked at
+    monkeypatch.setattr(matcher, "LONG", -1.0)  # every mask is looked at
     if vocabulary != "demo":
         tokenizer = small(vocabulary)
         compiler = Compiler(lambda: tokenizer, tokenizer.n_vocab)
@@ -62,11 +62,11 @@ def test_what_follows_is_what_llguidance_makes(kind, vocabulary, compiler, monke
     followed = 0
     for seed in range(3):
         quick, whole = Constraint(grammar, compiler), Constraint(grammar, compiler)
-        assert quick._strings
-        whole._strings = None
+        assert quick._matcher._strings
+        whole._matcher._strings = None
         rng = np.random.default_rng(seed)
         for _ in range(150):
-            followed += quick._follows
+            followed += quick._matcher.follows
             mask = quick.mask()
             assert np.array_equal(mask, whole.mask())
             allowed = tokens_of(mask)
@@ -105,12 +105,12 @@ def test_what_is_no_schema_is_left_to_llguidance(given):
 
 def test_the_name_of_a_property_is_left_to_llguidance(compiler, monkeypatch):
     """What comes behind it depends on which it is."""
-    monkeypatch.setattr(constraint, "LONG", -1.0)
+    monkeypatch.setattr(matcher, "LONG", -1.0)
     schema = {"type": "object", "properties": {"ab": text(maxLength=9)}, "additionalProperties": {"type": "integer"}}
     keeping = Constraint(Grammar(grammar_source(json_schema=schema)), compiler)
     followed = []
     for character in '{"ab":"ab':
         keeping.mask()
         keeping.accept(compiler.tokenizer.tokenize(character, add_special=False)[-1])
-        followed.append(keeping._follows)
+        followed.append(keeping._matcher.follows)
     assert followed == [False] * 7 + [True] * 2
