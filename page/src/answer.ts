@@ -14,19 +14,27 @@ export const running = signal<ReadonlyMap<string, AbortController>>(new Map());
 
 /** Say something, and get an answer. */
 export async function send(text: string): Promise<void> {
-  await state.attempt(async () => {
+  await say(text, async () => {
     const conversation = await state.ensureConversation(titleOf(text));
-    await add(conversation, { parent: conversation.leaf, role: "user", content: text });
-    await answer(conversation.id);
+    return { conversation, parent: conversation.leaf };
   });
 }
 
 /** Say something else instead of what `message` says: a new branch. */
 export async function edit(message: Message, text: string): Promise<void> {
+  await say(text, async () => ({ conversation: state.current.value!, parent: message.parent }));
+}
+
+/** What cannot be kept goes back to where messages are written. */
+async function say(text: string, where: () => Promise<{ conversation: Conversation; parent: string | null }>): Promise<void> {
+  let isKept = false;
   await state.attempt(async () => {
-    await add(state.current.value!, { parent: message.parent, role: "user", content: text });
-    await answer(message.conversation);
+    const { conversation, parent } = await where();
+    await add(conversation, { parent, role: "user", content: text });
+    isKept = true;
+    await answer(conversation.id);
   });
+  if (!isKept) state.draft.value = [text, state.draft.value].filter(Boolean).join("\n");
 }
 
 /** Another answer to the same: a new branch. */
@@ -57,7 +65,12 @@ export function stop(conversation: string): void {
 
 async function add(conversation: Conversation, message: Omit<Message, "id" | "conversation" | "created">): Promise<string> {
   const made = { id: state.newId(), conversation: conversation.id, created: Date.now(), ...message };
-  await state.keepMessage(made);
+  try {
+    await state.keepMessage(made);
+  } catch (error) {
+    state.forget(made);
+    throw error;
+  }
   await state.moveTo(conversation.id, made.id);
   return made.id;
 }

@@ -133,7 +133,13 @@ export async function ensureConversation(title: string): Promise<Conversation> {
   const made = { id: newId(), title, created: now, updated: now, leaf: null, options: newOptions.value };
   current.value = made;
   setAddress(made.id);
-  await keepConversation(made);
+  try {
+    await keepConversation(made);
+  } catch (error) {
+    conversations.value = conversations.value.filter((each) => each.id !== made.id);
+    if (current.value?.id === made.id) startNew();
+    throw error;
+  }
   return made;
 }
 
@@ -148,6 +154,11 @@ export async function keepConversation(conversation: Conversation): Promise<void
 /** Show a message as it is now, without keeping it. */
 export function show(message: Message): void {
   if (current.value?.id === message.conversation) messages.value = new Map(messages.value).set(message.id, message);
+}
+
+/** Show a message no longer, which could not be kept. */
+export function forget(message: Message): void {
+  messages.value = new Map([...messages.value].filter(([id]) => id !== message.id));
 }
 
 export async function keepMessage(message: Message): Promise<void> {

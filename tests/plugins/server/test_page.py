@@ -227,6 +227,26 @@ def test_conversations_kept_by_the_server(browser, tmp_path):
             context.close()
 
 
+def test_what_cannot_be_kept_goes_back_to_where_it_was_written(browser, tmp_path):
+    """First the conversation cannot be kept, then a message of one that is."""
+    with scripted(tmp_path / "chats.db") as server, browser.new_context(viewport=WIDE) as context:
+        page = opened(context, server.url)
+        box = page.get_by_label("Message", exact=True)
+        for path in (r"/conversations/\w+$", r"/conversations/\w+/messages/"):
+            full = re.compile(path)
+            page.route(full, lambda route: route.fulfill(status=500, json={"error": {"message": "the disk is full"}}))
+            box.fill("Explain this")
+            expect(page.get_by_label("Send", exact=True)).to_be_enabled()
+            page.keyboard.press("Enter")
+            expect(page.get_by_text("the disk is full")).to_be_visible()
+            expect(box).to_have_value("Explain this")
+            expect(page.get_by_role("article")).to_have_count(0)
+            page.unroute(full)
+        say(page, "Explain this")
+        expect(answer(page)).to_contain_text("You said: Explain this")
+        assert [each["content"] for each in server.requests[-1]["messages"]] == ["Explain this"]
+
+
 def test_a_server_with_keys_asks_for_one(context):
     with scripted(keys=("secret",)) as server:
         page = context.new_page()
