@@ -126,9 +126,10 @@ class Conversion:
     def head_dim(self) -> int:
         """Values of a head."""
         c = self.config
-        if c.first("head_dim"):
-            return c.need("head_dim", most=MOST_HEAD_DIM)
-        return c.need("hidden_size") // c.need("num_attention_heads")
+        n = c.need("head_dim") if c.first("head_dim") else c.need("hidden_size") // c.need("num_attention_heads")
+        if n > MOST_HEAD_DIM:
+            raise ConvertError(f"{c.path}: heads of {n} values are wider than those of any model")
+        return n
 
     def n_rot(self, part: float = 1.0) -> int:
         """Values of a head that are turned; ``part`` of all, if the configuration does not say."""
@@ -210,7 +211,10 @@ class Conversion:
     @cached_property
     def names(self) -> TensorNames:
         """From names of checkpoints to GGUF's."""
-        return TensorNames(self.named_as or self.architecture, self.n_layer + self.n_draft, self.more_names)
+        n = self.n_layer + self.n_draft
+        if n > MOST_LAYERS:
+            raise ConvertError(f"{self.config.path}: {n} layers are more than any model has")
+        return TensorNames(self.named_as or self.architecture, n, self.more_names)
 
     def checkpoint(self) -> dict[str, LazyTensor]:
         """The checkpoint's tensors by their names there, as numbers where they are quantized."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import LazyTensor, concatenate
+from pumice.plugin.convert import MOST_LAYERS, LazyTensor, concatenate, layer_of
 from pumice_architectures.conversions.drafting import draft_name
 from pumice_architectures.conversions.mamba import decay
 from pumice_architectures.conversions.qwen import Qwen2MoE
@@ -25,10 +25,11 @@ class Qwen3Next(Qwen2MoE):
 
     @property
     def n_draft(self) -> int:
-        said = self.config.first("mtp_num_hidden_layers") or 0
-        numbers = [name.split(".mtp.")[-1].split(".") for name in (f".{each}" for each in self.folder.tensors)]
-        found = [int(parts[1]) + 1 for parts in numbers if parts[0] == "layers" and len(parts) > 2]
-        return said or (max(found, default=0) if any("mtp." in name for name in self.folder.tensors) else 0)
+        """As many as the configuration says, or else has tensors for."""
+        if self.config.first("mtp_num_hidden_layers"):
+            return self.config.need("mtp_num_hidden_layers", most=MOST_LAYERS)
+        layers = [layer_of(name) for name in self.folder.tensors if ".mtp.layers." in f".{name}"]
+        return min(1 + max(layers, default=-1), MOST_LAYERS)
 
     def metadata(self) -> dict[str, Any]:
         c = self.config

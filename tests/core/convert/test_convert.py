@@ -191,6 +191,7 @@ def test_methods_of_quantizing_that_cannot_be_undone(folder):
         ({"num_hidden_layers": 10**9}, "'n_layers' is 1000000000, expected an integer from 1 to 1024"),
         ({"vocab_size": 10**9}, "a vocabulary of 1000000000 tokens is too large"),
         ({"hidden_size": 10**30}, "'hidden_size' is 10{30}, expected an integer of at least 0"),
+        ({"head_dim": 10**9}, "heads of 1000000000 values are wider than those of any model"),
         ({"head_dim": [8]}, r"'head_dim' is \[8\], expected an integer"),
         ({"rope_parameters": {"rope_theta": "10000"}}, "'rope_theta' is '10000', expected a number"),
         (
