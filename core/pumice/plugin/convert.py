@@ -1,6 +1,6 @@
 """What a plugin needs to convert checkpoints of its family."""
 
-from pumice.convert.conversion import FLOAT32, MOST_LAYERS, Conversion, layer_of
+from pumice.convert.conversion import FLOAT32, MOST_HEAD_DIM, MOST_LAYERS, Conversion, layer_of
 from pumice.convert.folder import Folder, HFConfig
 from pumice.convert.lazy import LazyTensor, concatenate, stack
 from pumice.convert.parameters import SIGMOID, SOFTMAX, leading_dense_layers, number, parameters, sliding_layers
@@ -10,6 +10,7 @@ from pumice.errors import ConvertError
 
 __all__ = [
     "FLOAT32",
+    "MOST_HEAD_DIM",
     "MOST_LAYERS",
     "SIGMOID",
     "SOFTMAX",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from pumice.plugin.convert import Conversion, ConvertError, HFConfig, LazyTensor, number, sliding_layers
-from pumice_architectures.conversions.gemma4 import UNTURNED
+from pumice.plugin.convert import MOST_HEAD_DIM, Conversion, ConvertError, HFConfig, LazyTensor, number, sliding_layers
 from pumice_architectures.conversions.llama import tokens_of_target
+from pumice_architectures.conversions.rope_factors import proportional_factors
 
 N_BLOCK = 16  # tokens of a block, if not said
 
@@ -158,7 +158,7 @@ class Gemma4DSpark(DFlash):
 
     @property
     def head_dim(self) -> int:
-        return self.config.need("global_head_dim")
+        return self.config.need("global_head_dim", most=MOST_HEAD_DIM)
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -179,10 +179,10 @@ class Gemma4DSpark(DFlash):
         }
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        rope, half = self.config.whole_rope, self.head_dim // 2
+        rope = self.config.whole_rope
         if rope.get("rope_type") == "proportional":
-            n = int(half * float(rope.get("partial_rotary_factor", self.ROPE["partial_rotary_factor"])))
-            yield "rope_freqs.weight", LazyTensor.of([1.0] * n + [UNTURNED] * (half - n))
+            part = float(rope.get("partial_rotary_factor", self.ROPE["partial_rotary_factor"]))
+            yield from proportional_factors(self.head_dim, part)
 
 
 class MuseGlimmerAssistant(DFlash):

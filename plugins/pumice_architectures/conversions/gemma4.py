@@ -8,10 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin.convert import LazyTensor, layer_of, pooling, sliding_layers, stack
+from pumice.plugin.convert import MOST_HEAD_DIM, LazyTensor, layer_of, pooling, sliding_layers, stack
 from pumice_architectures.conversions.gemma import Gemma3
-
-UNTURNED = 1e30  # what frequencies of values are divided by that are not turned
+from pumice_architectures.conversions.rope_factors import proportional_factors
 
 
 class EmbeddingGemma(Gemma3):
@@ -97,10 +96,15 @@ class Gemma4(Gemma3):
                 return self.config.first(name) or values[key]
         return self.config.first(name)
 
+    @property
+    def whole_head_dim(self) -> int:
+        """Values of a head in layers without a window."""
+        found = self._of_whole_layers("global_head_dim", "head_dim") or self.head_dim
+        return (self.config | {"global_head_dim": found}).need("global_head_dim", most=MOST_HEAD_DIM)
+
     def metadata(self) -> dict[str, Any]:
         c = self.config
-        windows = sliding_layers(c)
-        dim = self._of_whole_layers("global_head_dim", "head_dim") or c.need("head_dim")
+        windows, dim = sliding_layers(c), self.whole_head_dim
         found = super().metadata() | {
             "embedding_length_per_layer_input": c.first("hidden_size_per_layer_input") or 0,
             "attention.sliding_window_pattern": windows,
@@ -127,9 +131,8 @@ class Gemma4(Gemma3):
         return found | ({"tokenizer.ggml.suppress_tokens": suppressed} if unified else {})
 
     def more_tensors(self) -> Iterator[tuple[str, LazyTensor]]:
-        half = (self._of_whole_layers("global_head_dim", "head_dim") or self.config.need("head_dim")) // 2
-        n_turned = int(2 * half * float(self.config.whole_rope.get("partial_rotary_factor", 1.0)) / 2)
-        yield "rope_freqs.weight", LazyTensor.of([1.0] * n_turned + [UNTURNED] * (half - n_turned))
+        part = float(self.config.whole_rope.get("partial_rotary_factor", 1.0))
+        yield from proportional_factors(self.whole_head_dim, part)
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         for part, new in self.SCALES.items():

@@ -10,6 +10,7 @@ import numpy as np
 
 from pumice.plugin.convert import LazyTensor
 
+UNTURNED = 1e30  # what frequencies of values are divided by that are not turned
 FACTOR = 8.0  # by which long waves are stretched, where a configuration does not say
 
 
@@ -32,6 +33,12 @@ def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float = FACTO
     between = 1 / ((1 - smooth) / factor + smooth)
     factors = np.where(waves < trained / high, 1.0, np.where(waves > trained / low, factor, between))
     yield "rope_freqs.weight", LazyTensor.of(factors)
+
+
+def proportional_factors(dim: int, part: float) -> Iterator[tuple[str, LazyTensor]]:
+    """``rope_freqs.weight`` of heads of ``dim`` values, of which the first ``part`` are turned."""
+    half = dim // 2
+    yield "rope_freqs.weight", LazyTensor.of(np.where(np.arange(half) < int(half * part), 1.0, UNTURNED))
 
 
 def long_factors(rope: dict[str, Any]) -> Iterator[tuple[str, LazyTensor]]:
