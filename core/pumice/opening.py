@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pumice")
 
+LONGEST_CONTEXT = 1 << 20  # tokens, for which models are checked; longer ones make no other tensors, but larger masks
+
 
 def open_model(
     path: str | os.PathLike[str], registry: Registry | None = None, options: Options | None = None
@@ -135,11 +137,11 @@ def check_model(file: GGUFFile, registry: Registry | None = None, target: str | 
     architecture = registry.architectures.find(file.architecture)(HParams(file.metadata))
     if target is None:
         with suppress(NoTargetError):
-            trace(file, architecture, architecture.n_ctx_train)
+            trace(file, architecture, min(architecture.n_ctx_train, LONGEST_CONTEXT))
         return
     with open_model(target, registry) as whole:
         main = registry.architectures.find(whole.architecture)(HParams(whole.metadata))
-        trace(whole, main, main.n_ctx_train, draft=(file, architecture))
+        trace(whole, main, min(main.n_ctx_train, LONGEST_CONTEXT), draft=(file, architecture))
 
 
 def _compare_tokens(path: Path, tokenizer: Tokenizer) -> None:

@@ -83,7 +83,7 @@ class Qwen4Exp(Qwen35MoE):
             if SHARD in name
         }
         n_parts = self.config.need("split_ngram_parts")
-        if sorted(found) != list(range(n_parts)):
+        if len(found) != n_parts or sorted(found) != list(range(n_parts)):
             raise ConvertError(f"{self.folder.path}: of {n_parts} parts of 'ngram_embedding' {len(found)} are there")
         return [found[i] for i in range(n_parts)]
 

@@ -1,6 +1,8 @@
 """Folders that cannot be converted, and the command."""
 
 import json
+import subprocess
+import sys
 
 import click
 import numpy as np
@@ -244,6 +246,36 @@ def test_no_value_of_a_configuration_is_an_error_without_a_name(tmp_path):
                 except ConvertError as error:
                     refused += str(folder) in str(error)
         assert refused > 8, name
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory")
+def test_sizes_that_no_model_has_take_no_memory(tmp_path):
+    """They are refused, or mean nothing to what is checked."""
+    for name, values in {
+        "gemma4": {"per_layer_config": {"1": {"head_dim": 10**9}}},
+        "qwen4exp": {"split_ngram_parts": 10**9},
+        "deepseek4": {"max_position_embeddings": 10**9},
+        "hrm_text": {"H_cycles": 10**6},
+    }.items():
+        case = CASES[name]
+        config, types = case["config"] | values, case.get("types")
+        write_checkpoint(tmp_path / name, config, case["shapes"], case["tokenizer"], types)
+    code = f"""
+import resource
+from pathlib import Path
+from pumice.errors import ConvertError
+from pumice.opening import check_model, open_model
+resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+for folder in sorted(Path({str(tmp_path)!r}).iterdir()):
+    try:
+        with open_model(folder) as file:
+            check_model(file)
+    except ConvertError:
+        print(folder.name)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["gemma4", "hrm_text", "qwen4exp"]
 
 
 def test_values_that_are_put_together_go_before_those_of_the_text(tmp_path):
