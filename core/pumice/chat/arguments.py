@@ -6,13 +6,13 @@ from collections.abc import Mapping
 
 from pumice.chat.lark import Lark, json_of
 from pumice.chat.pattern import CDATA, ITEM, Pattern
-from pumice.chat.schemas import Schema, listed, resolved, types_of
+from pumice.chat.schemas import ANY_TEXT, Schema, listed, resolved, text_regex, types_of
 
 _TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "array": "array"}
 _CONSTANTS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}  # of Python, in Lark
 _BARE_COMMA = '","'
 _COMMA = 'WS? "," WS?'
-_LIMITS = frozenset(["pattern", "format", "minLength", "maxLength", "minItems", "maxItems"])  # that JSON's rules know
+_LIMITS = frozenset(["pattern", "format", "minLength", "maxLength"])  # of texts, that JSON's rules know
 _NO_CDATA = r"(([^<]|<[^!])(.|\n)*)?"
 
 
@@ -72,12 +72,12 @@ class Arguments:
         close = self._lark.literal(after)
         texts = _texts(part)
         if texts:
-            return f"WS? ({' | '.join(map(self._lark.literal, texts))}) WS? {close}"
+            return f"NEWLINE? ({' | '.join(map(self._lark.literal, texts))}) NEWLINE? {close}"
         if self._may_be_text(part) and is_xml:
             quoted = f"{self._lark.literal(CDATA[0])} {self._lark.text_until(CDATA[1])} {close}"
             return f"({quoted} | {self._lark.text_until(after, _NO_CDATA)})"
         if self._may_be_text(part):
-            return self._lark.text_until(after)
+            return self._lark.text_until(after, self._regex(part))
         values = [f"WS? {self._json(part)} WS?"]
         items = part.get("items")
         if pattern.nests and part.get("type") == "object" and _properties(part):
@@ -94,6 +94,15 @@ class Arguments:
             return "true" if is_text else "false"
         kind = part.get("type")
         return "string" if is_text else _TYPES.get(kind, "object") if isinstance(kind, str) else "object"
+
+    def _regex(self, part: Schema) -> str:
+        """Of the texts that a value may be which stands without quotes."""
+        types = types_of(part, self._schema)
+        texts = [each for each in listed(part.get("anyOf")) if isinstance(each, Mapping) and self._may_be_text(each)]
+        regex = text_regex(texts[0] if len(texts) == 1 else part)
+        if types - {"string", "null"}:
+            return ANY_TEXT
+        return f"({regex}|null)" if "null" in types and regex != ANY_TEXT else regex
 
     def _may_be_text(self, part: Schema) -> bool:
         return "string" in types_of(part, self._schema)
@@ -114,12 +123,14 @@ class Arguments:
         if texts:
             return f"({' | '.join(self._lark.literal(quote + text + quote) for text in texts)})"
         if kind == "string":
-            return f"{mark} {self._lark.text_until(quote)}"
+            return f"{mark} {self._lark.text_until(quote, text_regex(part))}"
         if kind == "object":
             return self._braced(part, quote)
         if kind == "array" and isinstance(items, Mapping):
-            item = self._lark.rule(self._braced_value(items, quote))
-            return f'"[" ({item} ("," {item})*)? "]"'
+            return _list_of(self._lark.rule(self._braced_value(items, quote)), part)
+        if "anyOf" in part:
+            choices = [self._braced_value(each, quote) for each in listed(part["anyOf"]) if isinstance(each, Mapping)]
+            return f"({' | '.join(choices)})" if choices else self._json(part)
         return self._json(part)
 
     def _python(self, part: Schema) -> str:
@@ -134,9 +145,8 @@ class Arguments:
             values += _CONSTANTS[str(kind)]
         elif "anyOf" in part:
             values += [self._python(each) for each in listed(part["anyOf"]) if isinstance(each, Mapping)]
-        elif kind == "array" and isinstance(items, Mapping) and not _LIMITS.intersection(part):
-            item = self._lark.rule(self._python(items))
-            values.append(f'"[" WS? ({item} ({_COMMA} {item})*)? WS? "]"')
+        elif kind == "array" and isinstance(items, Mapping):
+            values.append(_list_of(self._lark.rule(self._python(items)), part))
         return f"({' | '.join(values)})"
 
 
@@ -156,3 +166,13 @@ def _texts(part: Schema) -> list[str]:
     values = listed(part["enum"]) if "enum" in part else [part.get("const")]
     texts = [value for value in values if isinstance(value, str)]
     return texts if len(texts) == len(values) else []
+
+
+def _list_of(item: str, part: Schema) -> str:
+    """A list as its schema limits it."""
+    least, most = part.get("minItems"), part.get("maxItems")
+    least = least if isinstance(least, int) else 0
+    if most == 0:
+        return '"[" WS? "]"'
+    more = f"{{{max(least - 1, 0)},{most - 1 if isinstance(most, int) else ''}}}"
+    return f'"[" WS? ({item} ({_COMMA} {item}){more}){"" if least > 0 else "?"} WS? "]"'

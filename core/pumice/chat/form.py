@@ -14,6 +14,7 @@ from pumice.chat.lark import TOOL_OPTIONS, Lark, definitions, json_of
 from pumice.chat.parser import begun
 from pumice.chat.pattern import Pattern, is_name
 from pumice.chat.request import ChatRequest
+from pumice.chat.schemas import Schema, readable
 from pumice.errors import RequestError
 from pumice.grammar import Grammar
 
@@ -73,8 +74,8 @@ class _Calls:
         self._single = single
         self._format = format
         self._lark = Lark(special)
-        functions = [tool["function"] for tool in tools]
-        self._names = [function["name"] for function in functions]
+        functions = {tool["function"]["name"]: _parameters(tool["function"]) for tool in tools}
+        self._names = list(functions)
         self.rules = [
             self._lark.rule(self._rule(pattern, together))
             for pattern in format.asked
@@ -128,37 +129,37 @@ class _Calls:
         before, after = map(self._lark.literal, self._format.section)
         return " ".join(part for part in (before, before and "WS?", calls, after and "WS?", after) if part)
 
-    def _rule(self, pattern: Pattern, functions: Sequence[Mapping[str, Any]]) -> str:
+    def _rule(self, pattern: Pattern, functions: Mapping[str, Schema]) -> str:
         """The pattern with a tool's name and arguments, or with calls of all tools."""
         fields = {name for kind, name in pattern.elements if kind == "field"}
+        name, schema = next(iter(functions.items()))
         parts: list[str] = []
         for i, (kind, text) in enumerate(pattern.elements):
             if kind == "literal":
                 ends_name = i and pattern.elements[i - 1] == ("field", "name") and is_name(text[0])
                 parts.append(f"{'WS ' * ends_name}{self._lark.literal(text)}")
             elif text == "id" and "name" not in fields:
-                parts.append(self._lark.literal(f"functions.{functions[0]['name']}:") + " NUMBER")
+                parts.append(self._lark.literal(f"functions.{name}:") + " NUMBER")
             elif text in _WHOLE:
                 parts.append(self._whole(text, pattern, functions))
             else:
-                parts.append(self._field(text, pattern, functions[0]))
+                parts.append(self._field(text, pattern, name, schema))
         return " WS? ".join(parts)
 
-    def _field(self, field: str, pattern: Pattern, function: Mapping[str, Any]) -> str:
-        arguments = Arguments(self._lark, _parameters(function))
+    def _field(self, field: str, pattern: Pattern, name: str, schema: Schema) -> str:
+        arguments = Arguments(self._lark, schema)
         if field == "name":
-            return self._lark.literal(function["name"])
+            return self._lark.literal(name)
         if field == "id":
             return "ID"
         if field == "arguments":
             return arguments.json()
         return arguments.braces(self._format.quote) if field == "braces" else arguments.params(pattern)
 
-    def _whole(self, field: str, pattern: Pattern, functions: Sequence[Mapping[str, Any]]) -> str:
+    def _whole(self, field: str, pattern: Pattern, functions: Mapping[str, Schema]) -> str:
         """A call of one of the tools, or a list of such calls."""
         calls = []
-        for function in functions:
-            name, schema = function["name"], _parameters(function)
+        for name, schema in functions.items():
             if field == "json":
                 calls.append(self._lark.rule(json_of(_call_schema(pattern, name, schema))))
             else:
@@ -178,11 +179,11 @@ def _bare(pattern: Pattern, name: str) -> list[str]:
     return [f"{bracket}{{{kind}{call}" for bracket in ("", "[") for kind in ("", '"type": "function", ')]
 
 
-def _together(pattern: Pattern, functions: list[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+def _together(pattern: Pattern, functions: Mapping[str, Schema]) -> list[Mapping[str, Schema]]:
     """The tools that one rule is for: all where they may stand in one list, else each."""
     if any(kind == "field" and text in _WHOLE for kind, text in pattern.elements):
         return [functions]
-    return [[function] for function in functions]
+    return [{name: schema} for name, schema in functions.items()]
 
 
 def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls: _Calls | None) -> str:
@@ -200,13 +201,14 @@ def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls
     return json.dumps({"grammars": [{"name": "answer", "lark_grammar": outer}, *named]})
 
 
-def _parameters(function: Mapping[str, Any]) -> Mapping[str, Any]:
+def _parameters(function: Mapping[str, Any]) -> Schema:
     """The schema of a tool's arguments; a keyword that is null, as some servers of tools have it, is none.
 
     Raises RequestError for one that is wrong.
     """
     given = function.get("parameters")
     schema = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
+    schema = readable(schema)
     if problem := _problem(json.dumps(schema)):
         raise RequestError(f"tools: parameters of {function['name']!r}: {problem}")
     return schema or {"type": "object"}
@@ -221,7 +223,7 @@ def _problem(schema: str) -> str:
     return " ".join(LLMatcher.validate_grammar(source).split())[:300]
 
 
-def _call_schema(pattern: Pattern, name: str, schema: Mapping[str, Any]) -> Mapping[str, Any]:
+def _call_schema(pattern: Pattern, name: str, schema: Schema) -> Schema:
     """A call as a JSON object, its parts as the pattern names them."""
     keys, shared = pattern.keys, definitions(schema)
     inner = {key: value for key, value in schema.items() if key not in shared}

@@ -7,12 +7,14 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pumice.chat.schemas import ANY_TEXT
 from pumice.grammar import JSON_OPTIONS
 
 _HEAD = """start: {start}
 WS: /[ \\n]{{1,8}}/
 ID: /[A-Za-z0-9_-]{{1,40}}/
 NUMBER: /[0-9]{{1,3}}/
+NEWLINE: /\\n/
 QUOTED: /'([^'\\\\\\n]|\\\\.)*'/
 """
 TOOL_OPTIONS = {**JSON_OPTIONS, "lenient": True}  # tools are many: a keyword that is not known is left out
@@ -44,7 +46,7 @@ class Lark:
             f"<[{self._special[part]}]>" if part in self._special else json.dumps(part) for part in parts if part
         )
 
-    def text_until(self, word: str, regex: str = r"(.|\n)*") -> str:
+    def text_until(self, word: str, regex: str = ANY_TEXT) -> str:
         """Text that fits a regular expression up to ``word``, and ``word``."""
         if not word or any(mark in word for mark in self._special):
             return f"/{regex}/ {self.literal(word)}"

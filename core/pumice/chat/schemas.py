@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from pumice.chat.calls import as_json
 
 Schema = Mapping[str, Any]
 
+ANY_TEXT = r"(.|\n)*"
 ALL = frozenset(["string", "integer", "number", "boolean", "null", "object", "array"])
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
 _OBJECT = frozenset(["properties", "required", "additionalProperties"])  # keywords of objects alone
@@ -61,6 +64,44 @@ def referred(reference: str, root: Schema) -> Any:
     for key in filter(None, reference.removeprefix("#").split("/")):
         part = part.get(key) if isinstance(part, Mapping) else None
     return part
+
+
+def readable(schema: Any) -> Any:
+    """A schema without the patterns that llguidance cannot read, as those of addresses that look ahead."""
+    if isinstance(schema, Mapping):
+        items = {key: readable(value) for key, value in schema.items()}
+        pattern = items.get("pattern")
+        if isinstance(pattern, str) and not _is_pattern(pattern):
+            del items["pattern"]
+        return items
+    return [readable(value) for value in schema] if isinstance(schema, list | tuple) else schema
+
+
+@lru_cache(256)
+def _is_pattern(pattern: str) -> bool:
+    from llguidance import LLMatcher
+
+    schema = json.dumps({"type": "string", "pattern": pattern})
+    return not LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema))
+
+
+def text_regex(schema: Schema) -> str:
+    """A regular expression of the texts that a schema allows: by a pattern of whole texts, or by their length."""
+    least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
+    regex = ANY_TEXT
+    if isinstance(pattern, str) and pattern.startswith("^") and pattern.endswith("$"):
+        regex = f"({pattern[1:-1]})"
+    elif isinstance(least, int) or isinstance(most, int):
+        regex = f"(.|\\n){{{least or 0},{'' if most is None else most}}}"
+    return regex if _is_regex(regex) else ANY_TEXT
+
+
+@lru_cache(256)
+def _is_regex(regex: str) -> bool:
+    """Whether llguidance reads a regular expression; JSON schema's own have more."""
+    from llguidance import LLMatcher
+
+    return "/" not in regex and not LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(regex))
 
 
 def listed(value: Any) -> list[Any]:

@@ -153,3 +153,50 @@ def test_an_argument_that_no_value_fits_is_left_out(compiler, part):
     call = "<tool_call><function=f><parameter={}>1</parameter></function></tool_call>"
     assert takes(compiler, schema, call.format("b"), "qwen3-coder")
     assert not takes(compiler, schema, call.format("a"), "qwen3-coder")
+
+
+LIMITED = {
+    "type": "object",
+    "properties": {
+        "unit": {"enum": ["C", "F"]},
+        "code": {"type": "string", "pattern": "^[a-z]{2}$"},
+        "odd": {"type": "string", "pattern": "^(?=a)a$"},
+        "short": {"type": "string", "minLength": 2, "maxLength": 3},
+        "perhaps": {"anyOf": [{"type": "string", "maxLength": 2}, {"type": "null"}]},
+        "tags": {"type": "array", "items": {"type": "string"}, "minItems": 1, "maxItems": 2},
+    },
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fits"),
+    [
+        ("unit", "C", True),
+        ("unit", "\nC\n", True),
+        ("unit", " C", False),
+        ("code", "ab", True),
+        ("code", "abc", False),
+        ("odd", "anything", True),
+        ("short", "ab", True),
+        ("short", "a", False),
+        ("short", "abcd", False),
+        ("perhaps", "ab", True),
+        ("perhaps", "null", True),
+        ("perhaps", "abc", False),
+    ],
+)
+def test_text_keeps_to_its_limits(compiler, key, value, fits):
+    call = f"<tool_call><function=f><parameter={key}>{value}</parameter></function></tool_call>"
+    assert takes(compiler, LIMITED, call, "qwen3-coder") == fits
+    if "\n" not in value and value != "null":
+        call = f"<start_function_call>call:f{{{key}:<escape>{value}<escape>}}<end_function_call>"
+        assert takes(compiler, LIMITED, call) == fits
+
+
+@pytest.mark.parametrize(("tags", "fits"), [(0, False), (1, True), (2, True), (3, False)])
+def test_lists_keep_to_their_limits(compiler, tags, fits):
+    listed = ",".join(["<escape>a<escape>"] * tags)
+    assert takes(compiler, LIMITED, f"<start_function_call>call:f{{tags:[{listed}]}}<end_function_call>") == fits
+    listed = ", ".join(["'a'"] * tags)
+    assert takes(compiler, LIMITED, f"<|tool_call_start|>[f(tags=[{listed}])]<|tool_call_end|>", "lfm2") == fits

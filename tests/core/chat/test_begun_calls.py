@@ -1,13 +1,14 @@
-"""``tool_choice`` "auto": a call that has begun, in any family's way, can only be one of a tool, and fit its schema."""
+"""Calls of every family: one that has begun, or has to come, can only be of a tool, and fit its schema."""
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from chat_answers import ANSWERS
@@ -168,3 +169,55 @@ def test_what_models_write_may_be_written(kind):
         if rest:
             refused.append((format, text, rest))
     assert not refused
+
+
+PLACE = {"type": "object", "properties": {"x": {"type": "boolean"}}, "additionalProperties": False}
+PROPERTIES = {
+    "city": {"enum": ["Paris", "Oslo"], "type": "string"},
+    "days": {"type": "integer", "minimum": 1, "maximum": 99},
+    "where": {"$ref": "#/$defs/place"},
+    "note": {"anyOf": [{"type": "string", "maxLength": 5}, {"type": "null"}]},
+    "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 2},
+}
+WEATHER = {"type": "object", "properties": PROPERTIES, "required": ["city", "days"], "additionalProperties": False}
+SCHEMAS = {
+    "get_weather": {**WEATHER, "$defs": {"place": PLACE}},
+    "get_weather_now": {"type": "object", "properties": {}, "additionalProperties": False},
+    "json": {**PLACE, "required": ["x"]},
+}
+
+
+def random_answer(constraint: Constraint, tokenizer: Tokenizer, rng: np.random.Generator) -> str | None:
+    """A text of tokens drawn from those that may come, short ones rather; None if it has not ended after so many."""
+    spelt = partial(tokenizer.token_bytes, special=True)
+    text = b""
+    for _ in range(300):
+        tokens = tokens_of(constraint.allowed())
+        ends = tokenizer.eog.intersection(tokens)
+        others = sorted((token for token in tokens if token not in ends), key=lambda token: len(spelt(token)))
+        assert tokens, text
+        if ends and (not others or rng.random() < 0.6):
+            return text.decode("utf-8", "replace")
+        others = others[:15] if rng.random() < 0.7 else others
+        words = [token for token in others if spelt(token).strip()]
+        token = int(rng.choice(words if words and rng.random() < 0.8 else others))
+        constraint.accept(token)
+        text += spelt(token)
+    return None
+
+
+@pytest.mark.parametrize("kind", [NORMAL, CONTROL])
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_calls_that_have_to_come_fit(format, kind):
+    begin, end = FORMATS[format].reasoning
+    opening = next((opening for name, opening, _ in ANSWERED if name == format), "")
+    opening += end if opening.rfind(begin) > opening.rfind(end) else ""
+    made, rng = compiler(format, kind), np.random.default_rng(0)
+    options = {"tool_choice": "required", "parallel_tool_calls": False, "reasoning": False}
+    request = ChatRequest.read([USER], tools=[{"name": n, "parameters": s} for n, s in SCHEMAS.items()], **options)
+    grammar = answer_grammar(request, FORMATS[format], opening, special(made.tokenizer, format))
+    answers = [random_answer(Constraint(grammar, made), made.tokenizer, rng) for _ in range(5)]
+    assert any(answers)
+    for answer in filter(None, answers):
+        [(name, arguments)] = read(format, opening, answer, request.tools)
+        assert fits(arguments, SCHEMAS[name]), answer

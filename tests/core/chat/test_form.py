@@ -87,6 +87,19 @@ def test_a_wrong_schema_is_named_by_its_tool(name):
             source(FORMATS[name], [*TOOLS, {"name": "wrong", "parameters": schema}])
 
 
+def test_patterns_that_are_not_known_are_left_out():
+    """As zod writes them for an address, say: they look ahead."""
+    address = {"type": "string", "format": "email", "pattern": r"^(?!\.)(?!.*\.\.)([a-z.]+)@([a-z.]+)$"}
+    schema = {
+        "type": "object",
+        "properties": {"to": address, "pattern": {"type": "integer"}},
+        "required": ["to", "pattern"],
+    }
+    grammar = source(FORMATS["hermes"], [{"name": "f", "parameters": schema}])
+    assert allows(grammar, '<tool_call>{"name": "f", "arguments": {"to": "a@b.org", "pattern": 1}}</tool_call>')
+    assert not allows(grammar, '<tool_call>{"name": "f", "arguments": {"to": "a@b.org", "pattern": "x"}}</tool_call>')
+
+
 def test_null_in_place_of_a_keyword_is_none():
     nulls = {"type": "object", "properties": None, "required": None, "description": None}
     assert allows(
