@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -10,8 +12,10 @@ from starlette.responses import Response
 from pumice_server.answers import json_response
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
+from pumice_server.figures import TokenBytes
 from pumice_server.models import service_of
 from pumice_server.openai_chat import prompt_of
+from pumice_server.service import Service
 
 MAX_TOKENS = 1 << 20  # of one call of detokenize
 
@@ -20,10 +24,15 @@ async def tokenize(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
     special = body.get("add_special", bool, False), body.get("parse_special", bool, True)
+    with_pieces = body.get("with_pieces", bool, False)
     tokens = await service.tokenize(body.get("content", str, ""), *special)
-    if body.get("with_pieces", bool, False):
-        return json_response({"tokens": [{"id": each, "piece": _piece(service.token_bytes(each))} for each in tokens]})
-    return json_response({"tokens": tokens})
+    return await asyncio.to_thread(_tokens, tokens, service.token_bytes if with_pieces else None)
+
+
+def _tokens(tokens: Sequence[int], spell: TokenBytes | None) -> Response:
+    """The answer, with the text of each token where that is asked for."""
+    told = tokens if spell is None else [{"id": token, "piece": _piece(spell(token))} for token in tokens]
+    return json_response({"tokens": told})
 
 
 async def detokenize(request: Request) -> Response:
@@ -32,10 +41,14 @@ async def detokenize(request: Request) -> Response:
     tokens = body.get("tokens", list, [])
     if len(tokens) > MAX_TOKENS:
         raise bad_request(f"tokens: at most {MAX_TOKENS}")
+    return json_response({"content": await asyncio.to_thread(_text, tokens, service)})
+
+
+def _text(tokens: Sequence[Any], service: Service) -> str:
     for token in tokens:
         if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < service.model.n_vocab:
             raise bad_request(f"tokens: {token!r:.60} is no token id of this model")
-    return json_response({"content": service.model.detokenize(tokens)})
+    return service.model.detokenize(tokens)
 
 
 async def apply_template(request: Request) -> Response:

@@ -219,6 +219,26 @@ def test_a_long_prompt_holds_nobody_up(server):
     assert slowest < 0.5 * answers[0].elapsed.total_seconds()
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/detokenize", {"tokens": [500] * (1 << 20)}),
+        ("/tokenize", {"content": "word and " * 200_000, "with_pieces": True}),
+    ],
+)
+def test_long_texts_of_tokens_hold_nobody_up(server, path, body):
+    answers = []
+    thread = threading.Thread(target=lambda: answers.append(httpx2.post(server.url + path, json=body, timeout=60)))
+    thread.start()
+    slowest = 0.0
+    while thread.is_alive():
+        started = time.perf_counter()
+        server.client.get("/livez")
+        slowest = max(slowest, time.perf_counter() - started)
+    assert answers[0].status_code == 200
+    assert slowest < 0.3 * answers[0].elapsed.total_seconds()
+
+
 def test_a_full_queue(model, wait_until):
     """Too many at once are told to come again, and the others are served."""
     long = {"prompt": ["Once"] * 64, "max_tokens": 400, "ignore_eos": True}
