@@ -69,7 +69,7 @@ class Lexers:
     def _number(self, source: str) -> int:
         """Which of a grammar's lexers: the first, or where its masks take long the first with the fewest users."""
         found = [self._kept.get((source, number)) for number in range(MOST)]
-        if found[0] is None or found[0].seconds < LONG:
-            return 0
+        if found[0] is None or found[0].marker or found[0].seconds < LONG:
+            return 0  # masks of counted strings are quick in another way
         users = [len(lexer.users) if lexer else 0 for lexer in found]
         return users.index(min(users))

@@ -120,7 +120,7 @@ class Matcher:
     @staticmethod
     def fill(matchers: Iterable[Matcher]) -> None:
         """Have threads make the masks of several sequences at once, where that is worth it."""
-        waiting = [each for each in matchers if not each.follows and not each.forced()]
+        waiting = [each for each in matchers if not each._strings and not each.forced()]
         waiting.sort(key=lambda each: id(each.lexer))
         lexers = [each.lexer for each in waiting]
         threads = waiting[0]._compiler.threads if waiting else None

@@ -10,7 +10,7 @@ from pumice.grammar import Constraint, Grammar, grammar_source, lexers, threads
 from pumice.sampler import Chain, SamplerContext, make_masks
 from pumice_samplers.select import Greedy
 
-SHORT = {"type": "array", "items": {"type": "string", "maxLength": 5}, "minItems": 50}
+SHORT = {"type": "array", "items": {"type": "string", "pattern": "^.{0,5}$"}, "minItems": 50}
 GRAMMARS = [
     Grammar(grammar_source(json_schema=SHORT)),
     Grammar(grammar_source(json_schema={"type": "array", "items": {"enum": ["once upon a time", "one day"]}})),
