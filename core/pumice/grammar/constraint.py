@@ -70,7 +70,9 @@ class Constraint(Sampler):
         self._firsts = Firsts(grammar.first)
         self._starts = Starts(self._begins, self._matcher.lexer.matcher, compiler)
         self._reasoning = [text.encode() for text in grammar.reasoning]
-        self._longest = max(map(len, [*self._begins, *self._reasoning]))
+        ends = self._reasoning[1:] if self._answering() is _State.INSIDE else []
+        self._ends = Starts([end for end in ends if end], None, compiler)
+        self._longest = max(1, *map(len, [*self._begins, *self._reasoning]))
         self._seen: list[tuple[int, bytes]] = []  # the last tokens and their texts, where one of those may have begun
         self._opening = spellings(grammar.reasoning[0], compiler.tokenizer)  # tokens with which reasoning may begin
         self._newlines = [token for token, n in compiler.newlines.items() if n <= _NEWLINES]
@@ -86,7 +88,7 @@ class Constraint(Sampler):
         None: all may come.
         """
         if self._free:
-            return self._starts.allowed(self._seen) if self._state is _State.FREE else None
+            return self._starts.allowed(self._seen) if self._state is _State.FREE else self._ends.allowed(self._seen)
         forced = self.forced()
         return self._matcher.only(forced[0]) if forced else self.allowed()
 

@@ -55,8 +55,8 @@ class Starts:
     A token may hold the end of such a text and go on: it is allowed where the grammar goes on so.
     """
 
-    def __init__(self, begins: Sequence[bytes], start: LLMatcher, compiler: Compiler) -> None:
-        """``start``: the grammar at its beginning."""
+    def __init__(self, begins: Sequence[bytes], start: LLMatcher | None, compiler: Compiler) -> None:
+        """``start``: the grammar at its beginning; None: it begins behind those texts, and newlines."""
         self._begins = begins
         self._start = start
         self._compiler = compiler
@@ -81,13 +81,18 @@ class Starts:
         tokens = tokens_from(seen, place, self._compiler.vocabulary)
         key = tuple(tokens), rest
         if key not in self._known:
-            self._known[key] = self._make_mask(tokens, self._compiler.longer(rest))
+            longer = self._compiler.longer(rest)
+            if self._start is None:
+                longer = [token for token in longer if self._compiler.texts[token][len(rest) :].strip(b"\n")]
+            self._known[key] = self._make_mask(tokens, longer) if longer else None
         return self._known[key]
 
     def _make_mask(self, tokens: list[int], longer: Sequence[int]) -> NDArray[np.uint32] | None:
         """All but those of ``longer`` that the grammar does not allow after ``tokens``."""
+        if self._start is None:
+            return ~from_tokens(longer, self._compiler.n_vocab)
         matcher = self._start.deep_copy()
-        if not longer or matcher.try_consume_tokens(tokens) < len(tokens):
+        if matcher.try_consume_tokens(tokens) < len(tokens):
             return None
         allowed = np.empty(n_words(self._compiler.n_vocab), np.uint32)
         matcher.unsafe_compute_mask_ptr(allowed.ctypes.data, allowed.nbytes)

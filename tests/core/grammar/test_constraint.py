@@ -110,6 +110,27 @@ def test_reasoning_begins_with_several_tokens(harmony, begin, text):
         assert written(constraint, harmony, wrong) != wrong
 
 
+def test_a_token_does_not_end_the_reasoning_and_go_on():
+    tokenizer = with_tokens("bpe", {">y": 1, ">\u010a": 1})
+    made = Compiler(lambda: tokenizer, tokenizer.n_vocab)
+    constraint = Constraint(Grammar(YES_NO, reasoning=("<think>", "</think>"), reasons=True), made)
+    assert written(constraint, made, "Well</think") == "Well</think"
+    [on, newline] = [tokenizer.vocabulary.ids[text] for text in (">y", ">\u010a")]
+    assert on not in tokens_of(constraint.mask())
+    assert newline in tokens_of(constraint.mask())
+    constraint.accept(newline)
+    assert written(constraint, made, "yes") == "yes"
+
+
+def test_texts_that_begin_it_where_the_answer_begins():
+    tokenizer = small("bpe")
+    made = Compiler(lambda: tokenizer, tokenizer.n_vocab)
+    source = grammar_source(choices=["yes, it is"])
+    for text, rest in (("yes, or", "yes, "), (" \ny es, or", None), ("so yes, or", None)):
+        constraint = Constraint(Grammar(source, first=("yes,",), again=True), made)
+        assert written(constraint, made, text) == (rest or text), text
+
+
 def test_reasoning_without_a_token_does_not_begin(compiler):
     constraint = Constraint(Grammar(YES_NO, reasoning=("<think>", "</think>")), compiler)
     assert texts(constraint, compiler) == {"y", "yes", "n"}
