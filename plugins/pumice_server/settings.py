@@ -77,6 +77,8 @@ class Settings:
 
     def check(self, insecure: bool) -> None:
         """Raises UsageError where anybody on the network could use the model, for wrong origins and files of TLS."""
+        if "," in self.host or self.host.endswith(".sock"):
+            raise click.UsageError("--host is one address: a reverse proxy can add further ones, and UNIX sockets")
         if (self.tls_key is None) != (self.tls_certificate is None):
             raise click.UsageError("TLS needs both --ssl-key-file and --ssl-cert-file")
         for file in (self.tls_key, self.tls_certificate):

@@ -105,6 +105,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
             "cannot listen on 192.0.2.1:8080: Cannot assign requested address; --host",
         ),
         (["--host", "no.invalid", "--insecure"], "cannot listen on no.invalid:8080: Name or service not known; --host"),
+        (["--host", "/run/pumice.sock"], "--host is one address: a reverse proxy can add further ones"),
+        (["--host", "127.0.0.1,::1"], "--host is one address"),
         (["absent.gguf", "--port", "0"], "absent.gguf"),
         (["--backend", "absent", "--port", "0"], "absent"),
     ],
