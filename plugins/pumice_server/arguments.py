@@ -29,10 +29,10 @@ _VALUES = """
     -dev --device -ot --override-tensor -ncmoe --n-cpu-moe -ncffn --n-cpu-ffn -sm --split-mode -ts --tensor-split
     -mg --main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx
     --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -cram --cache-ram
-    --cache-reuse -sps --slot-prompt-similarity -r --reverse-prompt --sse-ping-interval
+    --cache-reuse -sps --slot-prompt-similarity --sse-ping-interval
     --log-file --log-colors -lv --verbosity --log-verbosity --tags
     --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
-    --video-timestamp-interval --video-ffmpeg-dir --embd-normalize --pooling
+    --video-timestamp-interval --video-ffmpeg-dir --embd-normalize
     --cors-methods --cors-headers --ui-config --webui-config --ui-config-file --webui-config-file
     -lcs --lookup-cache-static -lcd --lookup-cache-dynamic
     --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft

@@ -78,6 +78,12 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 )
 @click.option("--context-shift/--no-context-shift", help="Forget the older half of a full context, and go on.")
 @click.option("--slot-save-path", type=click.Path(path_type=Path), metavar="DIR", help="Where slots are saved.")
+@click.option("-r", "--reverse-prompt", "stop", multiple=True, metavar="TEXT", help="Ends answers, by default.")
+@click.option(
+    "--pooling",
+    type=click.Choice(["mean", "cls", "last", "rank"]),
+    help="Which hidden states embeddings are of; rank: as the model has it.",
+)
 @click.option("--allow-pull", is_flag=True, help="Clients may have models fetched.")
 @click.option("--lora", multiple=True, metavar="FILES", help="LoRA adapters, separated by commas.")
 @click.option("--lora-scaled", multiple=True, metavar="FILE:SCALE,...", help="Those that are stronger or weaker.")
@@ -123,6 +129,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
         max_requests=options.pop("max_requests_per_minute"),
         max_tokens_per_minute=options.pop("max_tokens_per_minute"),
         max_tokens=-1 if (most := options.pop("predict")) is None else most,
+        stop=options.pop("stop"),
+        pooling=None if (pooling := options.pop("pooling")) == "rank" else pooling,
         chat=take_chat(options),
     )
     _log(options.pop("verbose"), options.pop("log_jsonl"))

@@ -115,10 +115,8 @@ async def _embed(service: Service, texts: Sequence[list[int]], body: Body) -> Ve
     if not service.model.facts.n_embd:
         raise HTTPException(501, "this model gives no embeddings")
     norm = body.integer("embd_normalize", _EUCLIDEAN, _NONE, 1000)
-    dimensions = body.first("dimensions")
-    found = await service.in_time(
-        service.model.aembed(texts, normalize=norm == _EUCLIDEAN, dimensions=dimensions, adapters=service.adapters)
-    )
+    options = {"pooling": service.pooling, "dimensions": body.first("dimensions"), "adapters": service.adapters}
+    found = await service.in_time(service.model.aembed(texts, normalize=norm == _EUCLIDEAN, **options))
     logs.about(model=service.name, prompt_tokens=_count(texts))
     return [_scaled(each, norm) for each in found] if norm not in (_EUCLIDEAN, _NONE) else list(found)
 

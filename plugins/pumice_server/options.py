@@ -89,7 +89,7 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
     bias = body.first("logit_bias")
     if bias:
         sampling["logit_bias"] = _logit_bias(bias, service.model.tokenize)
-    options: dict[str, Any] = {**sampling, **form, "stop": _stop(body)}
+    options: dict[str, Any] = {**sampling, **form, "stop": _stop(body) or list(service.stop)}
     milliseconds = body.integer("t_max_predict_ms", 0, -1, MAX_MILLISECONDS)
     if milliseconds > 0:
         options["newline_timeout"] = milliseconds / 1000

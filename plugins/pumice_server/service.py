@@ -50,6 +50,7 @@ class Service:
         self.scales = {} if scales is None else scales
         self._chat = settings.chat
         self._max_tokens = settings.max_tokens
+        self.stop, self.pooling = settings.stop, settings.pooling
         self.heard = time.monotonic()  # when the engine last answered
         self.slots: dict[tuple[str, int], list[int]] = {}  # tokens, by client and slot
         self._metrics = metrics

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -34,6 +34,7 @@ class Settings:
         max_models: most that are loaded at once; max_memory: bytes that they may have together; 0: any number.
         context_shift: a full context forgets its older half, and the answer goes on; else it ends there.
         max_tokens: most of an answer; -1: any number.
+        stop: texts that end an answer, where a request has none; pooling: of embeddings, None: the model's own.
         max_requests, max_tokens_per_minute: of each key in a minute; 0: any number.
         chat: options of ``Model.chat`` where a request does not say.
         slot_folder: where slots are saved; None: they are not.
@@ -53,6 +54,8 @@ class Settings:
     max_models: int = 4
     context_shift: bool = False
     max_tokens: int = -1
+    stop: Sequence[str] = ()
+    pooling: Literal["mean", "cls", "last"] | None = None
     max_requests: int = 0
     max_tokens_per_minute: int = 0
     chat: Mapping[str, Any] = field(default_factory=dict)

@@ -6,6 +6,7 @@ import pytest
 
 from pumice.engine import EngineClient
 from pumice_server import openai_completions
+from server_thread import running
 
 PROMPT = "Once upon a time"
 GREEDY = {"prompt": PROMPT, "temperature": 0, "max_tokens": 8}
@@ -166,3 +167,11 @@ def test_an_unknown_format_of_reasoning(server):
     response = server.client.post("/v1/chat/completions", json=body)
     assert response.status_code == 400
     assert "reasoning_format must be one of auto, deepseek, none" in response.json()["error"]["message"]
+
+
+def test_texts_that_end_an_answer_by_default(model):
+    body = {"prompt": "Once upon a time", "max_tokens": 30, "temperature": 0, "ignore_eos": True}
+    with running(model, stop=["e"]) as server:
+        for fields, stops in (({}, True), ({"stop": []}, True), ({"stop": ["no such text"]}, False)):
+            text = server.client.post("/v1/completions", json=body | fields).json()["choices"][0]["text"]
+            assert ("e" not in text) is stops

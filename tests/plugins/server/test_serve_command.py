@@ -171,6 +171,12 @@ def test_every_option_of_llama_server_is_taken_left_out_or_refused():
     assert len(ours) + len(IGNORED) + len(REFUSED) == len({*ours, *IGNORED, *REFUSED})
 
 
+def test_what_ranks_is_served_by_llama_servers_line():
+    line = "-m x.gguf --reranking --pooling rank -r a -r b"
+    params = command.make_context("serve", line.split()).params
+    assert (params["pooling"], params["stop"]) == ("rank", ("a", "b"))
+
+
 def test_defaults_of_sampling_and_chats():
     line = "-s 7 --temperature 0.5 --top-nsigma 2 --samplers top_k;temperature --dry-sequence-breaker none --ignore-eos"
     line += ' -rea off --reasoning-budget 5 --chat-template-kwargs {"a":1}'
