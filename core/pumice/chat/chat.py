@@ -75,6 +75,7 @@ class Chat:
         self._formats = formats
         self._templates = ChatTemplates(metadata, tokenizer, chat_template, renderer)
         self._known: dict[str, tuple[ChatFormat, Guard]] = {}
+        self._warned: set[str] = set()  # templates of which it was said that they show no tools
 
     def text(self, request: ChatRequest) -> str:
         """The prompt as text, without BOS if the tokenizer adds it. Raises as ``turn``."""
@@ -88,7 +89,8 @@ class Chat:
         Raises RequestError if there is no template, if it refuses the messages, or if tool calls cannot be enforced.
         """
         template = self._templates.get(request.chat_template, for_tools=bool(request.tools))
-        if request.tools and not template.has_tools:
+        if request.tools and not template.has_tools and template.source not in self._warned:
+            self._warned.add(template.source)
             logger.warning("the chat template does not show tools to the model: it will hardly call any")
         format, guard = self._for(template)
         prompt = make_prompt(request, template, format, guard)

@@ -265,6 +265,12 @@ def test_a_template_per_request(model):
         pumice.load(config={"chat_template": "lama3"})
 
 
+def test_a_template_without_tools_is_told_once(model, caplog):
+    for _ in range(2):
+        model.chat([USER], tools=[TOOL], chat_template="{{ messages[0].content }} once", recite="Hi")
+    assert caplog.text.count("does not show tools") == 1
+
+
 def test_a_prompt_that_does_not_fit_says_so(model):
     with pytest.raises(pumice.RequestError, match="n_ctx is 1024"):
         model.chat([{"role": "user", "content": "x" * 2000}])
