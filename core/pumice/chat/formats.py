@@ -106,7 +106,7 @@ FORMATS: dict[str, ChatFormat] = {
     ),
     "muse": ChatFormat(
         marks=("<atem:function_calls>",),
-        reasoning=("to=self<|message|>", "<|eom|>"),
+        reasoning=(" to=self<|message|>", "<|eom|>"),
         calls=('<atem:invoke name="{name}">{params}</atem:invoke>',),
         param='<atem:parameter name="{key}">{value}</atem:parameter>',
         section=("<atem:function_calls>", "</atem:function_calls>"),
@@ -237,6 +237,7 @@ FORMATS: dict[str, ChatFormat] = {
         calls=("<|START_ACTION|>{json}<|END_ACTION|>",),
         keys=_COHERE,
         silent=("<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>"),
+        after_reasoning="",
     ),
     "command-r": ChatFormat(
         marks=("<|CHATBOT_TOKEN|>", "Action:"), calls=("Action: ```json {json} ```",), keys=_COHERE
@@ -249,6 +250,7 @@ FORMATS: dict[str, ChatFormat] = {
         ),
         section=("<|tool_calls|>", ""),
         silent=("<|begin|>assistant", "<|content|>"),
+        after_reasoning="<|begin|>assistant",
     ),
     "gigachat": ChatFormat(
         marks=("<|role_sep|>",),

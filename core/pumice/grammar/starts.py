@@ -34,7 +34,7 @@ def tokens_from(seen: Seen, place: int, vocabulary: LLTokenizer) -> list[int]:
 
 
 def spellings(text: str, tokenizer: Tokenizer) -> list[list[int]]:
-    """The tokens of a text where it begins an answer and where it follows another one; of a word after a space, too.
+    """The tokens of a text where it begins an answer and where it follows another one.
 
     None of a text that is no token, and has no special one: models that were not taught it do not write it.
     """
@@ -43,8 +43,7 @@ def spellings(text: str, tokenizer: Tokenizer) -> list[list[int]]:
     if not tokens or (len(tokens) > 1 and not marks.intersection(tokens)):
         return []
     newline = tokenizer.tokenize("\n", add_special=False)
-    befores = ["", "\n", " "] if text[0].isalnum() else ["", "\n"]
-    ways = [tokenizer.tokenize(before + text, add_special=False) for before in befores]
+    ways = [tokenizer.tokenize(before + text, add_special=False) for before in ("", "\n")]
     ways[1] = ways[1][len(newline) :] if ways[1][: len(newline)] == newline else ways[0]
     return [list(way) for way in dict.fromkeys(map(tuple, ways))]
 

@@ -39,3 +39,14 @@ def test_every_format_has_such_an_answer():
     published = {format for format, answer in CASES.values() if answer["calls"]}
     others = {format for format, _, _, parts in ANSWERS.values() if any(part[0] == "call" for part in parts)}
     assert published | others == set(FORMATS)
+
+
+@pytest.mark.parametrize("name", sorted(FORMATS))
+def test_what_is_written_after_reasoning_that_is_left_out_is_what_models_write(name):
+    """A mark that begins another message, or none."""
+    format = FORMATS[name]
+    answers = [*CASES.values(), *((format, {"opening": o, "text": text}) for format, o, text, _ in ANSWERS.values())]
+    texts = [answer["text"] for known, answer in answers if known == name]
+    rests = [text.partition(format.reasoning[1])[2] for text in texts if format.reasoning[0] in text]
+    marks = {mark for mark in format.silent for rest in rests if rest.startswith(mark) and "assistant" in mark}
+    assert not rests or format.after_reasoning.strip() in (marks or {""})

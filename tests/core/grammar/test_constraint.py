@@ -97,8 +97,7 @@ def written(constraint, compiler, text):
     [
         ("<|channel|>analysis<|message|>", "<|channel|>analysis<|message|>Well<|end|><|channel|>final<|message|>yes"),
         ("<|channel|>analysis<|message|>", "<|channel|>final<|message|>no"),
-        ("to=self<|message|>", "to=self<|message|>Well<|end|>yes"),
-        ("to=self<|message|>", " to=self<|message|>Well<|end|>no"),
+        (" to=self<|message|>", " to=self<|message|>Well<|end|>yes"),
     ],
 )
 def test_reasoning_begins_with_several_tokens(harmony, begin, text):
