@@ -14,7 +14,7 @@ _FLAGS = """
     --mlock --mmap --no-mmap --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
     -kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --check-tensors -cmoe --cpu-moe
     -kvu --kv-unified -no-kvu --no-kv-unified -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
-    --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling -sp --special
+    --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling
     --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
     --prefill-assistant --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve
     --mmproj-auto --no-mmproj --no-mmproj-auto --mmproj-offload --no-mmproj-offload
@@ -32,7 +32,7 @@ _VALUES = """
     --cache-reuse -sps --slot-prompt-similarity --sse-ping-interval
     --log-file --log-colors -lv --verbosity --log-verbosity --tags
     --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
-    --video-timestamp-interval --video-ffmpeg-dir --embd-normalize
+    --video-timestamp-interval --video-ffmpeg-dir
     --cors-methods --cors-headers --ui-config --webui-config --ui-config-file --webui-config-file
     -lcs --lookup-cache-static -lcd --lookup-cache-dynamic
     --spec-draft-type-k -ctkd --cache-type-k-draft --spec-draft-type-v -ctvd --cache-type-v-draft
@@ -59,6 +59,8 @@ _REASONS = {
     "give it with each request, as `json_schema` or `response_format`": "-j --json-schema -jf --json-schema-file",
     "give it with each request, as `logit_bias`": "-l --logit-bias",
     "give it with each request, as `cache_prompt: false`": "--no-cache-prompt",
+    "give it with each request, as `embd_normalize`": "--embd-normalize",
+    "special tokens are no text of an answer": "-sp --special",
     "give it with each request, as `continue_final_message: false`": "--no-prefill-assistant",
     "draft models are not supported yet": (
         "--spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-type "

@@ -99,6 +99,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
         (["--chat-template-kwargs", "{"], "--chat-template-kwargs is not valid JSON"),
         (["-hff", "x.gguf"], "give -hf too"),
         (["--rope-scale", "2"], "a model is what its file says"),
+        (["--embd-normalize", "-1"], "give it with each request, as `embd_normalize`"),
+        (["-sp"], "special tokens are no text"),
         (["--api-key-file", "/nowhere"], "cannot read the keys"),
         (
             ["--host", "192.0.2.1", "--insecure"],
