@@ -108,15 +108,13 @@ class _Calls:
         return self._lark.any_of([self._mark(text) for text in texts])
 
     def _mark(self, text: str) -> str:
-        """A mark that means nothing, as two words where it begins as a call does: the longest word is read, else."""
+        """A mark that means nothing: two words where it begins as a call does, for the longest word is what is read."""
         openings = [pattern.opening for pattern in self._format.asked if pattern.opening]
         first = max((opening for opening in openings if text.startswith(opening)), key=len, default="")
         rest = text[len(first) :].lstrip(" ")
-        return (
-            f"{self._lark.literal(first)} WS? {self._lark.literal(rest)}"
-            if first and rest
-            else self._lark.literal(text)
-        )
+        if not first or not rest:
+            return self._lark.literal(text)
+        return f"{self._lark.literal(first)} WS? {self._lark.literal(rest)}"
 
     def _one(self) -> str:
         return f"({' | '.join(self.rules)})"

@@ -70,6 +70,8 @@ class Pattern:
         tag = _TAG.match(before)
         if tag and not any(other.startswith(tag[0]) for other in others):
             return [tag[0]]
+        if before.isalpha():  # a word like any, but for the JSON behind it
+            return [before + bracket for bracket in "[{"]
         return [before] if "<" in before else [before, "".join(before.split())]
 
     def problem(self) -> str:

@@ -171,6 +171,18 @@ def test_what_models_write_may_be_written(kind):
     assert not refused
 
 
+PROSE = """Use functools.lru_cache: [1, 2], {"a": 1}. Action: go! <b>x</b> <function> call: f, to=functions. A tool_call
+is ```json
+{"name": "get", "arguments": {}}``` Here are [the] TOOLS, <|what|> and 3 > 2 >> 1."""
+
+
+@pytest.mark.parametrize("format", sorted(FORMATS))
+def test_what_is_no_call_is_free(format):
+    made = compiler(format, NORMAL)
+    grammar = answer_grammar(ChatRequest.read([USER], tools=TOOLS), FORMATS[format], "", {})
+    assert left_over(Constraint(grammar, made), made, PROSE.encode()) == b""
+
+
 PLACE = {"type": "object", "properties": {"x": {"type": "boolean"}}, "additionalProperties": False}
 PROPERTIES = {
     "city": {"enum": ["Paris", "Oslo"], "type": "string"},
