@@ -75,7 +75,7 @@ class Compiler:
 
     @cached_property
     def _narrow(self) -> LLTokenizer:
-        return narrow_vocabulary(self.tokenizer, self.texts, self._lengths.plain, self.n_vocab)
+        return narrow_vocabulary(self.tokenizer, self._lengths.narrow, self.n_vocab)
 
     def _compile(self, source: str) -> Lexer:
         matcher = _matcher(self.vocabulary, source)

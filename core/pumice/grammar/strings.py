@@ -20,11 +20,14 @@ from pumice.sampler.mask import from_bits
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-SHORT = 30  # characters: where no more may come llguidance has to look at many tokens of a vocabulary
+SHORT = 30  # characters: where more may come llguidance is quicker, which knows all shorter tokens at once
 LONG = 3e-5  # seconds; masks that take less are not worth a look whether others follow from them
 _MARKERS = "~^`|@#%&=;<>!?*+$"  # characters of which one that is in no text of the schema stands for all others
 _CHARACTER = re.compile(rb"\\u[0-9a-fA-F]{0,4}|\\.?|[^\"\\][\x80-\xbf]*", re.DOTALL)  # of a string, or its beginning
 _WHOLE = re.compile(r'(?:[^"\\\x00-\x1f\x7f]|\\["\\/bfnrt])+')
+_ENDS = re.compile(  # a token with the end of a string, an escape, or the beginning of a character
+    rb'(?:[^"\\\x00-\x1f\x7f-\xff]|[\xc0-\xff][\x80-\xbf]+)*(?:["\\\x7f]|[\xc0-\xff][\x80-\xbf]*$)'
+)
 _KNOWN = frozenset(
     """type properties required additionalProperties items prefixItems minItems maxItems minLength maxLength minimum
     maximum exclusiveMinimum exclusiveMaximum multipleOf enum const anyOf oneOf $ref $defs definitions title
@@ -42,9 +45,9 @@ class Lengths:
     Attributes:
         longest: the most characters of a token.
         whole: of the tokens that are nothing but whole characters, how many; 0 of others.
-        plain: bool [n_vocab], those of them without an escape.
+        plain: mask, uint32 [n_words]: those of them without an escape.
+        narrow: texts; none of tokens that are plain, or come nowhere where a character may come.
         characters: tokens of single characters, by their text.
-        plain_up_to: masks, uint32 [n_words]: the plain tokens of at most so many, up to ``SHORT``.
     """
 
     def __init__(self, texts: Sequence[bytes], n_vocab: int) -> None:
@@ -53,12 +56,13 @@ class Lengths:
         counts[: len(texts)] = [len(characters) for characters in inside]
         self.longest = int(counts.max())
         self.whole = [len(each) if _is_whole(text) else 0 for text, each in zip(texts, inside, strict=True)]
-        self.plain = np.zeros(n_vocab, np.bool_)
-        self.plain[: len(texts)] = [bool(n) and b"\\" not in text for n, text in zip(self.whole, texts, strict=True)]
+        plain = np.zeros(n_vocab, np.bool_)
+        plain[: len(texts)] = [bool(n) and b"\\" not in text for n, text in zip(self.whole, texts, strict=True)]
+        self.plain = from_bits(plain)
+        ends = [not of_plain and _ENDS.match(text) for of_plain, text in zip(plain, texts, strict=False)]
+        self.narrow = [text if found else b"" for found, text in zip(ends, texts, strict=True)]
         self.characters = {chr(text[0]): token for token, text in enumerate(texts) if len(text) == 1 and text < b"\x80"}
         self._up_to = np.stack([from_bits(counts <= n) for n in range(self.longest + 1)])
-
-        self.plain_up_to = [from_bits(self.plain & (counts <= n)) for n in range(SHORT + 1)]
         self._texts, self._n_vocab = texts, n_vocab
 
     def at_most(self, n: int) -> NDArray[np.uint32]:
@@ -99,7 +103,7 @@ class StringMasks:
         self._lengths = lengths
         self._quote = lengths.characters['"']
         self._one = [lengths.characters[marker]]
-        self._few, self._many = self._one * (SHORT + 1), self._one * (2 * lengths.longest)
+        self._many = self._one * (2 * lengths.longest)
         self._key = [*self._one, self._quote, lengths.characters[":"]]
         self._base: NDArray[np.uint32] | None = None  # the mask from which the next ones follow
         self._room = 0  # characters that were left there
@@ -128,7 +132,7 @@ class StringMasks:
         np.bitwise_and(self._base, self._lengths.at_most(self._room - self._used), out=mask)
 
     def make(self, matcher: LLMatcher, mask: NDArray[np.uint32]) -> bool:
-        """Write the mask where little may still come of a string. Else False: it is the matcher's to do."""
+        """Write the mask inside such a string, where little may still come. Else False: it is the matcher's to do."""
         left = self._find_left(matcher)
         if not 0 < left <= SHORT:
             return False
@@ -136,8 +140,9 @@ class StringMasks:
         self._behind.clear()
         wide = np.empty(len(mask) + 8, np.uint32)
         self._narrow.unsafe_compute_mask_ptr(wide.ctypes.data, wide.nbytes)
-        np.bitwise_or(wide[: len(mask)], self._lengths.plain_up_to[left], out=mask)
-        mask[-1] &= self._lengths.at_most(self._lengths.longest)[-1]  # there are bytes behind the vocabulary
+        wide[len(mask) - 1] &= self._lengths.at_most(self._lengths.longest)[-1]  # there are bytes behind the vocabulary
+        np.bitwise_and(self._lengths.plain, self._lengths.at_most(left), out=mask)
+        np.bitwise_or(mask, wide[: len(mask)], out=mask)
         return not self._narrow.is_error()
 
     def look(self, matcher: LLMatcher, mask: NDArray[np.uint32]) -> None:
@@ -158,10 +163,10 @@ class StringMasks:
         0 outside a string, and in the name of a property, which may be one that is known.
         """
         if self._left is None:
-            self._left = matcher.validate_tokens(self._few)
+            self._left = matcher.validate_tokens(self._one)
             if self._left and matcher.validate_tokens(self._key) == len(self._key):
                 self._left = 0
-            elif self._left > SHORT:
+            elif self._left:
                 self._left = matcher.validate_tokens(self._many)
         return self._left
 
