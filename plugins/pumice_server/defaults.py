@@ -44,7 +44,12 @@ _OTHERS = [
     click.option("--dry-sequence-breaker", multiple=True, metavar="TEXT", help="What ends a repeated sequence."),
     click.option("--ignore-eos", is_flag=True, help="Go on where the model would end."),
     click.option("-n", "--predict", "--n-predict", type=int, metavar="N", help="Most tokens of an answer; -1: any."),
-    click.option("-rea", "--reasoning", type=click.Choice(["on", "off", "auto"]), help="Whether models reason."),
+    click.option(
+        "-rea",
+        "--reasoning",
+        type=click.Choice(["on", "off", "auto"]),
+        help="Whether models reason; auto: those that can.",
+    ),
     click.option("--reasoning-budget", type=click.IntRange(-1), metavar="N", help="Most tokens of reasoning; -1: any."),
     click.option(
         "--reasoning-format",
@@ -85,8 +90,8 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
 
 
 def take_chat(options: dict[str, Any]) -> dict[str, Any]:
-    """Remove the options of chats; options of ``Model.chat``."""
-    reasoning = {"on": True, "off": False}.get(options.pop("reasoning") or "auto")
+    """Remove the options of chats; options of ``Model.chat``. As with llama-server models that can reason do."""
+    reasoning = options.pop("reasoning") != "off"
     budget, effort = options.pop("reasoning_budget"), options.pop("reasoning_effort")
     separate = None if (form := options.pop("reasoning_format")) is None else form != "none"
     message = options.pop("reasoning_budget_message")

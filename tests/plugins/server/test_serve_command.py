@@ -196,6 +196,11 @@ def test_defaults_of_sampling_and_chats():
     assert take_chat(options) == {"reasoning": False, "reasoning_budget": 5, "template_variables": {"a": 1}}
 
 
+@pytest.mark.parametrize(("line", "reasons"), [("", True), ("-rea auto", True), ("-rea on", True), ("-rea off", False)])
+def test_models_that_can_reason_do_unless_it_is_switched_off(line, reasons):
+    assert take_chat(command.make_context("serve", line.split()).params)["reasoning"] is reasons
+
+
 def test_the_unit_of_systemd_has_options_that_are_known():
     unit = (Path(__file__).parents[3] / "deploy" / "pumice.service").read_text()
     line = re.search(r"^ExecStart=\S+ serve (.*)$", unit, re.MULTILINE)[1]

@@ -18,7 +18,7 @@ PLAIN = "plain"  # the template of the demo model, which tells stories and was n
 @model_argument
 @click.option("-s", "--system", metavar="TEXT", help="A system message to begin with.")
 @click.option("--chat-template", metavar="NAME", help="Name of a chat template, or a file with one.")
-@click.option("--reasoning/--no-reasoning", default=None, help="Switch reasoning on or off.")
+@click.option("--reasoning/--no-reasoning", default=True, help="Whether a model that can reason does.")
 @click.option("--reasoning-budget", type=int, metavar="N", help="Most tokens of reasoning.")
 @click.option("-n", "--n-predict", type=int, help="Most tokens of an answer; -1: until the model ends.  [default: -1]")
 @click.option("--stats", is_flag=True, help="Show tokens and tokens/s after each answer.")
