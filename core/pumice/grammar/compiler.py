@@ -54,13 +54,16 @@ class Compiler:
         return Lengths(self.texts, self.n_vocab)
 
     @cached_property
-    def _sorted(self) -> list[tuple[bytes, int]]:
+    def sorted_texts(self) -> list[tuple[bytes, int]]:
+        """The tokens that have a text, behind it, in the order of the texts."""
         return sorted((text, token) for token, text in enumerate(self.texts) if text)
 
     def longer(self, text: bytes) -> list[int]:
         """The tokens whose text begins with ``text`` and goes on."""
-        begin = bisect_left(self._sorted, (text, self.n_vocab))
-        same = itertools.takewhile(lambda each: each[0].startswith(text), itertools.islice(self._sorted, begin, None))
+        begin = bisect_left(self.sorted_texts, (text, self.n_vocab))
+        same = itertools.takewhile(
+            lambda each: each[0].startswith(text), itertools.islice(self.sorted_texts, begin, None)
+        )
         return [token for _, token in same]
 
     @cached_property

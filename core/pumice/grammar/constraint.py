@@ -14,8 +14,7 @@ from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
 from pumice.grammar.matcher import Matcher
 from pumice.grammar.starts import NO_TOKEN, Firsts, Starts, spellings, tokens_from
-from pumice.pick import Pick
-from pumice.sampler import Candidates, Sampler
+from pumice.sampler.contract import MaskSampler
 from pumice.sampler.mask import allow
 
 
@@ -55,8 +54,8 @@ class _State(Enum):
     INSIDE = "the grammar decides"
 
 
-class Constraint(Sampler):
-    """The sampler that keeps one sequence to a ``Grammar``: all it has is a mask."""
+class Constraint(MaskSampler):
+    """The sampler that keeps one sequence to a ``Grammar``."""
 
     def __init__(self, grammar: Grammar, compiler: Compiler, n_prompt: int = 0) -> None:
         """The first ``n_prompt`` tokens that are accepted are the prompt's. Raises RequestError for a wrong grammar."""
@@ -115,16 +114,6 @@ class Constraint(Sampler):
     @classmethod
     def make_masks(cls, samplers: Sequence[Constraint]) -> None:
         Matcher.fill(each._matcher for each in samplers if each._state in (_State.OPENING, _State.INSIDE))
-
-    @property
-    def lowers(self) -> bool:
-        return True
-
-    def guess(self, pick: Pick) -> Pick:
-        return pick
-
-    def apply(self, candidates: Candidates) -> None:
-        """Nothing: what is not in the mask is no candidate."""
 
     def accept(self, token: int) -> None:
         """Go on by one token, one of those that are allowed."""

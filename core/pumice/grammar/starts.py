@@ -59,6 +59,8 @@ class Starts:
         self._begins = begins
         self._start = start
         self._compiler = compiler
+        if begins:
+            _ = compiler.sorted_texts  # made in the thread that asks, and not between two steps
         self._known: dict[tuple[tuple[int, ...], bytes], NDArray[np.uint32] | None] = {}
 
     def allowed(self, seen: Seen) -> NDArray[np.uint32] | None:

@@ -145,3 +145,17 @@ class Sampler(ABC):
 
     def accept(self, token: int) -> None:  # noqa: B027 - most samplers have no history
         """Take note of the next token of the sequence, from the prompt or chosen."""
+
+
+class MaskSampler(Sampler):
+    """A sampler that is nothing but its mask: what is not in it is no candidate."""
+
+    @property
+    def lowers(self) -> bool:
+        return True
+
+    def guess(self, pick: Pick) -> Pick:
+        return pick
+
+    def apply(self, candidates: Candidates) -> None:
+        """Nothing."""
