@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
@@ -45,10 +45,6 @@ class Compiler:
         tokenizer = self.tokenizer
         return [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
 
-    def string_masks(self, lexer: Lexer) -> StringMasks | None:
-        """For one sequence that keeps to a grammar, if that has strings whose characters are only counted."""
-        return StringMasks(self._lengths, lexer.marker, lexer.narrow) if lexer.marker and lexer.narrow else None
-
     @cached_property
     def _lengths(self) -> Lengths:
         return Lengths(self.texts, self.n_vocab)
@@ -85,7 +81,7 @@ class Compiler:
         marker = marker_of(source)
         if marker is None or not self._lengths.has(marker):
             return Lexer(matcher)
-        return Lexer(matcher, marker, _matcher(self._narrow, source))
+        return Lexer(matcher, partial(StringMasks, self._lengths, marker, _matcher(self._narrow, source)))
 
 
 def _matcher(vocabulary: LLTokenizer, source: str) -> LLMatcher:

@@ -14,6 +14,8 @@ from pumice.host import cores
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
+    from pumice.grammar.strings import StringMasks
+
 MOST = min(8, cores())  # of one grammar; more threads gain little, as the mask that takes longest is one thread's
 LONG = 1e-4  # seconds; where masks take longer on average, sequences that come have a lexer of their own
 _KEPT = 32  # lexers; the one used longest ago goes first
@@ -26,15 +28,13 @@ class Lexer:
 
     Attributes:
         matcher: at the start of the grammar.
-        marker: a character for those of strings that are only counted (``marker_of``); None: there are none.
-        narrow: the same as ``matcher``, of the ``narrow_vocabulary``, where there are such strings.
+        strings: makes one sequence's masks inside strings that are only counted; None: there are none.
         users: of its matcher's copies.
         seconds: that a mask takes, a mean that fades.
     """
 
     matcher: LLMatcher
-    marker: str | None = None
-    narrow: LLMatcher | None = None
+    strings: Callable[[], StringMasks] | None = None
     users: WeakSet[object] = field(default_factory=WeakSet)
     seconds: float = 0.0
 
@@ -69,7 +69,7 @@ class Lexers:
     def _number(self, source: str) -> int:
         """Which of a grammar's lexers: the first, or where its masks take long the first with the fewest users."""
         found = [self._kept.get((source, number)) for number in range(MOST)]
-        if found[0] is None or found[0].marker or found[0].seconds < LONG:
+        if found[0] is None or found[0].strings or found[0].seconds < LONG:
             return 0  # masks of counted strings are quick in another way
         users = [len(lexer.users) if lexer else 0 for lexer in found]
         return users.index(min(users))

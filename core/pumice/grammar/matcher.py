@@ -24,7 +24,7 @@ class Matcher:
     def __init__(self, source: str, compiler: Compiler) -> None:
         """At the start of a grammar in llguidance's form. Raises RequestError for a wrong one."""
         self.lexer = compiler.lexers.of(source, self)
-        self._compiler = compiler
+        self._threads = compiler.threads
         self._own = self._mask = np.empty(n_words(compiler.n_vocab), np.uint32)
         self._own_address = self._own.ctypes.data
         self.restart()
@@ -32,7 +32,7 @@ class Matcher:
     def restart(self) -> None:
         """Go back to the start."""
         self._at: LLMatcher = self.lexer.matcher.deep_copy()
-        self._strings = self._compiler.string_masks(self.lexer)
+        self._strings = self.lexer.strings() if self.lexer.strings else None
         self._forced: list[int] | None = None  # what comes next in any case; None: not asked yet
         self._filled = False  # whether ``_mask`` is known already
 
@@ -123,7 +123,7 @@ class Matcher:
         waiting = [each for each in matchers if not each._strings and not each.forced()]
         waiting.sort(key=lambda each: id(each.lexer))
         lexers = [each.lexer for each in waiting]
-        threads = waiting[0]._compiler.threads if waiting else None
+        threads = waiting[0]._threads if waiting else None
         if threads and threads.worth(lexers):
             masks = np.empty((len(waiting), len(waiting[0]._own)), np.uint32)
             threads.fill(lexers, [each._at for each in waiting], masks)
