@@ -1,4 +1,4 @@
-"""Threads that run tables of operations together.
+"""Threads that run tables of operations together, or one of them alone where that is quicker.
 
 The caller is thread 0. The others spin for a while between steps, so that a token loop never waits for
 them to wake, and then sleep.
@@ -10,11 +10,14 @@ import ctypes
 import functools
 import sys
 import threading
+import time
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pumice_cpu.contention import Pace
 from pumice_cpu.kernel import Kernel, load_kernels
 
 # Places in the shared block, in int64; kernels/step.py says what they are. A process whose kernels are
@@ -77,6 +80,9 @@ class ThreadPool:
     def __init__(self, n_threads: int) -> None:
         self.n_threads = n_threads
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
+        self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # of steps that the caller runs alone
+        self._paces: WeakKeyDictionary[OperationTable, Pace] = WeakKeyDictionary()
+        self._busy = [0.0] * n_threads  # seconds for which each thread had a core in steps together
         kernels = load_kernels(KERNELS)
         self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
         self._lock = threading.Lock()
@@ -95,11 +101,21 @@ class ThreadPool:
             return
         address, length, tickets = table.description()
         with self._lock:
-            self.shared[_TABLE : _TABLE + 4] = address, length, self.n_threads, tickets
-            self._start(self.shared.ctypes.data)
-            for event in self._wake:
-                event.set()
-            self._run(self.shared.ctypes.data, 0, _yield_function())
+            if (pace := self._paces.get(table)) is None:
+                pace = self._paces[table] = Pace(self.n_threads)
+            before, began = sum(self._busy), time.perf_counter()
+            alone = pace.choose(began)
+            shared, n_threads = (self._alone, 1) if alone else (self.shared, self.n_threads)
+            shared[_TABLE : _TABLE + 4] = address, length, n_threads, tickets
+            self._start(shared.ctypes.data)
+            if alone:
+                self._run(shared.ctypes.data, 0, _yield_function())
+            else:
+                for event in self._wake:
+                    event.set()
+                self._take_part(0)
+            now = time.perf_counter()
+            pace.took(alone, now - began, sum(self._busy) - before, now)
 
     def close(self) -> None:
         """End the threads. Those that spin see a step without operations, so that they end at once."""
@@ -123,7 +139,13 @@ class ThreadPool:
                     event.wait()
             elif not self._closing:
                 seen = int(latest[0])
-                self._run(self.shared.ctypes.data, thread, _yield_function())
+                self._take_part(thread)
+
+    def _take_part(self, thread: int) -> None:
+        """Run a thread's part of a step."""
+        began = time.thread_time()
+        self._run(self.shared.ctypes.data, thread, _yield_function())
+        self._busy[thread] += time.thread_time() - began
 
 
 def aligned_zeros(size: int) -> NDArray[np.uint8]:

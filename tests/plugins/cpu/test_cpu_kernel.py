@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import numpy as np
@@ -55,6 +56,22 @@ def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
         pool.run(table)
     pool.close()
     np.testing.assert_array_equal(x, np.full(width, 20 * steps))
+
+
+def test_steps_alone_and_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the cores are shared with others, every operation is run once, on the whole row."""
+    pool, width = ThreadPool(3), 4000
+    x, y, count, one = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64), float_bits(1.0)
+    table, asked = OperationTable(), itertools.count()
+    for source, result in [(x, y), (y, x)] * 5:
+        places = {"count": count.ctypes.data, "x": source.ctypes.data, "y": result.ctypes.data}
+        table.add("elementwise.unary:scale", {**places, "width": width, "p": one, "q": one})
+    monkeypatch.setattr("pumice_cpu.contention.Pace.choose", lambda self, now: next(asked) % 3 > 0)
+    for _ in range(60):
+        pool.run(table)
+    pool.close()
+    np.testing.assert_array_equal(x, np.full(width, 600))
+    assert next(asked) == 60
 
 
 def test_operations_alongside_others_are_all_done_before_the_next_that_waits() -> None:

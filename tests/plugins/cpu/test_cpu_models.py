@@ -17,8 +17,8 @@ from tiny_zoo import CHUNKED, LIMITS, ZOO
 each_set = pytest.mark.every_instruction_set
 
 
-def logits(path: Path, ids: list[int], n_batch: int = 512) -> NDArray[np.float32]:
-    with pumice.load(path, backend="cpu", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch) as model:
+def logits(path: Path, ids: list[int], n_batch: int = 512, **config: Any) -> NDArray[np.float32]:
+    with pumice.load(path, backend="cpu", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch, config=config) as model:
         assert list(model.backends) == ["cpu"], "nothing falls back to NumPy"
         return model.logits(ids)
 
@@ -34,6 +34,13 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
 )
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+
+
+@pytest.mark.parametrize("name", ZOO)
+def test_the_number_of_threads_does_not_change_a_bit(tiny_file: Any, name: str) -> None:
+    """How many run a step depends on what else the machine does."""
+    one, two = (logits(tiny_file(name), ZOO[name].ids[:12], cpu={"threads": threads}) for threads in (1, 2))
+    np.testing.assert_array_equal(one, two)
 
 
 @pytest.mark.parametrize("name", CHUNKED)
