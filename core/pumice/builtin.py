@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from pumice.chat.formats import FORMATS, ChatFormat
+from pumice.chat.families import FORMATS
+from pumice.chat.formats import ChatFormat
 from pumice.commands import COMMANDS
 from pumice.hookspecs import hookimpl
 from pumice.tokenizers import PRE_TOKENIZERS, TOKENIZERS, PreTokenizer

@@ -4,7 +4,8 @@ from pumice.chat.answer import Answer
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.calls import Keys
 from pumice.chat.chat import Chat, Turn
-from pumice.chat.formats import FORMATS, ChatFormat
+from pumice.chat.families import FORMATS
+from pumice.chat.formats import ChatFormat
 from pumice.chat.messages import ChatCompletion, ChatDelta, Message, TokenLogprob, ToolCall, Usage
 from pumice.chat.request import OPTIONS, ChatRequest, Messages
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from pumice.chat.calls import Keys
-from pumice.chat.formats import GENERIC, ChatFormat
+from pumice.chat.families import GENERIC
+from pumice.chat.formats import ChatFormat
 from pumice.chat.template import ChatTemplate
 
 # Texts that no template writes by itself, and that are no part of each other.

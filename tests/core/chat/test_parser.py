@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from chat_answers import ANSWERS, CALL
 from family_templates import FAMILIES
 from pumice.chat import FORMATS
-from pumice.chat.formats import GENERIC, ChatFormat, detect
+from pumice.chat.families import GENERIC
+from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.messages import read_messages, read_tools
 from pumice.chat.parser import ChatParser
 from pumice.chat.probe import probe
