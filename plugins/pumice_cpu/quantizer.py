@@ -24,12 +24,14 @@ _MODULES = {
     "q4_k_q5_k": ("Q4_K", "Q5_K"),
     "q2_k_q3_k_q6_k": ("Q2_K", "Q3_K", "Q6_K"),
     "iq4": ("IQ4_NL", "IQ4_XS"),
-    "iq2_iq3": ("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"),
-    "iq1": ("IQ1_S", "IQ1_M"),
+    "iq2": ("IQ2_XXS", "IQ2_XS", "IQ2_S"),
+    "iq3": ("IQ3_XXS", "IQ3_S"),
+    "iq1_s": ("IQ1_S",),
+    "iq1_m": ("IQ1_M",),
 }
 _WITHOUT_WEIGHTS = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4")
 _NEED_WEIGHTS = ("IQ1_S", "IQ2_XXS", "IQ2_XS")
-_GRIDS = ("iq2_iq3", "iq1")  # modules whose kernels look points of a grid up
+_GRIDS = ("iq2", "iq3", "iq1_s", "iq1_m")  # modules whose kernels look points of a grid up
 _ROW_SUMS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # weigh with the mean square of a row, the others of a block
 
 
@@ -95,7 +97,7 @@ class CpuQuantizer(Quantizer):
         if not hasattr(self._memory, "scratch"):
             self._memory.scratch = aligned_zeros(SCRATCH)
             if self.module in _GRIDS:
-                tables = grid("iq1" if self.module == "iq1" else self.type.name.lower())
+                tables = grid("iq1" if self.module.startswith("iq1") else self.type.name.lower())
                 self._memory.tables = tables  # two threads that begin at once may each have made some
                 self._memory.scratch.view(np.int64)[: len(tables)] = [table.ctypes.data for table in tables]
         scratch: NDArray[np.uint8] = self._memory.scratch
