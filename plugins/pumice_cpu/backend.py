@@ -23,9 +23,10 @@ from pumice.plugin import (
     Segment,
     State,
     concrete,
+    cores,
     host_memory_bytes,
 )
-from pumice_cpu.isa import cores, usable
+from pumice_cpu.isa import usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel

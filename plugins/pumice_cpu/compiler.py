@@ -18,9 +18,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+from pumice.plugin import cores
 from pumice_cpu.cache import Entry
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
-from pumice_cpu.isa import ENVIRONMENT, cores, current
+from pumice_cpu.isa import ENVIRONMENT, current
 from pumice_cpu.sources import symbol
 
 WORTH_A_PROCESS = 3  # kernels that take longer to compile than another process takes to start

@@ -132,10 +132,3 @@ def usable() -> Isa:
         here = ", ".join(each.name for each in ISAS if machine_has(each))
         raise BackendError(f"${ENVIRONMENT} is {isa.name!r}, which this processor does not have; it has {here}")
     return isa
-
-
-def cores() -> int:
-    """Cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

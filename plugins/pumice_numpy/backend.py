@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +28,7 @@ from pumice.plugin import (
     TensorSource,
     Weight,
     concrete,
+    cores,
     host_memory_bytes,
 )
 from pumice_numpy.attention import KVCache, attention, choose_positions, kv_store
@@ -67,7 +67,7 @@ class NumpyBackend(Backend):
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
-        details = {"cores": str(os.cpu_count() or 1), "numpy": np.__version__}
+        details = {"cores": str(cores()), "numpy": np.__version__}
         return [DeviceInfo(platform.processor() or platform.machine(), "cpu", host_memory_bytes(), details)]
 
     def supports(self, node: Node, limits: Limits) -> bool:

@@ -53,7 +53,7 @@ from pumice.graph import (
     row_size,
 )
 from pumice.hookspecs import hookimpl
-from pumice.host import host_memory_bytes
+from pumice.host import cores, host_memory_bytes
 from pumice.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, Sampler, SamplerContext
@@ -135,6 +135,7 @@ __all__ = [
     "broadcast_walk",
     "composite",
     "concrete",
+    "cores",
     "dequantize",
     "fixed",
     "hookimpl",
