@@ -134,7 +134,7 @@ class CpuProgram(Program):
         at = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
         for step in at.before:
             step(inputs)
-        self._pool.run(at.table)
+        self._pool.run(at.table, n_tokens)
         return {
             tensor.name: self._arena.view(
                 self._plan.offsets[tensor], concrete(tensor.shape, sizes), DTYPES[tensor.dtype]

@@ -19,7 +19,7 @@ PATIENCE = 32  # times as long as the slower way took, until it is tried again
 
 
 class Pace:
-    """Of the steps of one table: how many threads run them.
+    """Of steps of one table and of about as many tokens: whether all threads run them, or one.
 
     One thread alone is tried when it may be quicker: if all threads' work, or the quickest step times their number,
     is less than a step takes. It is quicker if its trial is. Several threads are tried again from time to time.

@@ -81,7 +81,7 @@ class ThreadPool:
         self.n_threads = n_threads
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
         self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # of steps that the caller runs alone
-        self._paces: WeakKeyDictionary[OperationTable, Pace] = WeakKeyDictionary()
+        self._paces: WeakKeyDictionary[OperationTable, dict[int, Pace]] = WeakKeyDictionary()
         self._busy = [0.0] * n_threads  # seconds for which each thread had a core in steps together
         kernels = load_kernels(KERNELS)
         self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
@@ -95,14 +95,16 @@ class ThreadPool:
         for thread in self._threads:
             thread.start()
 
-    def run(self, table: OperationTable) -> None:
-        """Run every operation on all threads; returns when the last is done."""
+    def run(self, table: OperationTable, size: int = 1) -> None:
+        """Run every operation, on all threads or on one; returns when the last is done.
+
+        ``size``: the tokens of the step. Those of about as many are compared for how long they take.
+        """
         if not len(table):  # nothing for the threads to meet at: they could take the next table for this one
             return
         address, length, tickets = table.description()
         with self._lock:
-            if (pace := self._paces.get(table)) is None:
-                pace = self._paces[table] = Pace(self.n_threads)
+            pace = self._pace(table, size)
             before, began = sum(self._busy), time.perf_counter()
             alone = pace.choose(began)
             shared, n_threads = (self._alone, 1) if alone else (self.shared, self.n_threads)
@@ -116,6 +118,13 @@ class ThreadPool:
                 self._take_part(0)
             now = time.perf_counter()
             pace.took(alone, now - began, sum(self._busy) - before, now)
+
+    def _pace(self, table: OperationTable, size: int) -> Pace:
+        """That of steps of at least half, and less than twice, as many tokens."""
+        paces = self._paces.setdefault(table, {})
+        if (pace := paces.get(size.bit_length())) is None:
+            pace = paces[size.bit_length()] = Pace(self.n_threads)
+        return pace
 
     def close(self) -> None:
         """End the threads. Those that spin see a step without operations, so that they end at once."""

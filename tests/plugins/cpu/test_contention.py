@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 
 from pumice_cpu.contention import COLD, PATIENCE, SETTLED, TRIAL, Pace
+from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits
 
 
 class Step(NamedTuple):
@@ -70,6 +72,21 @@ def test_all_threads_are_back_when_the_cores_are_free() -> None:
     found = run(pace, PATIENCE * 100, Step(1.0), lambda _: Step(0.3, work=1.2), now=1200.0)
     assert found.index(False) <= PATIENCE * 80 + TRIAL
     assert not any(found[-500:])
+
+
+def test_steps_of_other_sizes_are_not_compared() -> None:
+    """A prompt's steps take longer than a token's: no reason to think that threads wait for each other."""
+    pool, width = ThreadPool(2), 1 << 16
+    x, count, one = np.zeros(width, np.float32), np.ones(1, np.int64), float_bits(1.0)
+    table = OperationTable()
+    places = {"count": count.ctypes.data, "x": x.ctypes.data, "y": x.ctypes.data}
+    table.add("elementwise.unary:scale", {**places, "width": width, "p": one, "q": one})
+    paces = {size: pool._pace(table, size) for size in (1, 2, 3, 4, 300, 511, 512)}
+    pool.run(table, 300)
+    pool.close()
+    assert len(set(map(id, paces.values()))) == 5
+    assert paces[300] is paces[511]
+    assert [pace._n_steps for pace in paces.values()] == [0, 0, 0, 0, 1, 1, 0]
 
 
 @pytest.mark.parametrize("lucky", [1, TRIAL - 1])
