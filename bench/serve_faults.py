@@ -17,6 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 import faulty_clients
+from waiting import wait_until
 
 
 def held(pid: int) -> dict[str, int]:
@@ -45,7 +46,7 @@ def main() -> None:
             started = time.monotonic()
             wrong = [text for text in clients.map(lambda i: faulty_clients.ask(url, i), range(given.n)) if text]
             spent = time.monotonic() - started
-            faulty_clients.wait(lambda: faulty_clients.idle(url))
+            wait_until(lambda: faulty_clients.idle(url))
             time.sleep(20)  # connections that were left end by their time
             after, later = held(server.pid), faulty_clients.seconds_of(url)
             told = {"requests": given.n, "seconds": round(spent, 1), "faults": len(wrong), "examples": wrong[:5]}

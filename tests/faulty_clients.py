@@ -5,7 +5,6 @@ import json
 import random
 import socket
 import time
-from collections.abc import Callable
 
 import httpx2
 
@@ -129,10 +128,3 @@ def idle(url: str) -> bool:
     lines = httpx2.get(f"{url}/metrics", timeout=60).text.splitlines()
     busy = ("pumice_engine_sequences_running{", "pumice_engine_sequences_waiting{")
     return all(float(line.split()[-1]) == 0 for line in lines if line.startswith(busy))
-
-
-def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

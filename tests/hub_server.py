@@ -4,7 +4,7 @@ import hashlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -227,11 +227,3 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body)
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> bool:
-    """Whether ``condition`` is true before the time is over."""
-    end = time.monotonic() + seconds
-    while not condition() and time.monotonic() < end:
-        _sleep(0.01)
-    return bool(condition())

@@ -89,7 +89,7 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
     if "weather" in said:
         return [{"tool_calls": [{**CALL, "function": WEATHER}]}]
     if "slow" in said:
-        return [{"content": f"word{i} "} for i in range(400)]
+        return [{"content": f"word{i} "} for i in range(2000)]  # more than anybody waits for
     return pieces(f"You said: {said}")
 
 

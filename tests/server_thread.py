@@ -16,6 +16,7 @@ from pumice_server.entry import Spec
 from pumice_server.models import Models
 from pumice_server.serving import configure, lifespan, load_process
 from pumice_server.settings import Settings
+from waiting import PATIENCE
 
 
 class Running(NamedTuple):
@@ -57,7 +58,7 @@ def listening(application: Starlette) -> Iterator[tuple[str, httpx2.Client]]:
         thread = threading.Thread(target=server.run, kwargs={"sockets": [own]})
         thread.start()
         try:
-            with httpx2.Client(base_url=url, timeout=60) as client:
+            with httpx2.Client(base_url=url, timeout=PATIENCE) as client:
                 yield url, client
         finally:
             server.should_exit = True

@@ -20,7 +20,7 @@ from pumice.model import Model
 
 BURST = 12  # requests at once, more than the queue takes
 SETTINGS = {"n_ctx": 512, "n_batch": 64, "n_parallel": 6, "max_queue": 12}
-SETTLING = 20.0  # seconds that the last sequences may take to end
+SETTLING = 60.0  # seconds that the last sequences may take to end, and a slow machine to what every soak has
 
 
 class Case(NamedTuple):
@@ -50,6 +50,10 @@ class Tally:
     timed_out: int = 0
     tokens: int = 0
     wrong: list[Any] = field(default_factory=list)
+
+    @property
+    def has_all(self) -> bool:
+        return min(self.finished, self.cancelled, self.refused, self.timed_out) > 0
 
 
 @dataclass
@@ -90,12 +94,15 @@ def soak(
     settings: dict[str, Any],
     watch: Callable[[Held, Tally], None] = lambda held, tally: None,
 ) -> Outcome:
-    """``watch`` is called sixty times meanwhile. Raises TimeoutError if a client never ends."""
-    tally, started, seen = Tally(), time.monotonic(), []
+    """``watch`` is called sixty times meanwhile. Raises TimeoutError if a client never ends.
+
+    Where not all has happened by then, it goes on until it has.
+    """
+    tally, started, seen, stop = Tally(), time.monotonic(), [], threading.Event()
     with Model(path, load_config({**SETTINGS, **settings}), policy=FairPolicy(max_delay=0.02, quantum=0.1)) as model:
         until = started + seconds
         each = [
-            threading.Thread(target=_client, args=(model, seed, known, until, tally), daemon=True)
+            threading.Thread(target=_client, args=(model, seed, known, stop, tally), daemon=True)
             for seed in range(n_clients)
         ]
         for thread in each:
@@ -104,8 +111,12 @@ def soak(
             time.sleep(seconds / 60)
             seen.append(held(started))
             watch(seen[-1], tally)
+        while not tally.has_all and time.monotonic() < until + SETTLING:
+            time.sleep(0.1)
+        stop.set()
+        ended = time.monotonic()
         for thread in each:
-            thread.join(max(0.0, until + SETTLING + n_clients - time.monotonic()))
+            thread.join(max(0.0, ended + SETTLING + n_clients - time.monotonic()))
             if thread.is_alive():
                 raise TimeoutError(f"a client waits after {time.monotonic() - started:.0f} s: {model.snapshot()}")
         return Outcome(tally, _lost(model), seen)
@@ -118,9 +129,9 @@ def grown(seen: list[Held]) -> int:
     return last[len(last) // 2] - middle[len(middle) // 2]
 
 
-def _client(model: Model, seed: int, known: list[Case], until: float, tally: Tally) -> None:
+def _client(model: Model, seed: int, known: list[Case], stop: threading.Event, tally: Tally) -> None:
     rng = random.Random(seed)
-    while time.monotonic() < until:
+    while not stop.is_set():
         streams = []
         for _ in range(BURST if rng.random() < 0.1 else 1):
             case = rng.choice(known)

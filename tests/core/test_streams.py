@@ -9,6 +9,7 @@ from pumice.engine import EngineClient, Request, Timings
 from pumice.engine.messages import Failed, Finished, Output
 from pumice.errors import EngineError
 from pumice.stream import AsyncStream
+from waiting import PATIENCE
 
 
 def told(*events: tuple, between: int | None = None) -> list[list[str]]:
@@ -19,17 +20,17 @@ def told(*events: tuple, between: int | None = None) -> list[list[str]]:
         (stream,) = AsyncStream.open(client, Request([1]))
         id = stream._id
         client.receive([make(id) for make in events[:between]])
-        if between is not None:
-            asyncio.get_running_loop().call_later(0.05, client.receive, [make(id) for make in events[between:]])
         turns = []
         try:
             while pieces := await stream.ready():
                 turns.append([piece.text for piece in pieces])
+                if len(turns) == 1 and between is not None:
+                    asyncio.get_running_loop().call_later(0.05, client.receive, [make(id) for make in events[between:]])
         except EngineError as error:
             turns.append([str(error)])
         return turns
 
-    return asyncio.run(asyncio.wait_for(run(), 10))
+    return asyncio.run(asyncio.wait_for(run(), PATIENCE))
 
 
 def output(*texts: str):
@@ -62,7 +63,7 @@ def test_events_of_other_threads():
         )
         return (await stream.completion()).text
 
-    assert asyncio.run(asyncio.wait_for(run(), 10)) == "abend"
+    assert asyncio.run(asyncio.wait_for(run(), PATIENCE)) == "abend"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import threading
 import time
+from contextlib import contextmanager
 
 import pytest
 
@@ -12,6 +13,7 @@ from pumice.engine import Request, Runner
 from pumice.engine.schedule import FairPolicy
 from pumice.model import Model
 from pumice.stream import Stream
+from waiting import PATIENCE
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
@@ -107,9 +109,27 @@ class Sequence:
         self.admitted = self.waits_since = time.perf_counter()
 
 
+@contextmanager
+def held(model):
+    """The engine does nothing meanwhile, so that what is sent comes to it at once."""
+    holds, go = threading.Event(), threading.Event()
+
+    def turns(engine):
+        holds.set()
+        assert go.wait(PATIENCE)
+        yield
+
+    thread = threading.Thread(target=model.engine.call, args=[turns])
+    thread.start()
+    assert holds.wait(PATIENCE)
+    yield
+    go.set()
+    thread.join(PATIENCE)
+
+
 def test_higher_priorities_come_first(path):
     order, done = [], threading.Semaphore(0)
-    with load(path, n_parallel=1) as model:
+    with load(path, FairPolicy(patience=3600), n_parallel=1) as model:
         first = model.stream("a", **ENDLESS)
         next(first)
 
@@ -121,12 +141,13 @@ def test_higher_priorities_come_first(path):
 
             return listen
 
-        for name, priority in (("low", -1), ("high", 2), ("higher", 3)):
-            model.client.add(Request([5, 6], 40, {"temperature": 0.0}, priority=priority), finish(name))
+        with held(model):
+            for name, priority in (("low", -1), ("high", 2), ("higher", 3)):
+                model.client.add(Request([5, 6], 40, {"temperature": 0.0}, priority=priority), finish(name))
         for _ in range(2):
-            assert done.acquire(timeout=10)
+            assert done.acquire(timeout=PATIENCE)
         first.close()
-        assert done.acquire(timeout=10)
+        assert done.acquire(timeout=PATIENCE)
     assert order == ["higher", "high", "low"]
 
 
@@ -156,20 +177,27 @@ def test_a_prompt_that_has_waited_for_long_is_read_first():
 
 
 def test_time_runs_out_for_who_waits_and_who_generates(path):
-    with load(path, n_parallel=1) as model:
-        running = model.stream("a", timeout=0.3, **ENDLESS)
-        waiting = model.stream("b", timeout=0.1, **ENDLESS)
-        assert (waiting.completion().finish_reason, waiting.completion().tokens) == ("timeout", [])
+    with load(path, FairPolicy(quantum=3600), n_parallel=1) as model:
+        running = model.stream("a", **ENDLESS)
+        next(running)
+        waiting = model.generate("b", timeout=0.1, **ENDLESS)
+        assert (waiting.finish_reason, waiting.tokens) == ("timeout", [])
         assert waiting.timings.queue_seconds >= 0.1
-        assert running.completion().finish_reason == "timeout"
-        assert running.completion().tokens
+        running.close()
+        for seconds in (0.2, 2.0, 20.0):  # more, where it could not begin
+            running = model.generate("a", timeout=seconds, **ENDLESS)
+            assert running.finish_reason == "timeout"
+            if running.tokens:
+                break
+        assert running.tokens
 
 
 def test_a_full_queue_refuses(path):
     with load(path, FairPolicy(quantum=3600), n_parallel=2, max_queue=3) as model:
-        streams = [model.stream("a", **ENDLESS) for _ in range(5)]
-        next(streams[0])
-        next(streams[1])
+        streams = [model.stream("a", **ENDLESS) for _ in range(2)]
+        for stream in streams:
+            next(stream)
+        streams += [model.stream("a", **ENDLESS) for _ in range(3)]
         assert model.snapshot().n_waiting == 3
         with pytest.raises(pumice.QueueFullError, match="max_queue is 3") as caught:
             model.stream("b")

@@ -6,8 +6,6 @@ import multiprocessing
 import os
 import pickle
 import threading
-import time
-from collections.abc import Callable
 
 import pytest
 
@@ -17,6 +15,7 @@ from pumice.engine import EngineClient, Request, Runner
 from pumice.engine.messages import Add, Failed, Finished, Output, Progress
 from pumice.errors import ModelClosedError, PromptTooLongError
 from pumice.stream import Stream
+from waiting import PATIENCE, wait_until
 
 EXACT = {"backend": "numpy", "kv_type": "f32"}
 GREEDY = {"temperature": 0.0, "max_tokens": 20}
@@ -32,13 +31,6 @@ def path(tmp_path_factory):
 def model(path):
     with pumice.load(path, **EXACT) as loaded:
         yield loaded
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def idle(model) -> bool:
@@ -94,7 +86,7 @@ def test_closing_ends_streams_as_cancelled(path):
     other.start()
     wait_until(lambda: model.snapshot().n_running == 2)
     model.close()
-    other.join(10)
+    other.join(PATIENCE)
     assert stream.completion().finish_reason == "cancelled"
     assert reasons == ["cancelled"]
 
@@ -104,7 +96,7 @@ def test_a_closed_model_leaves_no_thread_and_no_file(path):
     for _ in range(3):
         with pumice.load(path, backend="cpu", config={"cpu": {"threads": 4}}) as model:
             model.generate("a", **GREEDY)
-        assert threading.active_count() == before
+        assert threading.active_count() <= before  # less, where one of a test before has just ended
 
 
 def test_a_model_that_nobody_uses_is_closed(path):
@@ -114,7 +106,7 @@ def test_a_model_that_nobody_uses_is_closed(path):
     assert len(stream.completion().tokens) == 20, "a stream keeps its model"
     del stream
     gc.collect()
-    wait_until(lambda: threading.active_count() == before)
+    wait_until(lambda: threading.active_count() <= before)
 
 
 def test_a_load_that_fails_closes_what_it_opened(path, monkeypatch):
@@ -129,7 +121,7 @@ def test_a_load_that_fails_closes_what_it_opened(path, monkeypatch):
     with pytest.raises(pumice.BackendError, match="no memory"):
         pumice.load(path, **EXACT)
     assert closed == ["backend", "file"]
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 def test_a_failure_in_the_engine_itself_reaches_who_waits(model, monkeypatch):
@@ -162,8 +154,8 @@ def test_a_forked_process_gets_an_error_or_its_own_model(path, backend):
         queue = context.Queue()
         process = context.Process(target=child, args=(queue,), daemon=True)
         process.start()
-        answers = [queue.get(timeout=30) for _ in range(5)]
-        process.join(10)
+        answers = [queue.get(timeout=PATIENCE) for _ in range(5)]
+        process.join(PATIENCE)
         assert process.exitcode == 0
         assert all("fork" in answer for answer in answers[:4])
         assert answers[4] == stream.completion().tokens
@@ -229,7 +221,7 @@ def test_commands_and_events_cross_a_pipe(path):
         assert (found.tokens, found.text, found.finish_reason) == (expected.tokens, expected.text, "length")
         with pytest.raises(PromptTooLongError):
             Stream.open(client, Request([5] * 300, 20))[0].completion()
-        assert client.snapshot(timeout=10).n_running == 0
+        assert client.snapshot(timeout=PATIENCE).n_running == 0
         here.send(None)
         there.send(None)
 
@@ -245,7 +237,7 @@ def test_a_prompt_tells_how_far_it_was_read(path):
                 done.set()
 
         model.client.add(Request(list(range(5, 25)), 2), listen)
-        assert done.wait(10)
+        assert done.wait(PATIENCE)
     assert [event.n_read for event in events if isinstance(event, Progress)] == [8, 16, 20]
     assert {event.n_prompt for event in events if isinstance(event, Progress)} == {20}
     assert sum(len(event.tokens) for event in events if isinstance(event, Output)) == 2

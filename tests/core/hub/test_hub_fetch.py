@@ -17,6 +17,7 @@ from pumice import HubError
 from pumice.config import load_config
 from pumice.hub import fetch, locate
 from pumice.hub.repository import cache_directory
+from waiting import wait_until
 
 
 def content(n_bytes: int, seed: int = 0) -> bytes:
@@ -221,7 +222,7 @@ def test_a_process_that_is_ended_leaves_no_half_file(hub, repository, tmp_path):
     code = "import sys, pumice.hub; pumice.hub.locate('a/b', progress=lambda *_: print('.', flush=True))"
     environment = {**os.environ, **hub_server.environment(hub, tmp_path)}
     run = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-    assert hub_server.wait_until(lambda: hub.sent)
+    wait_until(lambda: hub.sent)
     run.kill()
     run.wait()
     hub.faults.slow = 0.0

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ from gguf_files import tiny_llama
 from pumice.engine.client import EngineLink
 from pumice.engine.thread import EngineThread
 from pumice.process.engine import EngineProcess
+from waiting import wait_until
 
 # The same bits, whichever sequences happen to be in a step together.
 EXACT = {"backend": "numpy", "kv_type": "f32", "config": {"numpy": {"batch_invariant": True}}}
@@ -50,13 +50,6 @@ def gone(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] == "Z"
     except FileNotFoundError:
         return True
-
-
-def wait_until(condition) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def test_both_are_links():

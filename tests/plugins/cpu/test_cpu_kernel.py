@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import time
+import threading
+from collections import deque
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from pumice_cpu.codegen import kernel_source
 from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits
+from waiting import wait_until
 
 
 def test_names_stand_for_functions_and_for_what_factories_return() -> None:
@@ -95,13 +97,18 @@ NAMES = ["rows.copy", "rows.pick", "elementwise.unary:silu", "elementwise.unary:
 
 
 def test_helping_processes_compile_what_this_one_would(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = []
+    here, takers, take = [], set(), compiler._take
 
-    def slowly(name: str) -> Entry:  # so that helpers get some
+    def seen(todo: deque[str]) -> str | None:
+        takers.add(threading.current_thread())
+        return take(todo)
+
+    def slowly(name: str) -> Entry:  # so that the helper gets some
         here.append(name)
-        time.sleep(3)
+        wait_until(lambda: len(takers) == 2)
         return compile_one(name)
 
+    monkeypatch.setattr(compiler, "_take", seen)
     monkeypatch.setattr(compiler, "cores", lambda: 2)
     monkeypatch.setattr(compiler, "compile_one", slowly)
     entries = dict(compile_all(NAMES))

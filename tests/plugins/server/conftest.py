@@ -1,7 +1,6 @@
 """A server with the demo model."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
@@ -19,14 +18,3 @@ def model() -> Iterator[pumice.Model]:
 def server(model: pumice.Model) -> Iterator[Running]:
     with running(model) as server:
         yield server
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], bool]], None]:
-    def wait(condition: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + 20
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-
-    return wait

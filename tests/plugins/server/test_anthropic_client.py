@@ -1,6 +1,6 @@
 """Anthropic's own client against the server."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import anthropic
 import pytest
@@ -8,6 +8,7 @@ import pytest
 from pumice_server.anthropic_request import read_messages
 from pumice_server.body import Body
 from server_thread import running
+from waiting import wait_until
 
 CHAT = [{"role": "user", "content": "Once upon a time"}]
 GREEDY = {"model": "demo", "max_tokens": 12, "extra_body": {"temperature": 0}}
@@ -127,7 +128,7 @@ def test_keys(model):
         assert right.messages.create(messages=CHAT, **GREEDY).content
 
 
-def test_leaving_a_stream_ends_its_generation(model, wait_until: Callable[[Callable[[], bool]], None]):
+def test_leaving_a_stream_ends_its_generation(model):
     endless = {**GREEDY, "max_tokens": 100_000, "extra_body": {"ignore_eos": True}}
     with running(model, context_shift=True) as server:
         with connect(server.url).messages.stream(messages=CHAT, **endless) as stream:

@@ -13,22 +13,25 @@ from pumice_server.models import Models
 from pumice_server.serving import lifespan
 from pumice_server.settings import Settings
 from server_thread import listening, running
+from waiting import PATIENCE, wait_until
 
-COMPLETE = {"prompt": "Once", "max_tokens": 2}
+
+def complete(url: str) -> httpx2.Response:
+    return httpx2.post(f"{url}/v1/completions", json={"prompt": "Once", "max_tokens": 2}, timeout=PATIENCE)
 
 
-def test_while_the_model_is_loaded(model, wait_until, caplog):
+def test_while_the_model_is_loaded(model, caplog):
     """Half of it is done: health says so, and requests wait for the other half."""
     go, answers = threading.Event(), []
 
     def load(spec, progress, deliver):
         progress(5, 10)
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return model
 
-    models = Models([Spec(["slow"], "")], load, Settings(timeout=60))
+    models = Models([Spec(["slow"], "")], load, Settings(timeout=PATIENCE))
     with listening(make_application(models)) as (url, client):
-        asking = threading.Thread(target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=COMPLETE)))
+        asking = threading.Thread(target=lambda: answers.append(complete(url)))
         asking.start()
         wait_until(lambda: "Loading model: 50 %" in client.get("/health").text)
         assert client.get("/health").status_code == client.get("/readyz").status_code == 503
@@ -38,7 +41,7 @@ def test_while_the_model_is_loaded(model, wait_until, caplog):
         time.sleep(0.2)
         assert answers == []
         go.set()
-        asking.join(30)
+        asking.join(PATIENCE)
         assert answers[0].status_code == 200
         assert client.get("/health").json() == {"status": "ok"}
 
@@ -54,32 +57,32 @@ def test_who_waits_for_a_model_at_the_end_is_told():
 
     def load(spec, progress, deliver):
         begun.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         return Late()
 
-    models = Models([Spec(["slow"], "")], load, Settings(timeout=60))
+    models = Models([Spec(["slow"], "")], load, Settings(timeout=PATIENCE))
     with listening(make_application(models)) as (url, _):
-        asking = threading.Thread(target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=COMPLETE)))
+        asking = threading.Thread(target=lambda: answers.append(complete(url)))
         asking.start()
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
         models.drain(0.0)
-        asking.join(30)
+        asking.join(PATIENCE)
         go.set()
         assert (answers[0].status_code, answers[0].json()["error"]["message"]) == (503, "the server is stopping")
-        assert Late.closed.wait(30)
+        assert Late.closed.wait(PATIENCE)
 
 
-def test_a_server_that_stops_while_its_model_is_loaded_has_not_failed(wait_until):
+def test_a_server_that_stops_while_its_model_is_loaded_has_not_failed():
     begun, go, failures = threading.Event(), threading.Event(), []
 
     def load(spec, progress, deliver):
         begun.set()
-        assert go.wait(30)
+        assert go.wait(PATIENCE)
         raise RuntimeError("nobody wants it any more")
 
     models = Models([Spec(["slow"], "")], load, Settings())
     with listening(make_application(models, lambda _: lifespan(models, "", failures.append))):
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
         models.drain(0.0)
         wait_until(lambda: models.entries[0].loading is None)
     go.set()
@@ -109,7 +112,7 @@ LAST = [  # path, body, the last event without the fields that are different eac
 
 
 @pytest.mark.parametrize(("path", "body", "expected"), LAST)
-def test_what_still_runs_at_the_end_is_told(model, wait_until, path, body, expected):
+def test_what_still_runs_at_the_end_is_told(model, path, body, expected):
     with running(model, context_shift=True) as server:
         models = server.application.state.models
         with server.client.stream("POST", path, json=body, headers={"X-Request-Id": "mine"}) as response:

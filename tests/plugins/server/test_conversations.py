@@ -9,10 +9,11 @@ import pumice
 from pumice_server.conversations import Conversations
 from scripted_server import scripted
 from server_thread import running
+from waiting import PATIENCE
 
 
 def client(url: str, key: str = "") -> httpx2.Client:
-    return httpx2.Client(base_url=url, headers={"X-Api-Key": key})
+    return httpx2.Client(base_url=url, headers={"X-Api-Key": key}, timeout=PATIENCE)
 
 
 def test_they_are_kept_and_outlive_the_server(tmp_path):

@@ -6,11 +6,12 @@
 from concurrent.futures import ThreadPoolExecutor
 
 import faulty_clients
+from waiting import wait_until
 
 N_REQUESTS = 200
 
 
-def test_no_request_is_the_servers_fault(server, wait_until):
+def test_no_request_is_the_servers_fault(server):
     with ThreadPoolExecutor(6) as threads:
         wrong = [each for each in threads.map(lambda i: faulty_clients.ask(server.url, i), range(N_REQUESTS)) if each]
     assert wrong == []

@@ -18,6 +18,7 @@ from pumice_server import facts, models
 from pumice_server.entry import FOREVER, Entry, Spec
 from pumice_server.ollama import keep_alive
 from server_thread import Serving, serving
+from waiting import PATIENCE, wait_until
 
 OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
 ENDLESS = {"prompt": "a", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
@@ -52,7 +53,7 @@ def gone(pid: int) -> bool:
     return not os.path.exists(f"/proc/{pid}")
 
 
-def test_a_model_is_loaded_when_asked_for_and_makes_room_for_another(two, wait_until):
+def test_a_model_is_loaded_when_asked_for_and_makes_room_for_another(two):
     assert complete(two, "one").json()["model"] == "one"
     assert states(two) == {"one": "loaded", "two": "unloaded", "three": "unloaded"}
     first = pid_of(two, "one")
@@ -72,15 +73,15 @@ def used(server: Serving, name: str) -> Iterator[None]:
     async def use() -> None:
         async with server.models.using(server.models.find(name)):
             begun.set()
-            await asyncio.to_thread(ended.wait, 30)
+            await asyncio.to_thread(ended.wait, PATIENCE)
 
     future = asyncio.run_coroutine_threadsafe(use(), server.models.loop)
     try:
-        assert begun.wait(30)
+        assert begun.wait(PATIENCE)
         yield
     finally:
         ended.set()
-        future.result(30)
+        future.result(PATIENCE)
 
 
 def test_what_is_told_of_a_model_that_is_not_loaded(two):
@@ -111,7 +112,7 @@ def test_a_busy_model_is_not_unloaded(two):
         assert answers == []
         assert states(two)["one"] == "loaded"
         assert two.client.post("/models/unload", json={"model": "one"}).status_code == 409
-    waiting.join(30)
+    waiting.join(PATIENCE)
     assert answers == [200]
 
 
@@ -122,7 +123,7 @@ def test_room_that_does_not_come(specs):
     assert "there is no room for two" in answer.text
 
 
-def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(two, wait_until):
+def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(two):
     complete(two, "one")
     pid = pid_of(two, "one")
     with two.client.stream("POST", "/v1/completions", json={"model": "one", **ENDLESS}) as response:
@@ -138,7 +139,7 @@ def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(two, wai
     assert 'pumice_engine_crashes_total{model="one"} 1.0' in two.client.get("/metrics").text
 
 
-def test_a_request_without_a_stream_is_told_too(two, wait_until):
+def test_a_request_without_a_stream_is_told_too(two):
     complete(two, "one")
     pid, answers = pid_of(two, "one"), []
     body = {**ENDLESS, "stream": False}
@@ -148,14 +149,13 @@ def test_a_request_without_a_stream_is_told_too(two, wait_until):
         wait_until(lambda: any(slot["is_processing"] for slot in two.client.get("/slots?model=one").json()))
     finally:
         os.kill(pid, signal.SIGKILL)  # in any case: else the model is in use for ever, and no other is loaded
-        asking.join(30)
+        asking.join(PATIENCE)
     assert answers[0].status_code == 503
     assert "Retry-After" in answers[0].headers
 
 
-def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, wait_until, monkeypatch):
+def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, monkeypatch):
     monkeypatch.setattr(facts, "_BEAT_SECONDS", 0.5)
-    monkeypatch.setattr(models, "_STALL_SECONDS", 4.0)
     with serving(specs[0]) as server:
         assert complete(server, "one").status_code == 200
         pid = pid_of(server, "one")
@@ -165,12 +165,14 @@ def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, wait_un
             "/health": 503,
             "/readyz": 503,
         }
-        wait_until(lambda: gone(pid))
+        with monkeypatch.context() as hasty:
+            hasty.setattr(models, "_STALL_SECONDS", 1.0)
+            wait_until(lambda: gone(pid))
         wait_until(lambda: server.client.get("/health").status_code == 200)
         assert complete(server, "one").status_code == 200
 
 
-def test_load_and_unload(two, wait_until):
+def test_load_and_unload(two):
     post = two.client.post
     assert post("/models/load", json={"model": "three"}).json() == {"success": True}
     wait_until(lambda: states(two)["three"] == "loaded")
@@ -182,7 +184,7 @@ def test_load_and_unload(two, wait_until):
     assert two.client.get("/props?model=one").json()["model_alias"] == "one"
 
 
-def test_ollamas_keep_alive(two, wait_until):
+def test_ollamas_keep_alive(two):
     body = {"model": "one", "prompt": "a", "stream": False, "raw": True, "options": {"num_predict": 2}}
     assert two.client.post("/api/generate", json={**body, "keep_alive": "5m"}).status_code == 200
     (held,) = two.client.get("/api/ps").json()["models"]

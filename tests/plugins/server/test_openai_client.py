@@ -9,6 +9,7 @@ import pytest
 
 import pumice
 from server_thread import Running, running
+from waiting import at_best, wait_until
 
 PROMPT = "Once upon a time"
 CHAT = [{"role": "user", "content": PROMPT}]
@@ -193,14 +194,14 @@ def test_requests_of_several_clients_are_computed_together():
             assert {each.result().json()["usage"]["completion_tokens"] for each in asked} == {400}
             return model.snapshot().n_steps - before
 
-        assert steps(4) < 2 * steps(1)
+        assert at_best(lambda: steps(4) / steps(1), 2.0) < 2.0
 
 
 def is_idle(server) -> Callable[[], bool]:
     return lambda: server.model.snapshot().n_running == server.model.snapshot().n_waiting == 0
 
 
-def test_leaving_a_stream_ends_its_generation(endless, wait_until):
+def test_leaving_a_stream_ends_its_generation(endless):
     options = {"max_tokens": -1, "extra_body": {"ignore_eos": True}, "stream": True}
     with (
         openai.OpenAI(base_url=f"{endless.url}/v1", api_key="unused") as client,
@@ -211,7 +212,7 @@ def test_leaving_a_stream_ends_its_generation(endless, wait_until):
     wait_until(is_idle(endless))
 
 
-def test_a_client_that_leaves_before_the_answer_ends_its_generation(endless, wait_until):
+def test_a_client_that_leaves_before_the_answer_ends_its_generation(endless):
     """Four completions run, and twelve wait."""
     options = {"max_tokens": -1, "n": 16, "extra_body": {"ignore_eos": True}}
     hasty = openai.OpenAI(base_url=f"{endless.url}/v1", api_key="unused", max_retries=0, timeout=0.5)

@@ -11,6 +11,7 @@ import pytest
 
 from scripted_server import Scripted, scripted
 from server_thread import running
+from waiting import PATIENCE
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 ROOT = Path(__file__).parents[3]
@@ -26,7 +27,7 @@ expect = playwright.expect
 def browser() -> Iterator["playwright.Browser"]:
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])  # for root
-        expect.set_options(timeout=15_000)
+        expect.set_options(timeout=1000 * PATIENCE)
         yield browser
         browser.close()
 
@@ -40,7 +41,7 @@ def chats() -> Iterator[Scripted]:
 @pytest.fixture
 def context(browser) -> Iterator["playwright.BrowserContext"]:
     context = browser.new_context(viewport=WIDE)
-    context.set_default_timeout(10_000)
+    context.set_default_timeout(1000 * PATIENCE)
     yield context
     context.close()
 
@@ -117,7 +118,7 @@ def test_stop_and_go_on(page, chats):
     expect(answer(page)).to_contain_text("word3")
     page.keyboard.press("Escape")
     expect(answer(page)).to_contain_text("Stopped")
-    assert chats.left.wait(5)
+    assert chats.left.wait(PATIENCE)
     page.get_by_label("Go on").click()
     expect(answer(page)).to_contain_text("and goes on.")
     assert chats.requests[-1]["continue_final_message"] is True

@@ -8,10 +8,10 @@ import ssl
 import subprocess
 import sys
 import threading
-import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import click
@@ -24,6 +24,7 @@ from pumice_server.choice import choose_models
 from pumice_server.command import command
 from pumice_server.defaults import take_chat, take_sampling
 from pumice_server.plugin import pumice_register_commands
+from waiting import PATIENCE, wait_until
 
 SERVE = [sys.executable, "-m", "pumice", "serve"]
 
@@ -57,20 +58,20 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
     options = "-c 256 -np 2 -t 1 -a one,two --jinja -fa on --no-mmap --temp 0 -ngl 99 --backend cpu"
     with serving(*options.split()) as (process, url, said):
         assert any("warning: -fa has no meaning" in line for line in said)
-        assert httpx2.get(f"{url}/v1/models").json()["data"][0]["id"] == "one"
-        assert "one, two" in httpx2.get(url).text
+        assert httpx2.get(f"{url}/v1/models", timeout=PATIENCE).json()["data"][0]["id"] == "one"
+        assert "one, two" in httpx2.get(url, timeout=PATIENCE).text
         body = {"prompt": "Once", "max_tokens": 200, "ignore_eos": True}
         answers = []
         thread = threading.Thread(
-            target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=body, timeout=60))
+            target=lambda: answers.append(httpx2.post(f"{url}/v1/completions", json=body, timeout=PATIENCE))
         )
         thread.start()
-        while not answers and not any(slot["is_processing"] for slot in httpx2.get(f"{url}/slots").json()):
-            time.sleep(0.01)
+        slots = partial(httpx2.get, f"{url}/slots", timeout=PATIENCE)
+        wait_until(lambda: answers or any(slot["is_processing"] for slot in slots().json()))
         process.send_signal(signal.SIGTERM)
         thread.join()
         assert answers[0].json()["usage"]["completion_tokens"] == 200
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=PATIENCE) == 0
 
 
 @pytest.mark.parametrize(
@@ -114,7 +115,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
     ],
 )
 def test_wrong_options(arguments, message):
-    done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*SERVE, *arguments], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode in (1, 2)
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
@@ -130,7 +131,7 @@ def test_tls(tmp_path):
     with serving("--ssl-key-file", files[0], "--ssl-cert-file", files[1]) as (_, url, _):
         assert url.startswith("https://")
         trusted = ssl.create_default_context(cafile=files[1])
-        assert httpx2.get(f"{url}/health", verify=trusted).json() == {"status": "ok"}
+        assert httpx2.get(f"{url}/health", verify=trusted, timeout=PATIENCE).json() == {"status": "ok"}
 
 
 def test_a_folder_of_models(tmp_path):
@@ -146,7 +147,7 @@ def test_a_folder_of_models(tmp_path):
 
 def test_without_the_extra():
     code = "import sys; sys.modules['starlette'] = None; sys.argv[1:] = ['serve']; from pumice.cli import main; main()"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 1
     assert "is not installed: pip install 'pumice[server]'" in done.stderr
 
@@ -230,13 +231,14 @@ def test_the_image_is_built_from_all_that_the_wheel_is_made_of_and_has_its_extra
 def test_requests_as_lines_of_json():
     with serving("--log-jsonl", "-n", "5") as (process, url, _):
         body = {"prompt": "Once my password", "max_tokens": 50, "ignore_eos": True}
-        answer = httpx2.post(f"{url}/v1/completions", json=body, headers={"X-Request-Id": "mine"})
+        post = partial(httpx2.post, f"{url}/v1/completions", timeout=PATIENCE)
+        answer = post(json=body, headers={"X-Request-Id": "mine"})
         assert answer.json()["usage"]["completion_tokens"] == 5
         text = process.stderr.readline()
         assert "password" not in text
         assert answer.json()["choices"][0]["text"] not in text
         refused = {"prompt": "my password " * 600, "stop": ["my password"], "temperature": "my password"}
-        assert httpx2.post(f"{url}/v1/completions", json=refused).status_code == 400
+        assert post(json=refused).status_code == 400
         assert "password" not in process.stderr.readline()
         line = json.loads(text)
     assert {name: line[name] for name in ("id", "method", "path", "status", "generated_tokens", "level")} == {

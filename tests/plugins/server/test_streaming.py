@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -10,29 +11,31 @@ from starlette.requests import ClientDisconnect
 
 from pumice_server import answers
 from pumice_server.answers import Streaming, event
+from waiting import PATIENCE
 
 
-def sent(parts: AsyncIterator[bytes], ping: float | None) -> tuple[list[bytes], bool]:
-    """What is sent, and whether the end was seen."""
-    bodies, ended = [], []
+def sent(parts: AsyncIterator[bytes], ping: float | None, bodies: list[bytes]) -> bool:
+    """What is sent goes to ``bodies``; whether the end was seen."""
+    ended = []
 
     async def send(message) -> None:
-        bodies.append(message.get("body", b""))
+        if message.get("body"):
+            bodies.append(message["body"])
 
     async def receive():
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
 
     async def run() -> None:
         response = Streaming(parts, lambda: ended.append(True), ping=ping)
         await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
 
     asyncio.run(run())
-    return [body for body in bodies if body], bool(ended)
+    return bool(ended)
 
 
-async def slow(seconds: float) -> AsyncIterator[bytes]:
+async def parts() -> AsyncIterator[bytes]:
     yield b"first"
-    await asyncio.sleep(seconds)
+    await asyncio.sleep(0)
     yield b"last"
 
 
@@ -42,20 +45,30 @@ async def failing() -> AsyncIterator[bytes]:
 
 
 def test_pings_come_while_nothing_else_does():
-    bodies, _ = sent(slow(0.5), 0.15)
-    assert bodies[0] == b"first"
-    assert bodies[-1] == b"last"
-    assert set(bodies[1:-1]) == {b":\n\n"}
-    assert 2 <= len(bodies) - 2 <= 3
+    bodies: list[bytes] = []
+
+    async def slow() -> AsyncIterator[bytes]:
+        yield b"first"
+        while len(bodies) < 3:
+            await asyncio.sleep(0.01)
+        yield b"last"
+
+    started = time.monotonic()
+    sent(slow(), 0.15, bodies)
+    assert bodies == [b"first", b":\n\n", b":\n\n", b"last"]
+    assert time.monotonic() - started > 0.29
 
 
 def test_no_pings():
-    assert sent(slow(0.1), None) == ([b"first", b"last"], True)
-    assert sent(slow(0.0), 0.05) == ([b"first", b"last"], True)
+    for ping in (None, PATIENCE):
+        bodies: list[bytes] = []
+        assert sent(parts(), ping, bodies)
+        assert bodies == [b"first", b"last"]
 
 
 def test_an_error_is_the_last_part():
-    bodies, ended = sent(failing(), None)
+    bodies: list[bytes] = []
+    ended = sent(failing(), None, bodies)
     assert b"internal error" in bodies[-1]
     assert b"secret" not in bodies[-1]
     assert ended
@@ -68,17 +81,17 @@ def test_a_reader_that_takes_nothing(monkeypatch):
 
     async def send(message) -> None:
         if message.get("body"):
-            await asyncio.sleep(60)
+            await asyncio.sleep(3600)
 
     async def receive():
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
 
     async def run() -> None:
-        response = Streaming(slow(0.0), lambda: ended.append(True), ping=None)
+        response = Streaming(parts(), lambda: ended.append(True), ping=None)
         await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
 
     with pytest.raises(ClientDisconnect):
-        asyncio.run(asyncio.wait_for(run(), 10))
+        asyncio.run(asyncio.wait_for(run(), PATIENCE))
     assert ended
 
 
@@ -92,7 +105,7 @@ def raw(url: str, version: str) -> tuple[str, bytes]:
     body = b'{"prompt": "Once", "n_predict": 8, "stream": true, "temperature": 0}'
     head = f"POST /completion HTTP/{version}\r\nHost: localhost\r\nConnection: close\r\n"
     head += f"Content-Length: {len(body)}\r\n\r\n"
-    with socket.create_connection((host, int(port)), timeout=30) as connection:
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
         connection.sendall(head.encode() + body)
         answer = b"".join(iter(lambda: connection.recv(65536), b""))
     told, _, rest = answer.partition(b"\r\n\r\n")

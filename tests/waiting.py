@@ -1,0 +1,37 @@
+"""Waiting for what comes. A machine that other work makes slow for a while fails no test."""
+
+from collections.abc import Callable
+from time import monotonic, sleep, thread_time  # by their names: a test may put others in the module
+
+PATIENCE = 60.0  # seconds after which a machine was not slow, but what it should do does not come
+
+
+def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """Raises AssertionError where ``condition`` does not become true."""
+    deadline = monotonic() + seconds
+    while not condition():
+        assert monotonic() < deadline, f"it did not come in {seconds:.0f} seconds"
+        sleep(0.01)
+
+
+def at_best(measure: Callable[[], float], enough: float) -> float:
+    """What ``measure`` gives at best: it is done again until that is less than ``enough``, or patience ends.
+
+    What is slow by itself is slow each time.
+    """
+    deadline = monotonic() + PATIENCE
+    best = measure()
+    while best >= enough and monotonic() < deadline:
+        best = min(best, measure())
+    return best
+
+
+def seconds_of(act: Callable[[], object], enough: float) -> float:
+    """Of this thread, at best, for ``act``; as ``at_best``."""
+
+    def measure() -> float:
+        started = thread_time()
+        act()
+        return thread_time() - started
+
+    return at_best(measure, enough)
