@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import math
 import threading
 import time
 from collections.abc import Iterable
@@ -56,7 +57,7 @@ class Mailbox:
         self._filled = asyncio.Event()
         self._pressing = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._last = 0.0
+        self._last = -math.inf
         self.closed = False
 
     def put(self, events: list[Event], at_once: bool = False) -> None:

@@ -1,7 +1,6 @@
 """A cluster of Ray on this machine, whose nodes are processes; tests are skipped where Ray is not installed."""
 
 import os
-import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -41,14 +40,3 @@ def node(cluster: Any) -> Iterator[Callable[..., Any]]:
     for each in added:
         if each in cluster.worker_nodes:
             cluster.remove_node(each, allow_graceful=False)
-
-
-@pytest.fixture
-def wait_until() -> Callable[..., None]:
-    def wait(condition: Callable[[], bool], seconds: float = 60) -> None:
-        deadline = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-
-    return wait

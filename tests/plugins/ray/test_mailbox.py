@@ -6,6 +6,7 @@ import time
 
 from pumice.engine.messages import Finished, Logprobs, Output, Timings
 from pumice_ray.mailbox import Mailbox, joined
+from waiting import PATIENCE
 
 
 def events(*ids: int) -> list[Output]:
@@ -14,11 +15,13 @@ def events(*ids: int) -> list[Output]:
 
 def test_the_first_leaves_at_once_and_the_next_together():
     async def run() -> None:
+        first = Mailbox(3600.0)
+        first.put(events(1))
+        assert await asyncio.wait_for(first.take(), PATIENCE) == events(1)
         mailbox = Mailbox(0.2)
         began = time.monotonic()
         mailbox.put(events(1))
         assert await mailbox.take() == events(1)
-        assert time.monotonic() - began < 0.15
         for id in (2, 3):
             mailbox.put(events(id))
         assert await mailbox.take() == events(2, 3)
@@ -34,12 +37,12 @@ def test_the_first_leaves_at_once_and_the_next_together():
 
 def test_what_must_not_wait_takes_the_rest_with_it():
     async def run() -> None:
-        mailbox = Mailbox(30.0)
+        mailbox = Mailbox(3600.0)
         mailbox.put(events(1))
         await mailbox.take()
         mailbox.put(events(2))
         asyncio.get_running_loop().call_later(0.01, mailbox.put, events(3), True)
-        assert await asyncio.wait_for(mailbox.take(), 10) == events(2, 3)
+        assert await asyncio.wait_for(mailbox.take(), PATIENCE) == events(2, 3)
 
     asyncio.run(run())
 
@@ -71,4 +74,4 @@ def test_none_is_lost_or_out_of_order_when_a_thread_writes():
             found += [event.id for event in message]
         return found
 
-    assert asyncio.run(asyncio.wait_for(run(), 30)) == list(range(5000))
+    assert asyncio.run(asyncio.wait_for(run(), PATIENCE)) == list(range(5000))

@@ -8,6 +8,7 @@ import pytest
 from pumice.engine.messages import Event, Failed, Finished, Output, Timings
 from pumice_ray import outbox
 from pumice_ray.outbox import Outbox
+from waiting import PATIENCE
 
 
 def token(id: int) -> Output:
@@ -19,7 +20,7 @@ def finished(id: int) -> Finished:
 
 
 def test_the_first_token_of_each_completion_leaves_at_once(monkeypatch):
-    monkeypatch.setattr(outbox, "STREAM_SECONDS", 30.0)
+    monkeypatch.setattr(outbox, "STREAM_SECONDS", 3600.0)
 
     async def run() -> list[list[Event]]:
         box = Outbox()
@@ -28,7 +29,7 @@ def test_the_first_token_of_each_completion_leaves_at_once(monkeypatch):
         found = []
         for events in ([token(1)], [token(2), token(1)]):
             box.put(events)
-            found.append(await asyncio.wait_for(anext(messages), 10))
+            found.append(await asyncio.wait_for(anext(messages), PATIENCE))
         box.put([token(1), token(2)])
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(messages), 0.1)

@@ -7,6 +7,7 @@ import pytest
 import pumice
 import pumice_ray
 from gguf_files import tiny_llama
+from waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -47,14 +48,14 @@ def test_tokens_of_many_streams_are_joined_in_messages(model, monkeypatch):
     assert len(messages) < 400
 
 
-def test_closing_a_stream_ends_its_sequence(model, wait_until):
+def test_closing_a_stream_ends_its_sequence(model):
     with model.stream("a", **ENDLESS) as stream:
         next(stream)
         assert model.snapshot().n_running == 1
     wait_until(lambda: model.snapshot().n_running == 0)
 
 
-def test_an_actor_that_dies_fails_its_streams_and_gives_its_room_back(cluster, path, wait_until):
+def test_an_actor_that_dies_fails_its_streams_and_gives_its_room_back(cluster, path):
     import ray
 
     free = ray.available_resources().get("CPU", 0)

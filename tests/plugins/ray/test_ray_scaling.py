@@ -14,6 +14,7 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.plugin import Replicas
 from pumice_server.entry import Spec
+from waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -76,7 +77,7 @@ def pids(model: pumice.LinkedModel) -> set[int]:
     return {each.pid for each in model.link._handle.broadcast("describe").results(timeout_s=30)}
 
 
-def test_a_rolling_update_loses_no_request(cluster: Any, spec: Spec, wait_until: Callable[..., None]) -> None:
+def test_a_rolling_update_loses_no_request(cluster: Any, spec: Spec) -> None:
     with deployed(spec, Replicas(2, 2, n_cpus=0.25), "rolling") as (model, deploy):
         before = pids(model)
         asking = Asking(model, 3)
@@ -91,7 +92,7 @@ def test_a_rolling_update_loses_no_request(cluster: Any, spec: Spec, wait_until:
         assert not before & pids(model)
 
 
-def test_there_are_as_many_replicas_as_queues_need(cluster: Any, spec: Spec, wait_until: Callable[..., None]) -> None:
+def test_there_are_as_many_replicas_as_queues_need(cluster: Any, spec: Spec) -> None:
     from ray import serve
 
     scaling = {"upscale_delay_s": 0.5, "downscale_delay_s": 1.0, "metrics_interval_s": 0.2, "look_back_period_s": 1.0}

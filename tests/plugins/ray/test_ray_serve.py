@@ -19,6 +19,7 @@ import pytest
 import pumice
 from pumice.plugin import Replicas
 from server_thread import listening
+from waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -94,7 +95,7 @@ def test_metrics_and_ps_tell_of_all_replicas(server, cluster):
     assert len({row["pid"] for row in served}) == 2
 
 
-def test_a_request_has_its_id_in_the_log_of_the_replica(server, cluster, wait_until):
+def test_a_request_has_its_id_in_the_log_of_the_replica(server, cluster):
     client, _ = server
     response = client.post("/v1/completions", json={"prompt": "a", "max_tokens": 3}, headers={"X-Request-Id": "mine-7"})
     assert response.headers["X-Request-Id"] == "mine-7"
@@ -102,7 +103,7 @@ def test_a_request_has_its_id_in_the_log_of_the_replica(server, cluster, wait_un
     wait_until(lambda: any("request mine-7: " in each.read_text() for each in logs.glob("replica_*model*")))
 
 
-def test_a_client_that_leaves_ends_its_generation(server, wait_until):
+def test_a_client_that_leaves_ends_its_generation(server):
     client, model = server
     with client.stream("POST", "/v1/completions", json=ENDLESS) as response:
         lines = response.iter_lines()
@@ -121,7 +122,7 @@ def test_a_prompt_goes_where_its_beginning_is(server):
     assert min(cached[1:]) >= 64
 
 
-def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(server, wait_until):
+def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(server):
     client, model = server
     answers: list[str] = []
     begun = threading.Barrier(5)
@@ -148,7 +149,7 @@ def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(serve
     wait_until(lambda: len({each.pid for each in described(model)} - before) == 2, 120)
 
 
-def test_rays_exporter_has_what_the_engines_have_in_hand(server, wait_until):
+def test_rays_exporter_has_what_the_engines_have_in_hand(server):
     import ray
 
     client, _ = server

@@ -10,6 +10,7 @@ import pumice
 import pumice_ray
 from gguf_files import tiny_llama
 from pumice.plugin import Replicas
+from waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -56,7 +57,7 @@ def test_the_logits_are_those_of_one_machine_and_sequences_are_on_their_way_toge
         assert model.snapshot().n_steps > 1.5 * GREEDY["max_tokens"]  # two batches of two, not one of four
 
 
-def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path, wait_until):
+def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path):
     import ray
 
     def all_free() -> bool:
@@ -80,7 +81,7 @@ def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path,
         assert again.generate("a", max_tokens=2).tokens
 
 
-def test_a_replica_whose_stage_dies_says_so_and_is_started_again(cluster, path, wait_until):
+def test_a_replica_whose_stage_dies_says_so_and_is_started_again(cluster, path):
     import ray
 
     from pumice_ray.deployment import load_replicas
