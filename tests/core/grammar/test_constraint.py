@@ -8,6 +8,7 @@ from grammar_walks import tokens_of
 from pumice import RequestError
 from pumice.grammar import Compiler, Constraint, Grammar, grammar_source
 from tokenizer_fixtures import small, with_tokens
+from waiting import at_best
 
 YES_NO = grammar_source(choices=["yes", "no"])
 
@@ -227,15 +228,18 @@ def test_texts_between_others_have_no_space_before_them(name):
     ids=lambda given: str(given)[:40],
 )
 def test_a_hostile_grammar_is_quick_or_refused(given, compiler):
-    started = time.perf_counter()
-    try:
-        constraint = Constraint(Grammar(grammar_source(**given)), compiler)
-        for _ in range(30):
-            allowed = tokens_of(constraint.allowed())
-            constraint.accept(next((t for t in allowed if compiler.texts[t] in (b"a", b"[")), allowed[0]))
-    except RequestError:
-        pass  # at once or at a step that needs too much
-    assert time.perf_counter() - started < 3
+    def seconds() -> float:
+        started = time.perf_counter()
+        try:
+            constraint = Constraint(Grammar(grammar_source(**given)), compiler)
+            for _ in range(30):
+                allowed = tokens_of(constraint.allowed())
+                constraint.accept(next((t for t in allowed if compiler.texts[t] in (b"a", b"[")), allowed[0]))
+        except RequestError:
+            pass  # at once or at a step that needs too much
+        return time.perf_counter() - started
+
+    assert at_best(seconds, 3.0) < 3.0
 
 
 @pytest.mark.parametrize(
