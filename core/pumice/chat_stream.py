@@ -81,7 +81,7 @@ class ChatStream(Iterator[ChatDelta]):
 
     @property
     def timings(self) -> Timings:
-        """Of the sequence that is generated now; complete once the stream has ended or was closed."""
+        """Of what came by now of the sequence that is generated; complete once the stream has ended or was closed."""
         return self._stream.timings
 
     def close(self) -> None:
@@ -146,7 +146,7 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
 
     @property
     def timings(self) -> Timings:
-        """Of the sequence that is generated now; complete once the stream has ended."""
+        """Of what came by now of the sequence that is generated; complete once the stream has ended."""
         return self._stream.timings
 
     def close(self) -> None:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import queue
 import threading
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
@@ -48,13 +49,15 @@ class Completion:
 class Pieces:
     """Events of one sequence become pieces, and at the end a completion.
 
-    ``progress`` is called with how many tokens of the prompt are read, and of how many.
+    ``progress`` is called with how many tokens of the prompt are read, and of how many. ``timings`` are of what came by
+    now, and at the end the engine's own.
     """
 
     def __init__(self, progress: Callable[[int, int], None] | None = None) -> None:
         self.finish_reason: FinishReason | None = None
         self.ended = False
         self.timings = Timings()
+        self._clock = time.perf_counter()
         self._progress = progress
         self._coming: deque[Piece] = deque()
         self._seen: list[Piece] = []
@@ -62,10 +65,13 @@ class Pieces:
     def take(self, event: Event, wanted: bool) -> None:
         """Raises the error of a sequence that failed. ``wanted`` False: it was cancelled, and only its end matters."""
         if isinstance(event, Output) and wanted:
+            self._note_tokens(len(event.tokens))
             found = event.logprobs or repeat(None)
             self._coming += map(Piece, event.texts, event.tokens, repeat(None), found)
-        elif isinstance(event, Progress) and wanted and self._progress:
-            self._progress(event.n_read, event.n_prompt)
+        elif isinstance(event, Progress) and wanted:
+            self._note_progress(event)
+            if self._progress:
+                self._progress(event.n_read, event.n_prompt)
         elif isinstance(event, Finished):
             text, reason = (event.text, event.reason) if wanted else ("", "cancelled")
             self.ended, self.finish_reason, self.timings = True, reason, event.timings
@@ -73,6 +79,24 @@ class Pieces:
         elif isinstance(event, Failed):
             self.ended = True
             raise event.error
+
+    def _note_progress(self, event: Progress) -> None:
+        seconds = self._lap()
+        if event.n_read == event.n_cached:
+            self.timings.queue_seconds += seconds
+        self.timings.prompt_seconds = event.seconds
+        self.timings.prompt_tokens, self.timings.prompt_cached = event.n_read, event.n_cached
+
+    def _note_tokens(self, n: int) -> None:
+        seconds = self._lap()
+        if self.timings.generated_tokens:
+            self.timings.generation_seconds += seconds
+        self.timings.generated_tokens += n
+
+    def _lap(self) -> float:
+        """Seconds since the last call."""
+        before, self._clock = self._clock, time.perf_counter()
+        return self._clock - before
 
     def clear(self) -> None:
         self._coming.clear()
@@ -185,7 +209,7 @@ class Stream(_Sequence, Iterator[Piece]):
 
     @property
     def timings(self) -> Timings:
-        """Complete once the stream has ended or was closed."""
+        """Of what came by now; complete once the stream has ended or was closed."""
         while self._closed and not self._pieces.ended:
             self._wait()
         return self._pieces.timings
@@ -277,7 +301,7 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
 
     @property
     def timings(self) -> Timings:
-        """Complete once the stream has ended."""
+        """Of what came by now; complete once the stream has ended."""
         return self._pieces.timings
 
     async def __aenter__(self) -> AsyncStream:

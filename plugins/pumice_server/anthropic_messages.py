@@ -18,6 +18,7 @@ from pumice_server.body import Body
 from pumice_server.errors import Problem
 from pumice_server.figures import finish_reason
 from pumice_server.models import service_of
+from pumice_server.options import cache_salt
 from pumice_server.service import Service
 from pumice_server.streams import merge
 
@@ -28,7 +29,7 @@ async def messages(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
     stream = body.get("stream", bool, False)
-    options = {**chat_options(body, service), "cache_salt": request.state.cache_salt}
+    options = {**chat_options(body, service), "cache_salt": cache_salt(request, body)}
     streams = await service.chat(read_messages(body), 1, options)
     head = {
         "id": f"msg_{secrets.token_urlsafe(18)}",

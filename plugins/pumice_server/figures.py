@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -34,7 +33,7 @@ def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int, reason
 
 
 def timings(times: Any) -> dict[str, Any]:
-    """Those of a stream, as llama-server has them: milliseconds, tokens, and their rates."""
+    """``Timings`` as llama-server has them: milliseconds, tokens, and their rates."""
     read = times.prompt_tokens - times.prompt_cached
     return {
         "cache_n": times.prompt_cached,
@@ -47,41 +46,6 @@ def timings(times: Any) -> dict[str, Any]:
         "predicted_per_token_ms": times.generation_seconds * 1000 / max(1, times.generated_tokens - 1),
         "predicted_per_second": times.generation_per_second,
     }
-
-
-class Clock:
-    """Timings of a sequence that is not at its end yet, as its reader sees them. ``n_prompt``: tokens of its prompt."""
-
-    def __init__(self, n_prompt: int) -> None:
-        self.n_generated = 0
-        self._n_prompt = n_prompt
-        self._began = self._first = time.perf_counter()
-
-    @property
-    def milliseconds(self) -> float:
-        """Since it began."""
-        return (time.perf_counter() - self._began) * 1000
-
-    def tick(self, n: int) -> None:
-        """Note ``n`` tokens."""
-        if not self.n_generated:
-            self._first = time.perf_counter()
-        self.n_generated += n
-
-    def timings(self) -> dict[str, Any]:
-        now, reading = time.perf_counter(), self._first - self._began
-        rate = (self.n_generated - 1) / (now - self._first) if self.n_generated > 1 else 0.0
-        return {
-            "cache_n": 0,
-            "prompt_n": self._n_prompt,
-            "prompt_ms": reading * 1000,
-            "prompt_per_token_ms": reading * 1000 / max(1, self._n_prompt),
-            "prompt_per_second": self._n_prompt / reading if reading else 0.0,
-            "predicted_n": self.n_generated,
-            "predicted_ms": (now - self._first) * 1000,
-            "predicted_per_token_ms": (now - self._first) * 1000 / max(1, self.n_generated - 1),
-            "predicted_per_second": rate,
-        }
 
 
 def chat_logprob(token: int, found: TokenLogprob, spell: TokenBytes) -> dict[str, Any]:

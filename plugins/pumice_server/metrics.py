@@ -79,7 +79,7 @@ class Metrics:
         self._crashes.labels(model).inc()
 
     def count(self, model: str, timings: Any) -> None:
-        """A sequence that ended; those cancelled before their first token have no timings."""
+        """A sequence that ended, or that a client left, with what came of it by then."""
         self._prompt.labels(model).inc(timings.prompt_tokens)
         self._cached.labels(model).inc(timings.prompt_cached)
         self._read.labels(model).inc(timings.prompt_tokens - timings.prompt_cached)

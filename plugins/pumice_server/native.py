@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import secrets
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
 from typing import Any
@@ -15,11 +13,11 @@ import pumice
 from pumice_server.answers import Streaming, event, json_response, ping_seconds, unless_gone
 from pumice_server.body import Body
 from pumice_server.models import service_of
-from pumice_server.native_answer import NativeAnswer, Reading, Wanted
-from pumice_server.options import MAX_N, generation_options
+from pumice_server.native_answer import NativeAnswer, Wanted
+from pumice_server.options import MAX_N, cache_salt, generation_options
 from pumice_server.prompts import MAX_IDS, mixed_tokens, prompt_string, read_prompts
+from pumice_server.report import Reading, Report
 from pumice_server.service import Service
-from pumice_server.streams import interleave, merge
 
 MAX_PROBS = 100
 _CHECKED = {"n_discard": 0, "n_keep": -1, "n_indent": 0, "n_cache_reuse": 0}
@@ -37,15 +35,13 @@ async def answer(request: Request, service: Service, body: Body, prompts: Sequen
     options = _options(body, service)
     n = body.integer("n_cmpl", body.integer("n", 1, 1, MAX_N), 1, MAX_N)
     stream, wanted = body.get("stream", bool, False), Wanted.read(body)
-    salt = request.state.cache_salt if body.get("cache_prompt", bool, True) else secrets.token_hex(16)
-    reading: asyncio.Queue[Reading] = asyncio.Queue()
-    progress = (lambda *read: reading.put_nowait(Reading(*read))) if stream and wanted.progress else None
-    streams = await service.complete(prompts, n, {**options, "cache_salt": salt}, progress)
+    report = Report(body, stream)
+    streams = await service.complete(prompts, n, {**options, "cache_salt": cache_salt(request, body)}, report.progress)
     slot = request.state.client, body.integer("id_slot", -1, -1, MAX_IDS)
     answers = [NativeAnswer(service, i, prompts[i // n], options, wanted, slot) for i in range(len(streams))]
     if stream:
-        items = interleave(merge(streams), reading) if progress else merge(streams)
-        return Streaming(_events(answers, streams, items), partial(service.end, streams), ping=ping_seconds(body))
+        parts = _events(answers, streams, report)
+        return Streaming(parts, partial(service.end, streams), ping=ping_seconds(body))
     done = await unless_gone(request, service.gather(streams))
     told = [wanted.only(answer.whole(each)) for answer, each in zip(answers, done, strict=True)]
     return json_response(told[0] if len(told) == 1 else told)
@@ -72,18 +68,15 @@ def _options(body: Body, service: Service) -> dict[str, Any]:
 
 
 async def _events(
-    answers: Sequence[NativeAnswer],
-    streams: Sequence[pumice.AsyncStream],
-    items: AsyncIterator[tuple[int, Sequence[pumice.Piece]] | Reading],
+    answers: Sequence[NativeAnswer], streams: Sequence[pumice.AsyncStream], report: Report
 ) -> AsyncIterator[bytes]:
-    async for item in items:
-        if isinstance(item, Reading):
-            yield event(answers[item.number].progress(item))
+    async for index, pieces in report.merge(streams):
+        answer, times = answers[index], streams[index].timings
+        if isinstance(pieces, Reading):
+            yield event({**answer.begun(0), **pieces.fields})
             continue
-        index, pieces = item
-        answer = answers[index]
         tokens = [piece for piece in pieces if piece.text or piece.token is not None]
         if tokens:
-            yield event(answer.part(tokens))
+            yield event(answer.part(tokens, times.generated_tokens) | report.fields(times))
         if pieces[-1].finish_reason:
             yield event(answer.wanted.only(answer.end(await streams[index].completion())))

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import pumice
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
-from pumice_server.figures import Clock, chat_logprob, timings
+from pumice_server.figures import chat_logprob, timings
 from pumice_server.generation_settings import generation_settings
 from pumice_server.service import Service
 
@@ -19,21 +19,11 @@ _NO_SLOT = -1  # requests have no slot of their own here
 _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
 
 
-class Reading(NamedTuple):
-    """So many tokens of the prompt of a completion are read."""
-
-    number: int
-    n_read: int
-    n_prompt: int
-
-
 @dataclass(frozen=True)
 class Wanted:
     """What is to be told beside the text."""
 
     tokens: bool
-    progress: bool
-    timings: bool
     fields: Sequence[str]
 
     @classmethod
@@ -41,12 +31,7 @@ class Wanted:
         fields = body.get("response_fields", list, [])
         if len(fields) > MAX_FIELDS or not all(isinstance(name, str) for name in fields):
             raise bad_request(f"response_fields must be a list of at most {MAX_FIELDS} names")
-        return cls(
-            tokens=body.get("return_tokens", bool, False),
-            progress=body.get("return_progress", bool, False),
-            timings=body.get("timings_per_token", bool, False),
-            fields=fields,
-        )
+        return cls(tokens=body.get("return_tokens", bool, False), fields=fields)
 
     def only(self, told: dict[str, Any]) -> dict[str, Any]:
         """The fields that are asked for; ``a/b`` is the field b of the field a."""
@@ -72,9 +57,6 @@ class NativeAnswer:
     options: Mapping[str, Any]
     wanted: Wanted
     slot: tuple[str, int]  # of a client, if not -1
-
-    def __post_init__(self) -> None:
-        self.clock = Clock(len(self.prompt))
 
     def whole(self, done: pumice.Completion) -> dict[str, Any]:
         told = self.end(done)
@@ -108,30 +90,24 @@ class NativeAnswer:
             "timings": timings(done.timings),
         }
 
-    def part(self, pieces: Sequence[pumice.Piece]) -> dict[str, Any]:
+    def part(self, pieces: Sequence[pumice.Piece], n_generated: int) -> dict[str, Any]:
         tokens = [piece.token for piece in pieces if piece.token is not None]
-        self.clock.tick(len(tokens))
-        told = self._begun("".join([piece.text for piece in pieces]), tokens)
+        told = self.begun(n_generated, "".join([piece.text for piece in pieces]), tokens)
         found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]
         if found:
             told["completion_probabilities"] = [self.probability(*each) for each in found]
         return told
 
-    def progress(self, reading: Reading) -> dict[str, Any]:
-        read = {"total": reading.n_prompt, "cache": 0, "processed": reading.n_read}
-        return {**self._begun("", []), "prompt_progress": {**read, "time_ms": self.clock.milliseconds}}
-
-    def _begun(self, text: str, tokens: Sequence[int]) -> dict[str, Any]:
-        told = {
+    def begun(self, n_generated: int, text: str = "", tokens: Sequence[int] = ()) -> dict[str, Any]:
+        return {
             "index": self.index,
             "content": text,
             "tokens": tokens,
             "stop": False,
             "id_slot": _NO_SLOT,
-            "tokens_predicted": self.clock.n_generated,
+            "tokens_predicted": n_generated,
             "tokens_evaluated": len(self.prompt),
         }
-        return {**told, "timings": self.clock.timings()} if self.wanted.timings else told
 
     def probability(self, token: int, found: Any) -> dict[str, Any]:
         """Its logarithm; where it is that of the candidates that were left, itself."""

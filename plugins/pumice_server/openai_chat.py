@@ -12,14 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, Frame, Streaming, event, json_response, unless_gone
+from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, timings, usage
 from pumice_server.models import service_of
-from pumice_server.options import MAX_N, generation_options
+from pumice_server.options import MAX_N, cache_salt, generation_options
+from pumice_server.report import Reading, Report
 from pumice_server.service import Service
-from pumice_server.streams import merge
 
 MAX_MESSAGES = 10_000
 MAX_TOP_LOGPROBS = 20
@@ -35,12 +35,13 @@ _CHAT_FIELDS = (*_PROMPT_FIELDS, "response_format", "reasoning_budget_message", 
 async def chat_completions(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
-    stream, with_usage = body.get("stream", bool, False), body.wants_usage
-    options = chat_options(body, service, request.state.cache_salt)
-    streams = await service.chat(read_messages(body), body.integer("n", 1, 1, MAX_N), options)
+    stream = body.get("stream", bool, False)
+    options = chat_options(body, service, cache_salt(request, body))
+    report = Report(body, stream)
+    streams = await service.chat(read_messages(body), body.integer("n", 1, 1, MAX_N), options, report.progress)
     head = _Head(service)
     if stream:
-        return Streaming(_events(head, streams, with_usage), partial(service.end, streams))
+        return Streaming(_events(head, streams, report), partial(service.end, streams))
     completions = await unless_gone(request, service.gather(streams))
     return json_response(_answer(head, completions, streams))
 
@@ -52,7 +53,7 @@ def read_messages(body: Body) -> list[Any]:
     return messages
 
 
-def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
+def chat_options(body: Body, service: Service, salt: str) -> dict[str, Any]:
     """What ``Model.chat`` takes, as a chat request's fields say it."""
     options = generation_options(body, service)
     options |= {name: body.fields[name] for name in _CHAT_FIELDS if name in body.fields}
@@ -64,7 +65,7 @@ def chat_options(body: Body, service: Service, cache_salt: str) -> dict[str, Any
         options["logprobs"] = n_top
     elif "top_logprobs" in body.fields:
         raise bad_request("top_logprobs needs logprobs to be true")
-    return {**options, "cache_salt": cache_salt}
+    return {**options, "cache_salt": salt}
 
 
 def separates(reasoning_format: str) -> bool:
@@ -134,10 +135,16 @@ def _answer(
     return head.part("chat.completion", choices, usage=total, timings=timings(streams[0].timings))
 
 
-async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], with_usage: bool) -> AsyncIterator[bytes]:
-    def chunk(index: int, delta: Mapping[str, Any], reason: str | None = None, logprobs: Any = None) -> bytes:
+async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report: Report) -> AsyncIterator[bytes]:
+    def chunk(
+        index: int,
+        delta: Mapping[str, Any],
+        reason: str | None = None,
+        logprobs: Any = None,
+        others: Mapping[str, Any] | None = None,
+    ) -> bytes:
         choice = {"index": index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
-        told = {"timings": timings(streams[index].timings)} if reason and not with_usage else {}
+        told = others or report.fields(streams[index].timings, ended=reason is not None)
         return event(head.part("chat.completion.chunk", [choice], **told))
 
     usages: list[pumice.Usage] = []
@@ -148,8 +155,11 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], with_u
     def content(index: int, text: str) -> bytes:
         return chunk(index, {"content": text})
 
-    plain = [Frame(partial(content, index)) for index in range(len(streams))]
-    async for index, deltas in merge(streams):
+    plain = [report.frame(partial(content, index)) for index in range(len(streams))]
+    async for index, deltas in report.merge(streams):
+        if isinstance(deltas, Reading):
+            yield chunk(index, {}, others=deltas.fields)  # the role was told, and some clients join what deltas say
+            continue
         for delta in deltas:
             if delta.is_text:
                 yield plain[index](delta.content)
@@ -162,7 +172,7 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], with_u
             if delta.finish_reason and delta.usage:
                 usages.append(delta.usage)
                 yield chunk(index, {}, finish_reason(delta.finish_reason))
-    if with_usage:
+    if report.usage:
         end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}
         yield event(head.part("chat.completion.chunk", [], **end))
     yield DONE

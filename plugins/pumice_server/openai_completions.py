@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,16 +12,16 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, Frame, Streaming, event, json_response, unless_gone
+from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import finish_reason, timings, usage
 from pumice_server.models import service_of
-from pumice_server.options import MAX_N, generation_options
+from pumice_server.options import MAX_N, cache_salt, generation_options
 from pumice_server.prompt_logprobs import MAX_LOGPROBS, Head, read_head, text_logprobs
 from pumice_server.prompts import fill_in, read_prompts
+from pumice_server.report import Reading, Report
 from pumice_server.service import Prompt, Service
-from pumice_server.streams import merge
 
 _MAX_TOKENS = 16  # OpenAI's default for completions
 
@@ -29,9 +29,9 @@ _MAX_TOKENS = 16  # OpenAI's default for completions
 async def completions(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
-    stream, with_usage = body.get("stream", bool, False), body.wants_usage
+    stream = body.get("stream", bool, False)
     prompts = read_prompts(body)
-    options = _options(body, service, request.state.cache_salt)
+    options = _options(body, service, cache_salt(request, body))
     n = body.integer("n", 1, 1, MAX_N)
     best_of = body.integer("best_of", n, n, MAX_N)
     if stream and best_of > n:
@@ -41,11 +41,12 @@ async def completions(request: Request) -> Response:
         read = [await fill_in(service, prompt, body.fields["suffix"]) for prompt in prompts]
     tracked = {"logprobs": 0, **options} if best_of > n else options
     heads = [await read_head(body, service, prompt, options) for prompt in prompts]
-    streams = await service.complete(read, best_of, tracked)
+    report = Report(body, stream)
+    streams = await service.complete(read, best_of, tracked, report.progress)
     echoed = [head for head in heads for _ in range(n)]
     part = _head(service)
     if stream:
-        parts = _events(part, service, streams, echoed, len(prompts), with_usage)
+        parts = _events(part, service, streams, echoed, len(prompts), report)
         return Streaming(parts, partial(service.end, streams))
     done = await unless_gone(request, service.gather(streams))
     best = [each for i in range(len(prompts)) for each in _likeliest(done[i * best_of : (i + 1) * best_of], n)]
@@ -56,14 +57,14 @@ async def completions(request: Request) -> Response:
     return json_response(part(choices, usage=_total_usage(streams, len(prompts)), timings=timings(streams[0].timings)))
 
 
-def _options(body: Body, service: Service, cache_salt: str) -> dict[str, Any]:
+def _options(body: Body, service: Service, salt: str) -> dict[str, Any]:
     own = {name: value for name, value in body.fields.items() if name != "prompt_logprobs"}
     options = generation_options(Body(own), service)
     if body.first("n_predict", "max_completion_tokens", "max_tokens") is None:
         options["max_tokens"] = _MAX_TOKENS
     if "logprobs" in body.fields:
         options["logprobs"] = body.integer("logprobs", 0, 0, MAX_LOGPROBS)
-    return {**options, "cache_salt": cache_salt}
+    return {**options, "cache_salt": salt}
 
 
 def _likeliest(found: Sequence[pumice.Completion], n: int) -> Sequence[pumice.Completion]:
@@ -106,13 +107,15 @@ async def _events(
     streams: Sequence[pumice.AsyncStream],
     heads: Sequence[Head],
     n_prompts: int,
-    with_usage: bool,
+    report: Report,
 ) -> AsyncIterator[bytes]:
-    def chunk(index: int, text: str, logprobs: Any = None, reason: str | None = None) -> bytes:
-        told = {"timings": timings(streams[index].timings)} if reason and not with_usage else {}
+    def chunk(
+        index: int, text: str, logprobs: Any = None, reason: str | None = None, others: Mapping[str, Any] | None = None
+    ) -> bytes:
+        told = others or report.fields(streams[index].timings, ended=reason is not None)
         return event(part([{"text": text, "index": index, "logprobs": logprobs, "finish_reason": reason}], **told))
 
-    plain = [Frame(partial(chunk, index)) for index in range(len(streams))]
+    plain = [report.frame(partial(chunk, index)) for index in range(len(streams))]
     lengths = [0] * len(streams)  # of what was told with log-probabilities
     for index, head in enumerate(heads):
         if head.logprobs:
@@ -120,7 +123,10 @@ async def _events(
             lengths[index] = len(head.text)
         elif head.text:
             yield plain[index](head.text)
-    async for index, pieces in merge(streams):
+    async for index, pieces in report.merge(streams):
+        if isinstance(pieces, Reading):
+            yield chunk(index, "", others=pieces.fields)
+            continue
         text, ended = "".join([piece.text for piece in pieces]), pieces[-1].finish_reason
         found = [(each.token, each.logprobs) for each in pieces if each.logprobs and each.token is not None]
         if found or ended:
@@ -129,7 +135,7 @@ async def _events(
             yield chunk(index, text, logprobs, finish_reason(ended) if ended else None)
         elif text:
             yield plain[index](text)
-    if with_usage:
+    if report.usage:
         end = {"usage": _total_usage(streams, n_prompts), "timings": timings(streams[0].timings)}
         yield event(part([], **end))
     yield DONE

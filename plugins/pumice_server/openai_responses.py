@@ -15,12 +15,14 @@ import pumice
 from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import Problem
+from pumice_server.figures import timings
 from pumice_server.models import service_of
+from pumice_server.options import cache_salt
+from pumice_server.report import Reading, Report
 from pumice_server.response_items import Items, item_id, output_items
 from pumice_server.response_store import ResponseStore
 from pumice_server.responses_request import prompt_options, read_input, response_options, with_instructions
 from pumice_server.service import Service
-from pumice_server.streams import merge
 
 _ECHOED = (
     "instructions",
@@ -39,11 +41,12 @@ async def responses(request: Request) -> Response:
     service = await service_of(request, body.first("model"))
     stream = body.get("stream", bool, False)
     messages = _messages(request, body)
-    options = {**response_options(body, service), "cache_salt": request.state.cache_salt}
-    streams = await service.chat(with_instructions(body, messages), 1, options)
+    options = {**response_options(body, service), "cache_salt": cache_salt(request, body)}
+    report = Report(body, stream)
+    streams = await service.chat(with_instructions(body, messages), 1, options, report.progress)
     answer = _Answer(service, body, request, messages)
     if stream:
-        return Streaming(answer.events(streams[0]), partial(service.end, streams), answer.wire)
+        return Streaming(answer.events(streams[0], report), partial(service.end, streams), answer.wire)
     done = (await unless_gone(request, service.gather(streams)))[0]
     return json_response(answer.ended(done, output_items(done.message)))
 
@@ -118,18 +121,21 @@ class _Answer:
             self._store.keep(self._owner, [*self._messages, done.message.to_dict()], told)
         return told
 
-    async def events(self, stream: pumice.AsyncChatStream) -> AsyncIterator[bytes]:
+    async def events(self, stream: pumice.AsyncChatStream, report: Report) -> AsyncIterator[bytes]:
         numbered = self._numbered
         yield numbered("response.created", response=self._head)
         yield numbered("response.in_progress", response=self._head)
         items = Items()
-        async for _, deltas in merge([stream]):
+        async for _, deltas in report.merge([stream]):
+            if isinstance(deltas, Reading):
+                yield numbered("response.in_progress", response=self._head, **deltas.fields)
+                continue
             for kind, fields in chain.from_iterable(map(items.take, deltas)):
-                yield numbered(kind, **fields)
+                yield numbered(kind, **fields, **report.fields(stream.timings))
         for kind, fields in items.close():
             yield numbered(kind, **fields)
-        told = self.ended(await stream.completion(), items.done)
-        yield numbered(f"response.{told['status']}", response=told)
+        whole = self.ended(await stream.completion(), items.done)
+        yield numbered(f"response.{whole['status']}", response=whole, timings=timings(stream.timings))
 
     def _error(self, problem: Problem) -> bytes:
         return self._numbered("error", code=problem.type, message=problem.message, param=None)

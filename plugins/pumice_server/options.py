@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import secrets
 from collections.abc import Callable, Mapping
 from typing import Any
+
+from starlette.requests import Request
 
 from pumice_server.adapters import read_scales
 from pumice_server.body import Body
@@ -102,6 +105,12 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
     max_tokens = body.first("n_predict", "max_completion_tokens", "max_tokens")
     options["max_tokens"] = None if max_tokens == -1 else max_tokens
     return options
+
+
+def cache_salt(request: Request, body: Body) -> str:
+    """Requests with an equal one share cached prompts: those of a client, and with ``cache_prompt`` false none."""
+    shares: bool = body.get("cache_prompt", bool, True)
+    return request.state.cache_salt if shares else secrets.token_hex(16)
 
 
 def _with_names_of_vllm(body: Body) -> Body:

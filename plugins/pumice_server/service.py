@@ -117,8 +117,10 @@ class Service:
         except TimeoutError:
             raise too_late() from None
 
-    async def chat(self, messages: Any, n: int, options: Mapping[str, Any]) -> list[pumice.AsyncChatStream]:
-        """Begin ``n`` answers. Raises RequestError."""
+    async def chat(
+        self, messages: Any, n: int, options: Mapping[str, Any], progress: Progress | None = None
+    ) -> list[pumice.AsyncChatStream]:
+        """Begin ``n`` answers; ``progress`` as in ``complete``. Raises RequestError."""
         self._check_count(n)
         options = self.with_defaults(self._completed(options))
         turn = await asyncio.to_thread(self.model.prepare_chat, messages, **options)
@@ -126,7 +128,8 @@ class Service:
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
             for each in self._seeded(options, n):
-                streams.append(self.model.achat_stream(turn, **self._always, **each))
+                tell = partial(progress, len(streams)) if progress else None
+                streams.append(self.model.achat_stream(turn, progress=tell, **self._always, **each))
             for stream in streams:
                 await stream.accepted()
         return streams

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import numpy as np
@@ -31,7 +31,8 @@ class Engine:
     """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait.
 
     One thread owns it. ``policy`` decides who computes. ``lookahead`` False: a step at a time, even where a program
-    could take several by itself. ``masks``: of a model that generates by diffusion.
+    could take several by itself. ``masks``: of a model that generates by diffusion. ``tell`` is called where there are
+    events before a step is computed.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Engine:
         self.encodings = Encodings(runner, self.cache, self.scheduler)
         self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None
         self._events: list[Event] = []
+        self.tell: Callable[[], None] = lambda: None
 
     @property
     def n_queued(self) -> int:
@@ -141,10 +143,16 @@ class Engine:
         members = flight.members if flight else self.scheduler.choose()
         if not members:
             return
+        self._tell_of_entered()
         started = time.perf_counter()
         with self._ending(members):
             self._compute(members)
             self.scheduler.policy.took(members, time.perf_counter() - started)
+
+    def _tell_of_entered(self) -> None:
+        if self.scheduler.events:
+            self._events, self.scheduler.events = [*self._events, *self.scheduler.events], []
+            self.tell()
 
     @contextmanager
     def _ending(self, members: Members) -> Iterator[None]:
@@ -166,6 +174,7 @@ class Engine:
         One whose logits nobody wants is let go, and the last to be begun.
         """
         while members := overlap.choose():
+            self._tell_of_entered()
             try:
                 step = overlap.begin(members)
             except Exception as error:

@@ -126,6 +126,11 @@ class Generation:
             self.timings.queue_seconds += self._lap()
             self.timings.prompt_cached = min(n_cached, self.timings.prompt_tokens)
 
+    def progress(self, n_read: int) -> Progress:
+        """That so many tokens are read by now."""
+        self.timings.prompt_seconds += self._lap()
+        return Progress(self.id, n_read, len(self.tokens), self.timings.prompt_cached, self.timings.prompt_seconds)
+
     def accept(self, token: int) -> None:
         """Take a sampled token: end on an end token or a stop string, else append it."""
         if self.generated:
@@ -252,4 +257,4 @@ class Running(Place):
         return Part(self, tokens, self.n_past, wanted, self.generation.adapter_scales)
 
     def progress(self) -> Progress:
-        return Progress(self.generation.id, self.n_past, len(self.generation.tokens))
+        return self.generation.progress(self.n_past)

@@ -237,11 +237,13 @@ class Accepted:
 
 @dataclass(frozen=True)
 class Progress:
-    """So many tokens of the prompt are in the cache now."""
+    """So many tokens of the prompt are in the cache now. The first comes when its reading begins: ``n_cached``."""
 
     id: int
     n_read: int
     n_prompt: int
+    n_cached: int  # of them the cache had before
+    seconds: float  # of reading
 
 
 class Output(NamedTuple):

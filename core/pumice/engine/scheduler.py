@@ -19,7 +19,7 @@ from pumice.step import Limits
 class Scheduler:
     """Gives slots and blocks of the cache to sequences, and takes them back; ``policy`` decides between them.
 
-    ``events``: the ends of sequences, until somebody takes them.
+    ``events``: the beginnings and ends of sequences, until somebody takes them.
     """
 
     def __init__(self, limits: Limits, policy: Policy, cache: KVCache, states: RecurrentStates) -> None:
@@ -102,6 +102,8 @@ class Scheduler:
         running = Running(self._slots.pop(), tables, memory, generation=generation, n_past=n_past)
         self.running.append(running)
         self._states.restore(running)
+        if running.reading:
+            self.events.append(running.progress())
         return True
 
     def _hold_blocks(self, running: Running, n_new: int, members: Members) -> bool:

@@ -65,6 +65,7 @@ class EngineThread:
         max_queue: int | None = None,
     ) -> None:
         self._engine = engine
+        engine.tell = self._tell
         self._prepare = prepare
         self.emit = emit
         self._release = release

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat_stream import AsyncChatStream, ChatStream
-from pumice.frontend.generating import Generating
+from pumice.frontend.generating import Generating, Progress, S
 from pumice.grammar import FORMS, grammar_source
 
 
@@ -28,7 +28,7 @@ class Chatting(Generating):
         Args:
             messages: the chat so far: messages that ``chat`` gave, or objects with ``role`` and ``content``.
             options: those of ``ChatRequest`` (tools, tool_choice, reasoning, ...) and those of ``request``; without
-                ``max_tokens`` the model goes on until it ends.
+                ``max_tokens`` the model goes on until it ends. ``progress``: as that of ``generate``.
 
         Raises RequestError for messages that the template refuses, a prompt that does not fit or a wrong parameter.
         """
@@ -40,24 +40,22 @@ class Chatting(Generating):
         async with self.achat_stream(messages, **options) as stream:
             return await stream.completion()
 
-    def chat_stream(self, messages: Messages, *, max_tokens: int | None = None, **options: Any) -> ChatStream:
+    def chat_stream(
+        self, messages: Messages, *, max_tokens: int | None = None, progress: Progress = None, **options: Any
+    ) -> ChatStream:
         """As ``chat``, in deltas as they come. Closing the stream, or leaving its loop, cancels the rest."""
         turn, options = self._turn(messages, options)
-        return ChatStream(
-            turn, lambda ids, n: self.stream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
-        )
+        return ChatStream(turn, _start(self.stream, turn, progress, options), max_tokens)
 
     def achat_stream(
-        self, messages: Messages | Turn, *, max_tokens: int | None = None, **options: Any
+        self, messages: Messages | Turn, *, max_tokens: int | None = None, progress: Progress = None, **options: Any
     ) -> AsyncChatStream:
         """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
 
         ``messages`` may also be what ``prepare_chat`` made of them with the same options.
         """
         turn, options = self._turn(messages, options)
-        return AsyncChatStream(
-            turn, lambda ids, n: self.astream(ids, max_tokens=n, grammar=turn.grammar_after(ids), **options), max_tokens
-        )
+        return AsyncChatStream(turn, _start(self.astream, turn, progress, options), max_tokens)
 
     def prepare_chat(self, messages: Messages, **options: Any) -> Turn:
         """What ``chat`` makes of messages before it generates. Long ones take a while; any thread may do it.
@@ -85,3 +83,15 @@ class Chatting(Generating):
     def _chat(self) -> Chat:
         template = self.config.chat_template or None
         return Chat(self.metadata, self.tokenizer, self._formats, template, self._renderer)
+
+
+def _start(
+    stream: Callable[..., S], turn: Turn, progress: Progress, options: Mapping[str, Any]
+) -> Callable[[Sequence[int], int | None], S]:
+    """What begins a turn's sequences after tokens; ``progress`` is of the first, which reads the prompt."""
+
+    def start(ids: Sequence[int], max_tokens: int | None) -> S:
+        told = progress if len(ids) == len(turn.prompt.tokens) else None
+        return stream(ids, max_tokens=max_tokens, progress=told, grammar=turn.grammar_after(ids), **options)
+
+    return start

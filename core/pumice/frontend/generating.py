@@ -40,7 +40,8 @@ class Generating(Base):
 
         Args:
             n: so many completions, as a list; the prompt is read once, and each has a seed higher by one.
-            progress: called with how many tokens of the prompt are read, and of how many.
+            progress: called with how many tokens of the prompt are read, and of how many: first with what the cache
+                had of it, then after each step that reads.
             options: those of ``request``.
 
         Raises RequestError for a prompt that does not fit or a wrong argument.

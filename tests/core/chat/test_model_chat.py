@@ -198,6 +198,15 @@ def test_a_budget_ends_the_reasoning(model):
     assert model.chat([USER], reasoning_budget=100, recite="<think>a</think>b").message.content == "b"
 
 
+def test_how_far_the_prompt_of_a_chat_is_read(model):
+    """The sequence that follows the reasoning is no prompt of the reader's."""
+    n_prompt = len(model.tokenize(model.apply_template([USER])))
+    seen = []
+    options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
+    model.chat([USER], reasoning_budget=12, progress=lambda *read: seen.append(read), cache_salt="own", **options)
+    assert seen == [(0, n_prompt), (n_prompt, n_prompt)]
+
+
 def test_what_is_said_where_a_budget_is_spent(model):
     options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
     completion = model.chat([USER], reasoning_budget=12, reasoning_budget_message="Enough.", **options)

@@ -149,7 +149,7 @@ def test_a_prompt_reports_its_progress(tmp_path):
     seen = []
     with pumice.load(tiny_llama(tmp_path / "tiny.gguf"), n_batch=16, **EXACT) as model:
         model.generate([5] * 40, max_tokens=1, progress=lambda *each: seen.append(each))
-    assert seen == [(16, 40), (32, 40), (40, 40)]
+    assert seen == [(0, 40), (16, 40), (32, 40), (40, 40)]
 
 
 def log_softmax(logits):

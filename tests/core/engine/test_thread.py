@@ -238,7 +238,7 @@ def test_a_prompt_tells_how_far_it_was_read(path):
 
         model.client.add(Request(list(range(5, 25)), 2), listen)
         assert done.wait(PATIENCE)
-    assert [event.n_read for event in events if isinstance(event, Progress)] == [8, 16, 20]
+    assert [event.n_read for event in events if isinstance(event, Progress)] == [0, 8, 16, 20]
     assert {event.n_prompt for event in events if isinstance(event, Progress)} == {20}
     assert sum(len(event.tokens) for event in events if isinstance(event, Output)) == 2
     assert isinstance(events[-1], Finished)

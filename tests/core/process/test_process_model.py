@@ -85,6 +85,23 @@ def test_streams_of_coroutines_know_when_they_are_accepted(shared):
     assert len(asyncio.run(ask()).tokens) == 20
 
 
+def test_how_far_a_prompt_is_read(path):
+    """And what a stream tells of its time before its end."""
+    seen = []
+    with pumice.load_process(path, n_batch=16, **EXACT) as model:
+        with model.stream([5] * 40, progress=lambda *read: seen.append(read), max_tokens=20) as stream:
+            next(stream)
+            times = stream.timings
+            assert (times.prompt_tokens, times.prompt_cached) == (40, 0)
+            assert times.generated_tokens >= 1
+            assert times.prompt_seconds > 0
+        assert seen == [(0, 40), (16, 40), (32, 40), (40, 40)]
+        again = model.stream([5] * 40, progress=lambda *read: seen.append(read), max_tokens=1)
+        cached = again.completion().timings.prompt_cached
+    assert seen[4:] == [(cached, 40), (40, 40)]
+    assert cached == 39
+
+
 def test_events_of_a_step_wake_a_loop_once(path):
     async def ask():
         loop, calls = asyncio.get_running_loop(), []

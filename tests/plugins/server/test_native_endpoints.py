@@ -188,17 +188,6 @@ def test_only_some_fields(server, expected):
     assert told == {"content": expected.text, "timings/predicted_n": 12}
 
 
-def test_timings_of_each_token_and_progress(server):
-    prompt = "Tom and his sister went to the lake. " * 30
-    told = events(server, prompt=prompt, n_predict=4, return_progress=True, timings_per_token=True, cache_prompt=False)
-    read = [each["prompt_progress"] for each in told if "prompt_progress" in each]
-    assert read
-    assert read[-1]["processed"] == read[-1]["total"] == told[-1]["tokens_evaluated"]
-    parts = [each for each in told if each["tokens"]]
-    assert [each["timings"]["predicted_n"] for each in parts] == [1, 2, 3, 4]
-    assert all("timings" in each for each in told)
-
-
 def test_a_chain_of_samplers(server):
     """top_k alone, with 1, is greedy; what the chain does not have is not looked at."""
     greedy = post(server, "/completion", **GREEDY)["content"]

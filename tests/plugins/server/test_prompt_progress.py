@@ -1,0 +1,147 @@
+"""``return_progress`` and ``timings_per_token``: what llama-server sends of the demo model with ``-b 64``."""
+
+import json
+from collections.abc import Iterator
+
+import httpx2
+import openai
+import pytest
+
+import pumice
+from server_thread import Running, running
+from waiting import wait_until
+
+TEXT = " ".join(f"word{i} and more" for i in range(25))
+MESSAGES = {"messages": [{"role": "user", "content": TEXT}]}
+BODIES = {
+    "/completion": {"prompt": TEXT, "n_predict": 3},
+    "/v1/completions": {"prompt": TEXT, "max_tokens": 3},
+    "/v1/chat/completions": {**MESSAGES, "max_tokens": 3},
+    "/v1/responses": {"input": TEXT, "max_output_tokens": 3},
+}
+N_PROMPT = dict(zip(BODIES, [118, 118, 152, 152], strict=True))
+READ = {118: [0, 64, 118], 152: [0, 64, 128, 152]}  # total: processed, in each event
+EVENT = {"/v1/chat/completions": "chat.completion.chunk", "/v1/completions": "text_completion"}
+EVENT["/v1/responses"] = "response.in_progress"
+BOTH = {"return_progress": True, "timings_per_token": True}
+TOLD = {"prompt_progress", "timings"}
+
+
+@pytest.fixture(scope="module")
+def small_batches() -> Iterator[Running]:
+    with (
+        pumice.load(n_batch=64, config={"chat_template": "chatml"}) as model,
+        running(model, context_shift=True) as server,
+    ):
+        yield server
+
+
+def events(server: Running, path: str, **fields) -> list[dict]:
+    body = {**BODIES.get(path, {}), "stream": True, "temperature": 0, **fields}
+    with server.client.stream("POST", path, json=body) as response:
+        lines = [line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: {")]
+    return [json.loads(line) for line in lines]
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_how_far_a_prompt_is_read(small_batches, path):
+    total = N_PROMPT[path]
+    told = events(small_batches, path, return_progress=True, cache_prompt=False)
+    found = [event["prompt_progress"] for event in told if "prompt_progress" in event]
+    assert [each["processed"] for each in found] == READ[total]
+    assert {(each["total"], each["cache"]) for each in found} == {(total, 0)}
+    times = [each["time_ms"] for each in found]
+    assert times == sorted(times)
+    assert all(isinstance(each, int) for each in times)
+    kinds = {event.get("object", event.get("type")) for event in told if "prompt_progress" in event}
+    assert kinds == {EVENT.get(path)}
+    assert [event for event in told if "timings" in event] == told[-1:]
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_prompt_that_the_cache_has(small_batches, path):
+    total = N_PROMPT[path]
+    events(small_batches, path)
+    told = events(small_batches, path, return_progress=True)
+    found = [event["prompt_progress"] for event in told if "prompt_progress" in event]
+    assert [(each["processed"], each["cache"]) for each in found] == [(total - 1, total - 1), (total, total - 1)]
+    assert told[-1]["timings"]["cache_n"] == total - 1
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_timings_of_every_part(small_batches, path):
+    told = events(small_batches, path, **BOTH, cache_prompt=False)
+    read = [event["timings"] for event in told if "prompt_progress" in event]
+    assert [each["prompt_n"] for each in read] == READ[N_PROMPT[path]]
+    assert {each["predicted_n"] for each in read[:-1]} == {0}
+    last = max(i for i, event in enumerate(told) if "prompt_progress" in event)
+    parts = [event["timings"] for event in told[last + 1 :] if "timings" in event]
+    counts = [each["predicted_n"] for each in parts]
+    assert counts == sorted(counts)
+    assert counts[0] >= 1
+    assert counts[-1] == 3
+    assert {each["prompt_n"] for each in parts} == {N_PROMPT[path]}
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_they_are_told_where_they_are_asked_for(small_batches, path):
+    assert not any("prompt_progress" in event for event in events(small_batches, path))
+    body = {**BODIES[path], **BOTH}
+    assert "prompt_progress" not in small_batches.client.post(path, json=body).json()
+    for name in BOTH:
+        refused = small_batches.client.post(path, json={**body, name: "yes"})
+        assert refused.status_code == 400
+        assert name in refused.json()["error"]["message"]
+
+
+def test_messages_tell_neither(small_batches):
+    told = events(small_batches, "/v1/messages", **MESSAGES, max_tokens=3, **BOTH)
+    assert told[-1]["type"] == "message_stop"
+    assert not any(TOLD & event.keys() for event in told)
+
+
+def test_each_of_several_answers(small_batches):
+    told = events(small_batches, "/v1/chat/completions", n=2, return_progress=True, cache_prompt=False)
+    found = [(event["choices"][0]["index"], event["prompt_progress"]) for event in told if "prompt_progress" in event]
+    for index in (0, 1):
+        read = [each for i, each in found if i == index]
+        assert read[0]["processed"] == read[0]["cache"]
+        assert read[-1]["processed"] == read[-1]["total"] == 152
+
+
+def test_what_an_official_client_makes_of_it(small_batches):
+    with (
+        openai.OpenAI(base_url=f"{small_batches.url}/v1", api_key="unused") as client,
+        client.chat.completions.stream(model="demo", **MESSAGES, max_tokens=3, extra_body=BOTH) as stream,
+    ):
+        for _ in stream:
+            pass
+        message = stream.current_completion_snapshot.choices[0].message
+    assert message.role == "assistant"
+    assert message.content
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_a_client_that_leaves_while_its_prompt_is_read(small_batches, path):
+    """It sees the first event, and its generation ends."""
+    body = {**BODIES[path], "stream": True, "return_progress": True, "ignore_eos": True, "cache_prompt": False}
+    body |= {"n_predict": -1} if path == "/completion" else {}
+    body |= {name: 100_000 for name in ("max_tokens", "max_output_tokens") if name in body}
+    with (
+        httpx2.Client(base_url=small_batches.url, timeout=60) as client,
+        client.stream("POST", path, json=body) as response,
+    ):
+        assert next(line for line in response.iter_lines() if "prompt_progress" in line)
+    model = small_batches.model
+    wait_until(lambda: model.snapshot().n_running == model.snapshot().n_waiting == 0)
+
+
+def test_a_request_that_fails_before_its_first_token(small_batches, monkeypatch):
+    """What was told of its prompt is followed by the error."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("lost")
+
+    monkeypatch.setattr(small_batches.model.runner, "run", fail)
+    told = events(small_batches, "/v1/chat/completions", return_progress=True, cache_prompt=False)
+    assert "error" in told[-1]
