@@ -12,6 +12,7 @@ import pytest
 
 import pumice
 import pumice_ray
+from waiting import PATIENCE
 
 pytestmark = pytest.mark.ray
 
@@ -45,7 +46,7 @@ def test_the_application_of_serve(cluster, text):
         arguments = {**room, "n_parallel": "4", "api_key": "secret"}
         serve.run(pumice_ray.app(arguments), name="app", route_prefix="/")
         url = f"http://127.0.0.1:{port}"
-        assert httpx2.post(f"{url}/v1/completions", json=BODY, timeout=60).status_code == 401
+        assert httpx2.post(f"{url}/v1/completions", json=BODY, timeout=PATIENCE).status_code == 401
         check(url, text, headers={"Authorization": "Bearer secret"})
     finally:
         serve.shutdown()
@@ -70,7 +71,7 @@ def test_the_command_of_the_server(cluster, text):
             pytest.fail("it never listened")
         check(found[1], text)
         process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
+        assert process.wait(PATIENCE) == 0
     finally:
         process.kill()
         process.wait()

@@ -1,11 +1,8 @@
 """``pumice batch --ray``: machines and drivers are taken away in its midst, and each row has one result."""
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -14,13 +11,16 @@ import pytest
 import pumice
 import pumice_ray
 from gguf_files import tiny_llama
+from pumice.running import Running
 from pumice_ray.cluster import RayCluster
+from waiting import wait_until
 
 pytestmark = pytest.mark.ray
 
 BATCH = [sys.executable, "-m", "pumice", "batch"]
 OPTIONS = ["--backend", "numpy", "--set", "kv_type=f32", "-np", "4"]
 SECONDS = 120  # of a whole run
+ATTEMPTS = 5  # at what is to happen in the midst of a run: all may be done while this process stands still
 
 
 @pytest.fixture(scope="module")
@@ -56,28 +56,35 @@ def begin(cluster, model: str, source: Path, output: Path, *arguments: str) -> s
 
 
 def wait_for(process: subprocess.Popen, output: Path, n: int) -> None:
-    deadline = time.monotonic() + SECONDS
-    while lines(output) < n:
-        assert time.monotonic() < deadline
-        assert process.poll() is None, process.stderr.read()
-        time.sleep(0.02)
+    """Until there are so many results. A process that fails before says why."""
+    wait_until(lambda: lines(output) >= n or process.poll() is not None, SECONDS)
+    assert lines(output) >= n, process.stderr.read()
 
 
 def test_a_machine_that_is_taken_away_loses_no_row_and_doubles_none(cluster, node, model, tmp_path):
-    source, output = write(tmp_path / "in.jsonl", 300), tmp_path / "out.jsonl"
+    source = write(tmp_path / "in.jsonl", 300)
     away = node()
-    process = begin(cluster, model, source, output, "--replicas", "2")
-    try:
-        wait_for(process, output, 60)
-        cluster.remove_node(away, allow_graceful=False)
-        assert lines(output) < 300
-        node()
-        _, said = process.communicate(timeout=SECONDS)
-    finally:
-        process.kill()
-    assert process.returncode == 0, said
+    for attempt in range(ATTEMPTS):
+        output = tmp_path / f"out{attempt}.jsonl"
+        process = begin(cluster, model, source, output, "--replicas", "2")
+        try:
+            wait_for(process, output, 60)
+            cluster.remove_node(away, allow_graceful=False)
+            n_before = lines(output)
+            away = node()
+            _, said = process.communicate(timeout=SECONDS)
+        finally:
+            process.kill()
+        assert process.returncode == 0, said
+        if n_before < 300:
+            break
+    assert n_before < 300
     assert "300 rows, 30 of them failed" in said
     check(output, 300)
+
+
+def workers() -> list[Running]:
+    return [each for each in RayCluster().running() if each.command == "worker"]
 
 
 def test_workers_are_listed_while_they_work(cluster, model, tmp_path):
@@ -85,24 +92,30 @@ def test_workers_are_listed_while_they_work(cluster, model, tmp_path):
     process = begin(cluster, model, source, output)
     try:
         wait_for(process, output, 1)
-        (worker,) = [each for each in RayCluster().running() if each.command == "worker"]
+        found: list[Running] = []
+        wait_until(lambda: found.extend(workers()) or found or process.poll() is not None, SECONDS)
     finally:
         process.kill()
         process.communicate()
+    (worker,) = found
     assert (worker.model, worker.backends) == (model, ["numpy"])
     assert worker.address == cluster.head_node.node_ip_address
     assert worker.memory["kv_cache"] > 0
 
 
 def test_a_driver_that_is_killed_goes_on_from_where_it_was(cluster, model, tmp_path):
-    source, output = write(tmp_path / "in.jsonl", 120), tmp_path / "out.jsonl"
-    process = begin(cluster, model, source, output)
-    try:
-        wait_for(process, output, 20)
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.communicate()
-    n_before = lines(output)
+    source = write(tmp_path / "in.jsonl", 120)
+    for attempt in range(ATTEMPTS):
+        output = tmp_path / f"out{attempt}.jsonl"
+        process = begin(cluster, model, source, output)
+        try:
+            wait_for(process, output, 20)
+        finally:
+            process.kill()
+            process.communicate()
+        n_before = lines(output)
+        if n_before < 120:
+            break
     assert n_before < 120
     again = begin(cluster, model, source, output)
     _, said = again.communicate(timeout=SECONDS)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import pytest
 import pumice
 from pumice.plugin import Replicas
 from server_thread import listening
-from waiting import wait_until
+from waiting import PATIENCE, wait_until
 
 pytestmark = pytest.mark.ray
 
@@ -54,7 +55,7 @@ def server(cluster):
 
 
 def described(model: pumice.LinkedModel) -> list:
-    return model.link._handle.broadcast("describe").results(timeout_s=30)
+    return model.link._handle.broadcast("describe").results(timeout_s=PATIENCE)
 
 
 def running(model: pumice.LinkedModel) -> int:
@@ -89,10 +90,12 @@ def test_metrics_and_ps_tell_of_all_replicas(server, cluster):
     assert 'pumice_engine_slots{model="demo"} 8.0' in metrics
     assert client.get("/health").json() == {"status": "ok"}
     command = [sys.executable, "-m", "pumice", "ps", "--json", f"--ray={cluster.address}"]
-    rows = json.loads(subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout)
-    served = [row for row in rows if row["command"] == "serve"]
-    assert [row["model"] for row in served] == ["demo", "demo"]
-    assert len({row["pid"] for row in served}) == 2
+
+    def models() -> dict[int, str]:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+        return {row["pid"]: row["model"] for row in json.loads(done.stdout) if row["command"] == "serve"}
+
+    wait_until(lambda: list(models().values()) == ["demo", "demo"])
 
 
 def test_a_request_has_its_id_in_the_log_of_the_replica(server, cluster):
@@ -113,13 +116,18 @@ def test_a_client_that_leaves_ends_its_generation(server):
 
 
 def test_a_prompt_goes_where_its_beginning_is(server):
+    """Where a replica does not say in a moment how busy it is, Serve takes another, so that all is tried again."""
     client, _ = server
-    cached = []
-    for i in range(12):
-        usage = client.post("/v1/completions", json={"prompt": f"{STORY * 3}{i}", "max_tokens": 1}).json()["usage"]
-        cached.append(usage["prompt_tokens_details"]["cached_tokens"])
-    assert cached[0] < 32
-    assert min(cached[1:]) >= 64
+    numbers = count()
+
+    def all_go() -> bool:
+        cached, story = [], f"{next(numbers)}. {STORY * 3}"
+        for i in range(12):
+            usage = client.post("/v1/completions", json={"prompt": f"{story}{i}", "max_tokens": 1}).json()["usage"]
+            cached.append(usage["prompt_tokens_details"]["cached_tokens"])
+        return cached[0] < 32 and min(cached[1:]) >= 64
+
+    wait_until(all_go)
 
 
 def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(server):
@@ -131,18 +139,18 @@ def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(serve
         with client.stream("POST", "/v1/completions", json=ENDLESS) as response:
             lines = response.iter_lines()
             next(lines)
-            begun.wait(60)
+            begun.wait(PATIENCE)
             answers.append([line for line in lines if line][-1])
 
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
-    begun.wait(60)
+    begun.wait(PATIENCE)
     before = {each.pid for each in described(model)}
     for pid in before:
         os.kill(pid, signal.SIGKILL)
     for thread in threads:
-        thread.join(60)
+        thread.join(PATIENCE)
     errors = [json.loads(answer.removeprefix("data: "))["error"] for answer in answers]
     assert [error["code"] for error in errors] == [503] * 4
     assert client.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
