@@ -8,8 +8,9 @@ import sys
 import pytest
 
 import pumice
+from waiting import PATIENCE
 
-ENDLESS = ["-c", "20000", "-n", "15000", "--ignore-eos", "--temp", "1.5"]
+ENDLESS = ["-c", "100000", "-n", "100000", "--ignore-eos", "--temp", "1.5"]
 
 
 def test_the_story_is_that_of_llama_cpp(run, shared):
@@ -219,7 +220,7 @@ def endless(home, model):
 
 def test_interrupting_ends_with_timings_and_status_130(endless):
     endless.send_signal(signal.SIGINT)
-    _, stderr = endless.communicate(timeout=20)
+    _, stderr = endless.communicate(timeout=PATIENCE)
     assert endless.returncode == 130
     warning, _, timings = stderr.decode().partition("\n")
     assert "the model was trained for 256 positions" in warning
@@ -230,7 +231,7 @@ def test_a_closed_pipe_ends_it_quietly(endless):
     endless.stdout.close()
     (warning,) = endless.stderr.read().splitlines()  # of the context, and no more
     assert b"trained for 256 positions" in warning
-    assert endless.wait(timeout=20) == -signal.SIGPIPE
+    assert endless.wait(timeout=PATIENCE) == -signal.SIGPIPE
 
 
 def test_structured_output(run, tmp_path):

@@ -3,11 +3,11 @@
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 from pumice.demo import demo_model_path
+from waiting import PATIENCE, wait_until
 
 resource = pytest.importorskip("resource")
 
@@ -23,19 +23,21 @@ def pumice_command(*arguments, n_bytes=None):
 def test_a_disk_that_takes_no_more(tmp_path, n_bytes):
     out = tmp_path / "out.gguf"
     process = pumice_command("gguf", "set", demo_model_path(), "general.name=other", "-o", out, n_bytes=n_bytes)
-    said, _ = process.communicate(timeout=60)
+    said, _ = process.communicate(timeout=PATIENCE)
     assert (process.returncode, said) == (1, f"error: {out}: cannot be written: file too large\n")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_process_that_is_told_to_end(tmp_path):
     out = tmp_path / "out.gguf"
-    out.write_text("what was there")
-    process = pumice_command("quantize", demo_model_path(), out, "IQ3_S", "--allow-requantize", "--force", "--pure")
-    while process.poll() is None and not list(tmp_path.glob(".*.part")):
-        time.sleep(0.01)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    for _ in range(5):  # where this process stands still, that one may have done its work before it is told
+        out.write_text("what was there")
+        process = pumice_command("quantize", demo_model_path(), out, "IQ3_S", "--allow-requantize", "--force", "--pure")
+        wait_until(lambda: process.poll() is not None or list(tmp_path.glob(".*.part")))  # noqa: B023
+        process.send_signal(signal.SIGTERM)
+        process.communicate(timeout=PATIENCE)
+        if process.returncode:
+            break
     assert process.returncode == 128 + signal.SIGTERM
     assert [path.name for path in tmp_path.iterdir()] == ["out.gguf"]
     assert out.read_text() == "what was there"
