@@ -127,3 +127,14 @@ def test_chunks_of_both_versions_of_http(server):
         return "".join(json.loads(line[6:])["content"] for line in data.splitlines() if line)
 
     assert texts(data) == texts(plain) == server.model.generate("Once", max_tokens=8, temperature=0).text
+
+
+def test_no_part_waits_for_the_one_before_to_be_acknowledged(server):
+    """On a connection that is kept a system acknowledges what comes only after 40 ms."""
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        assert server.client.get("/livez").status_code == 200
+        return time.perf_counter() - began
+
+    assert min([seconds() for _ in range(20)][10:]) < 0.03
