@@ -66,7 +66,7 @@ def test_the_wheel_has_the_license_the_command_and_the_plugins(wheel):
     assert wheel.read(names["licenses/LICENSE"]) == (ROOT / "LICENSE").read_bytes()
     points = configparser.ConfigParser()
     points.read_string(wheel.read(names["entry_points.txt"]).decode())
-    assert points["console_scripts"]["pumice"] == "pumice.cli:main"
+    assert points["console_scripts"]["pumice"] == "pumice.__main__:main"
     packaged = {name.split("/")[0] for name in wheel.namelist()}
     assert {module.split(".")[0] for module in points["pumice"].values()} <= packaged
 

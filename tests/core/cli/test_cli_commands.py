@@ -1,6 +1,10 @@
 import json
+import os
 import re
+import signal
 import statistics
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -256,3 +260,14 @@ def test_settings_are_dotted_keys_with_yaml_values(arguments, settings):
 )
 def test_bytes_are_written_in_binary_units(n, text):
     assert format_bytes(n) == text
+
+
+def test_interrupting_while_modules_are_imported_is_silent(tmp_path):
+    (tmp_path / "click.py").write_text("import time\nprint('importing', flush=True)\ntime.sleep(60)\n")
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    command = [sys.executable, "-m", "pumice", "chat"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        assert process.stdout.readline() == b"importing\n"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=20) == (b"", b"")
+    assert process.returncode == -signal.SIGINT  # a shell says 130
