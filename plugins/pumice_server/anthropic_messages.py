@@ -90,10 +90,14 @@ def _usage(usage: pumice.Usage) -> dict[str, int]:
 async def _events(
     service: Service, head: Mapping[str, Any], stream: pumice.AsyncChatStream, stops: Sequence[str]
 ) -> AsyncIterator[bytes]:
-    start = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": _usage(pumice.Usage())}
-    yield event({"type": "message_start", "message": start}, "message_start")
     blocks = _Blocks()
+    begun = False
     async for _, deltas in merge([stream]):
+        if not begun:  # not before, since its usage tells of the prompt
+            begun = True
+            usage = _usage(pumice.Usage(stream.timings.prompt_tokens, cached_tokens=stream.timings.prompt_cached))
+            start = {**head, "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage}
+            yield event({"type": "message_start", "message": start}, "message_start")
         for each in chain.from_iterable(map(blocks.take, deltas)):
             yield each
     for each in blocks.close():

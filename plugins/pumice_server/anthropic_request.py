@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pumice_server.body import Body
@@ -13,10 +14,14 @@ from pumice_server.openai_chat import MAX_MESSAGES
 from pumice_server.options import generation_options
 from pumice_server.service import Service
 
+logger = logging.getLogger("pumice")
+
 MAX_TOKENS = 4096  # of an answer, where a request does not say
 
 # Claude Code's header of a system prompt has a stamp that changes at every request, and would spoil the cache.
 _CHANGING = re.compile(r"\A(x-anthropic-billing-header:[^\n]{0,200}?\bcch=)[0-9a-z]{5};")
+_EFFORTS = {"xhigh": "high", "max": "high"}  # of those that templates do not know
+_RUN_THERE = ("web_search", "web_fetch", "code_execution", "tool_search", "mcp_toolset")  # tools, by their type
 _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 
 
@@ -33,7 +38,7 @@ def read_messages(body: Body) -> list[dict[str, Any]]:
 
 def prompt_options(body: Body) -> dict[str, Any]:
     """What the prompt depends on beside the messages: tools, and whether the model reasons."""
-    options: dict[str, Any] = {"tools": [_tool(each) for each in body.get("tools", list, [])]}
+    options: dict[str, Any] = {"tools": list(_tools(body.get("tools", list, [])))}
     choice = body.get("tool_choice", dict, {})
     if choice:
         named = choice.get("type") == "tool" and isinstance(choice.get("name"), str)
@@ -46,6 +51,9 @@ def prompt_options(body: Body) -> dict[str, Any]:
     if thinking:
         options["reasoning"] = thinking.get("type") != "disabled"
         options["reasoning_budget"] = thinking.get("budget_tokens")
+    effort = body.get("output_config", dict, {}).get("effort")
+    if effort is not None:
+        options["reasoning_effort"] = _EFFORTS.get(str(effort), effort)
     return options
 
 
@@ -53,14 +61,20 @@ def chat_options(body: Body, service: Service) -> dict[str, Any]:
     """What ``Model.chat`` takes beside messages."""
     fields = {name: value for name, value in body.fields.items() if name != "stop"}
     fields |= {"stop": body.first("stop_sequences"), "max_tokens": fields.get("max_tokens", MAX_TOKENS)}
-    return {**generation_options(Body(fields), service), **prompt_options(body)}
+    options = {**generation_options(Body(fields), service), **prompt_options(body)}
+    form = body.get("output_config", dict, {}).get("format", body.first("output_format"))
+    if form is not None:
+        if not isinstance(form, Mapping) or form.get("type") != "json_schema":
+            raise bad_request("output_config.format: expected the type json_schema and a schema")
+        options["response_format"] = {"type": "json_schema", "json_schema": form}
+    return options
 
 
 def _message(given: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
     """A message; the results of tools in it are messages of their own, before it."""
     role, content = given.get("role"), given.get("content")
-    if role not in ("user", "assistant"):
-        raise bad_request(f"{where}.role must be user or assistant, not {role!r:.60}")
+    if role not in ("user", "assistant", "system"):
+        raise bad_request(f"{where}.role must be user, assistant or system, not {role!r:.60}")
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     blocks = list(_blocks(content, f"{where}.content"))
@@ -88,6 +102,8 @@ def _blocks(content: Any, where: str) -> Iterator[tuple[str, Mapping[str, Any]]]
         kind = block.get("type")
         if kind == "redacted_thinking":
             continue
+        if kind == "document":
+            block, kind = _document(block, f"{where}[{i}]"), "text"
         if kind not in ("text", "thinking", "tool_use", "tool_result"):
             raise bad_request(f"{where}[{i}].type: {kind!r:.60} is not understood")
         yield f"{where}[{i}]", block
@@ -105,15 +121,35 @@ def _text(value: Any, where: str) -> str:
     return "\n".join(texts)
 
 
+def _document(block: Mapping[str, Any], where: str) -> Mapping[str, Any]:
+    """One of text, as a block of text below its title."""
+    source = _object(block.get("source"), f"{where}.source")
+    if source.get("type") == "text":
+        text = source.get("data")
+    elif source.get("type") == "content":
+        text = _text(source.get("content"), f"{where}.source.content")
+    else:
+        raise bad_request(f"{where}.source.type: documents of text are understood, not {source.get('type')!r:.60}")
+    if not isinstance(text, str):
+        raise bad_request(f"{where}.source.data: expected text")
+    title = _text(block.get("title"), f"{where}.title")
+    return {"type": "text", "text": f"{title}\n{text}" if title else text}
+
+
 def _call(block: Mapping[str, Any]) -> dict[str, Any]:
     function = {"name": block.get("name"), "arguments": json.dumps(block.get("input") or {})}
     return {"id": block.get("id", ""), "type": "function", "function": function}
 
 
-def _tool(given: Any) -> dict[str, Any]:
-    tool = _object(given, "tools")
-    function = {"name": tool.get("name"), "parameters": tool.get("input_schema") or {}}
-    return {"type": "function", "function": function | {"description": tool.get("description", "")}}
+def _tools(given: Iterable[Any]) -> Iterator[dict[str, Any]]:
+    """Those of the client; tools that run at Anthropic, as agents list them beside their own, are left out."""
+    for each in given:
+        tool = _object(each, "tools")
+        if str(tool.get("type")).startswith(_RUN_THERE):
+            logger.warning("a tool of the type %.40s is left out: it would run at Anthropic", tool["type"])
+            continue
+        function = {"name": tool.get("name"), "parameters": tool.get("input_schema") or {}}
+        yield {"type": "function", "function": function | {"description": tool.get("description", "")}}
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:

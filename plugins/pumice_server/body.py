@@ -16,14 +16,15 @@ T = TypeVar("T")
 
 MAX_DEPTH = 64  # brackets within brackets
 _BODY_SECONDS = 60.0  # for a body to arrive
+_MOST_EXACT = 2.0**53  # up to it a float that is whole stands for one integer alone
 _NOUNS: dict[type, str] = {str: "text", int: "an integer", bool: "true or false", list: "a list", dict: "an object"}
 
 
 class Body:
-    """The fields of a request. One that is null is as good as absent."""
+    """The fields of a request. One that is null is as good as absent, 4.0 as good as 4."""
 
     def __init__(self, fields: Mapping[str, Any]) -> None:
-        self.fields = {name: value for name, value in fields.items() if value is not None}
+        self.fields = {name: _whole(value) for name, value in fields.items() if value is not None}
 
     @classmethod
     async def read(cls, request: Request) -> Body:
@@ -75,6 +76,12 @@ async def read_json(request: Request) -> Any:
     if isinstance(value, (dict, list)):
         _check_depth(value)
     return value
+
+
+def _whole(value: Any) -> Any:
+    """An integer, where a float is one."""
+    exact = isinstance(value, float) and abs(value) <= _MOST_EXACT and value.is_integer()
+    return int(value) if exact else value
 
 
 def _check_depth(value: Any) -> None:

@@ -15,7 +15,7 @@ from pumice_server.body import Body
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Wanted
 from pumice_server.options import MAX_N, cache_salt, generation_options
-from pumice_server.prompts import MAX_IDS, mixed_tokens, prompt_string, read_prompts
+from pumice_server.prompts import MAX_IDS, MAX_PROMPTS, mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
 from pumice_server.service import Service
 
@@ -48,12 +48,19 @@ async def answer(request: Request, service: Service, body: Body, prompts: Sequen
 
 
 async def _prompts(body: Body, service: Service) -> list[list[int]]:
-    """As token ids; a list of texts and ids is one prompt."""
+    """As token ids; a list of texts and ids is one prompt, alone and among others."""
     given = prompt_string(body.first("prompt"))
-    if isinstance(given, list) and {type(each) for each in given} == {int, str}:
-        return [await mixed_tokens(given, service, add_special=True)]
+    if _is_mixed(given):
+        given = [given]
+    if isinstance(given, list) and len(given) <= MAX_PROMPTS:
+        texts = map(prompt_string, given)
+        given = [await mixed_tokens(each, service, add_special=True) if _is_mixed(each) else each for each in texts]
     prompts = read_prompts(Body({"prompt": given}))
     return [await service.tokenize(each) if isinstance(each, str) else each for each in prompts]
+
+
+def _is_mixed(prompt: Any) -> bool:
+    return isinstance(prompt, list) and {type(each) for each in prompt} == {int, str}
 
 
 def _options(body: Body, service: Service) -> dict[str, Any]:

@@ -81,7 +81,7 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
         raise bad_request("dry_sequence_breakers must be a list of one text or more")
     body = _with_names_of_vllm(body)
     sampling = {name: body.fields[name] for name in SAMPLING if name in body.fields}
-    form = {name: body.fields[name] for name in FORMS if name in body.fields}
+    form = {name: body.fields[name] for name in FORMS if body.fields.get(name, "") != ""}
     sampling |= {name: service.model.n_ctx for name in _LAST_N if sampling.get(name) == -1}
     order = body.first("samplers")
     if order is not None:

@@ -1,11 +1,12 @@
 """Anthropic's own client against the server."""
 
+import json
 from collections.abc import Iterator
 
 import anthropic
 import pytest
 
-from pumice_server.anthropic_request import read_messages
+from pumice_server.anthropic_request import prompt_options, read_messages
 from pumice_server.body import Body
 from server_thread import running
 from waiting import wait_until
@@ -93,6 +94,58 @@ def test_blocks_become_messages():
     ]
 
 
+def test_documents_of_text_and_later_system_messages():
+    text = {"type": "text", "media_type": "text/plain", "data": "Roses are red."}
+    blocks = {"type": "content", "content": [{"type": "text", "text": "Violets"}, {"type": "text", "text": "too."}]}
+    documents = [{"type": "document", "title": "Poem", "source": text}, {"type": "document", "source": blocks}]
+    result = {"type": "tool_result", "tool_use_id": "1", "content": documents}
+    given = [
+        {"role": "user", "content": [*documents, {"type": "text", "text": "Go on."}]},
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [result]},
+    ]
+    poem = "Poem\nRoses are red.\nViolets\ntoo."
+    assert read_messages(Body({"messages": given})) == [
+        {"role": "user", "content": f"{poem}\nGo on."},
+        {"role": "system", "content": "Be brief."},
+        {"role": "tool", "tool_call_id": "1", "content": poem},
+    ]
+
+
+def test_a_schema_is_kept_to(client):
+    form = {"type": "json_schema", "schema": {"enum": ["seven"]}}
+    body = {"messages": CHAT, **GREEDY, "max_tokens": 40}
+    told = client.messages.create(**body, output_config={"format": form, "effort": "max"})
+    assert json.loads(told.content[0].text) == "seven"
+    body["extra_body"] = {"output_format": form}  # before it had its place
+    assert json.loads(client.messages.create(**body).content[0].text) == "seven"
+
+
+def test_efforts_are_those_that_templates_know():
+    efforts = {
+        effort: prompt_options(Body({"output_config": {"effort": effort}}))["reasoning_effort"]
+        for effort in ("low", "medium", "high", "xhigh", "max")
+    }
+    assert efforts == {"low": "low", "medium": "medium", "high": "high", "xhigh": "high", "max": "high"}
+
+
+def test_tools_that_run_at_anthropic_are_left_out(caplog):
+    own = {"name": "add", "input_schema": {"type": "object"}}
+    tools = [{"type": "web_search_20250305", "name": "web_search"}, own, {"type": "custom", **own}]
+    with caplog.at_level("WARNING", "pumice"):
+        found = prompt_options(Body({"tools": tools}))["tools"]
+    assert [tool["function"]["name"] for tool in found] == ["add", "add"]
+    assert "web_search_20250305 is left out" in caplog.text
+
+
+def test_a_stream_begins_with_the_usage_of_its_prompt(client, expected):
+    with client.messages.create(messages=CHAT, stream=True, **GREEDY) as stream:
+        begun, *_, ended = [event for event in stream if event.type in ("message_start", "message_delta")]
+    usage = begun.message.usage
+    assert usage.input_tokens + usage.cache_read_input_tokens == expected.usage.prompt_tokens
+    assert (usage.input_tokens, usage.output_tokens) == (ended.usage.input_tokens, 0)
+
+
 def test_a_stamp_that_changes_does_not_spoil_the_cache():
     def system(text: str) -> str:
         return read_messages(Body({"system": text, "messages": [{"role": "user", "content": "x"}]}))[0]["content"]
@@ -106,9 +159,15 @@ def test_a_stamp_that_changes_does_not_spoil_the_cache():
     ("options", "message"),
     [
         ({"messages": []}, "messages must be a list of 1 to"),
-        ({"messages": [{"role": "robot", "content": "x"}]}, "must be user or assistant"),
+        ({"messages": [{"role": "robot", "content": "x"}]}, "must be user, assistant or system"),
         ({"messages": [{"role": "user", "content": [{"type": "image", "source": {}}]}]}, "'image' is not understood"),
         ({"tool_choice": {"type": "tool"}}, "tool_choice"),
+        ({"output_config": {"format": {"type": "text"}}}, "expected the type json_schema"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "schema"),
+        (
+            {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "url", "url": "x"}}]}]},
+            "documents of text are understood, not 'url'",
+        ),
         ({"extra_body": {"temperature": "hot"}}, "temperature must be a number"),
     ],
 )

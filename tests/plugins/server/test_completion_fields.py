@@ -22,6 +22,17 @@ def texts(server, **body) -> list[str]:
     return [choice["text"] for choice in complete(server, **body)["choices"]]
 
 
+def test_integers_that_are_written_as_floats(server):
+    """As some languages' clients write all numbers."""
+    body = {"temperature": 1.0, "top_k": 40.0, "seed": 7.0}
+    assert texts(server, **body, max_tokens=8.0) == texts(server, temperature=1, top_k=40, seed=7, max_tokens=8)
+    assert server.client.post("/v1/completions", json=GREEDY | {"top_k": 40.5}).status_code == 400
+
+
+def test_an_empty_grammar_is_none(server):
+    assert texts(server, grammar="", json_schema="") == texts(server)
+
+
 def test_the_prompt_is_repeated(server):
     ids = server.model.tokenize(PROMPT)
     (plain,) = texts(server)

@@ -114,6 +114,10 @@ def test_prompts_of_every_form(server, expected):
     assert post(server, "/completion", **rest | {"prompt": ids})["content"] == expected.text
     mixed = [ids[0], *ids[1:-1], server.model.tokenizer.detokenize(ids[-1:])]
     assert post(server, "/completion", **rest | {"prompt": mixed})["tokens_evaluated"] == len(ids)
+    each = [mixed, {"prompt_string": PROMPT}, ids, PROMPT]
+    told = post(server, "/completion", **rest | {"prompt": each})
+    assert [one["tokens_evaluated"] for one in told] == [len(ids)] * 4
+    assert {one["content"] for one in told[1:]} == {expected.text}
     several = post(server, "/completion", **rest | {"prompt": [PROMPT, "The cat"]}, n_cmpl=2)
     assert [each["index"] for each in several] == [0, 1, 2, 3]
     assert [each["content"] == expected.text for each in several] == [True, True, False, False]
