@@ -53,8 +53,11 @@ class RayCluster(Cluster):
         from pumice_ray.actor import NAME
         from pumice_ray.stage_actor import NAME as STAGE
 
-        named = ray.util.list_named_actors(all_namespaces=True)
-        actors = [ray.get_actor(**each) for each in named if each["name"].startswith((NAME, STAGE))]
+        actors = []
+        for each in ray.util.list_named_actors(all_namespaces=True):
+            if each["name"].startswith((NAME, STAGE)):
+                with contextlib.suppress(ValueError):  # it ended meanwhile
+                    actors.append(ray.get_actor(**each))
         found = described([actor.describe.remote() for actor in actors]) + _served() + _workers()
         return sorted(found, key=lambda running: running.since)
 

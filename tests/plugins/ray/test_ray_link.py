@@ -7,6 +7,7 @@ import pytest
 import pumice
 import pumice_ray
 from gguf_files import tiny_llama
+from pumice_ray.cluster import RayCluster
 from waiting import wait_until
 
 pytestmark = pytest.mark.ray
@@ -83,6 +84,16 @@ def test_room_is_waited_for_as_long_as_was_said(cluster, path):
         pumice_ray.load(path, num_cpus=64, wait_seconds=0.2)
     with pumice_ray.load(path, num_cpus=0.5, wait_seconds=60, **EXACT) as model:
         assert model.generate("a", max_tokens=1).tokens
+
+
+def test_an_actor_that_ends_while_it_is_listed_is_left_out(cluster, monkeypatch):
+    import ray
+
+    from pumice_ray.actor import NAME
+
+    gone = {"name": f"{NAME}-gone", "namespace": "pumice"}
+    monkeypatch.setattr(ray.util, "list_named_actors", lambda all_namespaces: [gone])
+    assert RayCluster().running() == []
 
 
 def test_a_model_that_cannot_be_loaded(cluster, tmp_path):
