@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 
 from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
 from pumice.engine import Timings
@@ -25,7 +26,7 @@ class _Deltas:
         self._turn = turn
         self._budget = turn.request.reasoning_budget
         self._max_tokens = max_tokens
-        self._first: Timings | None = None
+        self._before: Timings | None = None  # of the answer before the sequence that is generated now
 
     def take(self, piece: Piece, timings: Timings) -> ChatDelta:
         """What became certain with a piece of a sequence with these timings."""
@@ -35,17 +36,28 @@ class _Deltas:
         if piece.finish_reason is None:
             return delta
         self.ended = True
-        first = self._first or timings
-        end = self.answer.finish(piece.finish_reason, first.prompt_tokens, first.prompt_cached)
+        whole = self.timings(timings)
+        end = self.answer.finish(piece.finish_reason, whole.prompt_tokens, whole.prompt_cached)
         return delta.followed_by(end)
 
     def is_spent(self) -> bool:
         """Whether the reasoning must end here."""
         return self._budget is not None and self.answer.in_reasoning and self.answer.n_reasoning >= self._budget
 
+    def timings(self, latest: Timings) -> Timings:
+        """Of the answer so far; ``latest`` are those of its sequence that is generated now."""
+        if self._before is None:
+            return latest
+        seconds = latest.queue_seconds + latest.prompt_seconds + latest.generation_seconds
+        return replace(
+            self._before,
+            generated_tokens=len(self.answer.tokens),
+            generation_seconds=self._before.generation_seconds + seconds,
+        )
+
     def end_reasoning(self, timings: Timings) -> tuple[list[int], int | None]:
         """The tokens to go on after, and how many may come; the sequence so far ended with these timings."""
-        self._first = self._first or timings
+        self._before = self.timings(timings)
         text, tokens = self._turn.end_of_reasoning
         self.answer.take(text, tokens)
         n_left = None if self._max_tokens is None else max(0, self._max_tokens - len(self.answer.tokens))
@@ -81,8 +93,8 @@ class ChatStream(Iterator[ChatDelta]):
 
     @property
     def timings(self) -> Timings:
-        """Of what came by now of the sequence that is generated; complete once the stream has ended or was closed."""
-        return self._stream.timings
+        """Of what came by now; complete once the stream has ended or was closed."""
+        return self._deltas.timings(self._stream.timings)
 
     def close(self) -> None:
         """Cancel what is not generated yet."""
@@ -146,8 +158,8 @@ class AsyncChatStream(AsyncIterator[ChatDelta]):
 
     @property
     def timings(self) -> Timings:
-        """Of what came by now of the sequence that is generated; complete once the stream has ended."""
-        return self._stream.timings
+        """Of what came by now; complete once the stream has ended."""
+        return self._deltas.timings(self._stream.timings)
 
     def close(self) -> None:
         """Cancel what is not generated yet."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from codecs import BOM_UTF8
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -70,7 +71,7 @@ async def read_json(request: Request) -> Any:
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {_BODY_SECONDS:g} seconds") from None
     try:
-        value = orjson.loads(data)
+        value = orjson.loads(data.removeprefix(BOM_UTF8))
     except orjson.JSONDecodeError as error:
         raise bad_request(f"the body is not valid JSON: {error}") from None
     if isinstance(value, (dict, list)):

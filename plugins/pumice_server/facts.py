@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 from starlette.exceptions import HTTPException
@@ -81,7 +82,10 @@ def _described(entry: Entry, name: str, summary: pumice.Summary | None) -> dict[
     told: dict[str, Any] = {
         "id": name,
         "object": "model",
+        "type": "model",
+        "display_name": name,
         "created": entry.created,
+        "created_at": datetime.fromtimestamp(entry.created, UTC).isoformat(),
         "owned_by": "pumice",
         "parent": entry.name if name not in entry.spec.names else None,
         "aliases": [other for other in entry.spec.names if other != name],

@@ -196,6 +196,10 @@ def test_a_budget_ends_the_reasoning(model):
     short = model.chat([USER], reasoning_budget=12, max_tokens=len("<think>") + 12 + n_end + 2, **options)
     assert (short.message.content, short.finish_reason) == ("He", "length")
     assert model.chat([USER], reasoning_budget=100, recite="<think>a</think>b").message.content == "b"
+    with model.chat_stream([USER], reasoning_budget=12, **options) as stream:
+        usage, timings = stream.completion().usage, stream.timings
+    assert (timings.prompt_tokens, timings.generated_tokens) == (usage.prompt_tokens, usage.completion_tokens)
+    assert timings.prompt_cached == usage.cached_tokens
 
 
 def test_how_far_the_prompt_of_a_chat_is_read(model):

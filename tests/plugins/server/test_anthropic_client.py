@@ -55,6 +55,12 @@ def test_a_streamed_message(client, expected):
     assert final.usage.input_tokens + final.usage.cache_read_input_tokens == expected.usage.prompt_tokens
 
 
+def test_models(client):
+    (model,) = [model for model in client.models.list() if model.id == "demo"]
+    assert (model.type, model.display_name) == ("model", "demo")
+    assert model.created_at.timestamp() == model.created == client.models.retrieve("demo").created
+
+
 def test_a_stop_sequence(client, expected):
     word = expected.message.content.split()[2]
     answer = client.messages.create(messages=CHAT, stop_sequences=[word], **GREEDY)

@@ -34,6 +34,7 @@ def error_of(response) -> dict:
         (b"[]", "must be a JSON object"),
         (b"\xff\xfe", "not valid JSON"),
         (b'{"messages": "x"}', "messages must be a list"),
+        (b'\xef\xbb\xbf{"messages": "x"}', "messages must be a list"),  # a byte order mark is no part of JSON
         (b'{"messages": [{"role": "user", "content": "\\ud800"}]}', "not valid JSON"),
         (b'{"temperature": NaN, "messages": []}', "not valid JSON"),
         (b'{"a":' * 100 + b"1" + b"}" * 100, "levels of brackets"),
