@@ -63,6 +63,8 @@ def chat_options(body: Body, service: Service, salt: str) -> dict[str, Any]:
     n_top = body.integer("top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
     if body.get("logprobs", bool, False):
         options["logprobs"] = n_top
+    elif n_probs := body.integer("n_probs", 0, 0, MAX_TOP_LOGPROBS):  # llama-server's, for both
+        options["logprobs"] = n_probs
     elif "top_logprobs" in body.fields:
         raise bad_request("top_logprobs needs logprobs to be true")
     return {**options, "cache_salt": salt}

@@ -64,6 +64,8 @@ def _options(body: Body, service: Service, salt: str) -> dict[str, Any]:
         options["max_tokens"] = _MAX_TOKENS
     if "logprobs" in body.fields:
         options["logprobs"] = body.integer("logprobs", 0, 0, MAX_LOGPROBS)
+    elif n_probs := body.integer("n_probs", 0, 0, MAX_LOGPROBS):  # llama-server's
+        options["logprobs"] = n_probs
     return {**options, "cache_salt": salt}
 
 

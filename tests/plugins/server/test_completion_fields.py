@@ -29,6 +29,19 @@ def test_integers_that_are_written_as_floats(server):
     assert server.client.post("/v1/completions", json=GREEDY | {"top_k": 40.5}).status_code == 400
 
 
+def test_log_probabilities_by_llama_servers_name(server):
+    def told(path: str, **body) -> dict:
+        body |= {"temperature": 0, "max_tokens": 4}
+        (choice,) = server.client.post(path, json=body).json()["choices"]
+        return choice["logprobs"]
+
+    chat = {"path": "/v1/chat/completions", "messages": [{"role": "user", "content": PROMPT}]}
+    assert told(**chat, n_probs=2) == told(**chat, logprobs=True, top_logprobs=2)
+    plain = {"path": "/v1/completions", "prompt": PROMPT}
+    assert told(**plain, n_probs=2) == told(**plain, logprobs=2)
+    assert told(**chat, n_probs=0) is told(**plain, n_probs=0) is None
+
+
 def test_an_empty_grammar_is_none(server):
     assert texts(server, grammar="", json_schema="") == texts(server)
 
