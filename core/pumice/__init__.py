@@ -31,8 +31,9 @@ if TYPE_CHECKING:
         TokenizerError,
     )
     from pumice.model import Model
+    from pumice.pieces import Completion, Piece
     from pumice.process import LinkedModel, ProcessModel
-    from pumice.stream import AsyncStream, Completion, Piece, Stream
+    from pumice.stream import AsyncStream, Stream
     from pumice.summary import Summary
 
     __version__: str
@@ -83,8 +84,9 @@ _HOMES = {
     "chat_stream": ["AsyncChatStream", "ChatStream"],
     "demo": ["demo_model_path"],
     "model": ["Model"],
+    "pieces": ["Completion", "Piece"],
     "process": ["LinkedModel", "ProcessModel"],
-    "stream": ["AsyncStream", "Completion", "Piece", "Stream"],
+    "stream": ["AsyncStream", "Stream"],
     "summary": ["Summary"],
     "api": ["load", "load_linked", "load_process", "load_tokenizer"],
 }

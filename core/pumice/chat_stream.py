@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
 from pumice.engine import Timings
-from pumice.stream import AsyncStream, Piece, Stream
+from pumice.pieces import Piece
+from pumice.stream import AsyncStream, Stream
 
 #: Begins to generate after tokens, at most so many.
 Start = Callable[[Sequence[int], int | None], Stream]

@@ -27,6 +27,7 @@ LAYERS = [
     ["config"],
     ["registry", "hub"],
     ["engine"],
+    ["pieces"],
     ["stream", "embedding"],
     ["imatrix"],
     ["opening"],

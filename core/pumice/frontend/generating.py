@@ -12,7 +12,8 @@ from pumice.engine.prepare import check_arguments, token_ids
 from pumice.errors import ModelClosedError, RequestError
 from pumice.frontend.base import Base
 from pumice.grammar import FORMS, Grammar, grammar_source
-from pumice.stream import AsyncStream, Completion, Stream
+from pumice.pieces import Completion
+from pumice.stream import AsyncStream, Stream
 
 Prompt = str | Sequence[int]
 Progress = Callable[[int, int], None] | None
