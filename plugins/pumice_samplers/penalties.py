@@ -58,6 +58,7 @@ class Penalties(Sampler):
     def accept(self, token: int) -> None:
         self._history.append(token)
 
+    @np.errstate(over="ignore", divide="ignore")  # a request may ask for any number: the chain refuses infinite logits
     def apply(self, candidates: Candidates) -> None:
         tokens, counts = np.unique(self._history.last(self.repeat_last_n), return_counts=True)
         at = candidates.positions(tokens)

@@ -37,6 +37,7 @@ class Temperature(Sampler):
             return None
         return replace(pick, temperature=self.temperature if self.temperature >= TOO_COLD else 0.0)
 
+    @np.errstate(over="ignore")  # a request may ask for any number
     def apply(self, candidates: Candidates) -> None:
         if len(candidates) == 1:
             return

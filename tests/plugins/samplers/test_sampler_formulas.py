@@ -256,3 +256,15 @@ def test_whatever_the_parameters_something_is_left(
         assert candidates.selected in candidates.ids
         assert logits[candidates.selected] > -math.inf
         chain.accept(candidates.selected)
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", ["frequency_penalty", "presence_penalty", "repeat_penalty", "temperature"])
+@pytest.mark.parametrize("value", [1e308, 1e38, 1e-308, -1e308])
+def test_numbers_beyond_float32_are_refused_or_mean_the_most_there_is(name: str, value: float) -> None:
+    """Nothing is written to the log of a server for them."""
+    try:
+        chain = build(len(SMALL), [3, 3, 4], **{name: value})
+        assert 0 <= chain.apply(SMALL.copy()).selected < len(SMALL)
+    except RequestError as error:
+        assert name in str(error) or "check logit_bias, the penalties and temperature" in str(error)
