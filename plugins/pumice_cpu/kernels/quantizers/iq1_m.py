@@ -6,6 +6,7 @@ import numpy as np
 
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.kernels.quantizers.grid import TRIALS
+from pumice_cpu.kernels.quantizers.scales import largest, odd_code
 from pumice_cpu.kernels.quantizers.ternary import (
     BEST,
     CODES,
@@ -22,10 +23,8 @@ from pumice_cpu.kernels.quantizers.ternary import (
     add_up,
     better,
     is_small,
-    largest_scale,
     nearest_code,
     put_digits,
-    small_scale,
     sort,
     value,
     weigh,
@@ -148,7 +147,7 @@ def _best_places_of_eights(scratch):
 @inline
 def _put_iq1_m(scratch, values, out):
     """8 bits of each code; the other three with the shifts; scales of 3 bits, with the block's in their top bits."""
-    top = largest_scale(scratch, 16)
+    top = largest(scratch + SCALES, 16)
     for group in range(16):
         first, second = get_i32(scratch + CODES + 8 * group), get_i32(scratch + CODES + 8 * group + 4)
         put_u8(out + 2 * group, np.int32(first & 255))
@@ -161,7 +160,7 @@ def _put_iq1_m(scratch, values, out):
         inverse = np.float32(1) / d
         sum_qx, sum_q2 = np.float32(0), np.float32(0)
         for group in range(16):
-            small = small_scale(inverse, get_f32(scratch + SCALES + 4 * group))
+            small = odd_code(inverse, get_f32(scratch + SCALES + 4 * group), 7)
             shifts = get_i32(scratch + SHIFTS + 4 * group)
             place = out + 48 + 2 * (group // 4)
             put_u16(place, np.int32(get_u16(place) | small << 3 * (group % 4)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from pumice_cpu.kernels.common import inline
+from pumice_cpu.kernels.quantizers.scales import largest, odd_code
 from pumice_cpu.kernels.quantizers.ternary import (
     BEST,
     CODES,
@@ -19,10 +20,8 @@ from pumice_cpu.kernels.quantizers.ternary import (
     add_up,
     better,
     is_small,
-    largest_scale,
     nearest_code,
     put_digits,
-    small_scale,
     sort,
     weigh,
 )
@@ -126,7 +125,7 @@ def _best_places(scratch):
 
 @inline
 def _put_iq1_s(scratch, out):
-    top = largest_scale(scratch, 8)
+    top = largest(scratch + SCALES, 8)
     d = top / np.float32(15)
     inverse = np.float32(1) / d
     put_f16(out, d * np.float32(1.125))
@@ -137,6 +136,6 @@ def _put_iq1_s(scratch, out):
             put_u8(out + 2 + 4 * group + piece, np.int32(code & 255))
             high |= code >> 8 << 3 * piece
         if top != np.float32(0):
-            small = small_scale(inverse, get_f32(scratch + SCALES + 4 * group))
+            small = odd_code(inverse, get_f32(scratch + SCALES + 4 * group), 7)
             high |= (small | get_i32(scratch + SHIFTS + 4 * group) << 3) << 12
         put_u16(out + 34 + 2 * group, np.int32(high))

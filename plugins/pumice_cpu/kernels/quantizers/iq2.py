@@ -15,15 +15,15 @@ from pumice_cpu.kernels.quantizers.grid import (
     take_trial,
     try_scale,
 )
-from pumice_cpu.kernels.quantizers.scales import share_by_descent
+from pumice_cpu.kernels.quantizers.scales import largest, share_by_descent
 from pumice_cpu.kernels.quantizers.signed_points import (
     CODES,
+    SCALES,
     SIGNS,
     SMALL,
     clear,
     clear_group,
     fit,
-    largest_scale,
     put_group,
     put_nibbles,
     put_with_signs,
@@ -111,7 +111,7 @@ def _iq2(weight_kind, twice, even, smallest, put):
 def _put_iq2_xs(scratch, out, block):
     """9 bits of code and 7 of signs, then scales."""
     here = out + 74 * block
-    top = largest_scale(scratch, 16)
+    top = largest(scratch + SCALES, 16)
     if top == np.float32(0):
         clear(here, 74)
     else:
@@ -137,7 +137,7 @@ def _put_iq2_s(scratch, out, block):
         for part in range(4):
             packed |= get_i32(scratch + CODES + 16 * i + 4 * part) >> 8 << 2 * part
         put_u8(here + 66 + i, np.int32(packed))
-    top = largest_scale(scratch, 16)
+    top = largest(scratch + SCALES, 16)
     if top != np.float32(0):
         d = top / np.float32(31)
         small_scales(scratch, 16, d)

@@ -6,13 +6,14 @@ import numpy as np
 
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.kernels.quantizers.grid import largest_of, take_signs
+from pumice_cpu.kernels.quantizers.scales import largest
 from pumice_cpu.kernels.quantizers.signed_points import (
     CODES,
+    SCALES,
     SIGNS,
     clear,
     clear_group,
     fit,
-    largest_scale,
     put_group,
     put_nibbles,
     put_with_signs,
@@ -69,7 +70,7 @@ def _put_iq3_s(scratch, out, block):
         put_u8(here + 66 + i, np.int32(packed))
     for i in range(32):
         put_u8(here + 74 + i, get_i32(scratch + SIGNS + 4 * i))
-    top = largest_scale(scratch, 8)
+    top = largest(scratch + SCALES, 8)
     if top != np.float32(0):
         d = top / np.float32(31)
         small_scales(scratch, 8, d)

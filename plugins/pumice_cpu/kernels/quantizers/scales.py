@@ -22,6 +22,13 @@ def at_most(code, n_max):
 
 
 @inline
+def odd_code(inverse, scale, n_max):
+    """The code of the odd number 2 * code + 1 that is nearest to ``inverse`` * ``scale``."""
+    code = at_most(nearest(np.float32(0.5) * (inverse * scale - np.float32(1))), n_max)
+    return code if code > 0 else np.int32(0)
+
+
+@inline
 def largest(values, n):
     """The largest of ``n`` float32, not below 0."""
     found = np.float32(0)

@@ -17,11 +17,11 @@ from pumice_cpu.kernels.quantizers.grid import (
     take_trial,
     try_scale,
 )
+from pumice_cpu.kernels.quantizers.scales import largest, odd_code
 from pumice_cpu.simd import (
     get_f32,
     get_i32,
     load_f32,
-    nearest,
     put_f16,
     put_f32,
     put_i32,
@@ -103,18 +103,7 @@ def small_scales(scratch, n_groups, d):
     """4 bits for each group's scale, which stand for an odd number."""
     inverse = np.float32(1) / d
     for group in range(n_groups):
-        code = nearest(np.float32(0.5) * (inverse * get_f32(scratch + SCALES + 4 * group) - np.float32(1)))
-        code = code if code > 0 else np.int32(0)
-        put_i32(scratch + SMALL + 4 * group, code if code < 15 else np.int32(15))
-
-
-@inline
-def largest_scale(scratch, n_groups):
-    top = np.float32(0)
-    for group in range(n_groups):
-        scale = get_f32(scratch + SCALES + 4 * group)
-        top = scale if scale > top else top
-    return top
+        put_i32(scratch + SMALL + 4 * group, odd_code(inverse, get_f32(scratch + SCALES + 4 * group), 15))
 
 
 @inline
@@ -126,7 +115,7 @@ def clear(out, n_bytes):
 @inline
 def put_with_signs(scratch, out, block_bytes, n_codes, fudge):
     """A block whose 32 bits of signs and scale follow each group's codes (IQ2_XXS) or all of them (IQ3_XXS)."""
-    top = largest_scale(scratch, 8)
+    top = largest(scratch + SCALES, 8)
     if top == np.float32(0):
         clear(out, block_bytes)
     else:

@@ -9,14 +9,12 @@ import numpy as np
 
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.kernels.quantizers.grid import AFTER, DIGITS, POINTS, ROOT, X, best_neighbour, look_up
-from pumice_cpu.kernels.quantizers.scales import at_most
 from pumice_cpu.simd import (
     get_f32,
     get_i32,
     get_i64,
     get_u8,
     load_f32,
-    nearest,
     put_f32,
     put_i32,
     splat_f32,
@@ -120,21 +118,6 @@ def add_fit(scratch, code, piece, shift, sum_qx, sum_q2):
         sum_qx += w * q * get_f32(scratch + X + 4 * (8 * piece + i))
         sum_q2 += w * q * q
     return sum_qx, sum_q2
-
-
-@inline
-def small_scale(inverse, scale):
-    code = at_most(nearest(np.float32(0.5) * (inverse * scale - np.float32(1))), 7)
-    return code if code > 0 else np.int32(0)
-
-
-@inline
-def largest_scale(scratch, n):
-    top = np.float32(0)
-    for i in range(n):
-        scale = get_f32(scratch + SCALES + 4 * i)
-        top = scale if scale > top else top
-    return top
 
 
 @inline
