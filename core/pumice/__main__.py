@@ -4,12 +4,13 @@ import signal
 
 
 def main() -> None:
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is signal.default_int_handler:
+    is_pythons = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # else somebody wants it otherwise
+    if is_pythons:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from pumice.cli import main
 
-    signal.signal(signal.SIGINT, handler)
+    if is_pythons:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     main()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.messages import INTERRUPTED, report, require_streams, show_logs
+from pumice.cli.messages import report, require_streams, show_logs
 from pumice.commands import BUNDLED_COMMANDS, COMMANDS
 from pumice.guard import raise_named
 from pumice.lazy import resolve
@@ -98,8 +98,6 @@ def main() -> None:
     try:
         require_streams()
         status = cli.main(sys.argv[1:] or ["--help"], "pumice", standalone_mode=False)
-    except KeyboardInterrupt:
-        status = INTERRUPTED
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         status = report(error)
     sys.exit(status)

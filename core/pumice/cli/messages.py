@@ -57,9 +57,9 @@ def require_streams() -> None:
         raise click.ClickException("standard output is closed")
 
 
-def report(error: Exception) -> int:
+def report(error: Exception | KeyboardInterrupt) -> int:
     """Say what went wrong, and give the exit status: 2 for wrong usage, else 1."""
-    if isinstance(error, click.Abort):
+    if isinstance(error, (click.Abort, KeyboardInterrupt)):
         return INTERRUPTED
     if debugging():
         raise error
