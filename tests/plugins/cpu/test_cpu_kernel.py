@@ -42,17 +42,22 @@ def test_tables_want_every_parameter() -> None:
         ThreadPool(1).run(table)
 
 
+def counting(x: np.ndarray, y: np.ndarray, count: np.ndarray, steps: int) -> OperationTable:
+    """Operations that each read one row and write the other, greater by 1; the last writes ``x``."""
+    table, one = OperationTable(), float_bits(1.0)
+    for source, result in [(x, y), (y, x)] * (steps // 2):
+        places = {"count": count.ctypes.data, "x": source.ctypes.data, "y": result.ctypes.data}
+        table.add("elementwise.unary:scale", {**places, "width": len(x), "p": one, "q": one})
+    return table
+
+
 @pytest.mark.parametrize("n_threads", [1, 2, 5])
 def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
     """Each operation reads all that the one before wrote; also more threads than cores."""
     pool = ThreadPool(n_threads)
     width, steps = 4000, 50
     x, y, count = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64)
-    table = OperationTable()
-    one = float_bits(1.0)
-    for source, result in [(x, y), (y, x)] * (steps // 2):
-        places = {"count": count.ctypes.data, "x": source.ctypes.data, "y": result.ctypes.data}
-        table.add("elementwise.unary:scale", {**places, "width": width, "p": one, "q": one})
+    table = counting(x, y, count, steps)
     for _ in range(20):
         pool.run(OperationTable())  # nothing to do
         pool.run(table)
@@ -63,11 +68,8 @@ def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
 def test_steps_alone_and_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     """However the cores are shared with others, every operation is run once, on the whole row."""
     pool, width = ThreadPool(3), 4000
-    x, y, count, one = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64), float_bits(1.0)
-    table, asked = OperationTable(), itertools.count()
-    for source, result in [(x, y), (y, x)] * 5:
-        places = {"count": count.ctypes.data, "x": source.ctypes.data, "y": result.ctypes.data}
-        table.add("elementwise.unary:scale", {**places, "width": width, "p": one, "q": one})
+    x, y, count = np.zeros(width, np.float32), np.zeros(width, np.float32), np.ones(1, np.int64)
+    table, asked = counting(x, y, count, 10), itertools.count()
     monkeypatch.setattr("pumice_cpu.contention.Pace.choose", lambda self, now: next(asked) % 3 > 0)
     for _ in range(60):
         pool.run(table)
