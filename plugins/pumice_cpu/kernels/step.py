@@ -18,7 +18,7 @@ ARRIVED = 1 * LINE  # threads waiting at the barrier
 ROUND = 2 * LINE  # barriers passed
 TABLE = 4 * LINE  # what the step runs: address of the table, number of operations, number of threads, tickets
 
-SPINS = 200_000  # looks at GO before a worker asks to sleep: about a millisecond
+SPINS = 10_000  # looks at GO before a worker asks to sleep: about a millisecond, where no one else wants the core
 
 
 @operation(types.int64, types.int64, types.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+import time
 from collections import deque
 
 import numpy as np
@@ -15,7 +16,7 @@ from pumice_cpu.codegen import kernel_source
 from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.runtime import OperationTable, ThreadPool, float_bits
-from waiting import wait_until
+from waiting import at_best, wait_until
 
 
 def test_names_stand_for_functions_and_for_what_factories_return() -> None:
@@ -63,6 +64,20 @@ def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
         pool.run(table)
     pool.close()
     np.testing.assert_array_equal(x, np.full(width, 20 * steps))
+
+
+def test_threads_sleep_soon_after_a_step() -> None:
+    pool, (x, y), count = ThreadPool(2), np.zeros((2, 8), np.float32), np.ones(1, np.int64)
+    table = counting(x, y, count, 2)
+
+    def seconds_used() -> float:
+        pool.run(table)
+        began = time.process_time()
+        time.sleep(0.05)
+        return time.process_time() - began
+
+    assert at_best(seconds_used, 0.01) < 0.01
+    pool.close()
 
 
 def test_steps_alone_and_together_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
