@@ -123,7 +123,7 @@ def test_stages_give_what_the_model_gives(tmp_path: Path, name: str) -> None:
 def test_steps_that_fail_take_all_their_sequences_with_them(tmp_path: Path) -> None:
     model, programs = load(ZOO["qwen3"].write(tmp_path / "tiny.gguf"), n_parallel=4)
     with model:
-        streams = [model.stream(prompt, max_tokens=100) for prompt in PROMPTS]
+        streams = [model.stream(prompt, max_tokens=None, context_shift=True) for prompt in PROMPTS]
         for stream in streams[:4]:
             next(stream)
         programs[0].fails = True

@@ -63,9 +63,10 @@ def test_what_gives_way_loses_nothing(path):
         assert [stream.completion().tokens for stream in streams] == expected
 
 
-def test_a_prompt_is_read_in_parts_while_others_generate(path, batches):
+def test_a_prompt_is_read_in_parts_while_others_generate(tmp_path, batches):
     policy = FairPolicy(max_delay=0.04)
-    with load(path, policy, n_ctx=256) as model:
+    path = tiny_llama(tmp_path / "tiny.gguf", n_ctx=8192)  # room for both, however much is generated before
+    with load(path, policy) as model:
         policy._seconds_per_token.append(0.004)
         policy.took = lambda members, seconds: None
         stream = model.stream("a", **ENDLESS)
@@ -193,10 +194,9 @@ def test_time_runs_out_for_who_waits_and_who_generates(path):
 
 
 def test_a_full_queue_refuses(path):
-    with load(path, FairPolicy(quantum=3600), n_parallel=2, max_queue=3) as model:
-        streams = [model.stream("a", **ENDLESS) for _ in range(2)]
-        for stream in streams:
-            next(stream)
+    with load(path, FairPolicy(quantum=3600), n_parallel=1, max_queue=3) as model:  # two would run out of blocks
+        streams = [model.stream("a", **ENDLESS)]
+        next(streams[0])
         streams += [model.stream("a", **ENDLESS) for _ in range(3)]
         assert model.snapshot().n_waiting == 3
         with pytest.raises(pumice.QueueFullError, match="max_queue is 3") as caught:
