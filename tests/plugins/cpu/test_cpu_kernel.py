@@ -66,7 +66,8 @@ def test_steps_run_in_order_on_any_number_of_threads(n_threads: int) -> None:
     np.testing.assert_array_equal(x, np.full(width, 20 * steps))
 
 
-def test_threads_sleep_soon_after_a_step() -> None:
+def test_threads_sleep_soon_after_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pumice_cpu.contention.Pace.choose", lambda self, now: False)
     pool, (x, y), count = ThreadPool(2), np.zeros((2, 8), np.float32), np.ones(1, np.int64)
     table = counting(x, y, count, 2)
 
