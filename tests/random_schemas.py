@@ -69,3 +69,51 @@ def _const(rng: np.random.Generator, depth: int) -> dict[str, Any]:
 
 def _simple(rng: np.random.Generator, depth: int) -> dict[str, Any]:
     return {"type": [["boolean"], ["null"], ["string", "null"], ["integer", "boolean"]][int(rng.integers(4))]}
+
+
+_CLASSES = [
+    "[a-z]", "[A-Za-z ]", "[^a-m]", "[^\\s\"]", r"\w", r"\d", r"\S", r"\W", ".", "[0-9a-f]", r"[\w.+-]", "[à-ÿ]",
+    "[^\x00-\x7f]", "[一-鿿ぁ-ん]", r"[\u00e9\x41-\x5a]", r"[!-~]", r"[\n\t ]", "[a-zé😀]", r"\.", "-", "é", "x", " ",
+    r"\/", r'["\\]', "(?:ab|c)", "e", "the",
+]  # fmt: skip
+
+
+def random_pattern(rng: np.random.Generator) -> str:
+    """A regular expression of classes that come so many times."""
+
+    def part() -> str:
+        low = int(rng.integers(0, 4))
+        times = ["", "?", "*", "+", f"{{{low + 1}}}", f"{{{low},{low + int(rng.integers(1, 20))}}}", f"{{{low},}}"]
+        return str(rng.choice(_CLASSES)).join(["(?:", ")"]) + str(rng.choice(times))
+
+    text = "|".join("".join(part() for _ in range(rng.integers(1, 4))) for _ in range(rng.integers(1, 3)))
+    return f"^(?:{text})$" if rng.random() < 0.8 else text
+
+
+def random_rules(rng: np.random.Generator) -> dict[str, Any]:
+    """A schema of a long list, in which strings of random patterns and lengths stand beside other values."""
+
+    def string() -> dict[str, Any]:
+        low = int(rng.integers(0, 5))
+        lengths = {"minLength": low, "maxLength": low + int(rng.integers(1, 30))}
+        pattern = {"pattern": random_pattern(rng)}
+        both = {**pattern, "maxLength": 40}
+        kinds: list[dict[str, Any]] = [lengths, pattern, pattern, both, {"format": "hostname"}, {}]
+        return {"type": "string", **kinds[int(rng.integers(len(kinds)))]}
+
+    def value(depth: int) -> dict[str, Any]:
+        kind = int(rng.integers(10 if depth else 6))
+        if kind < 6:
+            return string()
+        if kind == 6:
+            return {"anyOf": [value(depth - 1), value(depth - 1)]}
+        if kind == 7:
+            return random_schema(rng, 0)
+        if kind == 8:
+            return {"type": "array", "items": value(depth - 1), "minItems": 1, "maxItems": 3}
+        names = [str(name) for name in rng.permutation(WORDS)[:3]]
+        others = [False, True, value(0)][int(rng.integers(3))]
+        members = {name: value(depth - 1) for name in names}
+        return {"type": "object", "properties": members, "additionalProperties": others}
+
+    return {"type": "array", "items": value(2), "minItems": 200}

@@ -5,19 +5,24 @@ from __future__ import annotations
 import itertools
 from bisect import bisect_left
 from collections.abc import Callable
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
 from pumice.grammar.lexers import Lexer, Lexers
-from pumice.grammar.strings import Lengths, StringMasks, marker_of
+from pumice.grammar.schema import strings_of
+from pumice.grammar.strings import StringMasks
 from pumice.grammar.threads import MaskThreads
-from pumice.grammar.vocabulary import narrow_vocabulary, whole_vocabulary
+from pumice.grammar.vocabulary import whole_vocabulary
+from pumice.grammar.words import Texts, Words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
+    from pumice.grammar.alphabet import Alphabet
     from pumice.tokenizers import Tokenizer
+
+_ALPHABETS = 16  # whose words are kept
 
 
 class Compiler:
@@ -29,6 +34,7 @@ class Compiler:
         self.threads = MaskThreads()
         self.lexers = Lexers(self._compile)
         self._load_tokenizer = load_tokenizer
+        self._words = lru_cache(_ALPHABETS)(lambda alphabet: Words(self._cut_texts, alphabet))
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -44,10 +50,6 @@ class Compiler:
         """What each token adds to a text; nothing for those that are not part of it."""
         tokenizer = self.tokenizer
         return [tokenizer.token_bytes(token) for token in range(tokenizer.n_vocab)]
-
-    @cached_property
-    def _lengths(self) -> Lengths:
-        return Lengths(self.texts, self.n_vocab)
 
     @cached_property
     def sorted_texts(self) -> list[tuple[bytes, int]]:
@@ -73,15 +75,21 @@ class Compiler:
         return whole_vocabulary(self.tokenizer, self.texts, self.n_vocab)
 
     @cached_property
-    def _narrow(self) -> LLTokenizer:
-        return narrow_vocabulary(self.tokenizer, self._lengths.narrow, self.n_vocab)
+    def _cut_texts(self) -> Texts:
+        return Texts(self.texts, self.n_vocab)
 
     def _compile(self, source: str) -> Lexer:
         matcher = _matcher(self.vocabulary, source)
-        marker = marker_of(source)
-        if marker is None or not self._lengths.has(marker):
+        strings = strings_of(source)
+        if strings is None:
             return Lexer(matcher)
-        return Lexer(matcher, partial(StringMasks, self._lengths, marker, _matcher(self._narrow, source)))
+        start = lru_cache(None)(partial(self._start, source))
+        return Lexer(matcher, partial(StringMasks, strings, start))
+
+    def _start(self, source: str, alphabet: Alphabet) -> tuple[Words, LLMatcher]:
+        """The words of an alphabet, and a matcher of them at the start of a grammar."""
+        words = self._words(alphabet)
+        return words, _matcher(words.vocabulary, source)
 
 
 def _matcher(vocabulary: LLTokenizer, source: str) -> LLMatcher:

@@ -28,7 +28,7 @@ class Lexer:
 
     Attributes:
         matcher: at the start of the grammar.
-        strings: makes one sequence's masks inside strings that are only counted; None: there are none.
+        strings: makes one sequence's masks inside strings; None: nothing is known of them.
         users: of its matcher's copies.
         seconds: that a mask takes, a mean that fades.
     """
@@ -69,7 +69,7 @@ class Lexers:
     def _number(self, source: str) -> int:
         """Which of a grammar's lexers: the first, or where its masks take long the first with the fewest users."""
         found = [self._kept.get((source, number)) for number in range(MOST)]
-        if found[0] is None or found[0].strings or found[0].seconds < LONG:
-            return 0  # masks of counted strings are quick in another way
+        if found[0] is None or found[0].seconds < LONG:
+            return 0
         users = [len(lexer.users) if lexer else 0 for lexer in found]
         return users.index(min(users))

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
-from pumice.grammar.strings import LONG
+from pumice.grammar.strings import USUAL
 from pumice.sampler.mask import allow, n_words
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ class Matcher:
         """At the start of a grammar in llguidance's form. Raises RequestError for a wrong one."""
         self.lexer = compiler.lexers.of(source, self)
         self._threads = compiler.threads
+        self._texts = compiler.texts
         self._own = self._mask = np.empty(n_words(compiler.n_vocab), np.uint32)
         self._own_address = self._own.ctypes.data
         self.restart()
@@ -41,7 +42,7 @@ class Matcher:
         self._filled = False
         self._forced = self._forced[1:] or None if self._forced and self._forced[0] == token else None
         if self._strings:
-            self._strings.accept(token)
+            self._strings.accept(self._texts[token])
         if not self._at.consume_token(token):
             self._check()
 
@@ -63,31 +64,19 @@ class Matcher:
 
     def forced(self) -> Sequence[int]:
         """The next tokens, as far as there is no choice."""
-        if self.follows:
-            return ()
         if self._forced is None:
             self._forced = self._at.compute_ff_tokens()
         return self._forced
-
-    @property
-    def follows(self) -> bool:
-        """Whether the mask follows from the one before."""
-        return self._strings is not None and self._strings.follows
 
     def mask(self) -> NDArray[np.uint32]:
         """The tokens that may come next: uint32 [n_words], to be written to, until the next call.
 
         Raises RequestError if the grammar needs more work than is allowed.
         """
-        if self._strings and self._strings.follows:
-            self._mask = self._own
-            self._strings.follow(self._mask)
-            return self._mask
-        long = self._filled or self._fill() > LONG
+        if not self._filled:
+            self._fill()
         self._filled = False
         self._check()
-        if self._strings and long:
-            self._strings.look(self._at, self._mask)
         return self._mask
 
     def only(self, *tokens: int) -> NDArray[np.uint32]:
@@ -103,15 +92,28 @@ class Matcher:
         self._mask[:] = ~np.uint32(0)
         return self._mask
 
-    def _fill(self) -> float:
-        """Write the mask; the seconds that it took."""
-        started = time.perf_counter()
+    @property
+    def _by_words(self) -> bool:
+        """Whether the mask is made from words, and not by a walk through the vocabulary."""
+        return self._strings is not None and self._strings.worth and not self.forced()
+
+    def _fill(self) -> None:
+        """Write the mask."""
         self._mask = self._own
-        if not (self._strings and self._strings.make(self._at, self._mask)):
+        found = self._strings.mask() if self._strings and self._by_words else None
+        if found is not None:
+            self._mask[:] = found
+            self.lexer.took(USUAL)
+        else:
+            started = time.thread_time()
             self._at.unsafe_compute_mask_ptr(self._own_address, self._own.nbytes)
-        seconds = time.perf_counter() - started
+            self._took(time.thread_time() - started)
+
+    def _took(self, seconds: float) -> None:
+        """Note the time of a walk through the vocabulary."""
         self.lexer.took(seconds)
-        return seconds
+        if self._strings:
+            self._strings.took(seconds)
 
     def _check(self) -> None:
         if self._at.is_error():
@@ -120,12 +122,13 @@ class Matcher:
     @staticmethod
     def fill(matchers: Iterable[Matcher]) -> None:
         """Have threads make the masks of several sequences at once, where that is worth it."""
-        waiting = [each for each in matchers if not each._strings and not each.forced()]
+        waiting = [each for each in matchers if not each.forced() and not each._by_words]
         waiting.sort(key=lambda each: id(each.lexer))
         lexers = [each.lexer for each in waiting]
         threads = waiting[0]._threads if waiting else None
         if threads and threads.worth(lexers):
             masks = np.empty((len(waiting), len(waiting[0]._own)), np.uint32)
-            threads.fill(lexers, [each._at for each in waiting], masks)
+            seconds = threads.fill([each._at for each in waiting], len(set(lexers)), masks)
             for each, mask in zip(waiting, masks, strict=True):
                 each._mask, each._filled = mask, True
+                each._took(seconds)

@@ -25,14 +25,15 @@ class MaskThreads:
         """Whether masks of these lexers should be made at once."""
         return sum(lexer.seconds for lexer in lexers) > WORTH and len(set(lexers)) > 1
 
-    def fill(self, lexers: Sequence[Lexer], matchers: Sequence[LLMatcher], masks: NDArray[np.uint32]) -> None:
-        """Write the mask of each matcher to a row; those of one lexer, which wait for each other, are in a row."""
+    def fill(self, matchers: Sequence[LLMatcher], n_lexers: int, masks: NDArray[np.uint32]) -> float:
+        """Write the mask of each matcher to a row; those of one lexer, which wait for each other, are in a row.
+
+        Gives the seconds of one, about.
+        """
         started = time.perf_counter()
         rows = list(zip(matchers, range(len(matchers)), strict=True))
         self._executor.unsafe_compute_mask_ptr(rows, masks.ctypes.data, masks[0].nbytes, len(masks))
-        seconds = (time.perf_counter() - started) * len(set(lexers)) / len(lexers)  # about, of one
-        for lexer in lexers:
-            lexer.took(seconds)
+        return (time.perf_counter() - started) * n_lexers / len(matchers)
 
     @cached_property
     def _executor(self) -> LLExecutor:

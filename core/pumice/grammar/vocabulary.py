@@ -1,4 +1,4 @@
-"""A model's vocabulary as llguidance has it: all of it, or few of its tokens."""
+"""A model's vocabulary as llguidance has it, and one of few words."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ def whole_vocabulary(tokenizer: Tokenizer, texts: list[bytes], n_vocab: int) -> 
     return LLTokenizer(wrapper, eos_token=sorted(tokenizer.eog), slices=slices)  # type: ignore[arg-type]
 
 
-def narrow_vocabulary(tokenizer: Tokenizer, texts: Sequence[bytes], n_vocab: int) -> LLTokenizer:
-    """Of the tokens that have a text here, and behind all the bytes that others are made of: ``n_vocab`` + byte.
+def few_words(words: Sequence[bytes]) -> LLTokenizer:
+    """A vocabulary of these words, through which llguidance walks in little time.
 
-    llguidance walks through few of them in little time.
+    Behind them are all the bytes that texts are made of, and a token that ends a text.
     """
     from llguidance import LLTokenizer
 
-    return LLTokenizer(_Narrow(tokenizer, texts, n_vocab), eos_token=sorted(tokenizer.eog), slices=[])  # type: ignore[arg-type]
+    wrapper = _Few(words)
+    return LLTokenizer(wrapper, eos_token=wrapper.eos_token_id, slices=[])  # type: ignore[arg-type]
 
 
 class _Wrapper:
@@ -92,19 +93,17 @@ class _Wrapper:
         return b"".join(self._texts[token] for token in ids)
 
 
-class _Narrow:
-    """What llguidance wants to know of a tokenizer with few tokens."""
+class _Few:
+    """What llguidance wants to know of a tokenizer of few words."""
 
     is_tokenizer_wrapper = True
+    bos_token_id = None
 
-    def __init__(self, tokenizer: Tokenizer, texts: Sequence[bytes], n_vocab: int) -> None:
-        self.eos_token_id = min(tokenizer.eog)
-        self.bos_token_id = tokenizer.bos
-        self.tokens = [text or _SPECIAL + b"[row %d]" % row for row, text in enumerate(texts)]
-        self.tokens += [_SPECIAL + b"[row %d]" % row for row in range(len(texts), n_vocab)]
-        self.tokens += [bytes([byte]) for byte in range(256)]
-        self.special_token_ids = [token for token, text in enumerate(texts) if not text]
-        self._n_vocab = n_vocab
+    def __init__(self, words: Sequence[bytes]) -> None:
+        self.tokens = [*words, *(bytes([byte]) for byte in range(256)), _SPECIAL + b"[end]"]
+        self.eos_token_id = len(self.tokens) - 1
+        self.special_token_ids = [self.eos_token_id]
+        self._n_words = len(words)
 
     def __call__(self, text: str) -> list[int]:
-        return [self._n_vocab + byte for byte in text.encode()]
+        return [self._n_words + byte for byte in text.encode()]

@@ -1,16 +1,35 @@
-"""Masks that follow from the one before, inside strings whose characters are counted: llguidance makes the same."""
+"""Masks from words, inside strings that tell few characters apart: llguidance makes the same from all tokens."""
+
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from grammar_walks import tokens_of
-from pumice.grammar import Compiler, Constraint, Grammar, grammar_source, matcher
-from pumice.grammar.strings import marker_of
+import pumice
+from pumice.grammar import Compiler, Constraint, Grammar, grammar_source
+from pumice.grammar.strings import StringMasks
+from random_schemas import random_pattern, random_rules
 from tokenizer_fixtures import small
+
+VOCABULARIES = Path(__file__).parents[3].parent / "shared" / "vocabs"
+
+
+WORTH = StringMasks.worth
+
+
+@pytest.fixture(autouse=True)
+def words_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words make every mask that they can make, however quick llguidance is."""
+    monkeypatch.setattr(StringMasks, "worth", property(lambda masks: masks._rule is not None))
 
 
 def text(**limits):
     return {"type": "string", **limits}
+
+
+def pattern(regex, **limits):
+    return text(pattern=regex, **limits)
 
 
 def many(item):
@@ -29,88 +48,128 @@ def record(**properties):
 KINDS = {
     "short": many(text(maxLength=5)),
     "of two limits": many(text(minLength=4, maxLength=30)),
-    "least alone": record(a=text(minLength=2000)),
-    "long": many(text(maxLength=2000)),
+    "least alone": many(text(minLength=200)),
+    "a class": many(pattern("^[a-z0-9_]{3,16}$")),
+    "any": many(pattern("^.{1,50}$")),
+    "a class of several": many(pattern(r"^[\w\s.-]{2,12}$")),
+    "a class of others": many(pattern("^[^aeiou\\d]{2,12}$")),
+    "characters that are no ASCII": many(pattern("^[é-ü一-鿿]{1,9}$")),
+    "escapes": many(pattern(r'^[\n"\\/\x41\u00e9]{1,9}$')),
+    "within a pattern": many(pattern("^[A-Za-z ]{0,12}-[0-9]{3}$")),
+    "no anchors": many(pattern("[A-Z]{2,4}")),
+    "a pattern and lengths": many(pattern("^[a-z]+( [a-z]+)*$", minLength=5, maxLength=12)),
+    "a format": many(text(format="hostname", maxLength=20)),
+    "one of several patterns": many(
+        {"anyOf": [pattern("^[a-f]{2,9}$"), pattern("^[0-9a-c]{3,5}$"), {"enum": ["axe"]}]}
+    ),
+    "a pattern or a text": many({"anyOf": [pattern("^[0-9]{2,9}$"), {"const": "one hundred"}]}),
+    "all of several": many({"allOf": [pattern("^[a-z]*$"), text(maxLength=9)]}),
     "records": many(
         record(
             name=text(maxLength=20),
+            user=pattern("^[a-z_]{3,8}$"),
             note=text(),
             nick={"anyOf": [text(maxLength=9), {"type": "null"}]},
             id={"type": ["string", "integer"], "minLength": 3, "maxLength": 12},
             color={"enum": ["red", "dark green"]},
+            at=text(format="date"),
+            inner=record(x=pattern("^x{0,30}$"), y={"type": "array", "items": pattern("^[xy]{0,9}$"), "maxItems": 2}),
         )
     ),
-    "a definition": {"$defs": {"name": text(maxLength=25)}, **many({"$ref": "#/$defs/name"})},
+    "a definition": {"$defs": {"name": pattern("^[a-z]{2,25}$")}, **many({"$ref": "#/$defs/name"})},
     "names that are free": many(
         {
             "type": "object",
-            "properties": {"name": text(maxLength=15), "named": {"type": "integer"}},
-            "additionalProperties": {"type": "boolean"},
+            "properties": {"name": text(maxLength=15), "named": {"type": "integer"}, 'a"b': pattern("^[ab]{1,3}$")},
+            "additionalProperties": pattern("^[a-z]{1,5}$"),
+            "required": ["name"],
         }
     ),
+    "a tuple": {"type": "array", "prefixItems": [pattern("^[a-z]{2,9}$"), {"enum": ["b", "cd"]}], "minItems": 90},
 }
+
+
+@cache
+def unusual(compiler) -> np.ndarray:
+    """bool [n_vocab]: tokens that end strings, escape, or have characters of several bytes."""
+    found = np.zeros(compiler.n_vocab, np.bool_)
+    found[: len(compiler.texts)] = [bool(set(text) & set(b'"\\\xc3\xe4\xf0')) for text in compiler.texts]
+    return found
+
+
+def compare(schema, compiler, rng, n_steps=120) -> int:
+    """Walk through what a schema allows; the masks that were made from words."""
+    grammar = Grammar(grammar_source(json_schema=schema))
+    quick, whole = Constraint(grammar, compiler), Constraint(grammar, compiler)
+    whole._matcher._strings = None
+    n_words, written = 0, b""
+    for _ in range(n_steps):
+        n_words += quick._matcher._by_words
+        assert np.array_equal(quick.allowed(), whole.allowed()), (schema, written[-60:])
+        mask = quick.mask()
+        assert np.array_equal(mask, whole.mask()), (schema, written[-60:])
+        allowed = np.unpackbits(mask.view(np.uint8), bitorder="little", count=compiler.n_vocab).view(np.bool_)
+        fewer = allowed & unusual(compiler)
+        token = int(rng.choice(np.flatnonzero(fewer if fewer.any() and rng.random() < 0.2 else allowed)))
+        if token in compiler.tokenizer.eog:
+            break
+        written += compiler.texts[token]
+        quick.accept(token)
+        whole.accept(token)
+    return n_words
 
 
 @pytest.mark.parametrize("vocabulary", ["demo", "bpe", "spm"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_follows_is_what_llguidance_makes(kind, vocabulary, compiler, monkeypatch):
-    monkeypatch.setattr(matcher, "LONG", -1.0)  # every mask is looked at
+def test_words_make_the_masks_of_llguidance(kind, vocabulary, compiler):
     if vocabulary != "demo":
         tokenizer = small(vocabulary)
         compiler = Compiler(lambda: tokenizer, tokenizer.n_vocab)
-    grammar = Grammar(grammar_source(json_schema=KINDS[kind]))
-    followed = 0
-    for seed in range(3):
-        quick, whole = Constraint(grammar, compiler), Constraint(grammar, compiler)
-        assert quick._matcher._strings
-        whole._matcher._strings = None
-        rng = np.random.default_rng(seed)
-        for _ in range(150):
-            followed += quick._matcher.follows
-            mask = quick.mask()
-            assert np.array_equal(mask, whole.mask())
-            allowed = tokens_of(mask)
-            ends = [token for token in allowed if set(compiler.texts[token]) & set(b'"\\')]
-            token = int(rng.choice(ends if ends and rng.random() < 0.2 else allowed))
-            if token in compiler.tokenizer.eog:
-                break
-            quick.accept(token)
-            whole.accept(token)
-    assert followed > {"least alone": 20, "long": 20, "names that are free": -1}.get(kind, 3)
+    made = [compare(KINDS[kind], compiler, np.random.default_rng(seed)) for seed in range(2)]
+    assert sum(made) > 3
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [
-        many(text()),  # nothing is counted
-        many(text(maxLength=5, pattern="a+")),
-        many(text(maxLength=10, format="date")),
-        many({"anyOf": [text(maxLength=5), text(minLength=8)]}),
-        many({"oneOf": [text(maxLength=5), {"const": "a longer text"}]}),
-        many({"anyOf": [record(a=text(maxLength=5)), record(b=text(maxLength=6))]}),
-        {"allOf": [text(maxLength=5), {"enum": ["a", "b"]}]},
-        record(a={"items": {"not": text()}, "type": "array"}, b=text(maxLength=5)),
-        record(**{"~^`|@#%&=;<>!?*+$": text(maxLength=5)}),  # no character is left
-    ],
-    ids=str,
-)
-def test_strings_of_which_more_is_asked_are_left_to_llguidance(schema):
-    assert marker_of(grammar_source(json_schema=schema)) is None
+@pytest.mark.parametrize("seed", range(40))
+def test_words_make_the_masks_of_random_schemas(seed, compiler):
+    rng = np.random.default_rng(seed)
+    compare(random_rules(rng), compiler, rng)
 
 
-@pytest.mark.parametrize("given", [{"regex": "a{1,5}"}, {"choices": ["a", "b"]}, {"grammar": 'root ::= "a"{1,9}'}])
-def test_what_is_no_schema_is_left_to_llguidance(given):
-    assert marker_of(grammar_source(**given)) is None
+@pytest.mark.parametrize("name", ["llama-bpe", "phi-3", "qwen2"])
+def test_words_make_the_masks_of_published_vocabularies(name):
+    path = VOCABULARIES / f"ggml-vocab-{name}.gguf"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    tokenizer = pumice.load_tokenizer(path)
+    compiler = Compiler(lambda: tokenizer, tokenizer.n_vocab)
+    rng = np.random.default_rng(0)
+    schemas = [KINDS[kind] for kind in ("records", "any", "a format")]
+    schemas += [many(pattern(random_pattern(rng))) for _ in range(4)]
+    assert sum(compare(schema, compiler, rng, 60) for schema in schemas) > 50
 
 
-def test_the_name_of_a_property_is_left_to_llguidance(compiler, monkeypatch):
-    """What comes behind it depends on which it is."""
-    monkeypatch.setattr(matcher, "LONG", -1.0)
-    schema = {"type": "object", "properties": {"ab": text(maxLength=9)}, "additionalProperties": {"type": "integer"}}
+def test_the_name_of_a_member_is_left_to_llguidance(compiler):
+    """It may be one that the schema knows, where the same place may have a text."""
+    schema = {"type": ["object", "string"], "maxLength": 9, "properties": {"ab": pattern("^[ab]{1,9}$")}}
     keeping = Constraint(Grammar(grammar_source(json_schema=schema)), compiler)
-    followed = []
+    made = []
     for character in '{"ab":"ab':
-        keeping.mask()
         keeping.accept(compiler.tokenizer.tokenize(character, add_special=False)[-1])
-        followed.append(keeping._matcher.follows)
-    assert followed == [False] * 7 + [True] * 2
+        made.append(keeping._matcher._by_words)
+    assert made == [False] * 6 + [True] * 3
+
+
+def test_words_are_taken_where_llguidance_needs_long(compiler, monkeypatch):
+    monkeypatch.setattr(StringMasks, "worth", WORTH)
+    constraint = Constraint(Grammar(grammar_source(json_schema=many(text(maxLength=9)))), compiler)
+    masks = constraint._matcher._strings
+    for character in '["':
+        constraint.accept(compiler.tokenizer.tokenize(character, add_special=False)[-1])
+    slow = next(n for n in range(1, 100) if masks.took(3e-4) or masks.worth)
+    assert slow == 4
+    quick = next(n for n in range(1, 10_000) if masks.mask() is not None and not masks.worth)
+    assert 10 < quick < 100  # then it is tried again
+    for _ in range(100):
+        masks.took(1e-5)  # and needs less
+    masks.took(3e-4)
+    assert not masks.worth

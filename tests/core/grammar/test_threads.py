@@ -32,7 +32,7 @@ def by_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_threads_make_the_same_masks(by_threads, compiler, monkeypatch):
     made = []
     fill = threads.MaskThreads.fill
-    monkeypatch.setattr(threads.MaskThreads, "fill", lambda self, *all: (made.append(len(all[0])), fill(self, *all)))
+    monkeypatch.setattr(threads.MaskThreads, "fill", lambda self, *all: made.append(len(all[0])) or fill(self, *all))
     constraints = [Constraint(grammar, compiler) for grammar in GRAMMARS for _ in range(2)]
     alone = [Constraint(grammar, compiler) for grammar in GRAMMARS for _ in range(2)]
     rng = np.random.default_rng(0)

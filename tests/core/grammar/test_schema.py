@@ -1,0 +1,121 @@
+"""The rules of strings by their places: in which string of a JSON text one is, and what a schema asks there."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pumice.grammar import grammar_source
+from pumice.grammar.alphabet import sets_of_pattern, sets_of_text
+from pumice.grammar.place import Path, Place
+from pumice.grammar.schema import strings_of
+
+VALUE = {"a": ["x", {"b é": "yé😀\n", "": ["", [], {}, "\u0001\\"]}, "z"], 'q"': {"c": -1.5e3, "d": None}, "e": "{[:,"}
+
+
+def paths_of(value: Any, ascii: bool, path: Path = ()) -> Iterator[Path]:
+    """Where the texts in a value are."""
+    if isinstance(value, str):
+        yield path
+    elif isinstance(value, list):
+        for each in value:
+            yield from paths_of(each, ascii, (*path, None))
+    elif isinstance(value, dict):
+        for name, each in value.items():
+            yield from paths_of(each, ascii, (*path, json.dumps(name, ensure_ascii=ascii)[1:-1]))
+
+
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("ascii", [False, True])
+def test_the_place_of_a_string(ascii, indent):
+    text, place = json.dumps(VALUE, ensure_ascii=ascii, indent=indent).encode(), Place()
+    begun = []
+    for byte in text:
+        place.accept(bytes([byte]))
+        if place.path is not None and not place.size:
+            begun.append(place.path)
+    assert begun == list(paths_of(VALUE, ascii))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_tokens_that_cross_strings(seed):
+    rng = np.random.default_rng(seed)
+    text = json.dumps(VALUE, ensure_ascii=bool(seed % 2)).encode()
+    by_bytes, by_tokens = Place(), Place()
+    while text:
+        n = int(rng.integers(1, 9))
+        for byte in text[:n]:
+            by_bytes.accept(bytes([byte]))
+        by_tokens.accept(text[:n])
+        text = text[n:]
+        assert by_tokens.path == by_bytes.path
+        assert by_tokens.path is None or by_tokens.size == by_bytes.size
+
+
+SCHEMA = {
+    "$defs": {
+        "node": {"properties": {"next": {"$ref": "#/$defs/node"}, "id": {"type": "string", "pattern": "^[ab]$"}}}
+    },
+    "properties": {
+        "node": {"$ref": "#/$defs/node"},
+        "free": {"type": "string"},
+        "short": {"type": ["null", "string"], "maxLength": 3},
+        "host": {"type": "string", "format": "hostname"},
+        "date": {"type": "string", "format": "date", "maxLength": 30},
+        "either": {"anyOf": [{"type": "string", "pattern": "^[0-9]+$"}, {"enum": ["x", 5, "yz"]}, {"type": "integer"}]},
+        "enum": {"enum": ["x", "yz"]},
+        "list": {
+            "prefixItems": [{"pattern": "^[a-c]$", "type": "string"}],
+            "items": {"maxLength": 2, "type": "string"},
+        },
+        "nested": {"enum": [{"a": "text"}, ["text"]], "maxLength": 2},
+        "large": {"type": "string", "pattern": "|".join(map(chr, range(0x4E00, 0x4F80)))},
+        "odd": {"type": "string", "pattern": r"^\p{L}$"},
+        'q"': {"maxLength": 3},
+    },
+    "additionalProperties": {"type": "object", "additionalProperties": {"type": "string", "pattern": "^x*$"}},
+}
+
+
+@pytest.mark.parametrize(
+    ("path", "alphabet"),
+    [
+        (("node", "id"), sets_of_pattern("[ab]")),
+        (("node", "next", "next", "id"), sets_of_pattern("[ab]")),
+        (("short",), frozenset()),
+        (("host",), sets_of_pattern("[A-Za-z][0-9][.][-]")),
+        (("either",), sets_of_pattern("[0-9]") | sets_of_text("xyz")),
+        (("list", None), sets_of_pattern("[a-c]")),
+        (("other", "any"), sets_of_pattern("x")),
+        *(((name,), None) for name in ("free", "date", "enum", "large", "odd", 'q\\"', "n\\u006fde")),
+        (("nested", "a"), None),
+        ((), None),
+    ],
+)
+def test_what_a_string_tells_apart(path, alphabet):
+    strings = strings_of(grammar_source(json_schema=SCHEMA))
+    assert strings
+    rule = strings.rule(path)
+    assert (rule and rule.alphabet) == alphabet
+
+
+def test_a_schema_has_few_alphabets():
+    schema = {"properties": {c: {"type": "string", "pattern": f"^[{c}-z]*$"} for c in "abcdefghijk"}}
+    strings = strings_of(grammar_source(json_schema=schema))
+    assert strings
+    assert sum(strings.rule((name,)) is not None for name in schema["properties"]) == 8
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"regex": "a{1,5}"},
+        {"choices": ["maxLength", "b"]},
+        {"json_schema": {"type": "string"}},
+        {"json_schema": {"type": "string", "maxLength": 3, "x-guidance": {"whitespace_flexible": False}}},
+    ],
+)
+def test_where_nothing_is_asked_of_strings_there_are_no_rules(given):
+    assert strings_of(grammar_source(**given)) is None
