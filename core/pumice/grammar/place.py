@@ -17,10 +17,12 @@ class Place:
     """Follows a JSON text, which is right so far, as it grows.
 
     Attributes:
-        size: bytes of the string that it is in.
+        path: of the value whose string it is in, behind whole characters; else None. Names are as they are written.
+        size: bytes of that string.
     """
 
     def __init__(self) -> None:
+        self.path: Path | None = None
         self.size = 0
         self._path: list[str | None] = []
         self._names = False  # whether the next string is the name of a member
@@ -29,14 +31,9 @@ class Place:
         self._name = b""
         self._here: Path = ()
 
-    @property
-    def path(self) -> Path | None:
-        """Of the value whose string it is in, behind whole characters; else None. Names are as they are written."""
-        return self._here if self._inside and not self._names and not self._rest else None
-
     def accept(self, text: bytes) -> None:
         """Go on by a token's text."""
-        if self._inside and not self._rest and not self._names and _PLAIN.fullmatch(text):
+        if self.path is not None and _PLAIN.fullmatch(text):
             self.size += len(text)
             return
         text, at = self._rest + text, 0
@@ -51,6 +48,7 @@ class Place:
             else:
                 self._go_on(found[0])
         self._rest = text[at:]
+        self.path = self._here if self._inside and not self._names and not self._rest else None
 
     def _end(self) -> None:
         """The end of a string."""

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.grammar.alphabet import Alphabet
-from pumice.grammar.place import Place
+from pumice.grammar.place import Path, Place
 from pumice.grammar.schema import SchemaStrings, StringRule
 from pumice.grammar.words import Words
 
@@ -17,8 +17,11 @@ if TYPE_CHECKING:
     from llguidance import LLMatcher
 
 USUAL = 3e-5  # seconds of a mask from words, about
-_LOST = 1e-3  # seconds that masks took more than that, after which they are made from words
-_FORGOTTEN = 2.5e-6  # seconds of those, with each mask from words, so that after some llguidance is tried again
+_LOST = 2e-3  # seconds that masks took more than that, after which they are made from words
+_MOST = 3e-4  # seconds that one is taken to need: what is more may be others' on the same core
+_FORGOTTEN = 1e-6  # seconds of those, with each mask from words, so that after some llguidance is tried again
+_PART = 8  # bytes
+_PARTS = 64  # whose times are known apart; the rest of longer strings is one
 
 
 class StringMasks:
@@ -29,6 +32,7 @@ class StringMasks:
         self._strings = strings
         self._start = start
         self._place = Place()
+        self._path: Path | None = None
         self._rule: StringRule | None = None  # of the string that it is in, behind a whole character
         self._texts: list[bytes] = []
         self._matchers: dict[Alphabet, _Matcher] = {}
@@ -36,9 +40,10 @@ class StringMasks:
     def accept(self, text: bytes) -> None:
         """Go on by a token's text."""
         self._place.accept(text)
-        path = self._place.path
-        self._rule = None if path is None else self._strings.rule(path)
         self._texts.append(text)
+        if self._path is not self._place.path:
+            self._path = self._place.path
+            self._rule = None if self._path is None else self._strings.rule(self._path)
 
     @property
     def worth(self) -> bool:
@@ -48,7 +53,7 @@ class StringMasks:
     def took(self, seconds: float) -> None:
         """Note the time of such a walk."""
         if self._rule:
-            lost = self._rule.lost[self._part] + seconds - USUAL
+            lost = self._rule.lost[self._part] + min(seconds, _MOST) - USUAL
             self._rule.lost[self._part] = min(max(0.0, lost), 2 * _LOST)
 
     def mask(self) -> NDArray[np.uint32] | None:
@@ -63,8 +68,8 @@ class StringMasks:
 
     @property
     def _part(self) -> int:
-        """Of strings, which are long or short: up to 1, 3, 7, ... bytes."""
-        return self._place.size.bit_length()
+        """Of strings: how long llguidance takes depends on what may still come."""
+        return min(self._place.size // _PART, _PARTS)
 
 
 class _Matcher:

@@ -17,13 +17,14 @@ from pumice.sampler.mask import from_bits, n_words
 if TYPE_CHECKING:
     from llguidance import LLMatcher
 
-_HEAD = re.compile(r'[^"\\\x00-\x1f\x7f]*')  # characters that a JSON string has as they are
+_HEAD = re.compile(r'[^"\\\x00-\x1f\x7f\ud800-\udfff]*')  # characters that a JSON string has as they are
+_SIZES = {lead: 2 + (lead >= 0xE0) + (lead >= 0xF0) for lead in range(0xC2, 0xF5)}  # bytes of characters, by the first
 _BREAK = "\n"  # none of those
 _MASKS = 128  # that are kept
 
 
 class Texts:
-    """The texts of a vocabulary's tokens, each cut where the string may end, or an escape begins."""
+    """The texts of a vocabulary's tokens, each cut where the string may end, or a character is not whole."""
 
     def __init__(self, texts: Sequence[bytes], n_vocab: int) -> None:
         self.n_vocab = n_vocab
@@ -32,12 +33,26 @@ class Texts:
         heads = _BREAK.join(text[:size] for text, size in zip(decoded, sizes, strict=True))
         self._codes = np.frombuffer(heads.encode("utf-32-le", "surrogatepass"), "<u4")
         self._tails = [text[size:] for text, size in zip(decoded, sizes, strict=True)]
+        self._begun = {tail: codes for tail in set(self._tails) if (codes := _completions(tail))}
 
     def words(self, alphabet: Alphabet) -> list[str]:
         """Of each token, with the same character for all that cannot be told apart."""
-        codes = representatives(alphabet)[self._codes].astype("<u4")
+        table = representatives(alphabet)
+        codes = table[self._codes].astype("<u4")
         heads = codes.tobytes().decode("utf-32-le", "surrogatepass").split(_BREAK)
-        return [head + tail for head, tail in zip(heads, self._tails, strict=True)]
+        begun = {tail: chr(table[low]) for tail, (low, high) in self._begun.items() if np.ptp(table[low : high + 1]) == 0}
+        return [head + begun.get(tail, tail) for head, tail in zip(heads, self._tails, strict=True)]
+
+
+def _completions(text: str) -> tuple[int, int] | None:
+    """The first and last code points that begin with these bytes. None if it is not the beginning of a character."""
+    data = text.encode("utf-8", "surrogateescape")
+    missing = next((n for n in (1, 2, 3) if data and _SIZES.get(data[0], 0) == len(data) + n), 0)
+    try:
+        low, high = ((data + byte * missing).decode() for byte in (b"\x80", b"\xbf"))
+        return (ord(low), ord(high)) if missing else None
+    except UnicodeDecodeError:
+        return None
 
 
 class Words:
