@@ -41,10 +41,10 @@ class Matcher:
         """Go on by a token that is allowed."""
         self._filled = False
         self._forced = self._forced[1:] or None if self._forced and self._forced[0] == token else None
-        if self._strings:
-            self._strings.accept(self._texts[token])
         if not self._at.consume_token(token):
             self._check()
+        if self._strings:
+            self._strings.accept(self._texts[token])
 
     def take(self, tokens: Sequence[int]) -> bool:
         """Go on by all of these tokens, if they are allowed."""

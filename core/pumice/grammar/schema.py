@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache, reduce
@@ -16,7 +15,7 @@ from pumice.grammar.source import JSON_OPTIONS
 _KNOWN = frozenset(
     """type properties required additionalProperties items prefixItems minItems maxItems minProperties maxProperties
     minLength maxLength pattern format minimum maximum exclusiveMinimum exclusiveMaximum multipleOf enum const anyOf
-    oneOf allOf $ref $defs definitions title description default examples $schema $id $comment deprecated readOnly
+    oneOf allOf $ref $defs definitions title description default examples $schema $comment deprecated readOnly
     writeOnly""".split()  # noqa: SIM905
 )  # keywords of JSON Schema whose meaning for strings is known here
 _LIMITS = ("minLength", "maxLength", "pattern", "format")  # keywords
@@ -33,19 +32,22 @@ class StringRule:
 
     Attributes:
         alphabet: the sets by which it tells characters apart.
-        lost: seconds that masks took more than usual, by the size of the string.
+        lost: seconds that masks took more than usual, by parts of the string.
     """
 
     alphabet: Alphabet
-    lost: defaultdict[int, float] = field(default_factory=lambda: defaultdict(float))
+    lost: dict[int, float] = field(default_factory=dict)
 
 
 class SchemaStrings:
     """The rules of the strings of a schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        self._schema = schema
+        self._schema = {
+            key: value for key, value in schema.items() if key != "$id"
+        }  # which inside would move references
         self._rules: dict[frozenset[int], StringRule | None] = {}
+        self._alphabets: set[Alphabet] = set()
         self.rule = lru_cache(_PATHS)(self._rule)
 
     def _rule(self, path: Path) -> StringRule | None:
@@ -56,12 +58,16 @@ class SchemaStrings:
                 nodes = self._beside(inner for node in nodes for inner in _inner(node, name))
             key = frozenset(map(id, nodes))
             if key not in self._rules:
-                self._rules[key] = _rule_of(nodes)
-            rule = self._rules[key]
-            many = len({each.alphabet for each in self._rules.values() if each}) > _ALPHABETS
-            return None if many else rule
+                self._rules[key] = self._few(_rule_of(nodes))
+            return self._rules[key]
         except UnknownRule:
             return None
+
+    def _few(self, rule: StringRule | None) -> StringRule | None:
+        """The rule, unless there are many alphabets already: each is a matcher of its own."""
+        if rule and len(self._alphabets) < _ALPHABETS:
+            self._alphabets.add(rule.alphabet)
+        return rule if rule and rule.alphabet in self._alphabets else None
 
     def _beside(self, nodes: Iterable[Any]) -> list[Mapping[str, Any]]:
         """Schemas, and those for the same value."""

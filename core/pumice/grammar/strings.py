@@ -20,8 +20,8 @@ USUAL = 3e-5  # seconds of a mask from words, about
 _LOST = 2e-3  # seconds that masks took more than that, after which they are made from words
 _MOST = 3e-4  # seconds that one is taken to need: what is more may be others' on the same core
 _FORGOTTEN = 1e-6  # seconds of those, with each mask from words, so that after some llguidance is tried again
-_PART = 8  # bytes
-_PARTS = 64  # whose times are known apart; the rest of longer strings is one
+_PART = 16  # bytes
+_PARTS = 32  # whose times are known apart; the rest of longer strings is one
 
 
 class StringMasks:
@@ -34,6 +34,7 @@ class StringMasks:
         self._place = Place()
         self._path: Path | None = None
         self._rule: StringRule | None = None  # of the string that it is in, behind a whole character
+        self._part = 0  # of that string: how long llguidance takes depends on what may still come
         self._texts: list[bytes] = []
         self._matchers: dict[Alphabet, _Matcher] = {}
 
@@ -44,32 +45,32 @@ class StringMasks:
         if self._path is not self._place.path:
             self._path = self._place.path
             self._rule = None if self._path is None else self._strings.rule(self._path)
+        self._part = min(self._place.size // _PART, _PARTS)
 
     @property
     def worth(self) -> bool:
         """Whether walks through the vocabulary took long in such a string, about here."""
-        return self._rule is not None and self._rule.lost[self._part] > _LOST
+        return self._rule is not None and self._lost(self._rule) > _LOST
 
     def took(self, seconds: float) -> None:
         """Note the time of such a walk."""
         if self._rule:
-            lost = self._rule.lost[self._part] + min(seconds, _MOST) - USUAL
+            lost = self._lost(self._rule) + min(seconds, _MOST) - USUAL
             self._rule.lost[self._part] = min(max(0.0, lost), 2 * _LOST)
 
     def mask(self) -> NDArray[np.uint32] | None:
         """The mask, where ``worth`` says so; not to be written to. None if words do not tell it."""
         assert self._rule
-        self._rule.lost[self._part] -= _FORGOTTEN
+        self._rule.lost[self._part] = self._lost(self._rule) - _FORGOTTEN
         alphabet = self._rule.alphabet
         if alphabet not in self._matchers:
             words, start = self._start(alphabet)
             self._matchers[alphabet] = _Matcher(words, start.deep_copy())
         return self._matchers[alphabet].mask(self._texts)
 
-    @property
-    def _part(self) -> int:
-        """Of strings: how long llguidance takes depends on what may still come."""
-        return min(self._place.size // _PART, _PARTS)
+    def _lost(self, rule: StringRule) -> float:
+        """What is known of this part of strings, or at first of the part before."""
+        return rule.lost.setdefault(self._part, rule.lost.get(self._part - 1, 0.0))
 
 
 class _Matcher:

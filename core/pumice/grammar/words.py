@@ -40,7 +40,9 @@ class Texts:
         table = representatives(alphabet)
         codes = table[self._codes].astype("<u4")
         heads = codes.tobytes().decode("utf-32-le", "surrogatepass").split(_BREAK)
-        begun = {tail: chr(table[low]) for tail, (low, high) in self._begun.items() if np.ptp(table[low : high + 1]) == 0}
+        begun = {
+            tail: chr(table[low]) for tail, (low, high) in self._begun.items() if np.ptp(table[low : high + 1]) == 0
+        }
         return [head + begun.get(tail, tail) for head, tail in zip(heads, self._tails, strict=True)]
 
 

@@ -55,6 +55,7 @@ def test_tokens_that_cross_strings(seed):
 
 
 SCHEMA = {
+    "$id": "https://example.org/schema",
     "$defs": {
         "node": {"properties": {"next": {"$ref": "#/$defs/node"}, "id": {"type": "string", "pattern": "^[ab]$"}}}
     },
@@ -72,6 +73,7 @@ SCHEMA = {
         },
         "nested": {"enum": [{"a": "text"}, ["text"]], "maxLength": 2},
         "large": {"type": "string", "pattern": "|".join(map(chr, range(0x4E00, 0x4F80)))},
+        "elsewhere": {"$id": "a", "maxLength": 3},
         "odd": {"type": "string", "pattern": r"^\p{L}$"},
         'q"': {"maxLength": 3},
     },
@@ -89,7 +91,7 @@ SCHEMA = {
         (("either",), sets_of_pattern("[0-9]") | sets_of_text("xyz")),
         (("list", None), sets_of_pattern("[a-c]")),
         (("other", "any"), sets_of_pattern("x")),
-        *(((name,), None) for name in ("free", "date", "enum", "large", "odd", 'q\\"', "n\\u006fde")),
+        *(((name,), None) for name in ("free", "date", "enum", "large", "odd", "elsewhere", 'q\\"', "n\\u006fde")),
         (("nested", "a"), None),
         ((), None),
     ],
