@@ -34,7 +34,7 @@ class Compiler:
         self.threads = MaskThreads()
         self.lexers = Lexers(self._compile)
         self._load_tokenizer = load_tokenizer
-        self._words = lru_cache(_ALPHABETS)(lambda alphabet: Words(self._cut_texts, alphabet))
+        self._words = lru_cache(_ALPHABETS)(Words)
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -83,12 +83,12 @@ class Compiler:
         strings = strings_of(source)
         if strings is None:
             return Lexer(matcher)
-        start = lru_cache(None)(partial(self._start, source))
+        start = lru_cache(None)(partial(self._start, source, self._cut_texts))
         return Lexer(matcher, partial(StringMasks, strings, start))
 
-    def _start(self, source: str, alphabet: Alphabet) -> tuple[Words, LLMatcher]:
+    def _start(self, source: str, texts: Texts, alphabet: Alphabet) -> tuple[Words, LLMatcher]:
         """The words of an alphabet, and a matcher of them at the start of a grammar."""
-        words = self._words(alphabet)
+        words = self._words(texts, alphabet)
         return words, _matcher(words.vocabulary, source)
 
 
