@@ -9,6 +9,7 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
+from pumice.grammar.lengths import Lengths
 from pumice.grammar.lexers import Lexer, Lexers
 from pumice.grammar.schema import strings_of
 from pumice.grammar.strings import StringMasks
@@ -75,6 +76,10 @@ class Compiler:
         return whole_vocabulary(self.tokenizer, self.texts, self.n_vocab)
 
     @cached_property
+    def _lengths(self) -> Lengths:
+        return Lengths(self.texts, self.n_vocab)
+
+    @cached_property
     def _cut_texts(self) -> Texts:
         return Texts(self.texts, self.n_vocab)
 
@@ -84,7 +89,7 @@ class Compiler:
         if strings is None:
             return Lexer(matcher)
         start = lru_cache(None)(partial(self._start, source, self._cut_texts))
-        return Lexer(matcher, partial(StringMasks, strings, start))
+        return Lexer(matcher, partial(StringMasks, strings, self._lengths, start))
 
     def _start(self, source: str, texts: Texts, alphabet: Alphabet) -> tuple[Words, LLMatcher]:
         """The words of an alphabet, and a matcher of them at the start of a grammar."""

@@ -68,15 +68,26 @@ class Matcher:
             self._forced = self._at.compute_ff_tokens()
         return self._forced
 
+    @property
+    def follows(self) -> bool:
+        """Whether the mask follows from one before."""
+        return self._strings is not None and self._strings.follows
+
     def mask(self) -> NDArray[np.uint32]:
         """The tokens that may come next: uint32 [n_words], to be written to, until the next call.
 
         Raises RequestError if the grammar needs more work than is allowed.
         """
+        if self._strings and self._strings.follows:
+            self._mask = self._own
+            self._strings.follow(self._mask)
+            return self._mask
         if not self._filled:
             self._fill()
         self._filled = False
         self._check()
+        if self._strings:
+            self._strings.note(self._mask)
         return self._mask
 
     def only(self, *tokens: int) -> NDArray[np.uint32]:
@@ -122,7 +133,7 @@ class Matcher:
     @staticmethod
     def fill(matchers: Iterable[Matcher]) -> None:
         """Have threads make the masks of several sequences at once, where that is worth it."""
-        waiting = [each for each in matchers if not each.forced() and not each._by_words]
+        waiting = [each for each in matchers if not each.follows and not each.forced() and not each._by_words]
         waiting.sort(key=lambda each: id(each.lexer))
         lexers = [each.lexer for each in waiting]
         threads = waiting[0]._threads if waiting else None

@@ -9,7 +9,7 @@ Path = tuple[str | None, ...]  # names of members, None for the elements of arra
 _OUTSIDE = re.compile(rb'[^{}\[\],:"]+|[{}\[\],:"]')  # between strings
 _PLAIN = re.compile(rb'[^"\\\x80-\xff]*')  # of a string: characters of one byte
 _INSIDE = re.compile(  # whole characters, or the end of a string
-    rb'[^"\\\x80-\xff]+|"|\\(?:u[0-9a-fA-F]{4}|[^u])|[\xc0-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xff][\x80-\xbf]{3}'
+    rb'(?P<bytes>[^"\\\x80-\xff]+)|"|\\(?:u[0-9a-fA-F]{4}|[^u])|[\xc0-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xff][\x80-\xbf]{3}'
 )
 
 
@@ -18,7 +18,7 @@ class Place:
 
     Attributes:
         path: of the value whose string it is in, behind whole characters; else None. Names are as they are written.
-        size: bytes of that string.
+        size: characters of that string; an escape is one.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Place:
         while found := (_INSIDE if self._inside else _OUTSIDE).match(text, at):
             at = found.end()
             if self._inside and found[0] != b'"':
-                self.size += len(found[0])
+                self.size += len(found["bytes"]) if found["bytes"] else 1
                 if self._names:
                     self._name += found[0]
             elif self._inside:

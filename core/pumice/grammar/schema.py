@@ -20,7 +20,11 @@ _KNOWN = frozenset(
 )  # keywords of JSON Schema whose meaning for strings is known here
 _LIMITS = ("minLength", "maxLength", "pattern", "format")  # keywords
 _BESIDE = ("anyOf", "oneOf", "allOf")  # keywords of schemas for the same value
+_LENGTHS = {"minLength", "maxLength"}
+_ASKING = {*_LIMITS, "enum", "const"}  # keywords that ask something of a string
+_ELSEWHERE = {*_BESIDE, "$ref"}  # keywords of schemas that leave it to others
 _FORMATS = {"hostname": r"[A-Za-z][0-9]-\."}  # patterns of the sets that a format is made of: RFC 1123, section 2.1
+_ANYTHING: Mapping[str, Any] = {}
 _PATHS = 1024  # whose rules are kept
 _RANGES = 256  # of an alphabet, at most
 _ALPHABETS = 8  # of a schema, at most
@@ -32,10 +36,12 @@ class StringRule:
 
     Attributes:
         alphabet: the sets by which it tells characters apart.
+        lengths: the least and the most characters, where nothing else is asked; None: more is, or no most.
         lost: seconds that masks took more than usual, by parts of the string.
     """
 
     alphabet: Alphabet
+    lengths: tuple[int, int] | None
     lost: dict[int, float] = field(default_factory=dict)
 
 
@@ -75,8 +81,10 @@ class SchemaStrings:
         waiting = list(nodes)
         while waiting:
             node = waiting.pop()
-            if isinstance(node, bool):
+            if node is False:
                 continue
+            if node is True:
+                node = _ANYTHING
             if not isinstance(node, Mapping) or not node.keys() <= _KNOWN or any(map(_is_nested, _literals(node))):
                 raise UnknownRule(node)
             if id(node) not in found:
@@ -135,7 +143,16 @@ def _rule_of(nodes: Iterable[Mapping[str, Any]]) -> StringRule | None:
     alphabet = sets_of_text(texts).union(*sets)
     if sum(map(len, alphabet)) > _RANGES:
         raise UnknownRule(alphabet)
-    return StringRule(alphabet)
+    return StringRule(alphabet, _lengths_of(nodes))
+
+
+def _lengths_of(nodes: Iterable[Mapping[str, Any]]) -> tuple[int, int] | None:
+    """Where one schema decides, and only counts characters."""
+    deciding = [node for node in nodes if not node.keys() & _ELSEWHERE or node.keys() & _ASKING]
+    if len(deciding) != 1 or deciding[0].keys() & (_ASKING | _ELSEWHERE) - _LENGTHS:
+        return None
+    least, most = deciding[0].get("minLength", 0), deciding[0].get("maxLength")
+    return (least, most) if isinstance(least, int) and isinstance(most, int) else None
 
 
 def _may_be_string(node: Mapping[str, Any]) -> bool:

@@ -1,4 +1,4 @@
-"""Masks inside JSON strings, from words: where llguidance takes long to walk through all tokens."""
+"""Masks inside JSON strings: from one before, or from words where llguidance takes long to walk through all tokens."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.grammar.alphabet import Alphabet
+from pumice.grammar.lengths import Lengths
 from pumice.grammar.place import Path, Place
 from pumice.grammar.schema import SchemaStrings, StringRule
 from pumice.grammar.words import Words
@@ -20,17 +21,26 @@ USUAL = 3e-5  # seconds of a mask from words, about
 _LOST = 2e-3  # seconds that masks took more than that, after which they are made from words
 _MOST = 3e-4  # seconds that one is taken to need: what is more may be others' on the same core
 _FORGOTTEN = 1e-6  # seconds of those, with each mask from words, so that after some llguidance is tried again
-_PART = 16  # bytes
+_PART = 16  # characters
 _PARTS = 32  # whose times are known apart; the rest of longer strings is one
 
 
 class StringMasks:
-    """The masks of one sequence inside strings of which a schema asks something."""
+    """The masks of one sequence inside strings of which a schema asks something.
 
-    def __init__(self, strings: SchemaStrings, start: Callable[[Alphabet], tuple[Words, LLMatcher]]) -> None:
+    Where characters are only counted a mask follows from one before, of the same string: a token may come if it was
+    allowed there, and puts no more characters into the string than are left.
+    """
+
+    def __init__(
+        self, strings: SchemaStrings, lengths: Lengths, start: Callable[[Alphabet], tuple[Words, LLMatcher]]
+    ) -> None:
         """``start``: the words of an alphabet, and a matcher of them at the start of the grammar."""
         self._strings = strings
+        self._lengths = lengths
         self._start = start
+        self._base: NDArray[np.uint32] | None = None  # a mask of this string
+        self._most_characters = 0  # of this string
         self._place = Place()
         self._path: Path | None = None
         self._rule: StringRule | None = None  # of the string that it is in, behind a whole character
@@ -43,9 +53,14 @@ class StringMasks:
         self._place.accept(text)
         self._texts.append(text)
         if self._path is not self._place.path:
-            self._path = self._place.path
+            self._path, self._base = self._place.path, None
             self._rule = None if self._path is None else self._strings.rule(self._path)
         self._part = min(self._place.size // _PART, _PARTS)
+
+    @property
+    def follows(self) -> bool:
+        """Whether the mask follows from one before. It leaves a choice, or is of the string's end."""
+        return self._base is not None
 
     @property
     def worth(self) -> bool:
@@ -57,6 +72,17 @@ class StringMasks:
         if self._rule:
             lost = self._lost(self._rule) + min(seconds, _MOST) - USUAL
             self._rule.lost[self._part] = min(max(0.0, lost), 2 * _LOST)
+
+    def follow(self, mask: NDArray[np.uint32]) -> None:
+        """Write the mask, where it follows."""
+        assert self._base is not None
+        np.bitwise_and(self._base, self._lengths.at_most(self._most_characters - self._place.size), out=mask)
+
+    def note(self, mask: NDArray[np.uint32]) -> None:
+        """Note a mask, if others follow from it: the string may end, and nothing is asked but that it ends in time."""
+        least, most = (self._rule and self._rule.lengths) or (0, 0)
+        if least <= self._place.size < most:
+            self._base, self._most_characters = mask.copy(), most
 
     def mask(self) -> NDArray[np.uint32] | None:
         """The mask, where ``worth`` says so; not to be written to. None if words do not tell it."""

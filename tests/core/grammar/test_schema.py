@@ -103,6 +103,45 @@ def test_what_a_string_tells_apart(path, alphabet):
     assert (rule and rule.alphabet) == alphabet
 
 
+COUNTED = {"type": "string", "minLength": 2, "maxLength": 5}
+
+
+@pytest.mark.parametrize(
+    ("schema", "lengths"),
+    [
+        (COUNTED, (2, 5)),
+        ({"maxLength": 5}, (0, 5)),
+        ({"anyOf": [COUNTED, {"type": "null"}]}, (2, 5)),
+        ({"$defs": {"a": COUNTED}, "allOf": [{"$ref": "#/$defs/a"}]}, (2, 5)),
+        ({**COUNTED, "properties": {"a": {"type": "string", "maxLength": 1}}}, (2, 5)),
+        ({"type": "string", "minLength": 2}, None),
+        ({**COUNTED, "pattern": "a"}, None),
+        ({**COUNTED, "enum": ["ab", "abc"]}, None),
+        ({**COUNTED, "anyOf": [{"type": "string"}]}, None),
+        ({"maxLength": 9, "anyOf": [COUNTED]}, None),
+        ({"anyOf": [COUNTED, {"type": "string"}]}, None),
+        ({"anyOf": [COUNTED, True]}, None),
+        ({"anyOf": [COUNTED, {"const": "a longer text"}]}, None),
+        ({"oneOf": [COUNTED, {"type": "string", "maxLength": 5}]}, None),
+    ],
+)
+def test_where_characters_are_only_counted(schema, lengths):
+    strings = strings_of(grammar_source(json_schema=schema))
+    assert strings
+    rule = strings.rule(())
+    assert (rule and rule.lengths) == lengths
+
+
+def test_elements_that_may_be_anything_are_not_counted():
+    schema = {"type": "array", "prefixItems": [COUNTED]}
+    strings = strings_of(grammar_source(json_schema=schema))
+    assert strings
+    assert strings.rule((None,)).lengths is None
+    closed = strings_of(grammar_source(json_schema={**schema, "items": False}))
+    assert closed
+    assert closed.rule((None,)).lengths == (2, 5)
+
+
 def test_a_schema_has_few_alphabets():
     schema = {"properties": {c: {"type": "string", "pattern": f"^[{c}-z]*$"} for c in "abcdefghijk"}}
     strings = strings_of(grammar_source(json_schema=schema))
