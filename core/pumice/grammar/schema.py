@@ -28,6 +28,7 @@ _ANYTHING: Mapping[str, Any] = {}
 _PATHS = 1024  # whose rules are kept
 _RANGES = 256  # of an alphabet, at most
 _ALPHABETS = 8  # of a schema, at most
+_NODES = 256  # schemas for one string, at most
 
 
 @dataclass(eq=False)
@@ -54,6 +55,7 @@ class SchemaStrings:
         }  # which inside would move references
         self._rules: dict[frozenset[int], StringRule | None] = {}
         self._alphabets: set[Alphabet] = set()
+        self._understood: set[int] = set()  # ids of schemas
         self.rule = lru_cache(_PATHS)(self._rule)
 
     def _rule(self, path: Path) -> StringRule | None:
@@ -81,17 +83,21 @@ class SchemaStrings:
         waiting = list(nodes)
         while waiting:
             node = waiting.pop()
-            if node is False:
+            if node is False or id(node) in found:
                 continue
             if node is True:
                 node = _ANYTHING
-            if not isinstance(node, Mapping) or not node.keys() <= _KNOWN or any(map(_is_nested, _literals(node))):
+            if len(found) == _NODES or not self._understands(node):
                 raise UnknownRule(node)
-            if id(node) not in found:
-                found[id(node)] = node
-                waiting += [inner for key in _BESIDE for inner in node.get(key, ())]
-                waiting += [self._at(node["$ref"])] if "$ref" in node else []
+            found[id(node)] = node
+            waiting += [inner for key in _BESIDE for inner in node.get(key, ())]
+            waiting += [self._at(node["$ref"])] if "$ref" in node else []
         return list(found.values())
+
+    def _understands(self, node: Any) -> bool:
+        if id(node) not in self._understood and _is_understood(node):
+            self._understood.add(id(node))
+        return id(node) in self._understood
 
     def _at(self, pointer: Any) -> Any:
         """What a reference refers to."""
@@ -165,5 +171,7 @@ def _literals(node: Mapping[str, Any]) -> list[Any]:
     return [*node.get("enum", ()), *([node["const"]] if "const" in node else ())]
 
 
-def _is_nested(value: Any) -> bool:
-    return isinstance(value, dict | list)
+def _is_understood(node: Any) -> bool:
+    if not isinstance(node, Mapping) or not node.keys() <= _KNOWN:
+        return False
+    return not any(isinstance(value, dict | list) for value in _literals(node))

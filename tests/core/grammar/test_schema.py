@@ -142,6 +142,14 @@ def test_elements_that_may_be_anything_are_not_counted():
     assert closed.rule((None,)).lengths == (2, 5)
 
 
+@pytest.mark.parametrize(("n", "known"), [(200, True), (300, False)])
+def test_few_schemas_are_looked_at_for_a_string(n, known):
+    schema = {"anyOf": [{"type": "string", "maxLength": 3 + i} for i in range(n)]}
+    strings = strings_of(grammar_source(json_schema=schema))
+    assert strings
+    assert (strings.rule(()) is not None) == known
+
+
 def test_a_schema_has_few_alphabets():
     schema = {"properties": {c: {"type": "string", "pattern": f"^[{c}-z]*$"} for c in "abcdefghijk"}}
     strings = strings_of(grammar_source(json_schema=schema))
