@@ -4,6 +4,9 @@ import json
 
 import pytest
 
+from pumice.engine import Snapshot
+from pumice_server.metrics import Metrics
+
 PROMPT = "Once upon a time"
 GREEDY = {"prompt": PROMPT, "temperature": 0, "n_predict": 12}
 
@@ -149,6 +152,14 @@ def test_props_and_slots(server):
     slots = server.client.get("/slots").json()
     assert [slot["id"] for slot in slots] == [0, 1, 2, 3]
     assert not any(slot["is_processing"] for slot in slots)
+
+
+def test_what_is_counted_begins_at_zero():
+    metrics = Metrics()
+    metrics.engine("a", Snapshot(0, 0, 1, 1, {}, {}, 0), {})
+    found = dict(line.rsplit(" ", 1) for line in metrics.text().decode().splitlines() if line[0] != "#")
+    assert found['pumice_generated_tokens_total{model="a"}'] == "0.0"
+    assert found['pumice_time_to_first_token_seconds_count{model="a"}'] == "0.0"
 
 
 def test_metrics(server):
