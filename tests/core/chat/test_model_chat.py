@@ -106,7 +106,12 @@ def test_logprobs_are_of_every_token(model):
     assert [each.token for each in completion.logprobs] == completion.tokens
     assert all(len(each.top) == 2 and each.logprob <= 0 for each in completion.logprobs)
     deltas = list(model.chat_stream([USER], recite="<think>a</think>bc", logprobs=2))
-    assert [each for delta in deltas for each in delta.logprobs] == completion.logprobs
+    told = [each for delta in deltas for each in delta.logprobs]
+    assert [each.token for each in told] == completion.tokens
+    assert [each.logprob for each in told] == pytest.approx([each.logprob for each in completion.logprobs])
+    assert [[token for token, _ in each.top] for each in told] == [
+        [token for token, _ in each.top] for each in completion.logprobs
+    ]
     assert model.chat([USER], recite="a").logprobs is None
 
 

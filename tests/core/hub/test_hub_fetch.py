@@ -229,7 +229,10 @@ def test_a_process_that_is_ended_leaves_no_half_file(hub, repository, tmp_path):
     assert locate("a/b").path.read_bytes() == DATA
 
 
-def test_a_download_is_logged_and_not_printed(hub, repository, capfd, caplog):
+def test_a_download_is_logged_and_not_printed(hub, repository, capfd, caplog, monkeypatch):
+    logger = logging.getLogger("pumice")  # which the command line has changed, where it was run before
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", True)
     hub.faults.cut_after = [100_000]
     with caplog.at_level(logging.INFO, "pumice"):
         locate("a/b")

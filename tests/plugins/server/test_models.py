@@ -39,6 +39,13 @@ def two(specs):
         yield server
 
 
+@pytest.fixture
+def one(specs):
+    """A server of its own for an engine that dies: after several deaths it waits."""
+    with serving(specs[0], context_shift=True) as server:
+        yield server
+
+
 def complete(server: Serving, model: str, **body) -> httpx2.Response:
     return server.client.post("/v1/completions", json={"model": model, "prompt": "a", "max_tokens": 3, **body})
 
@@ -125,10 +132,10 @@ def test_room_that_does_not_come(specs):
     assert "there is no room for two" in answer.text
 
 
-def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(two):
-    complete(two, "one")
-    pid = pid_of(two, "one")
-    with two.client.stream("POST", "/v1/completions", json={"model": "one", **ENDLESS}) as response:
+def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(one):
+    complete(one, "one")
+    pid = pid_of(one, "one")
+    with one.client.stream("POST", "/v1/completions", json={"model": "one", **ENDLESS}) as response:
         lines = response.iter_lines()
         next(lines)
         os.kill(pid, signal.SIGKILL)
@@ -137,18 +144,18 @@ def test_an_engine_that_is_killed_ends_its_streams_and_is_started_again(two):
     assert "the engine's process was ended by SIGKILL" in error["message"]
     assert error["code"] == 503
     wait_until(lambda: gone(pid))
-    assert complete(two, "one").status_code == 200
-    assert 'pumice_engine_crashes_total{model="one"} 1.0' in two.client.get("/metrics").text
+    assert complete(one, "one").status_code == 200
+    assert 'pumice_engine_crashes_total{model="one"} 1.0' in one.client.get("/metrics").text
 
 
-def test_a_request_without_a_stream_is_told_too(two):
-    complete(two, "one")
-    pid, answers = pid_of(two, "one"), []
+def test_a_request_without_a_stream_is_told_too(one):
+    complete(one, "one")
+    pid, answers = pid_of(one, "one"), []
     body = {**ENDLESS, "stream": False}
-    asking = threading.Thread(target=lambda: answers.append(complete(two, "one", **body)))
+    asking = threading.Thread(target=lambda: answers.append(complete(one, "one", **body)))
     asking.start()
     try:
-        wait_until(lambda: any(slot["is_processing"] for slot in two.client.get("/slots?model=one").json()))
+        wait_until(lambda: any(slot["is_processing"] for slot in one.client.get("/slots?model=one").json()))
     finally:
         os.kill(pid, signal.SIGKILL)  # in any case: else the model is in use for ever, and no other is loaded
         asking.join(PATIENCE)
