@@ -1,6 +1,9 @@
 """Waiting for what comes. A machine that other work makes slow for a while fails no test."""
 
+import os
+import signal
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic, sleep, thread_time  # by their names: a test may put others in the module
 
 PATIENCE = 60.0  # seconds after which a machine was not slow, but what it should do does not come
@@ -12,6 +15,13 @@ def wait_until(condition: Callable[[], object], seconds: float = PATIENCE) -> No
     while not condition():
         assert monotonic() < deadline, f"it did not come in {seconds:.0f} seconds"
         sleep(0.01)
+
+
+def hang(pid: int) -> None:
+    """Stop a process. Its threads go on until the one that gets the signal has had its turn."""
+    os.kill(pid, signal.SIGSTOP)
+    threads = Path(f"/proc/{pid}/task").iterdir
+    wait_until(lambda: all((each / "stat").read_text().rpartition(")")[2].split()[0] == "T" for each in threads()))
 
 
 def at_best(measure: Callable[[], float], enough: float) -> float:

@@ -20,7 +20,7 @@ from pumice_server import facts, models
 from pumice_server.entry import FOREVER, Entry, Spec
 from pumice_server.ollama import keep_alive
 from server_thread import Serving, serving
-from waiting import PATIENCE, wait_until
+from waiting import PATIENCE, hang, wait_until
 
 OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
 ENDLESS = {"prompt": "a", "max_tokens": 100_000, "ignore_eos": True, "stream": True}
@@ -168,7 +168,7 @@ def test_an_engine_that_hangs_is_noticed_killed_and_started_again(specs, monkeyp
     with serving(specs[0]) as server:
         assert complete(server, "one").status_code == 200
         pid = pid_of(server, "one")
-        os.kill(pid, signal.SIGSTOP)
+        hang(pid)
         assert {path: server.client.get(path).status_code for path in ("/livez", "/health", "/readyz")} == {
             "/livez": 200,
             "/health": 503,
