@@ -78,6 +78,7 @@ KINDS = {
         )
     ),
     "a definition": {"$defs": {"name": pattern("^[a-z]{2,25}$")}, **many({"$ref": "#/$defs/name"})},
+    "a counted definition": {"$defs": {"name": text(maxLength=25)}, **many({"$ref": "#/$defs/name"})},
     "names that are free": many(
         {
             "type": "object",
@@ -90,7 +91,7 @@ KINDS = {
 }
 
 
-COUNTED = ("short", "of two limits", "long", "records", "names that are free")
+COUNTED = ("short", "of two limits", "long", "records", "a counted definition", "names that are free")
 
 
 @cache
