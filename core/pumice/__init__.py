@@ -29,6 +29,8 @@ if TYPE_CHECKING:
         QueueFullError,
         RequestError,
         TokenizerError,
+        TooExpensiveError,
+        UnavailableError,
     )
     from pumice.model import Model
     from pumice.pieces import Completion, Piece
@@ -69,7 +71,9 @@ __all__ = [
     "Stream",
     "Summary",
     "TokenizerError",
+    "TooExpensiveError",
     "ToolCall",
+    "UnavailableError",
     "Usage",
     "__version__",
     "demo_model_path",

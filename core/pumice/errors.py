@@ -71,6 +71,10 @@ class QueueFullError(RequestError):
         return f"{self.n_queued} requests wait already, max_queue is {self.max_queue}: try again later"
 
 
+class TooExpensiveError(RequestError):
+    """A request that takes more time or memory than one may have, or whose work crashes the process that does it."""
+
+
 class NoChatTemplateError(RequestError):
     """A chat with a model whose file has no chat template, where none was named."""
 
@@ -97,6 +101,10 @@ class EngineError(PumiceError):
 
 class EngineDiedError(EngineError):
     """The process of an engine ended: it crashed, or was killed for its memory. Nothing it had in hand is left."""
+
+
+class UnavailableError(EngineError):
+    """Work that could not be done now, for a reason outside the request: every worker is busy, or they are killed."""
 
 
 class QuantizeError(PumiceError):

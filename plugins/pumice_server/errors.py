@@ -56,7 +56,7 @@ class Problem:
             return cls(400, str(error), "exceed_context_size_error", counts)
         if isinstance(error, pumice.QueueFullError):
             return cls(429, str(error), _type(429))
-        if isinstance(error, (pumice.ModelClosedError, pumice.EngineDiedError)):
+        if isinstance(error, (pumice.ModelClosedError, pumice.EngineDiedError, pumice.UnavailableError)):
             return cls(503, str(error), _type(503))
         if isinstance(error, pumice.NoChatTemplateError):
             return cls(400, error.in_commands, _type(400))

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 LAYERS = [
     ["errors", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running"],
+    ["isolation"],
     ["gguf"],
     ["tokenizers"],
     ["graph"],

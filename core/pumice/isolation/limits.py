@@ -1,0 +1,73 @@
+"""Bounds of a call, and those of its process, which are set before it reads anything."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one call may take.
+
+    Attributes:
+        cpu_seconds: processor time, in whole seconds. A call that needs more is too expensive.
+        wall_seconds: time for the answer. A worker that is stopped, or gets no processor, exceeds it.
+        wait_seconds: time to wait for a free worker.
+        memory: address space of a worker, in bytes.
+        max_in, max_out: encoded size of the payload and of the result, in bytes.
+        max_values: values in the payload, counting lists, objects and what is in them.
+        max_small: encoded size up to which a payload counts as small. One worker takes small payloads alone.
+    """
+
+    cpu_seconds: int = 5
+    wall_seconds: float = 30.0
+    wait_seconds: float = 10.0
+    memory: int = 1 << 30
+    max_in: int = 1 << 25
+    max_out: int = 1 << 26
+    max_values: int = 250_000
+    max_small: int = 1 << 17
+
+
+def confine(limits: Limits) -> None:
+    """Confine this process. A worker calls this once, before it reads a request; a sandbox belongs here."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def allow_seconds(seconds: int) -> None:
+    """Have the system end this process with SIGXCPU after ``seconds`` more of processor time."""
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+        resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
+
+
+def count_values(value: object, most: int) -> int:
+    """Return the number of values in a value, itself included; ``most + 1`` if there are more than ``most``.
+
+    It neither recurses nor reads on after that.
+    """
+    count, rest = 0, [iter((value,))]
+    while rest:
+        for item in rest[-1]:
+            count += 1
+            if count > most:
+                return count
+            if isinstance(item, Mapping):
+                rest.append(iter(item.values()))
+                break
+            if isinstance(item, list | tuple):
+                rest.append(iter(item))
+                break
+        else:
+            rest.pop()
+    return count

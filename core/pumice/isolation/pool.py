@@ -1,0 +1,275 @@
+"""A pool of worker processes. A call that fails, crashes or takes too much ends alone, with an error of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+import msgspec
+
+import pumice.errors
+from pumice.errors import EngineError, PumiceError, TooExpensiveError, UnavailableError
+from pumice.isolation import wire
+from pumice.isolation.limits import Limits, count_values
+
+T = TypeVar("T")
+
+_CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS")
+_VARIABLES = ("PATH", "HOME", "USERPROFILE", "APPDATA", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
+_END_SECONDS = 1.0  # for a process that closed its output to be gone
+
+
+class WorkerPool:
+    """Runs tasks, functions of one plain value, in worker processes. Any thread may call.
+
+    Workers start when they are needed, and again after a call that ended one. They end with this process; a process
+    forked from it starts its own.
+    """
+
+    def __init__(self, work: str, limits: Limits | None = None, n_workers: int | None = None) -> None:
+        """``work`` begins error messages: "rendering the chat template"."""
+        self._work = work
+        self._limits = limits or Limits()
+        n_workers = n_workers or min(4, max(2, os.cpu_count() or 1))
+        self._workers = [_Worker(work, self._limits) for _ in range(n_workers)]
+        self._change = threading.Condition()
+        self._finalizer = weakref.finalize(self, _close, self._workers)  # at the exit of the interpreter too
+        _pools.add(self)
+
+    def call(self, task: str, payload: object, returns: type[T]) -> T:
+        """Return what a task makes of ``payload``.
+
+        Args:
+            task: the name of a function, as ``pumice.lazy`` resolves it.
+            payload: plain data: texts, numbers, lists and dictionaries.
+            returns: the type of the result, which is checked.
+
+        Raises:
+            TooExpensiveError: the call takes more than its ``Limits``, or crashes its worker.
+            UnavailableError: no worker was free in time, or workers ended for reasons outside the call.
+            PumiceError: what the task raised.
+        """
+        frame = self._frame(task, payload)
+        lost = ""
+        for _ in range(2):
+            with self._free_worker(len(frame) > self._limits.max_small) as worker:
+                try:
+                    return self._result(worker.ask(frame), returns)
+                except _LostError as error:
+                    lost = str(error)
+        raise UnavailableError(f"{self._work} failed, its process {lost}: try again later")
+
+    def close(self) -> None:
+        """End all workers. Calls in progress fail, and so do later ones."""
+        self._finalizer()
+
+    @property
+    def pids(self) -> list[int]:
+        """Process ids of the workers that are running."""
+        return [worker.pid for worker in self._workers if worker.pid]
+
+    def forget(self) -> None:
+        """In a forked process: the workers are those of another process."""
+        self._change = threading.Condition()
+        for worker in self._workers:
+            worker.forget()
+
+    def _frame(self, task: str, payload: object) -> bytes:
+        """A call to send. Every value takes a byte at least, so few payloads need to be counted."""
+        limits, data = self._limits, wire.encode(payload)
+        if len(data) > limits.max_in:
+            raise TooExpensiveError(f"{self._work} takes at most {limits.max_in} bytes, not {len(data)}: send less")
+        if len(data) > limits.max_values and count_values(payload, limits.max_values) > limits.max_values:
+            raise TooExpensiveError(f"{self._work} takes at most {limits.max_values} values: send less")
+        return wire.encode(wire.Call(task, msgspec.Raw(data)))
+
+    @contextlib.contextmanager
+    def _free_worker(self, large: bool) -> Iterator[_Worker]:
+        """A worker for one call. Large payloads leave one worker to the small."""
+        most_large = max(1, len(self._workers) - 1)
+        worker = None
+
+        def is_free() -> bool:
+            n_large = sum(each.busy and each.large for each in self._workers)
+            return not (large and n_large >= most_large) and not all(each.busy for each in self._workers)
+
+        try:
+            with self._change:
+                if not self._change.wait_for(is_free, self._limits.wait_seconds):
+                    raise UnavailableError(f"{self._work} waits for too much else: try again later")
+                worker = next(each for each in self._workers if not each.busy)
+                worker.busy, worker.large = True, large
+            yield worker
+        finally:
+            if worker:
+                worker.busy = False
+                with self._change:
+                    self._change.notify_all()
+
+    def _result(self, answer: bytes, returns: type[T]) -> T:
+        """What a worker answered. It may be hostile by now, so that everything is checked."""
+        try:
+            told = wire.decode(answer, wire.Answer)
+            if not told.error:
+                return wire.decode(told.result, returns)
+        except msgspec.MsgspecError as error:
+            raise EngineError(f"{self._work} failed: its process answers what it should not: {error}") from None
+        kind = getattr(pumice.errors, told.error, None)
+        if not (isinstance(kind, type) and issubclass(kind, PumiceError)):
+            kind = EngineError
+        if kind in (TooExpensiveError, EngineError):
+            raise kind(f"{self._work} {told.message}")
+        raise kind(told.message)
+
+
+class _LostError(Exception):
+    """A worker that ended, or did not begin, for a reason outside its call."""
+
+
+class _Worker:
+    """A process, started when it is first asked. One thread at a time asks it: the one that made it ``busy``."""
+
+    def __init__(self, work: str, limits: Limits) -> None:
+        self.busy = self.large = self.closed = False
+        self._work = work
+        self._limits = limits
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child else None
+
+    def ask(self, frame: bytes) -> bytes:
+        """Send a call and return the answer. Raises TooExpensiveError, UnavailableError or _LostError."""
+        child = self._running()
+        assert child.stdin is not None
+        assert child.stdout is not None
+        answer, deadline = None, _Deadline(self._limits.wall_seconds, child.kill)
+        try:
+            with deadline, contextlib.suppress(OSError):
+                wire.write_frame(child.stdin, frame)
+                answer = wire.read_frame(child.stdout, self._limits.max_out)
+        except OverflowError:
+            self.end()
+            raise TooExpensiveError(f"{self._work} gives more than {self._limits.max_out} bytes") from None
+        except BaseException:  # interrupted: what comes now would be the answer to the next
+            self.end()
+            raise
+        if answer is None or deadline.passed:
+            raise self._failure(self.end(_END_SECONDS), deadline.passed)
+        return answer
+
+    def close(self) -> None:
+        self.closed = True
+        self.end()
+
+    def forget(self) -> None:
+        """Leave the process to whom it belongs."""
+        child, self._child, self.busy = self._child, None, False
+        _close_pipes(child)
+
+    def end(self, patience: float = 0.0) -> int:
+        """End the process, unless it does so by itself within ``patience`` seconds; its status."""
+        child, self._child = self._child, None
+        if child is None:
+            return 0
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(patience)
+        child.kill()
+        status = child.wait()
+        _close_pipes(child)
+        return status
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        if self.closed:
+            raise UnavailableError(f"{self._work} is not possible any more: this process is ending")
+        if self._child is None or self._child.poll() is not None:
+            self.end()
+            self._child = _start(self._limits)
+        return self._child
+
+    def _failure(self, status: int, too_late: bool) -> Exception:
+        """Why there is no answer, by the status of the process."""
+        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+        if too_late:
+            seconds = f"{self._limits.wall_seconds:g} seconds"
+            return UnavailableError(f"{self._work} gave nothing in {seconds}, its process hangs: try again later")
+        if name == "SIGXCPU":
+            seconds = f"{self._limits.cpu_seconds} seconds of processor time"
+            return TooExpensiveError(f"{self._work} takes more than {seconds}: send less")
+        if name in _CRASHES:
+            return TooExpensiveError(f"{self._work} crashes ({name}): it is too large or nested too deeply")
+        return _LostError(f"was ended by {name}")
+
+
+class _Deadline:
+    """Calls ``act`` if what it surrounds takes longer than ``seconds``; ``passed`` says so."""
+
+    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
+        self.passed = False
+        self._act = act
+        self._over = False
+        self._lock = threading.Lock()
+        self._timer = threading.Timer(seconds, self._pass)
+        self._timer.daemon = True
+
+    def __enter__(self) -> None:
+        self._timer.start()
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._over = True
+        self._timer.cancel()
+
+    def _pass(self) -> None:
+        with self._lock:
+            if not self._over:
+                self.passed = True
+                self._act()
+
+
+def _start(limits: Limits) -> subprocess.Popen[bytes]:
+    """Raises _LostError. Of this process's environment a worker gets what finds Python, so no keys and tokens."""
+    variables = {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
+    command = [sys.executable, "-P", "-m", "pumice.isolation.worker", msgspec.json.encode(limits).decode()]
+    try:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+            env=variables,
+            start_new_session=True,  # Ctrl-C in a terminal is for the program that started it
+        )
+    except OSError as error:
+        raise _LostError(f"does not start: {error}") from None
+
+
+def _close_pipes(child: subprocess.Popen[bytes] | None) -> None:
+    for pipe in (child.stdin, child.stdout) if child else ():
+        with contextlib.suppress(OSError):
+            if pipe:
+                pipe.close()
+
+
+def _close(workers: Iterable[_Worker]) -> None:
+    for worker in workers:
+        worker.close()
+
+
+def _forget_all() -> None:
+    for pool in list(_pools):
+        pool.forget()
+
+
+_pools: weakref.WeakSet[WorkerPool] = weakref.WeakSet()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)

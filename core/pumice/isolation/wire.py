@@ -1,0 +1,87 @@
+"""Frames between a pool and its workers: a length, and that many bytes of msgpack. Only plain values pass."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from typing import IO, TypeVar
+
+import msgspec
+
+from pumice.errors import RequestError
+
+T = TypeVar("T")
+
+_LENGTH = struct.Struct("<I")
+
+
+class Call(msgspec.Struct, array_like=True):
+    """A task, named as ``pumice.lazy`` resolves it, and its argument."""
+
+    task: str
+    payload: msgspec.Raw
+
+
+class Answer(msgspec.Struct, array_like=True):
+    """The result of a task, or its error: the name of a class of ``pumice.errors``, and a message."""
+
+    result: msgspec.Raw = msgspec.Raw(b"\xc0")
+    error: str = ""
+    message: str = ""
+
+
+def encode(value: object) -> bytes:
+    """Raises RequestError for what msgpack cannot express."""
+    try:
+        return msgspec.msgpack.encode(value, enc_hook=_plain)
+    except OverflowError:
+        raise RequestError("a whole number has more than 64 bits") from None
+    except (TypeError, RecursionError, UnicodeEncodeError) as error:
+        raise RequestError(f"a value is not plain data: {error}") from None
+
+
+def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
+    """Raises msgspec.DecodeError or msgspec.ValidationError where ``data`` is no ``kind``."""
+    return msgspec.msgpack.decode(data, type=kind)
+
+
+def write_frame(stream: IO[bytes], data: bytes) -> None:
+    """To a raw stream, which may take less than it is given. Raises OSError."""
+    view = memoryview(_LENGTH.pack(len(data)) + data)
+    while view:
+        view = view[stream.write(view) :]
+
+
+def read_frame(stream: IO[bytes], most: int) -> bytes | None:
+    """From a raw stream; None if it ends. Raises OverflowError for a frame of more than ``most`` bytes."""
+    head = _read(stream, _LENGTH.size)
+    if head is None:
+        return None
+    (length,) = _LENGTH.unpack(head)
+    if length > most:
+        raise OverflowError(length)
+    return _read(stream, length)
+
+
+def _read(stream: IO[bytes], length: int) -> bytes | None:
+    parts: list[bytes] = []
+    while length:
+        part = stream.read(min(length, 1 << 20))
+        if not part:
+            return None
+        parts.append(part)
+        length -= len(part)
+    return b"".join(parts)
+
+
+def _plain(value: object) -> object:
+    """Subclasses and views as what they stand for."""
+    if isinstance(value, str):
+        return str.__str__(value)
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError(f"{type(value).__name__} is no JSON")
