@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 
-.PHONY: demo help test test-ray test-kompute lint types format check wheel platform-wheels fixtures shaders clean
+.PHONY: demo help test test-ray test-kompute lint types format check wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -43,9 +43,20 @@ wheel: $(STAMP)  ## Build the wheel and the source distribution into dist; .ci/w
 	$(VENV)/python -m hatchling build
 
 platform-wheels: wheel  ## Put the CPU's kernels, compiled for each instruction set, into wheels of their own; TAGS=win_amd64 for some
-	$(VENV)/python -m pip install --quiet --disable-pip-version-check ziglang
+	$(VENV)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement .ci/locks/wheels.txt
 	$(VENV)/python -m tools.compile_kernels $(TAGS)
 	$(VENV)/python -m tools.build_wheels dist/*-py3-none-any.whl $(TAGS)
+
+lock: $(STAMP)  ## Pin what CI and the image install, with hashes, after a change of dependencies; ARGS=--upgrade for newer ones
+	$(VENV)/python -m pip install --quiet --disable-pip-version-check uv
+	PATH="$(CURDIR)/$(VENV):$$PATH" $(VENV)/python -m tools.lock $(ARGS)
+
+sbom: $(STAMP)  ## Write the bill of materials of what would be released to dist/sbom.cdx.json
+	@mkdir -p dist
+	$(VENV)/python -m tools.sbom dist/sbom.cdx.json
+
+audit: $(STAMP)  ## Look up known vulnerabilities of the locked packages and of the page's; needs the indexes' advisories
+	.ci/audit
 
 fixtures: $(FIXTURES_STAMP)  ## Make what tests compare with again: NAME=tiny_logits, see tests/make_fixtures/README.md
 	$(VENV)/python tests/make_fixtures/$(or $(NAME),$(error give NAME=..., see tests/make_fixtures/README.md)).py $(ARGS)
@@ -56,11 +67,11 @@ shaders: $(STAMP)  ## Compile shaders to SPIR-V again
 clean:  ## Remove what the targets above made
 	rm -rf .venv .venv-kompute dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(STAMP): pyproject.toml .ci/setup
+$(STAMP): pyproject.toml .ci/setup .ci/locks/dev.txt
 	@./.ci/setup
 	@touch $@
 
-$(KOMPUTE_STAMP): pyproject.toml .ci/setup-kompute tools/build_kompute.sh
+$(KOMPUTE_STAMP): pyproject.toml .ci/setup-kompute .ci/locks/kompute.txt tools/build_kompute.sh
 	@./.ci/setup-kompute
 	@touch $@
 

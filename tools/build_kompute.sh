@@ -7,6 +7,7 @@
 # Debian and Ubuntu: run as root, it installs what it needs. Takes about a minute.
 set -eu
 version=0.9.0
+sha256=98e583dc6e9731ff6d7a3e3317817e4d93f7b2945929619e29a56325db279949  # of its source
 fail() { echo "error: $*" >&2; exit 1; }
 
 [ $# = 1 ] && [ -x "$1/bin/python" ] || fail "usage: $0 VENV, an existing virtual environment"
@@ -22,7 +23,7 @@ if ! { command -v g++ && [ -e /usr/include/vulkan/vulkan.h ] && [ -e /usr/includ
 fi
 
 pip() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
-pip 'setuptools<80' wheel cmake 'pybind11<3' 'numpy<2'
+pip --require-hashes --requirement "$(dirname "$0")/../.ci/locks/kp.txt"
 
 # kp's setup.py runs two arguments of CMake together and so loses the interpreter; a toolchain file names it.
 work=$(mktemp -d)
@@ -39,6 +40,7 @@ export KOMPUTE_OPT_INSTALL=OFF KOMPUTE_OPT_USE_BUILT_IN_VULKAN_HEADER=OFF KOMPUT
     KOMPUTE_OPT_DISABLE_VK_DEBUG_LAYERS=ON
 "$python" -m pip download --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-binary :all: \
     --dest "$work" "kp==$version"
+echo "$sha256  $work/kp-$version.tar.gz" | sha256sum --check --quiet || fail "kp-$version.tar.gz is not the file that was reviewed"
 tar -xzf "$work/kp-$version.tar.gz" -C "$work"
 bindings="$work/kp-$version/python/src/main.cpp"
 sed -i -e '/"eval_async"/{n;s/self.eval()/self.evalAsync()/;}' \
