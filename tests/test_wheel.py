@@ -1,10 +1,12 @@
 """What the wheel holds, built from the checkout as it is."""
 
 import configparser
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -21,11 +23,43 @@ DOCS = "pumice/docs/"
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
-    directory = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(directory)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    (path,) = directory.glob("pumice-*.whl")
-    return zipfile.ZipFile(path)
+    return zipfile.ZipFile(build(ROOT, tmp_path_factory.mktemp("wheel"), "wheel"))
+
+
+def build(source: Path, out: Path, target: str) -> Path:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", target, "-d", str(out)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True)
+    (path,) = out.glob("pumice-*")
+    return path
+
+
+NOT_COPIED = shutil.ignore_patterns(".git", ".venv*", "node_modules", "__pycache__", ".*_cache", ".hypothesis", "build")
+
+
+@pytest.mark.parametrize("target", ["wheel", "sdist"])
+def test_a_build_in_another_folder_is_the_same_to_the_bit(target, tmp_path):
+    elsewhere = shutil.copytree(ROOT, tmp_path / "elsewhere", ignore=NOT_COPIED, copy_function=shutil.copy)
+    for path in elsewhere.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+        path.chmod(path.stat().st_mode & 0o700)
+    first, second = (build(source, tmp_path / source.name, target) for source in (ROOT, elsewhere))
+    assert first != second
+    assert hashlib.sha256(first.read_bytes()).digest() == hashlib.sha256(second.read_bytes()).digest()
+
+
+def test_a_platform_wheel_is_the_same_to_the_bit(wheel, tmp_path, monkeypatch):
+    kernels = tmp_path / "kernels"
+    kernels.mkdir()
+    (kernels / "plain.so").write_bytes(bytes(1000))
+    digests = []
+    for zone in ("UTC", "Asia/Tokyo"):
+        monkeypatch.setenv("TZ", zone)
+        time.tzset()
+        os.utime(kernels / "plain.so", (len(digests), len(digests)))
+        built = build_wheels.build(Path(str(wheel.filename)), "linux_x86_64", kernels, tmp_path)
+        digests.append(hashlib.sha256(built.read_bytes()).hexdigest())
+        assert zipfile.ZipFile(built).getinfo("pumice_cpu/precompiled/plain.so").date_time == build_wheels.DATE
+    assert digests[0] == digests[1]
 
 
 def test_the_wheel_needs_no_compiler(wheel):

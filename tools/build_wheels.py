@@ -17,6 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 INSIDE = "pumice_cpu/precompiled"
 COMPILER = "numba"
+DATE = (2020, 2, 2, 0, 0, 0)  # as hatchling's, which is that of the pure wheel
+UNIX = 3  # the system that a ZIP file names
 KEPT = (".so", ".dylib", ".dll", ".json")
 
 
@@ -33,11 +35,20 @@ def build(pure: Path, tag: str, kernels: Path, out: Path) -> Path:
         contents = {name: source.read(name) for name in source.namelist() if name != record}
         for name, data in {**contents, **added}.items():
             data = _changed(name, data, tag)
-            wheel.writestr(name, data)
+            wheel.writestr(_entry(name), data)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             rows.append(f"{name},sha256={digest},{len(data)}")
-        wheel.writestr(record, "\n".join([*rows, f"{record},,"]) + "\n")
+        wheel.writestr(_entry(record), "\n".join([*rows, f"{record},,"]) + "\n")
     return target
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    """An entry without the time and the machine of the build, so that equal contents give equal wheels."""
+    entry = zipfile.ZipInfo(name, DATE)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = UNIX
+    entry.external_attr = 0o644 << 16
+    return entry
 
 
 def _changed(name: str, data: bytes, tag: str) -> bytes:
