@@ -1,0 +1,48 @@
+"""The bill of materials names everything that is distributed, and is valid."""
+
+import json
+import tomllib
+
+import pytest
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from tools.lock import ROOT
+
+from tools import sbom
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory) -> str:
+    path = tmp_path_factory.mktemp("sbom") / "bom.json"
+    assert sbom.main([str(path)]) == 0
+    return path.read_text()
+
+
+def names_of(text: str, prefix: str) -> set[str]:
+    return {part["name"] for part in json.loads(text)["components"] if part["bom-ref"].startswith(prefix)}
+
+
+def test_the_bill_is_valid(text):
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text.replace('"library"', '"book"')) is not None
+
+
+def test_every_dependency_is_in_the_bill(text):
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["server"]]
+    assert {canonicalize_name(Requirement(line).name) for line in wanted} <= names_of(text, "pypi:")
+
+
+def test_every_shader_and_bundled_package_is_in_the_bill(text):
+    shaders = {f"shaders/spv/{path.name}" for path in (ROOT / "shaders" / "spv").iterdir()}
+    assert shaders <= names_of(text, "shaders/")
+    page = json.loads((ROOT / "page" / "package.json").read_text())["dependencies"]
+    assert {name.rpartition("/")[2] for name in page} <= names_of(text, "npm:")
+
+
+def test_every_part_states_its_licence(text):
+    """Packages of other systems are not installed here, so that only their names are known."""
+    without = {part["name"] for part in json.loads(text)["components"] if not part.get("licenses")}
+    assert without <= {"colorama", "httpx2-jsfetch", "pywin32"}
