@@ -143,13 +143,17 @@ def _call(block: Mapping[str, Any]) -> dict[str, Any]:
 
 def _tools(given: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """Those of the client; tools that run at Anthropic, as agents list them beside their own, are left out."""
+    others: list[str] = []
     for each in given:
         tool = _object(each, "tools")
         if str(tool.get("type")).startswith(_RUN_THERE):
-            logger.warning("a tool of the type %.40s is left out: it would run at Anthropic", tool["type"])
+            others.append(tool["type"])
             continue
         function = {"name": tool.get("name"), "parameters": tool.get("input_schema") or {}}
         yield {"type": "function", "function": function | {"description": tool.get("description", "")}}
+    if others:
+        told = len(others), others[0]
+        logger.warning("tools left out, which run at Anthropic: %d, the first of the type %.40s", *told)
 
 
 def _object(value: Any, where: str) -> Mapping[str, Any]:

@@ -120,10 +120,13 @@ def _text(value: Any, where: str) -> str:
 
 def _tools(given: Iterable[Any]) -> Iterator[dict[str, Any]]:
     """The functions; tools that run at OpenAI, as agents list them beside their own, are left out."""
+    others: list[str] = []
     for i, tool in enumerate(given):
         if not isinstance(tool, Mapping) or not isinstance(tool.get("type"), str):
             raise bad_request(f"tools[{i}]: expected an object with a type")
         if tool["type"] == "function":
             yield {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
         else:
-            logger.warning("a tool of the type %.40s is left out: only functions are served", tool["type"])
+            others.append(tool["type"])
+    if others:
+        logger.warning("tools left out, which run at OpenAI: %d, the first of the type %.40s", len(others), others[0])

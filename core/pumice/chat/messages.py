@@ -197,7 +197,7 @@ def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]
 
     Raises RequestError, which says which tool is wrong.
     """
-    read: list[dict[str, Any]] = []
+    read: dict[str, dict[str, Any]] = {}
     if tools is not None and not isinstance(tools, Iterable):
         raise RequestError(f"tools: expected a list of tools, not {shown(tools)}")
     for i, given in enumerate(tools or ()):
@@ -211,12 +211,12 @@ def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]
             raise RequestError(
                 f"{where}.function.name: expected letters, digits and _ - . / : alone, not {shown(name)}"
             )
-        if any(name == other["function"]["name"] for other in read):
+        if name in read:
             raise RequestError(f"{where}.function.name: {name!r} is there twice")
         _mapping(function.get("parameters") or {}, f"{where}.function.parameters")
         check_plain(function, where)
-        read.append({"type": "function", "function": dict(function)})
-    return read
+        read[name] = {"type": "function", "function": dict(function)}
+    return list(read.values())
 
 
 def check_plain(value: Any, where: str, depth: int = 0) -> None:

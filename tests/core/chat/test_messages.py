@@ -5,6 +5,7 @@ import pytest
 from pumice.chat import ChatRequest, Message, ToolCall
 from pumice.chat.messages import read_messages, read_tools
 from pumice.errors import RequestError
+from waiting import seconds_of
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
@@ -113,6 +114,18 @@ def test_a_bare_function_is_a_tool():
     for name in ("", "get weather", "f\n"):
         with pytest.raises(RequestError, match=r"tools\[0\].function.name: expected letters, digits and"):
             read_tools([{"name": name}])
+
+
+def test_many_tools_take_linear_time():
+    tools = [{"name": f"f{i}"} for i in range(20_000)]
+    assert seconds_of(lambda: read_tools(tools), enough=1.0) < 1.0
+
+
+def test_a_long_name_of_a_tool_is_cut_in_a_message():
+    tools = [{"name": f"{i}{'f' * 60}"} for i in range(1000)]
+    with pytest.raises(RequestError, match="unknown tool 'fff") as error:
+        ChatRequest.read([USER], tools=tools, tool_choice="f" * 100_000)
+    assert len(str(error.value)) < 10_000
 
 
 def chosen(choice, tools=(TOOL, OTHER)):

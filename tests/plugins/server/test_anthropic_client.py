@@ -141,7 +141,7 @@ def test_tools_that_run_at_anthropic_are_left_out(caplog):
     with caplog.at_level("WARNING", "pumice"):
         found = prompt_options(Body({"tools": tools}))["tools"]
     assert [tool["function"]["name"] for tool in found] == ["add", "add"]
-    assert "web_search_20250305 is left out" in caplog.text
+    assert "1, the first of the type web_search_20250305" in caplog.text
 
 
 def test_a_stream_begins_with_the_usage_of_its_prompt(client, expected):

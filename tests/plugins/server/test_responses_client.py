@@ -122,10 +122,14 @@ def test_wrong_requests(client, body, message):
         client.post("/responses", body=body, cast_to=object)
 
 
-def test_tools_that_run_at_openai_are_left_out():
+def test_tools_that_run_at_openai_are_left_out(caplog):
     add = {"type": "function", "name": "add", "parameters": {"type": "object"}}
     given = [{"type": "web_search"}, add, {"type": "custom", "name": "apply_patch"}]
-    assert [tool["function"]["name"] for tool in prompt_options(Body({"tools": given}))["tools"]] == ["add"]
+    with caplog.at_level("WARNING", "pumice"):
+        assert [tool["function"]["name"] for tool in prompt_options(Body({"tools": given}))["tools"]] == ["add"]
+    assert [record.getMessage() for record in caplog.records] == [
+        "tools left out, which run at OpenAI: 2, the first of the type web_search"
+    ]
 
 
 def test_the_oldest_are_forgotten():
