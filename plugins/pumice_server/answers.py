@@ -21,17 +21,17 @@ Write = Callable[[bytes], bool]
 """Writes a part of an answer at once. False: the client has not taken those before, and it is to be sent as others."""
 
 WRITE = "pumice.write"  # extension of ASGI under which a protocol offers that
+JSON = "application/json"
 DONE = b"data: [DONE]\n\n"
 _MARK = "\ue000"  # private use: no name of a model has it
 _PING = b":\n\n"  # a comment, which keeps connections open
-STALL_SECONDS = 60.0  # in which a client has to take a part of its answer
 PING_SECONDS = 30.0  # between two comments while nothing else is sent
 
 logger = logging.getLogger("pumice")
 
 
 def json_response(value: Any) -> Response:
-    return Response(to_json(value), media_type="application/json")
+    return Response(to_json(value), media_type=JSON)
 
 
 def to_json(value: Any) -> bytes:
@@ -123,13 +123,8 @@ class Streaming(StreamingResponse):
         loop, write = asyncio.get_running_loop(), self._write
         last = loop.time()
 
-        async def send_slowly(data: bytes, more: bool = True) -> None:
-            try:
-                async with asyncio.timeout(STALL_SECONDS):
-                    await send({"type": "http.response.body", "body": data, "more_body": more})
-            except TimeoutError:
-                logger.warning("a client did not take a part of its answer for %.0f seconds", STALL_SECONDS)
-                raise ClientDisconnect from None
+        async def send_part(data: bytes, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": data, "more_body": more})
 
         async def ping(data: bytes, seconds: float) -> None:
             nonlocal last
@@ -137,7 +132,7 @@ class Streaming(StreamingResponse):
             while True:
                 if loop.time() - last >= seconds:
                     last = loop.time()
-                    await send_slowly(data)
+                    await send_part(data)
                 await asyncio.sleep(max(0.001, last + seconds - loop.time()))
 
         task = None
@@ -147,13 +142,13 @@ class Streaming(StreamingResponse):
             async for part in self._parts:
                 last = loop.time()
                 if write is None or not write(part):
-                    await send_slowly(part)
+                    await send_part(part)
         except ClientDisconnect:
             raise
         except Exception as error:  # what goes wrong after the answer began is its last part
             logger.error("a stream ended early: %s: %s", type(error).__name__, error)
-            await send_slowly(self._wire.error(Problem.of(error)))
+            await send_part(self._wire.error(Problem.of(error)))
         finally:
             if task:
                 task.cancel()
-        await send_slowly(b"", more=False)
+        await send_part(b"", more=False)

@@ -8,11 +8,12 @@ from functools import partial
 from itertools import chain
 from typing import Any
 
+import orjson
 from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import Streaming, Wire, event, json_response, unless_gone
+from pumice_server.answers import JSON, Streaming, Wire, event, json_response, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import Problem
 from pumice_server.figures import timings
@@ -62,7 +63,7 @@ async def input_tokens(request: Request) -> Response:
 
 async def get_response(request: Request) -> Response:
     store: ResponseStore = request.app.state.responses
-    return json_response(store.get(request.path_params["id"], request.state.client).response)
+    return Response(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
 
 
 async def delete_response(request: Request) -> Response:
@@ -75,7 +76,8 @@ async def delete_response(request: Request) -> Response:
 def _messages(request: Request, body: Body) -> list[dict[str, Any]]:
     previous = body.get("previous_response_id", str, "")
     store: ResponseStore = request.app.state.responses
-    return read_input(body, store.get(previous, request.state.client).messages if previous else ())
+    before = orjson.loads(store.get(previous, request.state.client).messages) if previous else ()
+    return read_input(body, before)
 
 
 class _Answer:

@@ -16,12 +16,15 @@ MAX_BYTES = 64 << 20  # of what is kept, as JSON
 
 @dataclass(frozen=True)
 class Kept:
-    """``messages``: the chat up to this response, which is its last; ``response`` as it was told."""
+    """``messages``: the chat up to this response, which is its last; ``response`` as it was told. Both are JSON."""
 
     owner: str
-    messages: Sequence[Mapping[str, Any]]
-    response: Mapping[str, Any]
-    size: int
+    messages: bytes
+    response: bytes
+
+    @property
+    def size(self) -> int:
+        return len(self.messages) + len(self.response)
 
 
 class ResponseStore:
@@ -33,9 +36,9 @@ class ResponseStore:
         self._size = 0
 
     def keep(self, owner: str, messages: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> None:
-        size = len(to_json(messages)) + len(to_json(response))
-        self._kept[response["id"]] = Kept(owner, messages, response, size)
-        self._size += size
+        kept = Kept(owner, to_json(messages), to_json(response))
+        self._kept[response["id"]] = kept
+        self._size += kept.size
         while self._size > self._max_bytes:
             self._forget(next(iter(self._kept)))
 

@@ -11,6 +11,7 @@ import signal
 import socket
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from types import FrameType
 
 import click
@@ -84,7 +85,7 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
     """How HTTP is spoken."""
     return uvicorn.Config(
         application,
-        http=Protocol,
+        http=partial(Protocol, idle={}),  # type: ignore[arg-type]  # whatever makes one
         ws="none",
         lifespan="on",
         access_log=False,

@@ -139,6 +139,8 @@ def test_the_oldest_are_forgotten():
     assert store.get("29", "me").messages
     with pytest.raises(Exception, match="or no longer"):
         store.get("0", "me")
+    assert store._size == sum(len(kept.messages) + len(kept.response) for kept in store._kept.values()) <= 1000
+    assert all(type(part) is bytes for kept in store._kept.values() for part in (kept.messages, kept.response))
     for i in list(store._kept):
         store.delete(i, "me")
     assert (store._size, len(store._kept)) == (0, 0)

@@ -5,13 +5,21 @@ import json
 import socket
 import time
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from types import SimpleNamespace
+from urllib.parse import urlsplit
 
+import httpx2
 import pytest
-from starlette.requests import ClientDisconnect
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
 
-from pumice_server import answers
+from pumice_server import protocol, serving
 from pumice_server.answers import Streaming, event
-from waiting import PATIENCE
+from pumice_server.settings import Settings
+from server_thread import listening, running
+from waiting import PATIENCE, wait_until
 
 
 def sent(parts: AsyncIterator[bytes], ping: float | None, bodies: list[bytes]) -> bool:
@@ -74,25 +82,39 @@ def test_an_error_is_the_last_part():
     assert ended
 
 
-def test_a_reader_that_takes_nothing(monkeypatch):
-    """The answer ends, and so does its generation."""
-    monkeypatch.setattr(answers, "STALL_SECONDS", 0.1)
+@pytest.mark.parametrize("streamed", [False, True])
+def test_a_reader_that_takes_nothing(monkeypatch, caplog, streamed):
+    """The connection ends with what was not read, whether the answer comes at once or in parts."""
+    monkeypatch.setattr(protocol, "STALL_SECONDS", 0.2)
     ended = []
 
-    async def send(message) -> None:
-        if message.get("body"):
-            await asyncio.sleep(3600)
+    async def many() -> AsyncIterator[bytes]:
+        for _ in range(256):
+            yield bytes(1 << 20)
 
-    async def receive():
-        await asyncio.sleep(3600)
+    async def answer(request) -> Response:
+        if not streamed:
+            return Response(bytes(256 << 20))
+        return Streaming(many(), lambda: ended.append(True), ping=None)
 
-    async def run() -> None:
-        response = Streaming(parts(), lambda: ended.append(True), ping=None)
-        await response({"type": "http", "asgi": {"spec_version": "2.3"}}, receive, send)
+    application = Starlette(routes=[Route("/", answer)])
+    application.state.models = SimpleNamespace(settings=Settings())
+    with listening(application) as (url, _):
+        host, port = url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+            connection.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            wait_until(lambda: "did not take a part of its answer" in caplog.text)
+            wait_until(lambda: bool(ended) == streamed)
+            assert sum(map(len, iter(lambda: connection.recv(1 << 20), b""))) < 256 << 20
 
-    with pytest.raises(ClientDisconnect):
-        asyncio.run(asyncio.wait_for(run(), PATIENCE))
-    assert ended
+
+def test_the_connection_that_was_silent_for_longest_makes_room(monkeypatch, model):
+    monkeypatch.setattr(serving, "_MAX_CONNECTIONS", 20)
+    with running(model) as server, ExitStack() as stack:
+        address = urlsplit(server.url)
+        for _ in range(40):
+            stack.enter_context(socket.create_connection((address.hostname, address.port), timeout=PATIENCE))
+        assert httpx2.get(f"{server.url}/livez", timeout=PATIENCE).status_code == 200
 
 
 def test_infinities_are_null():
