@@ -29,7 +29,7 @@ from pumice_server import (
     unserved,
 )
 from pumice_server.errors import answer_error
-from pumice_server.gate import Gate
+from pumice_server.gate import Endpoint, Gate, scoped
 from pumice_server.models import Models
 from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
@@ -86,20 +86,35 @@ POST = {
 }
 """Endpoints, and the paths of each."""
 
+PUBLIC = (static.index, facts.health, facts.live, facts.ready)
+"""Endpoints that need no key."""
+
+ADMIN = (
+    facts.metrics,
+    facts.load_model,
+    facts.unload_model,
+    ollama_pull.pull,
+    adapters.set_adapters,
+    slots.slots,
+    slots.act,
+)
+"""Endpoints that change or show what others do: they need a key of the scope admin. All others need infer."""
+
 
 def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None) -> Starlette:
     """``lifespan``: what is there from the server's beginning to its end."""
     settings = models.settings
     routes = [
-        Route(path, endpoint, methods=[method])
+        Route(path, _allowed(endpoint), methods=[method])
         for method, endpoints in (("GET", GET), ("POST", POST), ("DELETE", DELETE))
         for endpoint, paths in endpoints.items()
         for path in paths
     ]
-    routes += [Route(path, unserved.refuse, methods=[method]) for method, path in unserved.REASONS]
+    routes += [Route(path, _allowed(unserved.refuse), methods=[method]) for method, path in unserved.REASONS]
     if settings.conversations:
         routes += conversations.routes(settings.conversations)
-    middleware = [Middleware(Gate, settings=settings, count=models.metrics.request)]
+    public = frozenset(path for endpoint in PUBLIC for path in GET[endpoint])
+    middleware = [Middleware(Gate, settings=settings, count=models.metrics.request, public=public)]
     if settings.origins:
         every = ["*"]
         cors = Middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=every, allow_headers=every)
@@ -115,3 +130,8 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     application.state.models = models
     application.state.responses = ResponseStore()
     return application
+
+
+def _allowed(endpoint: Endpoint) -> Endpoint:
+    """An endpoint for those clients alone whose scope it is."""
+    return endpoint if endpoint in PUBLIC else scoped(endpoint, "admin" if endpoint in ADMIN else "infer")

@@ -30,10 +30,7 @@ class Body:
     @classmethod
     async def read(cls, request: Request) -> Body:
         """Raises HTTPException for what is no JSON object, or too slow."""
-        fields = await read_json(request)
-        if not isinstance(fields, dict):
-            raise bad_request("the body must be a JSON object")
-        return cls(fields)
+        return cls(await read_object(request))
 
     def get(self, name: str, kind: type[T], default: T) -> T:
         value = self.fields.get(name, default)
@@ -61,6 +58,14 @@ class Body:
     def first(self, *names: str) -> Any:
         """The value under the first of these names that is there."""
         return next((self.fields[name] for name in names if name in self.fields), None)
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    """The body, which is a JSON object. Raises as ``read_json``, and HTTPException for anything else."""
+    fields = await read_json(request)
+    if not isinstance(fields, dict):
+        raise bad_request("the body must be a JSON object")
+    return fields
 
 
 async def read_json(request: Request) -> Any:

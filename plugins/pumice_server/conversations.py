@@ -19,9 +19,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 import pumice
-from pumice_server.answers import json_response
-from pumice_server.body import Body
+from pumice_server.answers import json_response, to_json
+from pumice_server.body import read_object
 from pumice_server.errors import bad_request
+from pumice_server.gate import scoped
 
 _VERSION = 1  # of the schema, SQLite's user_version
 _SCHEMA = """
@@ -108,9 +109,9 @@ def routes(path: Path) -> list[Route]:
         return Response(f"[{','.join(bodies)}]", media_type="application/json")
 
     async def put(request: Request) -> Response:
-        await Body.read(request)  # it is a JSON object, within bounds
+        body = await read_object(request)
         work = kept.put_message if "message" in request.path_params else kept.put
-        await run(request, work, (await request.body()).decode())
+        await run(request, work, to_json(body).decode())
         return json_response({})
 
     async def remove(request: Request) -> Response:
@@ -119,9 +120,9 @@ def routes(path: Path) -> list[Route]:
 
     one = "/conversations/{conversation}"
     return [
-        Route("/conversations", get, methods=["GET"]),
-        Route(one, put, methods=["PUT"]),
-        Route(one, remove, methods=["DELETE"]),
-        Route(f"{one}/messages", get, methods=["GET"]),
-        Route(f"{one}/messages/{{message}}", put, methods=["PUT"]),
+        Route("/conversations", scoped(get, "infer"), methods=["GET"]),
+        Route(one, scoped(put, "infer"), methods=["PUT"]),
+        Route(one, scoped(remove, "infer"), methods=["DELETE"]),
+        Route(f"{one}/messages", scoped(get, "infer"), methods=["GET"]),
+        Route(f"{one}/messages/{{message}}", scoped(put, "infer"), methods=["PUT"]),
     ]

@@ -4,46 +4,49 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Container
 from contextlib import AsyncExitStack
+from functools import wraps
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pumice_server import logs, tracing
 from pumice_server.errors import Problem
-from pumice_server.keys import Key, Keys
+from pumice_server.keys import SCOPES, Key, Keys
 from pumice_server.rates import Rates
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
 
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-_PUBLIC = ("/", "/health", "/v1/health", "/livez", "/readyz")  # paths that need no key, and those of the page
-_ADMIN = {
-    ("POST", "/models/load"),
-    ("POST", "/models/unload"),
-    ("POST", "/api/pull"),
-    ("POST", "/lora-adapters"),
-    ("GET", "/metrics"),
-}
-"""What needs the scope admin, beside slots: all that changes or shows what others do."""
+_PAGE = "/"  # what a link on another page may lead to, with the files below PREFIX
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")  # what stands before its host
+_FOREIGN = "requests of other web pages are refused; --cors-origin names those that may ask"
 
 
 class Gate:
-    """Lets requests through to ``app``, with ``request_id``, ``client``, ``admin`` and ``cache_salt`` in their state.
+    """Lets requests through to ``app``, with ``request_id``, ``client``, ``scopes`` and ``cache_salt`` in their state.
 
     On loopback addresses the Host header must name this machine, so that no web page reaches the server under a
     name of its own (DNS rebinding).
     """
 
-    def __init__(self, app: ASGIApp, settings: Settings, count: Callable[[str, int], None]) -> None:
-        """``count`` is called with the name of each endpoint that answered, and the status."""
+    def __init__(
+        self, app: ASGIApp, settings: Settings, count: Callable[[str, int], None], public: Container[str] = ()
+    ) -> None:
+        """``count`` is called with the name of each endpoint that answered, and the status.
+
+        ``public``: paths that need no key, beside those of the page.
+        """
         self._app = app
         self._count = count
+        self._public = public
         self._origins = settings.origins
         names = {*_LOOPBACK, settings.host, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
@@ -86,8 +89,8 @@ class Gate:
     async def _serve(self, scope: Scope, receive: Receive, send: Send, headers: Headers) -> None:
         state = scope["state"]
         try:
-            key = self._admit(scope["method"], scope["path"], headers)
-            state["client"], state["admin"] = key.digest.hex() if key else "", key is None or "admin" in key.scopes
+            key = self._admit(scope["path"], headers)
+            state["client"], state["scopes"] = key.digest.hex() if key else "", key.scopes if key else SCOPES
             state["cache_salt"] = state["client"] if len(self._keys) > 1 else ""
             if scope["method"] == "POST":
                 self._rates.begin(state["client"])
@@ -97,15 +100,23 @@ class Gate:
         async with AsyncExitStack() as state["stack"]:  # what is in use until the answer has ended
             await self._app(scope, receive, send)
 
-    def _admit(self, method: str, path: str, headers: Headers) -> Key | None:
+    def _admit(self, path: str, headers: Headers) -> Key | None:
         """The key of who asks, if one is needed. Raises HTTPException for who may not ask."""
+        if "transfer-encoding" in headers and "content-length" in headers:
+            # Where two programs disagree on which counts, the rest of a body is a request to one of them.
+            both = "a request has Content-Length or Transfer-Encoding, and not both"
+            raise HTTPException(400, both, {"Connection": "close"})
         host = headers.get("host", "")
         if self._hosts is not None and _name(host) not in self._hosts:
             raise HTTPException(403, "the Host header names another machine; --allowed-host adds names")
         origin = headers.get("origin")
         if origin and not self._trusts(origin, host):
-            raise HTTPException(403, "requests of other web pages are refused; --cors-origin names those that may ask")
-        if not self._keys or path in _PUBLIC or path.startswith(f"{PREFIX}/"):
+            raise HTTPException(403, _FOREIGN)
+        of_page = path == _PAGE or path.startswith(f"{PREFIX}/")
+        is_link = of_page and headers.get("sec-fetch-mode") == "navigate"
+        if not (origin or is_link) and headers.get("sec-fetch-site") in ("cross-site", "same-site"):
+            raise HTTPException(403, _FOREIGN)
+        if not self._keys or of_page or path in self._public:
             return None
         bearer = headers.get("authorization", "")
         scheme, _, token = bearer.partition(" ")
@@ -114,13 +125,25 @@ class Gate:
         if found is None:
             raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
         logs.about(key=found.name or None)
-        scope = "admin" if (method, path) in _ADMIN or path.split("/")[1] == "slots" else "infer"
-        if scope not in found.scopes:
-            raise HTTPException(403, f"this key does not allow that: it needs the scope {scope}")
         return found
 
     def _trusts(self, origin: str, host: str) -> bool:
-        return "*" in self._origins or origin in self._origins or urlsplit(origin).netloc.lower() == host.lower()
+        return "*" in self._origins or origin in self._origins or _ORIGIN.sub("", origin).lower() == host.lower()
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def scoped(endpoint: Endpoint, scope: str) -> Endpoint:
+    """An endpoint that only clients with a scope may use: whose key has it, or all where no key is needed."""
+
+    @wraps(endpoint)
+    async def allowed(request: Request) -> Response:
+        if scope not in request.state.scopes:
+            raise HTTPException(403, f"this key does not allow that: it needs the scope {scope}")
+        return await endpoint(request)
+
+    return allowed
 
 
 def _name(host: str) -> str | None:

@@ -71,7 +71,7 @@ async def _loaded(request: Request, body: Body) -> Service:
 def _keep_alive(request: Request, body: Body) -> float | None:
     """Of who may load and unload models; what others say is not looked at."""
     seconds = keep_alive(body.first("keep_alive"))
-    return seconds if request.state.admin else None
+    return seconds if "admin" in request.state.scopes else None
 
 
 def keep_alive(given: Any) -> float | None:

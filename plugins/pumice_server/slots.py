@@ -10,6 +10,7 @@ import asyncio
 import os
 import re
 import secrets
+import stat
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -29,6 +30,7 @@ from pumice_server.service import Service
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _MAX_FILE = 64 << 20  # bytes
+_NO_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # for the other end of a pipe
 
 
 async def slots(request: Request) -> Response:
@@ -123,7 +125,9 @@ def _write(path: Path, data: bytes) -> None:
 
 def _read(path: Path, name: str) -> bytes:
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | _NO_WAITING), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise bad_request(f"{name} is no file")
             return file.read(_MAX_FILE)
     except OSError as error:
         raise bad_request(f"{name}: {error.strerror}") from None

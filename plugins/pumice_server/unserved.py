@@ -27,4 +27,4 @@ REASONS = {
 
 
 async def refuse(request: Request) -> Response:
-    raise HTTPException(501, REASONS[request.method, request.url.path])
+    raise HTTPException(501, REASONS[request.method.replace("HEAD", "GET"), request.url.path])

@@ -31,6 +31,13 @@ def test_they_are_kept_and_outlive_the_server(tmp_path):
         assert ask.get("/conversations").json() == ask.get("/conversations/a/messages").json() == []
 
 
+def test_a_byte_order_mark_is_not_kept(tmp_path):
+    with scripted(tmp_path / "chats.db") as server, client(server.url) as ask:
+        assert ask.put("/conversations/a", content=b"\xef\xbb\xbf" + b'{"id": "a"}').status_code == 200
+        assert ask.put("/conversations/b", json={"id": "b"}).status_code == 200
+        assert ask.get("/conversations").json() == [{"id": "a"}, {"id": "b"}]
+
+
 def test_each_key_has_its_own(tmp_path):
     with (
         scripted(tmp_path / "chats.db", keys=("one", "two")) as server,

@@ -1,10 +1,13 @@
 """Who may ask: hosts, pages, keys."""
 
+import socket
+
 import click
 import pytest
 
 from pumice_server.settings import Settings
 from server_thread import running
+from waiting import PATIENCE
 
 COMPLETE = {"prompt": "Once", "max_tokens": 2}
 KEYS = ["first-key", "sécond"]
@@ -26,7 +29,9 @@ def test_a_host_that_is_allowed(model):
         assert server.client.get("/health", headers={"Host": "box.local:80"}).status_code == 200
 
 
-@pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost:1"])
+@pytest.mark.parametrize(
+    "origin", ["https://evil.example", "null", "http://localhost:1", "http://[", "://", "a" * 9999]
+)
 def test_pages_of_others_are_refused(server, origin):
     response = server.client.post("/v1/completions", json=COMPLETE, headers={"Origin": origin})
     assert response.status_code == 403
@@ -46,6 +51,28 @@ def test_a_page_that_is_named_may_ask(model):
         assert answer.headers["access-control-allow-origin"] == page
         assert "access-control-allow-credentials" not in answer.headers
         assert server.client.get("/v1/models", headers={"Origin": "https://evil.example"}).status_code == 403
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+def test_pages_of_others_embed_nothing(server, site):
+    """Images, scripts and forms of others name no origin; a link to the page is followed."""
+    told = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+    for path in ("/props", "/v1/models", "/", "/health"):
+        assert server.client.get(path, headers=told).status_code == 403
+    link = {**told, "Sec-Fetch-Mode": "navigate"}
+    assert server.client.get("/", headers=link).status_code == 200
+    assert server.client.get("/props", headers=link).status_code == 403
+    assert server.client.get("/props", headers={"Sec-Fetch-Site": "same-origin"}).status_code == 200
+
+
+def test_a_body_of_two_lengths_ends_the_connection(server):
+    host, port = server.url.removeprefix("http://").split(":")
+    head = "POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n\r\n"
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        connection.sendall(f"{head}0\r\n\r\nGET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        answer = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1") == 1
 
 
 def test_keys(model):

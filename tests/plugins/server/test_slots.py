@@ -35,6 +35,15 @@ def test_a_slot_is_saved_and_restored(saving):
     assert again["timings"]["cache_n"] > 0.8 * told["tokens_evaluated"]
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_no_file_and_keeps_no_thread(saving):
+    server, folder = saving
+    os.mkfifo(folder / "pipe")
+    response = act(server, "restore", filename="pipe")
+    assert response.status_code == 400
+    assert "pipe is no file" in response.text
+
+
 @pytest.mark.parametrize("name", ["", "../x", "/etc/passwd", ".hidden", "a/b", "a" * 65, "a\x00", "ü"])
 def test_names_that_lead_elsewhere(saving, name):
     for action in ("save", "restore"):
