@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -13,6 +13,7 @@ from pumice.errors import HubError
 
 _PART = r"[A-Za-z0-9][\w.-]*"  # an owner, or a repository
 _REPOSITORY = re.compile(rf"(?P<repo>{_PART}/{_PART})(?:@(?P<revision>[A-Za-z0-9][\w.-]*))?(?P<rest>/.*)?", re.ASCII)
+_TAG = re.compile(r"[\w.-]*", re.ASCII)
 _LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
@@ -60,10 +61,12 @@ def parse_name(text: str | Path, is_known: Callable[[str], bool] = lambda name: 
         return text
     if not text.strip():
         raise HubError("the model has no name: give a path, a name like hf.co/owner/repository, or a web address")
+    if "\0" in text:
+        raise HubError(f"{_shown(text)}: not a name of a model: it has a NUL character")
     scheme, separator, rest = text.partition("://")
     if separator:
         return _address(text, scheme, rest)
-    path = Path(text).expanduser()
+    path = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
     if os.path.exists(path):  # False too for a name too long to be one
         return path
     if is_known(text):
@@ -80,13 +83,16 @@ def parse_name(text: str | Path, is_known: Callable[[str], bool] = lambda name: 
 def _address(text: str, scheme: str, rest: str) -> HubName | WebName:
     if scheme == "hf":
         return _hub_name(text, rest)
-    url = urlsplit(text)
+    try:
+        url = urlsplit(text)
+    except ValueError:  # what looks like an IPv6 address and is none
+        url = urlsplit("")
     if scheme not in ("https", "http") or not url.hostname:
-        raise HubError(f"{text}: not an address of a model; those begin with hf:// or https://")
+        raise HubError(f"{_shown(text)}: not an address of a model; those begin with hf:// or https://")
     if url.hostname in _hub_hosts():
         return _hub_name(text, _without_verb(unquote(url.path).lstrip("/")))
     if scheme == "http" and url.hostname not in _LOCAL_HOSTS:
-        raise HubError(f"{text}: anybody on the way could change what http:// brings; use https://")
+        raise HubError(f"{_shown(text)}: anybody on the way could change what http:// brings; use https://")
     return WebName(text)
 
 
@@ -111,10 +117,23 @@ def _hub_name(text: str, path: str) -> HubName:
     match = _REPOSITORY.fullmatch(path.rstrip("/"))
     file = (match["rest"] or "").strip("/") if match else ""
     if not match or (file and selector):
-        raise HubError(f"{text}: expected hf.co/owner/repository, then perhaps :QUANTIZATION or /FILE.gguf")
-    name = HubName(match["repo"], file, "", match["revision"] or "main")
-    if file and not file.endswith(".gguf"):
-        raise HubError(f"{text}: {file} is not a GGUF file")
+        raise HubError(f"{_shown(text)}: expected hf.co/owner/repository, then perhaps :QUANTIZATION or /FILE.gguf")
     if selector.endswith(".gguf"):
-        return replace(name, file=selector)
-    return replace(name, tag="" if selector == "latest" else selector)
+        file, selector = selector, ""
+    if file and not file.endswith(".gguf"):
+        raise HubError(f"{_shown(text)}: {_shown(file)} is not a GGUF file")
+    if not _is_file_path(file or "file"):
+        raise HubError(f"{_shown(text)}: {_shown(file)} is not the path of a file in a repository")
+    if not _TAG.fullmatch(selector):
+        raise HubError(f"{_shown(text)}: {_shown(selector)} is not a quantization such as Q4_K_M")
+    return HubName(match["repo"], file, "" if selector == "latest" else selector, match["revision"] or "main")
+
+
+def _is_file_path(path: str) -> bool:
+    """Whether a path stays in its repository and can be written after ``owner/repository/``."""
+    return path.isprintable() and ":" not in path and not {"", ".", ".."} & set(path.split("/"))
+
+
+def _shown(text: str) -> str:
+    """A name in a message: one line, whatever is in it."""
+    return text if text.isprintable() else repr(text)

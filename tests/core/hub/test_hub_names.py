@@ -42,6 +42,10 @@ def test_a_name_means(text, expected, home):
     assert parse_name(text, {"known:8b"}.__contains__) == expected
 
 
+def test_an_unknown_user_is_a_path(home):
+    assert parse_name("~nobody-of-that-name/x.gguf") == Path("~nobody-of-that-name/x.gguf")
+
+
 def test_what_exists_is_a_path(home):
     (home / "a").mkdir()
     (home / "a" / "b").touch()
@@ -67,6 +71,16 @@ def test_a_mirror_is_the_hub(monkeypatch, home):
         ("hf://a/b/x.gguf:Q4_0", "hf.co/owner/repository"),
         ("hf://a/b/model.safetensors", "not a GGUF file"),
         ("hf://a/../x.gguf", "hf.co/owner/repository"),
+        ("hf://a/b/../x.gguf", "not the path of a file"),
+        ("hf.co/a/b:../x.gguf", "not the path of a file"),
+        ("hf.co/a/b:d//x.gguf", "not the path of a file"),
+        ("hf.co/a/b:d:x.gguf", "not the path of a file"),
+        ("hf.co/a/b:d/x", "not a quantization"),
+        ("https://[::1", "not an address"),
+        ("https://[x]/m.gguf", "not an address"),
+        ("~\0", "NUL"),
+        ("hf.co/a/b:d/\n.gguf", "not the path of a file"),
+        ("hf.co/a\nb", "hf.co/owner/repository"),
     ],
 )
 def test_a_wrong_name_is_one_line(text, says, home):
