@@ -30,7 +30,12 @@ class ParsedFile:
 
 def parse(path: Path) -> ParsedFile:
     """Map and read the file. GGUFError, naming file, field and offset, for all that is wrong with it."""
-    cursor = Cursor(path, _map(path))
+    return parse_buffer(path, _map(path))
+
+
+def parse_buffer(path: Path, buffer: mmap) -> ParsedFile:
+    """As `parse`, of what is in memory already; ``path`` is for messages."""
+    cursor = Cursor(path, buffer)
     version = _read_version(cursor)
     n_tensors = cursor.count("number of tensors", MIN_INFO_BYTES, MAX_ENTRIES)
     n_entries = cursor.count("number of metadata entries", MIN_ENTRY_BYTES, MAX_ENTRIES)

@@ -77,7 +77,7 @@ def parse_value(text: str, type_name: str) -> Encoded:
         return encode(text, type_name)
     try:
         return encode(json.loads(text), type_name)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         raise GGUFError(f"{_shortened(text)} is not a value of type {type_name}") from None
 
 
@@ -117,6 +117,8 @@ def _integers(values: list[int] | tuple[int, ...]) -> str:
 
 def _scalar(value: Any, type: ValueType) -> bytes:
     if type is ValueType.STR:
+        if not isinstance(value, str | bytes):
+            raise TypeError
         raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogateescape")
         return pack("<Q", len(raw)) + raw
     if isinstance(value, np.generic):
