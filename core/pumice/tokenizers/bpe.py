@@ -102,7 +102,7 @@ class BPETokenizer(Tokenizer):
             # The fast one does not count where in the text each token is.
             ids: list[int] = bpe.encode_batch_fast([text], add_special_tokens=False)[0].ids
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # of Rust, which no module exports
+            if not _is_panic(error):
                 raise
             raise TokenizerError("the text has a run too long to cut into words (of white space, say)") from None
         return [token for token in ids if token < self.n_vocab] if self._nameless else ids
@@ -143,8 +143,15 @@ def _model(ids: dict[str, int], merges: list[tuple[str, str]], row: PreTokenizer
     unknown = {} if row.byte_level else {"byte_fallback": True, "unk_token": _UNKNOWN}
     try:
         return models.BPE(ids, merges, ignore_merges=row.ignore_merges, **unknown)
-    except Exception as error:  # Hugging Face raises nothing more specific
+    except BaseException as error:  # Hugging Face raises nothing more specific, and panics for a merge that is too long
+        if not (isinstance(error, Exception) or _is_panic(error)):
+            raise
         raise TokenizerError(f"{PREFIX}merges: {_wrong_merge(ids, merges) or error}") from None
+
+
+def _is_panic(error: BaseException) -> bool:
+    """Return True for a panic of Rust, whose class no module exports."""
+    return type(error).__name__ == "PanicException"
 
 
 def _wrong_merge(ids: Mapping[str, int], merges: list[tuple[str, str]]) -> str:

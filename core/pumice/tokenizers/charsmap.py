@@ -165,7 +165,10 @@ def _utf8_length(lead: int) -> int:
 
 def _bytes(data: Any) -> bytes:
     """An array of 8-bit numbers, signed or not, as bytes."""
-    values = np.asarray(data)
+    try:
+        values = np.asarray(data)
+    except ValueError:  # lists of different lengths
+        values = np.empty((0, 0))
     if values.ndim != 1 or values.dtype.kind not in "iu" or np.any((values < -128) | (values > 255)):
         raise TokenizerError(f"{PREFIX}precompiled_charsmap is not an array of bytes")
     return values.astype(np.uint8).tobytes()

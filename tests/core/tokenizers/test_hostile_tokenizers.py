@@ -53,6 +53,7 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("bpe", {"merges": [*BPE_MERGES, "a xyz"]}, "'a' and 'xyz' are not two tokens that make a third"),
         ("bpe", {"merges": [*BPE_MERGES, "< >"]}, "'<' and '>' are not two tokens"),
         ("bpe", {"merges": [*BPE_MERGES, "a"]}, "'a' and '' are not two tokens"),
+        ("bpe", {"merges": [f"{'x' * 99} y"]}, "are not two tokens"),  # longer than any token
         ("bpe", {"pre": 3}, "pre is of type int, not str"),
         ("bpe", {"bos_token_id": None, "pre": "glm4", "add_bos_token": True}, "names no bos_token_id"),
         ("gemma4", {"eos_token_id": None, "add_eos_token": True}, "names no eos_token_id"),
@@ -63,6 +64,7 @@ def charsmap_of_a(step: int, value: int) -> list[int]:
         ("unigram", {"remove_extra_whitespaces": 1}, "remove_extra_whitespaces is of type int, not bool"),
         ("unigram", {"precompiled_charsmap": "abc"}, "precompiled_charsmap is not an array of bytes"),
         ("unigram", {"precompiled_charsmap": [0.5, 1.0]}, "precompiled_charsmap is not an array of bytes"),
+        ("unigram", {"precompiled_charsmap": [1, [2, 3]]}, "precompiled_charsmap is not an array of bytes"),
         ("unigram", {"precompiled_charsmap": [256]}, "precompiled_charsmap is not an array of bytes"),
         ("unigram", {"precompiled_charsmap": [4, 0]}, "do not fit in 2 bytes"),
         ("unigram", {"precompiled_charsmap": [255] * 12}, "do not fit in 12 bytes"),
