@@ -1,5 +1,6 @@
 """Cutting special tokens out of text before the rest is tokenized."""
 
+import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,6 +10,7 @@ from pumice.tokenizers.vocabulary import Vocabulary
 
 # What the C locale's isspace() accepts.
 _SPACE = " \t\n\v\f\r"
+_SPACES = re.compile(f"[{_SPACE}]*")
 
 # Characters of a special token that are searched for first.
 _HEAD = 4
@@ -60,14 +62,16 @@ class Partition:
         return parts
 
     def _cut(self, text: str, spelling: str, token: int) -> list[str | int]:
-        first, *others = text.split(spelling)
-        parts: list[str | int] = [first]
-        for other in others:
-            parts += (token, other)
-        if token in self.rstrip:
-            parts[2::2] = [part.lstrip(_SPACE) for part in parts[2::2]]  # type: ignore[union-attr]
-        if token in self.lstrip:
-            parts[:-1:2] = [part.rstrip(_SPACE) for part in parts[:-1:2]]  # type: ignore[union-attr]
+        """``text`` around the places where it spells ``token``; white space that a token swallows spells no other."""
+        parts: list[str | int] = []
+        at = 0
+        while (found := text.find(spelling, at)) >= 0:
+            before = text[at:found]
+            parts += (before.rstrip(_SPACE) if token in self.lstrip else before, token)
+            at = found + len(spelling)
+            if token in self.rstrip:
+                at = _SPACES.match(text, at).end()  # type: ignore[union-attr]  # it matches no space too
+        parts.append(text[at:])
         return [part for part in parts if part != ""]
 
 

@@ -43,7 +43,7 @@ class PLaMo2Tokenizer(Tokenizer):
         ids: list[int] = []
         for token, text in enumerate(self.vocabulary.tokens):
             score = _rounded(self._scores[token] * _SCALE)
-            if token not in self.vocabulary.byte and score > _INVALID:
+            if token not in self.vocabulary.byte | self.vocabulary.control and score > _INVALID:
                 scores[text[::-1]] = score
                 ids.append(token)
         return Lattice(scores, ids, _UNKNOWN)

@@ -33,8 +33,9 @@ class RWKVTokenizer(Tokenizer):
 
     @cached_property
     def _ids(self) -> dict[bytes, int]:
-        """Token ids by the bytes they stand for; of equal ones the last."""
-        return {self._decode(text): token for token, text in enumerate(self.vocabulary.tokens)}
+        """Token ids by the bytes they stand for; of equal ones the last. Text that spells a control token is text."""
+        control = self.vocabulary.control
+        return {self._decode(text): i for i, text in enumerate(self.vocabulary.tokens) if i not in control}
 
     @cached_property
     def _lengths(self) -> dict[bytes, list[int]]:

@@ -68,9 +68,15 @@ class SPMTokenizer(Tokenizer):
         cuts = [i for i, pair in enumerate(pairwise(text), 1) if pair not in neighbours]
         return [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
 
+    @cached_property
+    def _mergeable(self) -> dict[str, int]:
+        """The tokens that text is made of: text that spells a control token is text."""
+        control = self.vocabulary.control
+        return {text: token for text, token in self.vocabulary.ids.items() if token not in control}
+
     def _merge(self, text: str) -> list[int]:
         """Merge the characters of ``text`` into tokens, with a heap of the merges that are possible."""
-        ids, scores = self.vocabulary.ids, self._scores
+        ids, scores = self._mergeable, self._scores
         symbols: list[str] = list(text)  # a merged symbol stands where its first character was; "" after it
         end = len(symbols)
         before = list(range(-1, end - 1))
@@ -101,7 +107,7 @@ class SPMTokenizer(Tokenizer):
 
     def _symbol_ids(self, symbol: str) -> list[int]:
         """A symbol's token; for a character that is none, the tokens of its bytes or the unknown token."""
-        ids = self.vocabulary.ids
+        ids = self._mergeable
         if symbol in ids:
             return [ids[symbol]]
         spelt = [ids.get(byte_token(byte)) for byte in symbol.encode()]

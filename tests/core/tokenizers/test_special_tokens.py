@@ -4,7 +4,7 @@ import pytest
 
 from pumice.tokenizers import from_metadata
 from pumice.tokenizers.partition import Partition
-from tokenizer_fixtures import metadata, small, with_tokens
+from tokenizer_fixtures import NAMES, metadata, small, with_tokens
 
 
 def spell(name: str, text: str, **options: bool) -> list[str]:
@@ -36,6 +36,16 @@ def test_a_user_defined_token_that_ends_a_generation_is_a_control_token() -> Non
     tokenizer = with_tokens("bpe", {"<end_of_turn>": 4})
     assert len(tokenizer.tokenize("<end_of_turn>", add_special=False)) == 1
     assert len(tokenizer.tokenize("<end_of_turn>", add_special=False, parse_special=False)) > 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_text_that_spells_a_control_token_is_text(name: str) -> None:
+    tokenizer = small(name)
+    control = tokenizer.vocabulary.control - {tokenizer.unk}
+    for token in control:
+        text = f"a{tokenizer.token_text(token)}b {tokenizer.token_text(token)} "
+        ids = tokenizer.tokenize(text, add_special=False, parse_special=False)
+        assert not control.intersection(ids), text
 
 
 @pytest.mark.parametrize(("name", "text"), [("spm", "x▁y"), ("bpe", "xĠy")])
