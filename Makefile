@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 
-.PHONY: demo help test test-ray test-kompute lint types format check wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-ray test-kompute fuzz lint types format check wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -23,6 +23,10 @@ test-ray: $(STAMP)  ## Run the tests that start clusters of Ray, one after the o
 
 test-kompute: $(KOMPUTE_STAMP)  ## Run the tests of the Vulkan backend's driver kompute, in .venv-kompute
 	.venv-kompute/bin/python -m pytest -q $(PROCESSES) -k "not native" tests/plugins/vulkan
+
+fuzz: $(STAMP)  ## Fuzz every target for SECONDS=60 each; TARGET="gguf names" for some, see fuzz/README.md
+	.ci/fuzz
+	$(VENV)/python -m fuzz $(TARGET) --seconds $(or $(SECONDS),60)
 
 lint: $(STAMP)  ## Check style and formatting
 	$(VENV)/ruff check .
@@ -65,7 +69,7 @@ shaders: $(STAMP)  ## Compile shaders to SPIR-V again
 	$(VENV)/python tools/compile_shaders.py
 
 clean:  ## Remove what the targets above made
-	rm -rf .venv .venv-kompute dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-kompute .fuzz dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(STAMP): pyproject.toml .ci/setup .ci/locks/dev.txt
 	@./.ci/setup

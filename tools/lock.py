@@ -48,6 +48,7 @@ FILES = {  # each is resolved after the one that it is within
     "image.txt": Lock(extras=("server", "vulkan")),
     "wheels.txt": Lock(extras=None, further=("ziglang",)),
     "audit.txt": Lock(extras=None, further=("pip-audit",), within=None),
+    "fuzz.txt": Lock(extras=None, further=("atheris==3.0.*",), within=None),
     "kompute.txt": Lock(extras=("kompute",), further=(*TESTS, *BUILD_KP), without=("kp",), within=None),
     "kp.txt": Lock(extras=None, further=BUILD_KP, within="kompute.txt"),
 }

@@ -1,0 +1,85 @@
+"""The process that fuzzes one target: with atheris (coverage-guided), or with the plain mutator."""
+
+import argparse
+import logging
+import os
+import resource
+import sys
+from contextlib import nullcontext
+from itertools import islice
+from pathlib import Path
+from time import monotonic
+
+from fuzz.mutate import mutations
+from fuzz.targets import Target, load
+from fuzz.trial import Record, Trial
+
+INSTRUMENTED = ["pumice", "pumice_server", "pumice_samplers", "pumice_architectures"]
+MEMORY = 4 << 30  # bytes
+LIMIT = 600  # seconds for one input, in libFuzzer; the parent process looks earlier
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("target")
+    parser.add_argument("folder", type=Path, help="folder of the grown corpus and the record")
+    parser.add_argument("--finds", type=Path, required=True)
+    parser.add_argument("--engine", choices=("atheris", "plain"), required=True)
+    parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--runs", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)  # warnings of what a file leaves out
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
+    if arguments.engine == "atheris":
+        import atheris
+
+        instrumented = atheris.instrument_imports(include=INSTRUMENTED)
+    else:
+        instrumented = nullcontext()
+    with instrumented:
+        target = load(arguments.target)
+        record = Record(arguments.folder / "record")
+        trial = Trial(target, record, arguments.finds, lambda text: print(text, flush=True))
+        for seed in (b"", *target.seeds()):  # imports what the target imports when it is used
+            trial(seed)
+    run = _run_atheris if arguments.engine == "atheris" else _run_plain
+    run(target, trial, arguments)
+
+
+def _run_plain(target: Target, trial: Trial, arguments: argparse.Namespace) -> None:
+    corpus = arguments.folder / "corpus"
+    grown = [path.read_bytes() for path in sorted(corpus.iterdir())] if corpus.is_dir() else []
+    inputs = mutations([*target.seeds(), *grown], target.tokens, target.max_len, arguments.seed)
+    end = monotonic() + arguments.seconds
+    for data in islice(inputs, arguments.runs or None):
+        trial(data)
+        if arguments.seconds and monotonic() > end:
+            break
+
+
+def _run_atheris(target: Target, trial: Trial, arguments: argparse.Namespace) -> None:
+    import atheris
+
+    corpus = arguments.folder / "corpus"
+    corpus.mkdir(exist_ok=True)
+    for number, seed in enumerate(target.seeds()):
+        (corpus / f"seed-{number:03}").write_bytes(seed[: target.max_len])
+    dictionary = arguments.folder / "dictionary"
+    dictionary.write_text("".join(f'"{_escaped(token)}"\n' for token in target.tokens))
+    options = [
+        f"-max_total_time={int(arguments.seconds)}", f"-runs={arguments.runs or -1}", f"-seed={arguments.seed or 1}",
+        f"-max_len={target.max_len}", f"-rss_limit_mb={MEMORY >> 20}", f"-dict={dictionary}", f"-timeout={LIMIT}",
+        f"-artifact_prefix={arguments.finds}{os.sep}{target.name}-", "-detect_leaks=0", "-reload=0",
+        "-report_slow_units=0",
+    ]  # fmt: skip
+    atheris.Setup([sys.argv[0], *options, str(corpus)], trial)
+    atheris.Fuzz()
+
+
+def _escaped(token: bytes) -> str:
+    return "".join(chr(byte) if 32 < byte < 127 and byte not in b'"\\' else f"\\x{byte:02x}" for byte in token)
+
+
+if __name__ == "__main__":
+    main()
