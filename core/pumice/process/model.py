@@ -16,7 +16,7 @@ from pumice.registry import get_registry
 
 
 class ProcessModel(LinkedModel):
-    """As ``Model``, but a crash, or the lack of memory, ends the engine's process alone, or that of chat templates.
+    """As ``Model``, but a crash, or the lack of memory, ends the engine's process alone.
 
     ``name`` and ``command`` are what ``pumice ps`` shows. ``process``: that of the engine.
     """
