@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+import random
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -17,13 +19,21 @@ TOKEN = "hf_secret"
 _sleep = time.sleep
 
 
+def content(n_bytes: int, seed: int = 0) -> bytes:
+    """A GGUF file of random numbers: one key with an array of bytes."""
+    head = b"GGUF" + struct.pack("<IQQQ1sIIQ", 3, 0, 1, 1, b"x", 9, 0, n_bytes - 49)
+    return head + random.Random(seed).randbytes(n_bytes - len(head))
+
+
 @dataclass
 class Repository:
     """A repository of one commit."""
 
     files: dict[str, bytes]
     gated: bool = False
+    small: bool = False  # files are git's own, not of LFS
     commit: str = "c" * 40
+    etag: str = ""  # instead of the checksum
     checksum: dict[str, str] = field(default_factory=dict)  # checksums that are said instead of the right ones
 
 
@@ -96,9 +106,8 @@ def use(hub: Hub, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", hub.url + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(directory / "hub"))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 10_000)  # bytes that a cut may cost
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(directory / "hf" / "token"))
-    monkeypatch.setattr("huggingface_hub.file_download.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("pumice.hub.download._PAUSE_SECONDS", 0.0)
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -159,8 +168,9 @@ class _Handler(BaseHTTPRequestHandler):
         """A file as the Hub describes it; models are large files, in LFS."""
         data = repository.files[name]
         lfs = {"lfs": {"sha256": self._sha256(repository, name), "size": len(data), "pointerSize": 100}}
-        facts = {"rfilename": name, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
-        return {**facts, **lfs} if name.endswith(".gguf") else facts
+        blob = repository.checksum.get(name) or hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+        facts = {"rfilename": name, "size": len(data), "blobId": blob}
+        return {**facts, **lfs} if name.endswith(".gguf") and not repository.small else facts
 
     def _resolve(self, repo: str, revision: str, file: str) -> None:
         found = self._repository(repo, revision)
@@ -172,7 +182,8 @@ class _Handler(BaseHTTPRequestHandler):
         checksum = self._sha256(found, file)
         headers = {
             "X-Repo-Commit": found.commit,
-            "X-Linked-Etag": f'"{checksum}"',
+            "X-Linked-Etag": f'"{found.etag or checksum}"',
+            "ETag": f'"{found.etag or checksum}"',
             "X-Linked-Size": str(len(found.files[file])),
             "Location": f"{self.state.content_url}/content/{hashlib.sha256(found.files[file]).hexdigest()}",
         }

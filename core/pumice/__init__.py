@@ -28,10 +28,10 @@ if TYPE_CHECKING:
         QuantizeError,
         QueueFullError,
         RequestError,
-        SandboxError,
         TokenizerError,
         TooExpensiveError,
         UnavailableError,
+        UnknownModelError,
     )
     from pumice.model import Model
     from pumice.pieces import Completion, Piece
@@ -69,13 +69,13 @@ __all__ = [
     "QuantizeError",
     "QueueFullError",
     "RequestError",
-    "SandboxError",
     "Stream",
     "Summary",
     "TokenizerError",
     "TooExpensiveError",
     "ToolCall",
     "UnavailableError",
+    "UnknownModelError",
     "Usage",
     "__version__",
     "demo_model_path",

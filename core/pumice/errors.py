@@ -107,10 +107,6 @@ class UnavailableError(EngineError):
     """Work that could not be done now, for a reason outside the request: every worker is busy, or they are killed."""
 
 
-class SandboxError(PumiceError):
-    """Processes cannot be confined as the configuration demands."""
-
-
 class QuantizeError(PumiceError):
     """A model that cannot be quantized as asked: the type, the importance matrix, a tensor's shape or numbers."""
 
@@ -121,3 +117,7 @@ class ConvertError(PumiceError):
 
 class HubError(PumiceError):
     """A model that cannot be found or fetched: an unknown name, no access, no network, a damaged download."""
+
+
+class UnknownModelError(HubError):
+    """A name of a model that means none, or several: a path where none may be, no such repository or file in it."""

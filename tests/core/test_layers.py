@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running", "sandbox"],
+    ["errors", "file_names", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running"],
     ["isolation"],
     ["gguf"],
     ["tokenizers"],

@@ -49,10 +49,12 @@ def list_catalogue() -> list[dict[str, Any]]:
 def describe(model: StoredModel) -> dict[str, Any]:
     """A model as JSON can hold it."""
     modified = datetime.fromtimestamp(model.modified).astimezone().isoformat(timespec="seconds")
-    return {"name": model.name, "bytes": model.size, "modified": modified, "path": str(model.files[0])}
+    row = {"name": model.name, "bytes": model.size, "modified": modified, "path": str(model.files[0])}
+    return {**row, "unfinished": True} if model.unfinished else row
 
 
 def format_model(model: StoredModel, width: int) -> str:
     """A line for people."""
     date = datetime.fromtimestamp(model.modified).strftime("%Y-%m-%d %H:%M")
-    return f"{model.name:<{width}}  {format_bytes(model.size):>10}  {date}  {model.files[0]}"
+    what = "unfinished: pumice pull goes on, pumice rm removes it" if model.unfinished else model.files[0]
+    return f"{model.name:<{width}}  {format_bytes(model.size):>10}  {date}  {what}"

@@ -22,7 +22,7 @@ def command(models: tuple[str, ...], yes: bool) -> None:
     """
     from pumice.hub.store import remove
 
-    chosen = {model.name: model for name in models for model in [find(name)]}
+    chosen = {(model.name, model.unfinished): model for name in models for model in [find(name)]}
     for model in chosen.values():
         what = f"{model.name} ({format_bytes(model.size)})"
         if yes or click.confirm(f"Remove {what}?", err=True):
@@ -31,13 +31,20 @@ def command(models: tuple[str, ...], yes: bool) -> None:
 
 
 def find(name: str) -> StoredModel:
-    """The fetched model of a name. Raises HubError if there is none."""
+    """The fetched model of a name, or what is here of one. Raises HubError if there is none."""
     from pumice.errors import HubError
     from pumice.hub.locate import cached, resolve_name
+    from pumice.hub.names import HubName, WebName
     from pumice.hub.store import stored_models
 
-    paths = cached(resolve_name(name)[0])
-    for model in stored_models():
+    known, _ = resolve_name(name)
+    paths = cached(known)
+    models = stored_models()
+    for model in models:
         if any(path in model.files for path in paths):
+            return model
+    source = f"hf.co/{known.repo}" if isinstance(known, HubName) else known.url if isinstance(known, WebName) else ""
+    for model in models:
+        if model.unfinished and model.name == source:
             return model
     raise HubError(f"{name} is no model that was fetched; `pumice list` shows those")

@@ -12,6 +12,7 @@ from typing import Any
 from pumice.convert.lazy import LazyTensor
 from pumice.convert.safetensors import read_safetensors
 from pumice.errors import ConvertError
+from pumice.file_names import is_safe_file_name
 
 CONFIG, WEIGHTS, INDEX = "config.json", "model*.safetensors", "model.safetensors.index.json"
 MAX_JSON_BYTES = 1 << 28  # of a file, far above any tokenizer
@@ -186,8 +187,8 @@ class Folder:
         if self.has(INDEX):
             index = self.json(INDEX).get("weight_map")
             names = sorted(set(map(str, index.values()))) if isinstance(index, dict) else []
-            if any(Path(name).name != name for name in names):
-                raise ConvertError(f"{self.path / INDEX}: names files outside the folder")
+            if wrong := next((name for name in names if "/" in name or not is_safe_file_name(name)), None):
+                raise ConvertError(f"{self.path / INDEX}: {wrong!r:.100} is not the name of a file in the folder")
             return [self.path / name for name in names]
         found = sorted(self.path.glob(WEIGHTS))
         if not found:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from pumice.errors import HubError
+from pumice.errors import UnknownModelError
 from pumice.gguf.split import SPLIT_NAME
 from pumice.hub.names import HubName
 
@@ -50,13 +50,19 @@ def models_in(files: Iterable[str]) -> list[ModelFiles]:
         split = SPLIT_NAME.fullmatch(file)
         key = (split["prefix"], int(split["count"])) if split else (file, 1)
         groups.setdefault(key, []).append(file)
-    return [ModelFiles(tuple(group)) for (_, count), group in groups.items() if len(group) == count]
+    return [ModelFiles(tuple(group)) for (_, count), group in groups.items() if _is_whole(group, count)]
+
+
+def _is_whole(group: Sequence[str], count: int) -> bool:
+    """True if all parts are there, each once."""
+    parts = [match["part"] for file in group if (match := SPLIT_NAME.fullmatch(file))]
+    return not parts or [int(part) for part in parts] == list(range(1, count + 1))
 
 
 def choose(name: HubName, models: Sequence[ModelFiles]) -> ModelFiles:
-    """The model that ``name`` means. Raises HubError, with what there is, if that is none or more than one."""
+    """The model that ``name`` means. Raises UnknownModelError, with what there is, if that is none or more than one."""
     if not models:
-        raise HubError(f"hf.co/{name.repo} has no GGUF file; look for a repository whose name ends in -GGUF")
+        raise UnknownModelError(f"hf.co/{name.repo} has no GGUF file; look for a repository whose name ends in -GGUF")
     if name.file:
         found = [model for model in models if name.file in model.files]
         wanted = name.file
@@ -67,10 +73,12 @@ def choose(name: HubName, models: Sequence[ModelFiles]) -> ModelFiles:
         found = _default(models)
         wanted = DEFAULT_TAGS[0]
     if not found:
-        raise HubError(f"hf.co/{name.repo} has no {wanted}; it has {_list(model.label for model in models)}")
+        raise UnknownModelError(f"hf.co/{name.repo} has no {wanted}; it has {_list(model.label for model in models)}")
     if len(found) > 1:
         files = _list(model.files[0] for model in found)
-        raise HubError(f"hf.co/{name.repo} has several files for {wanted}: name one, as in {name.repo}:FILE: {files}")
+        raise UnknownModelError(
+            f"hf.co/{name.repo} has several files for {wanted}: name one, as in {name.repo}:FILE: {files}"
+        )
     return found[0]
 
 

@@ -7,50 +7,239 @@ import errno
 import hashlib
 import logging
 import os
+import re
 import shutil
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, BinaryIO
 
-from pumice.errors import HubError
-from pumice.gguf.parser import MAGIC
+from pumice.errors import GGUFError, HubError
+from pumice.gguf.parser import MAGIC, parse
+
+if TYPE_CHECKING:
+    import httpx2
+
+    from pumice.hub.client import HubClient
 
 Progress = Callable[[str, int, int], None]  # what is fetched, bytes done, bytes in all
 
 _LOCK_SECONDS = 0.5  # seconds between two looks at what another process has fetched
 _CHUNK = 1 << 22  # bytes read at once to check a file
+_REPORT = 1 << 18  # bytes between two reports of progress
+_TRIES = 6  # connections in a row that bring nothing
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 1.0, 30.0  # between two of them, and at most where the server names a time
+_SLOW_SECONDS, _SLOW_BYTES = 60.0, 1 << 12  # a download that brings less in that time is given up
+_BUSY = {408, 425, 429, 500, 502, 503, 504}  # statuses after which it is worth asking again
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,18})-(\d{1,18})/(\d{1,18}|\*)")
 _logger = logging.getLogger("pumice")
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A file to fetch: its address and what is known of it."""
+    """A file to fetch: its address and what is known of it.
+
+    Args:
+        size: in bytes; None: not known.
+        checksum: hexadecimal: SHA-256 of the content, or SHA-1 as git computes it of a blob; empty: not known.
+        validator: the ETag or date of the content; empty: not known.
+    """
 
     url: str
-    size: int | None = None  # bytes
-    sha256: str = ""  # hexadecimal, or empty: not known
+    size: int | None = None
+    checksum: str = ""
+    validator: str = ""
     headers: Mapping[str, str] | None = None
 
 
-def download(remote: Remote, target: Path, lock: Path, report: Callable[[int], None]) -> None:
+class UselessError(HubError):
+    """What came is not the file, and is deleted."""
+
+
+class ChangedError(UselessError):
+    """The file at the address became another one while it was fetched."""
+
+
+class _BrokenError(Exception):
+    """A connection did not bring the rest of a file; another one may, after ``seconds``."""
+
+    def __init__(self, reason: str, seconds: float = _PAUSE_SECONDS) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
+def download(client: HubClient, remote: Remote, target: Path, lock: Path, report: Callable[[int], None]) -> None:
     """Fetch ``remote`` to ``target`` unless it is there; ``report`` is called with the bytes done.
 
     What is fetched lies in ``target`` with ``.incomplete`` added until all of it is there and its checksum right. It
     stays there if the connection ends, and the next call goes on from its end. A second process waits for the first.
-    Raises HubError, or the errors of ``httpx2`` and of the file system.
+    Raises HubError, ChangedError, or the errors of ``httpx2`` and of the file system.
     """
+    from pumice.hub.xet import fetch_by_xet, is_too_large
+
+    if _is_there(remote, target, report):  # also where nothing can be written
+        return
     partial = target.with_name(f"{target.name}.incomplete")
     for directory in (target.parent, lock.parent):
         directory.mkdir(parents=True, exist_ok=True)
-    with _locked(lock, lambda: report(_size(partial))):
-        if target.exists():
-            report(remote.size or _size(target))
+
+    def wait() -> None:
+        client.abort.check()
+        report(_size(partial))
+
+    with locked(lock, wait):
+        if _is_there(remote, target, report):
             return
         _logger.info("downloading %s to %s", remote.url, target)
-        _fetch(remote, partial, report)
-        _check(remote, partial)
+        try:
+            if remote.checksum and remote.size and is_too_large(remote.size):
+                fetch_by_xet(client, remote.url, remote.size, remote.headers or {}, partial, report)
+            else:
+                Transfer(client, remote, partial, report).run()
+            _check(remote, partial)
+        except (UselessError, OSError) as error:
+            if isinstance(error, UselessError) or error.errno == errno.EIO:  # then nobody knows what is on the disk
+                partial.unlink(missing_ok=True)
+            raise
         os.replace(partial, target)
+
+
+def validator_of(headers: Mapping[str, str]) -> str:
+    """What tells a content from others at its address: its ETag, or else its date; empty if neither is said."""
+    return headers.get("ETag", "") or headers.get("Last-Modified", "")
+
+
+class Transfer:
+    """The bytes of one file, over as many connections as it takes."""
+
+    def __init__(self, client: HubClient, remote: Remote, partial: Path, report: Callable[[int], None]) -> None:
+        self._client = client
+        self._remote = remote
+        self._partial = partial
+        self._report = report
+        self._validator = remote.validator
+        self._ranges = True  # the server can send a part of a file
+        self._since, self._came = time.monotonic(), 0  # bytes since then
+
+    def run(self) -> None:
+        """Fetch what is missing; a connection that breaks is made again while it brings something."""
+        import httpx2
+
+        tries = _TRIES
+        while True:
+            before = _size(self._partial)
+            try:
+                self._fetch()
+                return
+            except (httpx2.TransportError, _BrokenError) as error:
+                self._client.abort.check()
+                after = _size(self._partial)
+                tries = _TRIES if after > before else tries - 1
+                if not tries:
+                    if isinstance(error, _BrokenError):
+                        raise HubError(f"{self._remote.url}: {error}; try again, what came is kept") from None
+                    raise
+                seconds = error.seconds if isinstance(error, _BrokenError) else _PAUSE_SECONDS
+                _logger.info("%s: %s; trying to resume at byte %d", self._remote.url, error or "timeout", after)
+                self._client.abort.sleep(seconds)
+
+    def _fetch(self) -> None:
+        """Over one connection. Raises _BrokenError if not all came."""
+        have = self._have()
+        if have and have == self._remote.size:
+            return
+        headers = dict(self._remote.headers or {})
+        if have:
+            headers["Range"] = f"bytes={have}-"
+            if self._validator and not self._validator.startswith("W/"):
+                headers["If-Range"] = self._validator
+        with self._client.stream("GET", self._remote.url, headers) as response:
+            start, size = self._read_headers(response, have)
+            self._partial.touch()
+            with self._partial.open("r+b") as file:
+                file.truncate(start)
+                file.seek(start)
+                end = self._write(response, file, start, size)
+                file.flush()
+                os.fsync(file.fileno())
+        if size is not None and end < size:
+            raise _BrokenError(f"{end:,} bytes came instead of {size:,}")
+
+    def _have(self) -> int:
+        """Bytes of an earlier connection that are of use."""
+        have, size = _size(self._partial), self._remote.size
+        same = self._remote.checksum or self._validator  # else nobody knows whether the rest belongs to them
+        return have if same and self._ranges and have >= len(MAGIC) and (size is None or have <= size) else 0
+
+    def _read_headers(self, response: httpx2.Response, have: int) -> tuple[int, int | None]:
+        """Where in the file the body begins, and the size of the file."""
+        from pumice.hub.client import raise_for_status, refuse_encoding
+
+        status, url = response.status_code, self._remote.url
+        if status in _BUSY:
+            raise self._busy(response)
+        if status == 416 and have:
+            self._ranges = False
+            raise _BrokenError("the server has no rest of this file")
+        raise_for_status(response)
+        if status not in (200, 206) or (status == 206 and not have):
+            raise HubError(f"{url}: the server answers {status}, expected the file")
+        refuse_encoding(response)
+        self._compare(validator_of(response.headers))
+        length = response.headers.get("Content-Length", "")
+        start, size = 0, int(length) if length.isdecimal() and len(length) <= 18 else None
+        if status == 206:
+            part = _CONTENT_RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            if not part or int(part[1]) != have:
+                self._ranges = False
+                raise _BrokenError("the server sent another part of the file than it was asked for")
+            start, size = have, None if part[3] == "*" else int(part[3])
+        if self._remote.size is not None and size not in (None, self._remote.size):
+            raise ChangedError(f"{url}: the file has {size:,} bytes, expected {self._remote.size:,}; try again")
+        return start, self._remote.size if size is None else size
+
+    def _compare(self, validator: str) -> None:
+        """Raise ChangedError unless this is the file that was begun; a checksum says more at the end."""
+        if not self._remote.checksum and self._validator and validator != self._validator:
+            raise ChangedError(f"{self._remote.url}: the file changed while it was fetched; try again")
+        self._validator = self._validator or validator
+
+    def _busy(self, response: httpx2.Response) -> _BrokenError:
+        after = response.headers.get("Retry-After", "")
+        seconds = float(after) if after.isdecimal() and len(after) < 9 else _PAUSE_SECONDS
+        return _BrokenError(status_line(response.status_code), min(seconds, _MAX_PAUSE_SECONDS))
+
+    def _write(self, response: httpx2.Response, file: BinaryIO, start: int, size: int | None) -> int:
+        """Append the body; return the end. Raises UselessError for what is no GGUF file, or longer than it says."""
+        end = reported = start
+        head = b""
+        for chunk in response.iter_raw():
+            self._client.abort.check()
+            self._pace(len(chunk))
+            if start == 0 and len(head) < len(MAGIC):
+                head += chunk[: len(MAGIC)]
+                if not (head.startswith(MAGIC) or MAGIC.startswith(head)):
+                    raise _no_gguf(self._remote.url, head)
+            if size is not None and end + len(chunk) > size:
+                raise UselessError(f"{self._remote.url}: more than the {size:,} bytes of the file came; try again")
+            file.write(chunk)
+            end += len(chunk)
+            if end - reported >= _REPORT:
+                reported = end
+                self._report(end)
+        self._report(end)
+        return end
+
+    def _pace(self, n_bytes: int) -> None:
+        """Raise HubError for a download that would take for ever, which no timeout of a socket notices."""
+        self._came += n_bytes
+        now = time.monotonic()
+        if now - self._since < _SLOW_SECONDS:
+            return
+        if self._came < _SLOW_BYTES:
+            raise HubError(f"{self._remote.url}: comes too slowly; try again, what came is kept")
+        self._since, self._came = now, 0
 
 
 def reporter(progress: Progress | None, what: str, before: int, total: int) -> Callable[[int], None]:
@@ -66,60 +255,51 @@ def check_space(directory: Path, n_bytes: int) -> None:
         raise HubError(f"{directory}: the disk is full: {n_bytes:,} bytes are needed and {free:,} are free")
 
 
-def _fetch(remote: Remote, partial: Path, report: Callable[[int], None]) -> None:
-    """Fetch what is missing of ``partial``; a connection that breaks is made again while it brings something."""
-    import httpx2
-    from huggingface_hub.file_download import http_get
-
-    if remote.size is not None and _size(partial) > remote.size:
-        partial.unlink()
-    while True:
-        start = _size(partial)
-        try:
-            with partial.open("ab") as file, _own_log("huggingface_hub.file_download"):
-                http_get(
-                    remote.url,
-                    file,
-                    resume_size=start,
-                    headers=dict(remote.headers or {}),
-                    expected_size=remote.size,
-                    tqdm_class=_bar_class(report),
-                )
-            return
-        except (httpx2.ReadError, httpx2.RemoteProtocolError):
-            if _size(partial) <= start:
-                raise
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            have, size = _size(partial), remote.size
-            if size is not None and have > size:
-                partial.unlink()
-            raise HubError(f"{remote.url}: {have:,} bytes came instead of {size:,}; try again to resume") from None
+def _is_there(remote: Remote, target: Path, report: Callable[[int], None]) -> bool:
+    if not target.exists():
+        return False
+    report(remote.size or _size(target))
+    return True
 
 
 def _check(remote: Remote, partial: Path) -> None:
+    """Raise UselessError for what is not the file."""
     with partial.open("rb") as file:
-        magic = file.read(4)
+        magic = file.read(len(MAGIC))
     if magic != MAGIC:
-        partial.unlink()
-        raise HubError(f"{remote.url}: no GGUF file is there; what came begins with {magic!r}")
-    if not remote.sha256:
+        raise _no_gguf(remote.url, magic)
+    if not remote.checksum:
+        _logger.info("%s: whole, and not checked further: its source gives no checksum", remote.url)
+        _check_whole(remote, partial)
         return
-    digest = hashlib.sha256()
+    sha256 = len(remote.checksum) == 64
+    digest = hashlib.sha256() if sha256 else hashlib.sha1(b"blob %d\0" % _size(partial), usedforsecurity=False)
     with partial.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-    if digest.hexdigest() != remote.sha256:
-        partial.unlink()
-        raise HubError(
-            f"{remote.url}: the download was damaged on its way and is deleted: its SHA-256 is {digest.hexdigest()}, "
-            f"expected {remote.sha256}; try again"
+    if digest.hexdigest() != remote.checksum:
+        raise UselessError(
+            f"{remote.url}: the download was damaged on its way and is deleted: "
+            f"its {'SHA-256' if sha256 else 'git SHA-1'} is {digest.hexdigest()}, expected {remote.checksum}; try again"
         )
 
 
+def _check_whole(remote: Remote, partial: Path) -> None:
+    """Raise UselessError for a file that is shorter than its own header says."""
+    try:
+        parse(partial)
+    except GGUFError as error:
+        raise UselessError(
+            f"{remote.url}: what came is not a whole GGUF file and is deleted: {error}; try again"
+        ) from None
+
+
+def _no_gguf(url: str, head: bytes) -> UselessError:
+    return UselessError(f"{url}: no GGUF file is there; what came begins with {head!r}")
+
+
 @contextlib.contextmanager
-def _locked(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
+def locked(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Hold a lock between processes; ``waiting`` is called while another has it."""
     from filelock import Timeout
     from huggingface_hub.utils import WeakFileLock
@@ -138,47 +318,22 @@ def _locked(lock: Path, waiting: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def _own_log(name: str) -> Iterator[None]:
-    """What another library would warn of goes to Pumice's log: it is no failure yet."""
-
-    def forward(record: logging.LogRecord) -> bool:
-        _logger.info("%s", " ".join(record.getMessage().split()))
-        return False
-
-    logger = logging.getLogger(name)
-    logger.addFilter(forward)
-    try:
-        yield
-    finally:
-        logger.removeFilter(forward)
-
-
-def _bar_class(report: Callable[[int], None]) -> Any:
-    """What ``http_get`` takes for a progress bar of tqdm."""
-
-    class Bar:
-        def __init__(self, initial: int = 0, **_: Any) -> None:
-            self._done = initial
-
-        def __enter__(self) -> Bar:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            pass
-
-        def update(self, n: int) -> None:
-            self._done += n
-            report(self._done)
-
-    return Bar
-
-
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
     except FileNotFoundError:
         return 0
+
+
+def status_line(status: int) -> str:
+    """What a status of an answer means, and what to do."""
+    reasons = {
+        401: "access denied (401): the token in HF_TOKEN is wrong or out of date",
+        403: "access forbidden (403): the token in HF_TOKEN has no right to read it",
+        404: "no such file (404)",
+        429: "too many requests (429); wait a few minutes, or set HF_TOKEN",
+    }
+    return reasons.get(status, f"the server failed ({status}); try again later")
 
 
 def explain_os_error(error: OSError, where: object) -> str:

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pumice.errors import HubError
+from pumice.errors import UnknownModelError
+from pumice.file_names import is_safe_file_name
 
 _PART = r"[A-Za-z0-9][\w.-]*"  # an owner, or a repository
 _REPOSITORY = re.compile(rf"(?P<repo>{_PART}/{_PART})(?:@(?P<revision>[A-Za-z0-9][\w.-]*))?(?P<rest>/.*)?", re.ASCII)
 _TAG = re.compile(r"[\w.-]*", re.ASCII)
-_LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
+LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1"}
 
 
 @dataclass(frozen=True)
@@ -51,23 +52,23 @@ class CatalogueName:
 Name = Path | HubName | WebName | CatalogueName
 
 
-def parse_name(text: str | Path, is_known: Callable[[str], bool] = lambda name: False) -> Name:
+def parse_name(text: str | Path, is_known: Callable[[str], bool] = lambda name: False, *, paths: bool = True) -> Name:
     """What ``text`` names: a path where such a file exists or where it can be nothing else, ``~`` expanded.
 
-    ``is_known`` says whether a name is one of the catalogue.
-    Raises HubError for an address that cannot be one of a model.
+    ``is_known`` says whether a name is one of the catalogue. Without ``paths`` none is looked for on this machine.
+    Raises UnknownModelError for an address that cannot be one of a model, and for a path where it is not to be one.
     """
     if isinstance(text, Path):
         return text
     if not text.strip():
-        raise HubError("the model has no name: give a path, a name like hf.co/owner/repository, or a web address")
+        raise UnknownModelError("the model has no name: give a path, a name like hf.co/owner/repository, or an address")
     if "\0" in text:
-        raise HubError(f"{_shown(text)}: not a name of a model: it has a NUL character")
+        raise UnknownModelError(f"{_shown(text)}: not a name of a model: it has a NUL character")
     scheme, separator, rest = text.partition("://")
     if separator:
         return _address(text, scheme, rest)
     path = Path(os.path.expanduser(text))  # Path.expanduser raises for an unknown user
-    if os.path.exists(path):  # False too for a name too long to be one
+    if paths and os.path.exists(path):  # False too for a name too long to be one
         return path
     if is_known(text):
         return CatalogueName(text)
@@ -77,6 +78,8 @@ def parse_name(text: str | Path, is_known: Callable[[str], bool] = lambda name: 
     bare, _, selector = text.partition(":")
     if re.fullmatch(f"{_PART}/{_PART}", bare, re.ASCII) and (selector or not bare.endswith(".gguf")):
         return _hub_name(text, text)
+    if not paths:
+        raise UnknownModelError(f"{_shown(text)}: not the name of a model, such as hf.co/owner/repository:Q4_K_M")
     return path
 
 
@@ -85,14 +88,15 @@ def _address(text: str, scheme: str, rest: str) -> HubName | WebName:
         return _hub_name(text, rest)
     try:
         url = urlsplit(text)
-    except ValueError:  # what looks like an IPv6 address and is none
-        url = urlsplit("")
-    if scheme not in ("https", "http") or not url.hostname:
-        raise HubError(f"{_shown(text)}: not an address of a model; those begin with hf:// or https://")
+        port = url.port
+    except ValueError:  # what looks like an IPv6 address and is none, or a port that is no number
+        url, port = urlsplit(""), None
+    if scheme not in ("https", "http") or not url.hostname or port == 0 or "\\" in text or not text.isprintable():
+        raise UnknownModelError(f"{_shown(text)}: not an address of a model; those begin with hf:// or https://")
     if url.hostname in _hub_hosts():
         return _hub_name(text, _without_verb(unquote(url.path).lstrip("/")))
-    if scheme == "http" and url.hostname not in _LOCAL_HOSTS:
-        raise HubError(f"{_shown(text)}: anybody on the way could change what http:// brings; use https://")
+    if scheme == "http" and url.hostname not in LOCAL_HOSTS:
+        raise UnknownModelError(f"{_shown(text)}: anybody on the way could change what http:// brings; use https://")
     return WebName(text)
 
 
@@ -117,21 +121,18 @@ def _hub_name(text: str, path: str) -> HubName:
     match = _REPOSITORY.fullmatch(path.rstrip("/"))
     file = (match["rest"] or "").strip("/") if match else ""
     if not match or (file and selector):
-        raise HubError(f"{_shown(text)}: expected hf.co/owner/repository, then perhaps :QUANTIZATION or /FILE.gguf")
+        raise UnknownModelError(
+            f"{_shown(text)}: expected hf.co/owner/repository, then perhaps :QUANTIZATION or /FILE.gguf"
+        )
     if selector.endswith(".gguf"):
         file, selector = selector, ""
     if file and not file.endswith(".gguf"):
-        raise HubError(f"{_shown(text)}: {_shown(file)} is not a GGUF file")
-    if not _is_file_path(file or "file"):
-        raise HubError(f"{_shown(text)}: {_shown(file)} is not the path of a file in a repository")
+        raise UnknownModelError(f"{_shown(text)}: {_shown(file)} is not a GGUF file")
+    if file and not is_safe_file_name(file):
+        raise UnknownModelError(f"{_shown(text)}: {_shown(file)} is not the path of a file in a repository")
     if not _TAG.fullmatch(selector):
-        raise HubError(f"{_shown(text)}: {_shown(selector)} is not a quantization such as Q4_K_M")
+        raise UnknownModelError(f"{_shown(text)}: {_shown(selector)} is not a quantization such as Q4_K_M")
     return HubName(match["repo"], file, "" if selector == "latest" else selector, match["revision"] or "main")
-
-
-def _is_file_path(path: str) -> bool:
-    """Whether a path stays in its repository and can be written after ``owner/repository/``."""
-    return path.isprintable() and ":" not in path and not {"", ".", ".."} & set(path.split("/"))
 
 
 def _shown(text: str) -> str:

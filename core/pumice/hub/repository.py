@@ -7,24 +7,47 @@ Files lie in the cache of ``huggingface_hub``, in its layout, which its document
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
+import logging
+import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import quote
 
-from pumice.errors import HubError
+from pumice.errors import HubError, UnknownModelError
+from pumice.file_names import is_safe_file_name
 from pumice.hub.choice import choose, models_in
-from pumice.hub.download import Progress, Remote, check_space, download, explain_os_error, reporter
+from pumice.hub.download import Progress, Remote, check_space, download, explain_os_error, locked, reporter, status_line
 from pumice.hub.names import HubName
 
-_SECONDS = 30  # timeout of a question about a repository
+if TYPE_CHECKING:
+    from pumice.hub.client import HubClient
+
+_COMMIT = re.compile("[0-9a-f]{40}")
+_CHECKSUM = re.compile("[0-9a-f]{64}|[0-9a-f]{40}")
+_NO_LINKS = {errno.EPERM, errno.EACCES, errno.ENOSYS, errno.ENOTSUP}  # of file systems and users that cannot link
+_logger = logging.getLogger("pumice")
 
 
 class HubFile(NamedTuple):
     """A file of a repository."""
 
-    size: int  # bytes
-    sha256: str  # hexadecimal; empty for the small files that git itself keeps
+    path: str
+    size: int | None  # bytes
+    checksum: str  # hexadecimal: SHA-256 or, of the small files that git itself keeps, git's SHA-1; empty: not said
+
+    @classmethod
+    def of(cls, sibling: Mapping[str, Any]) -> HubFile:
+        """From an entry of the Hub's answer. Raises LookupError, TypeError or AttributeError for any other value."""
+        path, size, lfs = sibling["rfilename"], sibling.get("size"), sibling.get("lfs")
+        checksum = lfs["sha256"] if lfs else sibling.get("blobId")
+        if not isinstance(path, str) or not isinstance(checksum or "", str):
+            raise TypeError
+        known = isinstance(size, int) and not isinstance(size, bool) and 0 <= size < 1 << 60
+        return cls(path, size if known else None, checksum or "")
 
 
 def cache_directory() -> Path:
@@ -32,6 +55,13 @@ def cache_directory() -> Path:
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE)
+
+
+def endpoint() -> str:
+    """The address of the Hub, or of the mirror that the operator named: ``$HF_ENDPOINT``."""
+    from huggingface_hub import constants
+
+    return constants.ENDPOINT
 
 
 def cached_model(name: HubName) -> list[Path]:
@@ -46,20 +76,25 @@ def cached_model(name: HubName) -> list[Path]:
         return []
 
 
-def fetch_model(name: HubName, progress: Progress | None = None) -> list[Path]:
+def fetch_model(name: HubName, client: HubClient, progress: Progress | None = None) -> list[Path]:
     """Ask the Hub for the files that ``name`` means, and fetch those that are not here. Raises HubError."""
-    with explained(str(name)):
-        commit, files = _list_files(name)
-        chosen = {file: files[file] for file in choose(name, models_in(files)).files}
-        check_space(cache_directory(), sum(_missing_bytes(name, file) for file in chosen.values()))
-        total = sum(file.size for file in chosen.values())
-        paths: list[Path] = []
-        done = 0
-        for file, facts in chosen.items():
-            report = reporter(progress, f"{name.repo}/{file}", done, total)
-            paths.append(_fetch_file(name, commit, file, facts, report))
-            done += facts.size
-        return paths
+    commit, files = _list_files(name, client)
+    chosen = {file: files[file] for file in choose(name, models_in(files)).files}
+    check_space(cache_directory(), sum(_missing_bytes(name, commit, file) for file in chosen.values()))
+    total = sum(file.size or 0 for file in chosen.values())
+    paths: list[Path] = []
+    done = 0
+    for file in chosen.values():
+        report = reporter(progress, f"{name.repo}/{file.path}", done, total)
+        if _is_linked(name, commit, file):
+            report(file.size or 0)
+        else:
+            _fetch_content(name, commit, file, client, report)
+            _link(name, commit, file)
+        paths.append(_path(name, commit, file))
+        done += file.size or 0
+    _write_reference(name, commit)
+    return paths
 
 
 @contextlib.contextmanager
@@ -71,93 +106,166 @@ def explained(name: str) -> Iterator[None]:
     try:
         yield
     except errors.GatedRepoError:
-        raise HubError(
+        raise UnknownModelError(
             f"{name}: its owner gives access on request: accept the conditions at {constants.ENDPOINT}, then set "
             "HF_TOKEN, or run `hf auth login`"
         ) from None
     except errors.RepositoryNotFoundError:
-        raise HubError(f"{name}: no such repository, or a private one: for that set HF_TOKEN") from None
+        raise UnknownModelError(f"{name}: no such repository, or a private one: for that set HF_TOKEN") from None
     except errors.RevisionNotFoundError:
-        raise HubError(f"{name}: the repository has no such revision") from None
-    except errors.EntryNotFoundError as error:
-        raise HubError(f"{name}: {_first_line(error)}") from None
+        raise UnknownModelError(f"{name}: the repository has no such revision") from None
     except errors.OfflineModeIsEnabled:
         raise HubError(f"{name} is not on this machine, and HF_HUB_OFFLINE forbids to fetch it") from None
     except errors.HfHubHTTPError as error:
-        raise HubError(f"{name}: {_status_line(error.response.status_code)}") from None
+        raise HubError(f"{name}: {status_line(error.response.status_code)}") from None
     except httpx2.TimeoutException:
         raise HubError(f"{name}: the server does not answer; try again, what came is kept") from None
     except httpx2.HTTPError as error:
         raise HubError(f"{name}: no connection: {_first_line(error)}; try again, what came is kept") from None
-    except errors.HFValidationError as error:
+    except (errors.HFValidationError, httpx2.InvalidURL) as error:
         raise HubError(f"{name}: {_first_line(error)}") from None
     except OSError as error:
         raise HubError(explain_os_error(error, error.filename or cache_directory())) from None
 
 
-def _list_files(name: HubName) -> tuple[str, dict[str, HubFile]]:
-    """The commit that the revision is now, and its files."""
-    from huggingface_hub import HfApi, constants
+def _list_files(name: HubName, client: HubClient) -> tuple[str, dict[str, HubFile]]:
+    """The commit that the revision is now, and its models' files by their paths."""
+    from huggingface_hub import constants
+    from huggingface_hub.utils import build_hf_headers, validate_repo_id
 
-    api = HfApi(endpoint=constants.ENDPOINT)
-    info = api.model_info(name.repo, revision=name.revision, files_metadata=True, timeout=_SECONDS)
-    files = {
-        file.rfilename: HubFile(file.size or 0, file.lfs.sha256 if file.lfs else "") for file in info.siblings or []
-    }
-    return info.sha or name.revision, files
+    from pumice.hub.client import raise_for_status
+
+    validate_repo_id(name.repo)
+    url = f"{constants.ENDPOINT}/api/models/{name.repo}/revision/{quote(name.revision, safe='')}?blobs=true"
+    response = client.ask("GET", url, build_hf_headers())
+    raise_for_status(response)
+    try:
+        answer = response.json()
+        commit, siblings = answer["sha"], answer["siblings"]
+        files = {file.path: file for file in map(HubFile.of, siblings) if file.path.endswith(".gguf")}
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        raise HubError(f"{name}: {url} answers {response.status_code}, which is no list of files") from None
+    if not (isinstance(commit, str) and _COMMIT.fullmatch(commit)):
+        raise HubError(f"{name}: the server gives {commit!r:.100} for a commit, which is none")
+    if _COMMIT.fullmatch(name.revision) and commit != name.revision:
+        raise HubError(f"{name}: the server answers with the commit {commit}, which was not asked for")
+    return commit, _check_names(name, files)
 
 
-def _fetch_file(name: HubName, commit: str, file: str, facts: HubFile, report: Callable[[int], None]) -> Path:
-    """Put the content where ``huggingface_hub`` looks for it; it then gives it its name."""
-    from huggingface_hub import constants, hf_hub_download, hf_hub_url
+def _check_names(name: HubName, files: dict[str, HubFile]) -> dict[str, HubFile]:
+    """Leave out files whose names are no paths. HubError if two would be one where case does not count."""
+    safe = {path: file for path, file in files.items() if is_safe_file_name(path)}
+    for path in files.keys() - safe.keys():
+        _logger.warning("%s: left out a file whose name is no path everywhere: %r", name, path[:200])
+    folded: dict[str, str] = {}
+    for path in safe:
+        other = folded.setdefault(path.casefold(), path)
+        if other != path:
+            raise HubError(f"{name}: the names of two files, {other} and {path}, differ in case alone")
+    return safe
+
+
+def _fetch_content(name: HubName, commit: str, file: HubFile, client: HubClient, report: Callable[[int], None]) -> None:
+    from huggingface_hub import constants, hf_hub_url
     from huggingface_hub.utils import build_hf_headers
 
-    if facts.sha256 and not re.fullmatch("[0-9a-f]{64}", facts.sha256):
-        raise HubError(f"{name}: the server gives {facts.sha256!r} for {file}, which is no checksum")
-    if facts.sha256 and facts.size <= constants.MAX_HTTP_DOWNLOAD_SIZE:
-        url = hf_hub_url(name.repo, file, revision=commit, endpoint=constants.ENDPOINT)
-        remote = Remote(url, facts.size, facts.sha256, build_hf_headers())
-        lock = cache_directory() / ".locks" / _folder(name) / f"{facts.sha256}.lock"
-        download(remote, _blob(name, facts), lock, report)
-    path = hf_hub_download(
-        name.repo, file, revision=name.revision, cache_dir=cache_directory(), endpoint=constants.ENDPOINT
-    )
-    return Path(path)
+    url = hf_hub_url(name.repo, file.path, revision=commit, endpoint=constants.ENDPOINT)
+    if file.checksum and not _CHECKSUM.fullmatch(file.checksum):
+        raise HubError(f"{name}: the server gives {file.checksum!r:.100} for {file.path}, which is no checksum")
+    remote = Remote(url, file.size, file.checksum, headers=build_hf_headers())
+    blob = _blob(name, commit, file)
+    download(client, remote, blob, _lock(name, blob.name), report)
 
 
-def _missing_bytes(name: HubName, file: HubFile) -> int:
-    blob = _blob(name, file)
+def _link(name: HubName, commit: str, file: HubFile) -> None:
+    """Give a blob its name in the snapshot of a commit: a link or, on systems without those, the blob itself."""
+    blob, path = _blob(name, commit, file), _path(name, commit, file)
+    if _is_linked(name, commit, file):
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    try:
+        os.symlink(os.path.relpath(blob, path.parent), path)
+    except FileExistsError:  # of another process that fetches the same
+        pass
+    except OSError as error:
+        if error.errno not in _NO_LINKS and os.name != "nt":
+            raise
+        os.replace(blob, path)
+
+
+def _is_linked(name: HubName, commit: str, file: HubFile) -> bool:
+    blob, path = _blob(name, commit, file), _path(name, commit, file)
+    if path.is_symlink():
+        return path.exists() and blob.exists() and os.path.samefile(path, blob)
+    return path.is_file() and path.stat().st_size == file.size
+
+
+def _write_reference(name: HubName, commit: str) -> None:
+    """Note which commit a revision is, whole or not at all."""
+    path = _repository(name) / "refs" / name.revision
+    if name.revision == commit or _read_reference(path) == commit:
+        return
+    note = path.with_name(f".{path.name}.new")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with locked(_lock(name, "refs"), lambda: None):
+        try:
+            note.write_text(commit)
+            os.replace(note, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                note.unlink(missing_ok=True)
+            raise
+
+
+def _read_reference(path: Path) -> str:
+    """The commit that a reference names; empty if there is none."""
+    try:
+        commit = path.read_text().strip()
+    except (OSError, ValueError):
+        return ""
+    return commit if _COMMIT.fullmatch(commit) else ""
+
+
+def _missing_bytes(name: HubName, commit: str, file: HubFile) -> int:
+    blob, size = _blob(name, commit, file), file.size or 0
     partial = blob.with_name(f"{blob.name}.incomplete")
-    have = file.size if blob.exists() else partial.stat().st_size if partial.exists() else 0
-    return max(file.size - have, 0)
+    have = size if blob.exists() else partial.stat().st_size if partial.exists() else 0
+    return max(size - have, 0)
 
 
-def _blob(name: HubName, file: HubFile) -> Path:
-    return cache_directory() / _folder(name) / "blobs" / file.sha256
+def _blob(name: HubName, commit: str, file: HubFile) -> Path:
+    """Where a content lies: by its checksum or, where the server says none, by what is asked for."""
+    key = file.checksum or hashlib.sha256(f"{commit}/{file.path}".encode()).hexdigest()
+    return _repository(name) / "blobs" / key
+
+
+def _path(name: HubName, commit: str, file: HubFile) -> Path:
+    return _repository(name) / "snapshots" / commit / file.path
+
+
+def _lock(name: HubName, what: str) -> Path:
+    directory = cache_directory() / ".locks" / _folder(name)
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory / f"{what}.lock"
 
 
 def _snapshot(name: HubName) -> Path | None:
     """The directory of the files of a revision, if there is one."""
-    repository = cache_directory() / _folder(name)
-    ref = repository / "refs" / name.revision
-    commit = ref.read_text() if ref.is_file() else name.revision
+    repository = _repository(name)
+    commit = _read_reference(repository / "refs" / name.revision) or name.revision
     snapshot = repository / "snapshots" / commit
     return snapshot if snapshot.is_dir() else None
+
+
+def _repository(name: HubName) -> Path:
+    return cache_directory() / _folder(name)
 
 
 def _folder(name: HubName) -> str:
     return f"models--{name.repo.replace('/', '--')}"
 
 
-def _status_line(status: int) -> str:
-    reasons = {
-        401: "access denied (401): the token in HF_TOKEN is wrong or out of date",
-        403: "access forbidden (403): the token in HF_TOKEN has no right to read it",
-        404: "no such file (404)",
-        429: "too many requests (429); wait a few minutes, or set HF_TOKEN",
-    }
-    return reasons.get(status, f"the server failed ({status}); try again later")
-
-
 def _first_line(error: Exception) -> str:
-    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    line = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -24,11 +24,13 @@ class StoredModel:
     files: list[Path] = field(default_factory=list)  # the newest version's first
     size: int = 0  # bytes on the disk
     modified: float = 0.0  # seconds since 1970
+    unfinished: bool = False  # files are parts of downloads that were cut
 
 
 def stored_models() -> list[StoredModel]:
-    """Every model that is here by name, sorted by it."""
-    return sorted([*_from_hub(), *_from_web()], key=lambda model: model.name.casefold())
+    """Every model that is here by name, sorted by it, and what is here of downloads that were cut."""
+    models = [*_from_hub(), *_from_web(), *_unfinished()]
+    return sorted(models, key=lambda model: (model.name.casefold(), model.unfinished))
 
 
 def remove(model: StoredModel) -> None:
@@ -39,7 +41,9 @@ def remove(model: StoredModel) -> None:
     for file in model.files:
         content = _content(file)
         file.unlink()
-        if not any(_content(other) == content for other in model.root.glob("snapshots/*/**/*")):
+        if content.is_relative_to(model.root) and not any(
+            _content(other) == content for other in model.root.glob("snapshots/*/**/*")
+        ):
             content.unlink(missing_ok=True)
     _tidy(model.root)
 
@@ -59,7 +63,7 @@ def _tidy(repository: Path) -> None:
 
 def _from_hub() -> Iterator[StoredModel]:
     for repository in sorted(cache_directory().glob("models--*--*")):
-        repo = repository.name.removeprefix("models--").replace("--", "/", 1)
+        repo = _repo(repository)
         versions = sorted(repository.glob("snapshots/*"), key=lambda path: path.stat().st_mtime, reverse=True)
         found: dict[str, StoredModel] = {}
         for version in versions:
@@ -87,6 +91,20 @@ def _from_web() -> Iterator[StoredModel]:
             model = StoredModel(source_of(directory), directory)
             _add(model, files)
             yield model
+
+
+def _unfinished() -> Iterator[StoredModel]:
+    roots = [*cache_directory().glob("models--*--*"), *web_directory().glob("*/*/")]
+    for root in sorted(roots):
+        hub = root.is_relative_to(cache_directory())
+        if files := sorted(root.glob("blobs/*.incomplete" if hub else "*/*.incomplete")):
+            model = StoredModel(f"hf.co/{_repo(root)}" if hub else source_of(root), root, unfinished=True)
+            _add(model, files)
+            yield model
+
+
+def _repo(repository: Path) -> str:
+    return repository.name.removeprefix("models--").replace("--", "/", 1)
 
 
 def _add(model: StoredModel, files: list[Path]) -> None:

@@ -7,27 +7,43 @@ A version is what the server says of its content: tag, date, size. A changed fil
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote, urlsplit
 
+from pumice.errors import HubError
+from pumice.file_names import is_safe_file_name
 from pumice.gguf.split import SPLIT_NAME
-from pumice.hub.download import Progress, Remote, check_space, download, reporter
+from pumice.hub.download import (
+    ChangedError,
+    Progress,
+    Remote,
+    check_space,
+    download,
+    locked,
+    reporter,
+    validator_of,
+)
 from pumice.hub.names import WebName
-from pumice.hub.repository import explained
 
-_SECONDS = 30  # timeout of a question about a file
+if TYPE_CHECKING:
+    from pumice.hub.client import HubClient
+
+_TRIES = 3  # for a file that changes while it is fetched
+_MAX_PARTS = 1000  # of a model, each of which is asked for
+_MAX_NAME = 200  # letters of a file's name, to which endings are added
 
 
 class _State(NamedTuple):
     """What a server says of a file."""
 
     version: str  # empty: nothing that would tell another version from this one
+    validator: str  # of its content, as answers repeat it; empty: not said
     size: int | None  # bytes
 
 
@@ -47,25 +63,34 @@ def cached_file(name: WebName) -> list[Path]:
     return []
 
 
-def fetch_file(name: WebName, progress: Progress | None = None) -> list[Path]:
+def fetch_file(name: WebName, client: HubClient, progress: Progress | None = None) -> list[Path]:
     """Ask for the file, or all of its parts, and fetch what is not here. Raises HubError."""
+    for _ in range(_TRIES - 1):
+        with contextlib.suppress(ChangedError):
+            return _fetch_parts(name, client, progress)
+    return _fetch_parts(name, client, progress)
+
+
+def _fetch_parts(name: WebName, client: HubClient, progress: Progress | None) -> list[Path]:
+    """Raises ChangedError if the file became another one after the server was asked about it."""
     urls = _parts(name.url)
-    with explained(name.url):
-        states = [_ask(url) for url in urls]
-        version = _hash("".join(state.version for state in states))
-        paths = [_directory(name) / version / _file_name(url) for url in urls]
-        total = sum(state.size or 0 for state in states)
-        check_space(web_directory(), total)
+    states = [_ask(url, client) for url in urls]
+    version = _hash("".join(state.version for state in states))
+    paths = [_directory(name) / version / _file_name(url) for url in urls]
+    if not all(state.version and path.exists() for state, path in zip(states, paths, strict=True)):
+        check_space(web_directory(), sum(state.size or 0 for state in states))
         _note(name)
-        done = 0
-        for url, state, path in zip(urls, states, paths, strict=True):
-            if not state.version:  # it may have changed since
-                path.unlink(missing_ok=True)
-                path.with_name(f"{path.name}.incomplete").unlink(missing_ok=True)
-            report = reporter(progress, path.name, done, total)
-            download(Remote(url, state.size), path, path.with_name(f"{path.name}.lock"), report)
-            done += state.size or 0
-        return paths
+    total = sum(state.size or 0 for state in states)
+    done = 0
+    for url, state, path in zip(urls, states, paths, strict=True):
+        if not state.version:  # it may have changed since
+            path.unlink(missing_ok=True)
+            path.with_name(f"{path.name}.incomplete").unlink(missing_ok=True)
+        report = reporter(progress, path.name, done, total)
+        remote = Remote(url, state.size, validator=state.validator)
+        download(client, remote, path, path.with_name(f"{path.name}.lock"), report)
+        done += state.size or 0
+    return paths
 
 
 def source_of(directory: Path) -> str:
@@ -79,23 +104,31 @@ def source_of(directory: Path) -> str:
 def _note(name: WebName) -> None:
     directory = _directory(name)
     directory.mkdir(parents=True, exist_ok=True)
-    note = directory / f"source.json.{os.getpid()}"
-    note.write_text(json.dumps({"url": name.url}))
-    os.replace(note, directory / "source.json")
+    note = directory / "source.json.new"
+    with locked(directory / "source.json.lock", lambda: None):
+        try:
+            note.write_text(json.dumps({"url": name.url}))
+            os.replace(note, directory / "source.json")
+        except OSError:
+            with contextlib.suppress(OSError):
+                note.unlink(missing_ok=True)
+            raise
 
 
-def _ask(url: str) -> _State:
+def _ask(url: str, client: HubClient) -> _State:
     """The state of the file, by a HEAD request; a server that answers none of those tells nothing."""
-    from huggingface_hub.utils import get_session, hf_raise_for_status
+    from pumice.hub.client import raise_for_status
 
-    response = get_session().head(url, headers={"Accept-Encoding": "identity"}, timeout=_SECONDS)
+    response = client.ask("HEAD", url)
     if response.status_code in (405, 501):
-        return _State("", None)
-    hf_raise_for_status(response)
-    headers: Mapping[str, str] = response.headers
-    size = headers.get("Content-Length", "")
-    known: Iterable[str] = (headers.get("ETag", ""), headers.get("Last-Modified", ""))
-    return _State(" ".join([*known, size]) if any(known) else "", int(size) if size.isdecimal() else None)
+        return _State("", "", None)
+    raise_for_status(response)
+    length = response.headers.get("Content-Length", "")
+    size = length if length.isdecimal() and len(length) <= 18 else ""
+    known = (response.headers.get("ETag", ""), response.headers.get("Last-Modified", ""))
+    return _State(
+        " ".join([*known, size]) if any(known) else "", validator_of(response.headers), int(size or 0) or None
+    )
 
 
 def _parts(url: str) -> list[str]:
@@ -105,19 +138,22 @@ def _parts(url: str) -> list[str]:
     if not split:
         return [url]
     count = split["count"]
+    if int(count) > _MAX_PARTS:
+        raise HubError(f"{url}: a model of {int(count)} parts; at most {_MAX_PARTS} are fetched")
     paths = [f"{split['prefix']}-{part:05}-of-{count}.gguf" for part in range(1, int(count) + 1)]
     return [address._replace(path=path).geturl() for path in paths]
 
 
 def _directory(name: WebName) -> Path:
-    host = re.sub(r"[^\w.-]", "_", urlsplit(name.url).netloc.rpartition("@")[2])
-    return web_directory() / host / _hash(_parts(name.url)[0])
+    host = re.sub(r"[^\w.-]", "_", urlsplit(name.url).netloc.rpartition("@")[2].lower(), flags=re.ASCII)
+    return web_directory() / host[:_MAX_NAME] / _hash(_parts(name.url)[0])
 
 
 def _file_name(url: str) -> str:
     """The end of an address as a file's name that no shell or file system minds."""
     name = PurePosixPath(unquote(urlsplit(url).path)).name.removesuffix(".gguf")
-    return re.sub(r"[^\w.-]", "_", name).lstrip(".") + ".gguf"
+    name = re.sub(r"[^\w.-]", "_", name, flags=re.ASCII).lstrip(".")[-_MAX_NAME:]
+    return "_" * (not is_safe_file_name(name + ".gguf")) + name + ".gguf"
 
 
 def _hash(text: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gguf_files import tiny_llama
-from hub_server import Repository
+from hub_server import Repository, content
 from pumice.config import load_config
 from pumice.hub.catalogue import catalogue, look_up
 from pumice.hub.names import HubName, parse_name
@@ -39,14 +39,14 @@ def test_pull_writes_paths(run, repository):
 def test_list_says_what_is_here(run, repository, hub):
     assert run("list").stdout == ""
     assert json.loads(run("list", "--json").stdout) == []
-    hub.repositories["plain/web"] = Repository({"x.gguf": b"GGUFx"})
+    hub.repositories["plain/web"] = Repository({"x.gguf": content(60)})
     url = f"{hub.content_url}/plain/x.gguf"
     run("pull", "a/b:Q8_0", "a/b:F32", url)
     rows = json.loads(run("list", "--json").stdout)
     assert [(row["name"], row["bytes"]) for row in rows] == [
         ("hf.co/a/b:F32", len(repository.files["M-F32.gguf"])),
         ("hf.co/a/b:Q8_0", 9),
-        (url, 5),
+        (url, 60),
     ]
     assert all(Path(row["path"]).exists() and row["modified"][:4] >= "2026" for row in rows)
     assert run("list").stdout.splitlines()[1].split()[:3] == ["hf.co/a/b:Q8_0", "9", "bytes"]
@@ -78,12 +78,42 @@ def test_rm_removes_every_version(run, repository, hub):
 
 
 def test_rm_of_a_web_address(run, hub):
-    hub.repositories["plain/web"] = Repository({"x.gguf": b"GGUFx"})
+    hub.repositories["plain/web"] = Repository({"x.gguf": content(60)})
     url = f"{hub.content_url}/plain/x.gguf"
     run("pull", url)
     assert run("rm", "-y", url).returncode == 0
     assert not list(web_directory().rglob("*.gguf"))
     assert run("list").stdout == ""
+
+
+def test_a_download_that_was_cut_is_listed_and_removed(run, repository, hub):
+    hub.repositories["plain/web"] = Repository({"x.gguf": content(60)})
+    address = f"{hub.content_url}/plain/x.gguf"
+    for name in ("a/b:F32", address):
+        hub.faults.cut_after = [10] + [0] * 20
+        assert run("pull", name).returncode == 1
+    hub.faults.cut_after = []
+    rows = json.loads(run("list", "--json").stdout)
+    assert [(row["name"], row["bytes"], row["unfinished"]) for row in rows] == [
+        ("hf.co/a/b", 10, True),
+        (address, 10, True),
+    ]
+    assert run("list").stdout.count("unfinished: pumice pull goes on") == 2
+    assert run("rm", "-y", "a/b:F32", address).returncode == 0
+    assert run("list").stdout == ""
+    assert not list(cache_directory().glob("*/blobs/*"))
+
+
+def test_rm_removes_nothing_outside_the_cache(run, repository, home):
+    run("pull", "a/b:F32")
+    own = home / "own.gguf"
+    own.write_bytes(b"GGUF")
+    [link] = cache_directory().glob("*/snapshots/*/*.gguf")
+    link.unlink()
+    link.symlink_to(own)
+    assert run("rm", "-y", "a/b:F32").returncode == 0
+    assert own.exists()
+    assert not link.is_symlink()
 
 
 @pytest.mark.parametrize("name", ["a/b", "model.gguf", "nothing"])

@@ -325,7 +325,7 @@ def test_several_files(folder):
         assert {name: tensor.data.tobytes() for name, tensor in file.tensors.items()} == whole
     for wrong, message in (
         (index | {"gone.weight": "model-1-of-2.safetensors"}, "1 tensors are missing, 'gone.weight' among them"),
-        (index | {names[0]: "../model-1-of-2.safetensors"}, "names files outside the folder"),
+        (index | {names[0]: "../model-1-of-2.safetensors"}, "is not the name of a file in the folder"),
         (index | {names[0]: "model-3-of-2.safetensors"}, "no such file"),
     ):
         (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": wrong}))

@@ -1,28 +1,24 @@
 """Models fetched from a hub on loopback, with everything that goes wrong on the way."""
 
+import errno
 import hashlib
 import logging
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 from huggingface_hub import try_to_load_from_cache
 
 import hub_server
-from hub_server import Repository
+from hub_server import Repository, content
 from pumice import HubError
 from pumice.config import load_config
 from pumice.hub import fetch, locate
 from pumice.hub.repository import cache_directory
 from waiting import wait_until
-
-
-def content(n_bytes: int, seed: int = 0) -> bytes:
-    return b"GGUF" + np.random.default_rng(seed).bytes(n_bytes - 4)
-
 
 DATA = content(300_000)
 
@@ -119,11 +115,73 @@ def test_a_damaged_download_is_never_a_model(hub, repository, sent):
     assert locate("a/b").path.read_bytes() == DATA
 
 
-def test_a_checksum_is_no_path(hub, repository):
-    repository.checksum["M-Q4_K_M.gguf"] = "../../../evil"
+EVIL = "../../../evil"
+
+
+def test_a_checksum_or_a_commit_is_no_path(hub, repository):
+    repository.checksum["M-Q4_K_M.gguf"] = EVIL
     with pytest.raises(HubError, match="no checksum"):
         locate("a/b")
+    repository.checksum.clear()
+    repository.commit = EVIL
+    with pytest.raises(HubError, match="for a commit, which is none"):
+        locate("a/b")
     assert not list(cache_directory().parent.rglob("evil*"))
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_tag_is_no_path(hub, repository, small):
+    repository.etag, repository.small = EVIL, small
+    path = locate("a/b").path
+    assert path.read_bytes() == DATA
+    assert path.resolve().parent == cache_directory() / "models--a--b" / "blobs"
+    assert not list(cache_directory().parent.rglob("evil*"))
+
+
+def test_a_small_file_is_compared_with_the_checksum_of_git(hub, repository):
+    repository.small = True
+    repository.checksum["M-Q4_K_M.gguf"] = "0" * 40
+    with pytest.raises(HubError, match=r"damaged on its way .* git SHA-1"):
+        locate("a/b")
+    repository.checksum.clear()
+    assert locate("a/b").path.read_bytes() == DATA
+
+
+@pytest.mark.parametrize(
+    "name", ["../x.gguf", "/x.gguf", "a/../../x.gguf", "a\\x.gguf", "nul.gguf", "x\n.gguf", "C:x.gguf"]
+)
+def test_a_name_that_leads_out_of_the_cache_is_left_out(hub, repository, name):
+    repository.files = {name: DATA}
+    for asked in ("a/b", f"hf.co/a/b/{name.strip('/')}"):
+        with pytest.raises(HubError):
+            locate(asked)
+    assert hub.sent == []
+    assert not list(cache_directory().parent.rglob("*.gguf"))
+
+
+def test_names_that_differ_in_case_alone_are_refused(hub, repository):
+    repository.files["m-q4_k_m.gguf"] = DATA
+    with pytest.raises(HubError, match="differ in case alone"):
+        locate("a/b")
+
+
+def test_another_commit_than_the_one_that_was_asked_for_is_refused(hub, repository, monkeypatch):
+    asked = "d" * 40
+    monkeypatch.setattr(hub_server._Handler, "_repository", lambda self, repo, revision: repository)
+    with pytest.raises(HubError, match="which was not asked for"):
+        locate(f"hf://a/b@{asked}/M-Q4_K_M.gguf")
+
+
+def test_a_cache_that_cannot_be_written_serves_what_is_there(hub, repository, monkeypatch):
+    path = locate("a/b").path
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, "read-only")
+
+    for name in ("mkdir", "symlink", "replace", "link"):
+        monkeypatch.setattr(f"os.{name}", refuse)
+    assert locate("a/b").path == path
+    assert fetch("a/b") == [path]
 
 
 @pytest.mark.parametrize(
@@ -218,15 +276,21 @@ def test_two_processes_fetch_one_file_together(hub, repository, tmp_path):
 
 
 def test_a_process_that_is_ended_leaves_no_half_file(hub, repository, tmp_path):
-    hub.faults.slow = 0.2
     code = "import sys, pumice.hub; pumice.hub.locate('a/b', progress=lambda *_: print('.', flush=True))"
     environment = {**os.environ, **hub_server.environment(hub, tmp_path)}
-    run = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-    wait_until(lambda: hub.sent)
-    run.kill()
-    run.wait()
+    for n_packets in (0, 2, 4):
+        hub.faults.slow = 0.1
+        hub.sent.clear()
+        run = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
+        wait_until(lambda: hub.sent)
+        time.sleep(n_packets * hub.faults.slow)
+        run.kill()
+        run.wait()
+        assert all(path.read_bytes() == DATA for path in cache_directory().rglob("*.gguf"))
     hub.faults.slow = 0.0
     assert locate("a/b").path.read_bytes() == DATA
+    kept = [path for path in cache_directory().rglob("*") if path.is_file() and path.suffix != ".lock"]
+    assert len(kept) == 3, "the content, its name, and the commit of the revision"
 
 
 def test_a_download_is_logged_and_not_printed(hub, repository, capfd, caplog, monkeypatch):

@@ -1,0 +1,147 @@
+"""Which hosts a download reaches: every hop of a redirect, by the address that was checked."""
+
+import contextlib
+
+import httpx2
+import pytest
+
+from pumice import HubError
+from pumice.hub.abort import Abort
+from pumice.hub.client import Access, HubClient, _Transport, origin_of
+
+MIRROR = "http://mirror.local:8000"
+NAMES = {
+    "good.example": ["1.1.1.1"],
+    "other.example": ["2606:4700::1111", "8.8.8.8"],
+    "inner.example": ["10.0.0.1"],
+    "mixed.example": ["1.1.1.1", "127.0.0.1"],
+    "169.254.169.254": ["169.254.169.254"],
+    "2130706433": ["127.0.0.1"],
+    "localhost.": ["127.0.0.1"],
+}
+
+
+class Wire(httpx2.BaseTransport):
+    """Answers instead of a network, by what was connected to."""
+
+    def __init__(self):
+        self.seen = []
+        self.answers = {}
+        self.dead = set()
+
+    def handle_request(self, request):
+        name = request.extensions.get("sni_hostname")
+        self.seen.append((request.url.host, name, request.headers["Host"], request.headers.get("Authorization")))
+        if request.url.host in self.dead:
+            raise httpx2.ConnectError("refused", request=request)
+        location = self.answers.get(f"{request.url.scheme}://{request.headers['Host']}{request.url.path}")
+        return (
+            httpx2.Response(302, headers={"Location": location})
+            if location
+            else httpx2.Response(200, content=iter([b"ok"]))
+        )
+
+
+@pytest.fixture
+def wire(monkeypatch):
+    wire = Wire()
+    asked = []
+
+    def resolve(host, port):
+        asked.append(host)
+        if host not in NAMES:
+            raise OSError(f"{host}: unknown")
+        return NAMES[host]
+
+    wire.asked = asked
+    monkeypatch.setattr(_Transport, "_way", lambda self, proxy: wire)
+    monkeypatch.setattr("pumice.hub.addresses.resolve", resolve)
+    for name in ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY", "https_proxy", "http_proxy", "all_proxy"):
+        monkeypatch.delenv(name, raising=False)
+    return wire
+
+
+def ask(url, public_only=True, mirror=MIRROR, **options):
+    with HubClient(Access(frozenset({origin_of(mirror)}), public_only), Abort()) as client:
+        return client.ask("GET", url, **options)
+
+
+def test_the_connection_goes_to_the_address_that_was_checked(wire):
+    assert ask("https://good.example/x").content == b"ok"
+    assert wire.seen == [("1.1.1.1", "good.example", "good.example", None)]
+    assert wire.asked == ["good.example"], "a second answer of the name server would count for nothing"
+
+
+def test_other_addresses_of_a_host_are_tried(wire):
+    wire.dead = {"2606:4700::1111"}
+    assert ask("https://other.example/x").content == b"ok"
+    assert [host for host, *_ in wire.seen] == ["2606:4700::1111", "8.8.8.8"]
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://inner.example/x",
+        "https://mixed.example/x",
+        "https://169.254.169.254/latest/meta-data",
+        "https://2130706433/x",
+        "https://localhost./x",
+        "https://good.example:8443/x",
+        "http://good.example/x",
+        "http://mirror.local:8001/x",
+        "https://mirror.local:8000/x",
+        "ftp://good.example/x",
+        "file:///etc/passwd",
+        "https://user@inner.example/x",
+        "https://good.example@inner.example/x",
+    ],
+)
+def test_a_host_that_clients_may_not_name_is_not_connected_to(wire, url):
+    for way in (url, "https://good.example/start"):
+        wire.seen.clear()
+        wire.answers = {"https://good.example/start": url}
+        with contextlib.suppress(HubError, httpx2.HTTPError):
+            assert ask(way).status_code == 302, "what is no address is not followed"
+        assert [host for host, *_ in wire.seen] == ["1.1.1.1"] * (way != url)
+
+
+def test_the_mirror_of_the_operator_may_be_anywhere(wire):
+    wire.answers = {f"{MIRROR}/x": "https://good.example/x", f"{MIRROR}/y": "https://inner.example/y"}
+    headers = {"Authorization": "Bearer secret"}
+    assert ask(f"{MIRROR}/x", headers=headers).content == b"ok"
+    assert wire.seen == [
+        ("mirror.local", None, "mirror.local:8000", "Bearer secret"),
+        ("1.1.1.1", "good.example", "good.example", None),
+    ]
+    with pytest.raises(HubError, match="public addresses alone"):
+        ask(f"{MIRROR}/y")
+
+
+def test_the_operator_reaches_any_host(wire):
+    for url in ("https://inner.example/x", "http://localhost:8000/x", "https://good.example:8443/x"):
+        assert ask(url, public_only=False).content == b"ok"
+    assert wire.asked == []
+
+
+def test_http_to_elsewhere_is_refused_for_the_operator_too(wire):
+    wire.answers = {"https://good.example/x": "http://other.example/x"}
+    with pytest.raises(HubError, match="anybody on the way"):
+        ask("https://good.example/x", public_only=False, mirror="https://huggingface.co")
+
+
+def test_redirects_end(wire):
+    wire.answers = {"https://good.example/x": "https://good.example/x"}
+    with pytest.raises(HubError, match="more than 10 redirects"):
+        ask("https://good.example/x")
+
+
+def test_behind_a_proxy_names_are_checked_where_they_are_known(wire, monkeypatch):
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.local:3128")
+    assert ask("https://good.example/x").content == b"ok"
+    assert ask("https://unknown.example/x").content == b"ok"
+    assert [host for host, *_ in wire.seen] == ["good.example", "unknown.example"]
+    with pytest.raises(HubError, match="public addresses alone"):
+        ask("https://inner.example/x")
+    monkeypatch.setenv("NO_PROXY", "unknown.example")
+    with pytest.raises(httpx2.ConnectError):
+        ask("https://unknown.example/x")
