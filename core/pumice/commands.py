@@ -11,7 +11,6 @@ _NAMES = (
     "config",
     "plugins",
     "devices",
-    "doctor",
     "tokenize",
     "embed",
     "bench",

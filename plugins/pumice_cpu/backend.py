@@ -11,7 +11,6 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from pumice.plugin import (
-    Access,
     Arena,
     Backend,
     Batch,
@@ -27,7 +26,6 @@ from pumice.plugin import (
     cores,
     host_memory_bytes,
 )
-from pumice_cpu.cache import folders
 from pumice_cpu.isa import usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
@@ -61,11 +59,6 @@ class CpuBackend(Backend):
     def unavailable(cls) -> str | None:
         usable()
         return None
-
-    @classmethod
-    def access(cls) -> Access:
-        """Kernels that were compiled before."""
-        return Access(read=tuple(map(str, folders())))
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:

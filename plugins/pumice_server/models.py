@@ -16,6 +16,7 @@ from starlette.requests import Request
 import pumice
 from pumice_server.entry import Entry, Load, Spec
 from pumice_server.metrics import Metrics
+from pumice_server.pulls import Pulls
 from pumice_server.service import AnyModel, Service
 from pumice_server.settings import Settings
 
@@ -33,6 +34,7 @@ class Models:
         self.settings = settings
         self.metrics = Metrics()
         self.draining = False
+        self.pulls = Pulls()
         self.entries = [Entry(spec, settings.keep_alive) for spec in specs]
         self.loop: asyncio.AbstractEventLoop | None = None
         self._load_model = load
@@ -108,6 +110,7 @@ class Models:
             self.draining = True
             if self.loop is None:  # nothing was ever asked for
                 return
+            self.loop.call_soon_threadsafe(self.pulls.stop)  # a later one goes on where they end
             self.loop.call_soon_threadsafe(self.loop.call_later, seconds, self._end_all)
 
     def _end_all(self) -> None:
@@ -118,7 +121,8 @@ class Models:
                 entry.service.model.client.end(pumice.ModelClosedError("the server is stopping"))
 
     async def close(self) -> None:
-        """End every engine. What is being loaded is ended too."""
+        """End every engine and download. What is being loaded is ended too."""
+        self.pulls.stop()
         for entry in self.entries:
             if entry.loading:
                 entry.loading.cancel()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,15 +9,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from pumice.cli.options import fetch_model
-from pumice_server.answers import Streaming, json_response, to_json
+from pumice_server.answers import Streaming, json_response, to_json, unless_gone
 from pumice_server.body import Body
 from pumice_server.entry import Spec
 from pumice_server.errors import bad_request
 from pumice_server.models import Models
 from pumice_server.ollama import NDJSON
+from pumice_server.pulls import Pull
 
-_NAME = re.compile(r"(hf\.co/|hf://|https://)?[\w-][\w.-]*(/[\w-][\w.-]*)*([:@][\w.-]+){0,2}")
+_MAX_NAME = 500  # letters
 _SUCCESS = {"status": "success"}
 
 
@@ -28,28 +26,30 @@ async def pull(request: Request) -> Response:
     body = await Body.read(request)
     models: Models = request.app.state.models
     name = body.first("model", "name")
-    if not isinstance(name, str) or not name:
+    if not isinstance(name, str) or not name or len(name) > _MAX_NAME or not name.isprintable():
         raise bad_request("model must be the name of a model")
+    stream = body.get("stream", bool, True)
     if models.known(name):
-        return _told(body, [{"status": "pulling manifest"}, _SUCCESS])
+        return _told(stream, [{"status": "pulling manifest"}, _SUCCESS])
     if not models.settings.allow_pull:
         raise HTTPException(403, "models are not fetched for clients: start the server with --allow-pull")
-    if not _NAME.fullmatch(name):
-        raise bad_request("model must be a name, such as hf.co/owner/repository:Q4_K_M")
-    lines = _fetch(models, name)
-    if body.get("stream", bool, True):
-        return Streaming((to_json(line) + b"\n" async for line in lines), lambda: None, NDJSON)
-    async for _ in lines:
-        pass
-    return json_response(_SUCCESS)
+    pull = models.pulls.join(name)
+    lines = _lines(models, name, pull)
+    if stream:
+        parts = (to_json(line) + b"\n" async for line in lines)
+        return Streaming(parts, lambda: models.pulls.leave(name, pull), NDJSON)
+    try:
+        return json_response(await unless_gone(request, _last(lines)))
+    finally:
+        models.pulls.leave(name, pull)
 
 
 async def refuse(request: Request) -> Response:
     raise HTTPException(501, "models are not made, copied or removed by clients: see pumice pull, list and rm")
 
 
-def _told(body: Body, lines: list[dict[str, Any]]) -> Response:
-    if not body.get("stream", bool, True):
+def _told(stream: bool, lines: list[dict[str, Any]]) -> Response:
+    if not stream:
         return json_response(lines[-1])
 
     async def parts() -> AsyncIterator[bytes]:
@@ -59,21 +59,19 @@ def _told(body: Body, lines: list[dict[str, Any]]) -> Response:
     return Streaming(parts(), lambda: None, NDJSON)
 
 
-async def _fetch(models: Models, name: str) -> AsyncIterator[dict[str, Any]]:
+async def _lines(models: Models, name: str, pull: Pull) -> AsyncIterator[dict[str, Any]]:
     """Lines as Ollama has them. Raises what fetching raises."""
-    loop = asyncio.get_running_loop()
-    progress: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-
-    def tell(what: str, done: int, total: int) -> None:
-        line = {"status": f"pulling {what}", "digest": what, "total": total, "completed": done}
-        loop.call_soon_threadsafe(progress.put_nowait, line)
-
     yield {"status": "pulling manifest"}
-    fetching = asyncio.ensure_future(asyncio.to_thread(fetch_model, name, tell))
-    fetching.add_done_callback(lambda _: progress.put_nowait(_SUCCESS))
-    while (line := await progress.get()) is not _SUCCESS:
-        yield line
-    size = (await fetching).stat().st_size
+    async for what, done, total in pull.follow():
+        yield {"status": f"pulling {what}", "digest": what, "total": total, "completed": done}
+    pulled = pull.result.result()
     options = models.entries[0].spec.options if models.entries else {}
-    models.add(Spec([name], name, options, size))
+    models.add(Spec([name], pulled.loads_as, options, pulled.size))
     yield _SUCCESS
+
+
+async def _last(lines: AsyncIterator[dict[str, Any]]) -> dict[str, Any]:
+    last = {}
+    async for line in lines:
+        last = line
+    return last

@@ -209,11 +209,28 @@ def locate_model(model: str) -> Path:
         return locate(model, progress=progress).path
 
 
-def fetch_model(model: str, progress: Callable[[str, int, int], None]) -> Path:
-    """The file of a model, after asking where it comes from; ``progress`` hears what is fetched."""
-    from pumice.hub import fetch
+class Download:
+    """A download that a client of a server asked for, in a thread of its caller's.
 
-    return fetch(model, progress=progress)[0]
+    Raises UnknownModelError for a name that means no model; paths of this machine are none.
+    """
+
+    def __init__(self, model: str) -> None:
+        from pumice.hub import ClientFetch
+
+        self._model = model
+        self._fetch = ClientFetch(model)
+        self.loads_as = model  # once it is here: a name of the catalogue, which has options, or the path of the file
+
+    def run(self, progress: Callable[[str, int, int], None]) -> Path:
+        """Return the model's file; ``progress`` hears what is fetched. Raises HubError."""
+        located = self._fetch.run(progress)
+        self.loads_as = str(located.path) if located.options is None else self._model
+        return located.path
+
+    def abort(self) -> None:
+        """End ``run``, which then raises HubError. Any thread may call this."""
+        self._fetch.abort()
 
 
 @contextmanager

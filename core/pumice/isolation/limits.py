@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, is_dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -51,23 +51,18 @@ def allow_seconds(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
 
 
-def measure(value: object, most: int) -> tuple[int, int]:
-    """Return the number of values in a value, itself included, and of characters of its texts, keys among them.
+def count_values(value: object, most: int) -> int:
+    """Return the number of values in a value, itself included; ``most + 1`` if there are more than ``most``.
 
-    It does not recurse, and stops at more than ``most`` values.
+    It neither recurses nor reads on after that.
     """
-    count, characters, rest = 0, 0, [iter((value,))]
+    count, rest = 0, [iter((value,))]
     while rest:
         for item in rest[-1]:
             count += 1
             if count > most:
-                return count, characters
-            if isinstance(item, str):
-                characters += len(item)
-            if is_dataclass(item):
-                item = vars(item)
+                return count
             if isinstance(item, Mapping):
-                characters += sum(len(key) for key in item if isinstance(key, str))
                 rest.append(iter(item.values()))
                 break
             if isinstance(item, list | tuple):
@@ -75,4 +70,4 @@ def measure(value: object, most: int) -> tuple[int, int]:
                 break
         else:
             rest.pop()
-    return count, characters
+    return count

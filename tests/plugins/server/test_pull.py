@@ -1,12 +1,20 @@
 """Ollama's pull: a model that a client names is fetched, if the server allows that, and served from then on."""
 
+import socket
+import threading
+import time
+
+import httpx2
 import ollama
 import pytest
 
 import hub_server
 from gguf_files import tiny_llama
+from pumice_server import pulls
 from pumice_server.entry import Spec
+from pumice_server.models import Models
 from server_thread import running, serving
+from waiting import PATIENCE, wait_until
 
 OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "plain"}}
 
@@ -14,6 +22,7 @@ OPTIONS = {"backend": "numpy", "kv_type": "f32", "config": {"chat_template": "pl
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
     with hub_server.serve() as hub:
+        hub.content_url = hub.url  # clients are not led to another private host
         hub_server.use(hub, tmp_path, monkeypatch)
         path = tiny_llama(tmp_path / "tiny.gguf")
         hub.repositories["a/b"] = hub_server.Repository({"tiny-F32.gguf": path.read_bytes()})
@@ -32,14 +41,68 @@ def test_a_model_is_pulled_and_served(hub, tmp_path):
         answer = client.generate("hf.co/a/b", "a", raw=True, options={"num_predict": 3})
         assert answer.eval_count == 3
         assert client.pull("hf.co/a/b").status == "success"
-        with pytest.raises(ollama.ResponseError, match="c/d"):
+        with pytest.raises(ollama.ResponseError, match="c/d") as error:
             client.pull("hf.co/c/d")
+        assert error.value.status_code == 404
 
 
-@pytest.mark.parametrize("name", ["/etc/passwd", "../x", "~/x", "", "a b", "file:///etc/passwd", "http://127.0.0.1/x"])
-def test_names_that_lead_elsewhere(model, name):
+@pytest.mark.parametrize(
+    "name",
+    [
+        "/etc/passwd", "../x", "~/x", "", "a b", "file:///etc/passwd", "http://127.0.0.1/x", "notes.gguf",
+        "sub/notes.gguf", "link/notes.gguf", "./sub/notes.gguf", "notes.gguf\n", "https://a:b@example.org/x.gguf",
+        "https://[/x", "x" * 1000,
+    ],
+)  # fmt: skip
+def test_a_path_is_no_name_of_a_model(model, name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "link").symlink_to("sub")
+    for path in ("notes.gguf", "sub/notes.gguf"):
+        tiny_llama(tmp_path / path)
     with running(model, allow_pull=True) as server:
-        assert server.client.post("/api/pull", json={"model": name}).status_code == 400
+        for stream in (True, False):
+            answer = server.client.post("/api/pull", json={"model": name, "stream": stream})
+            assert answer.status_code == 400, answer.text
+
+
+def test_a_file_here_is_not_served_by_the_name_of_a_repository(hub, model, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "c").write_bytes((tmp_path / "tiny.gguf").read_bytes())
+    with running(model, allow_pull=True) as server:
+        answer = server.client.post("/api/pull", json={"model": "a/c", "stream": False})
+        assert (answer.status_code, answer.json()["error"]) == (
+            404,
+            "hf.co/a/c: no such repository, or a private one: for that set HF_TOKEN",
+        )
+        models: Models = server.application.state.models
+        assert server.client.post("/api/pull", json={"model": "a/b", "stream": False}).status_code == 200
+        assert models.entries[-1].spec.path.endswith("/tiny-F32.gguf"), (
+            "by its path, so that nothing is asked for again"
+        )
+
+
+def test_private_hosts_are_not_asked(hub, model):
+    """What is told is the same whether a port is open, closed, or has what is no model."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    own = hub.url.replace("http://127.0.0.1", "localhost")
+    with running(model, allow_pull=True) as server:
+        for host in [f"localhost:{port}", own, "localhost", "[::1]", "127.0.0.2", "2130706434", "169.254.169.254"]:
+            address = f"https://{host}/x.gguf"
+            answer = server.client.post("/api/pull", json={"model": address, "stream": False})
+            told = f"{address}: cannot be fetched; the server's log says why"
+            assert (answer.status_code, answer.json()) == (502, {"error": told})
+    assert hub.requests == []
+
+
+def test_a_mirror_leads_nowhere_else(hub, model):
+    hub.content_url = hub.url.replace("127.0.0.1", "localhost")
+    with running(model, allow_pull=True) as server:
+        answer = server.client.post("/api/pull", json={"model": "a/b", "stream": False})
+    assert (answer.status_code, answer.json()["error"]) == (502, "a/b: cannot be fetched; the server's log says why")
+    assert hub.sent == []
 
 
 def test_nothing_is_fetched_unless_that_is_allowed(server):
@@ -47,3 +110,53 @@ def test_nothing_is_fetched_unless_that_is_allowed(server):
     assert server.client.post("/api/pull", json={"model": "demo"}).status_code == 200
     for path in ("create", "copy", "push", "blobs/sha256:0"):
         assert server.client.post(f"/api/{path}", json={}).status_code == 501
+
+
+@pytest.fixture
+def slow(hub):
+    """Repositories whose contents come slowly."""
+    hub.faults.slow = 0.2
+    for number in range(pulls.MAX_PULLS + 1):
+        hub.repositories[f"slow/m{number}"] = hub_server.Repository({"x.gguf": hub_server.content(5_000_000, number)})
+    return hub
+
+
+def threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "pumice-pull"]
+
+
+def test_downloads_are_few_shared_and_end_with_their_clients(slow, model):
+    with running(model, allow_pull=True) as server:
+        names = [f"slow/m{number}" for number in range(pulls.MAX_PULLS)]
+        with httpx2.Client(base_url=server.url, timeout=PATIENCE) as client:
+            streams = [client.stream("POST", "/api/pull", json={"model": name}) for name in [*names, names[0]]]
+            for stream in streams:
+                assert stream.__enter__().status_code == 200
+            wait_until(lambda: len(slow.sent) == len(names))
+            assert len(threads()) == len(names), "two clients of one model share its download"
+            refused = client.post("/api/pull", json={"model": f"slow/m{len(names)}"})
+            assert refused.status_code == 503
+            assert refused.headers["Retry-After"]
+            assert client.get("/health").status_code == 200
+            for stream in streams[1:]:
+                stream.__exit__(None, None, None)
+            wait_until(lambda: len(threads()) == 1)  # of the model that still has a client
+            streams[0].__exit__(None, None, None)
+            wait_until(lambda: not threads())
+
+
+def test_a_server_that_stops_does_not_wait_for_downloads(slow, tmp_path):
+    slow.faults.slow = 2 * PATIENCE
+    spec = Spec(["first"], str(tmp_path / "tiny.gguf"), OPTIONS)
+    started = time.monotonic()
+    with serving(spec, allow_pull=True, drain=PATIENCE) as server, httpx2.Client(timeout=PATIENCE) as client:
+        with client.stream("POST", f"{server.url}/api/pull", json={"model": "slow/m0"}) as answer:
+            lines = answer.iter_lines()
+            assert "manifest" in next(lines)
+            wait_until(lambda: slow.sent)
+            server.models.drain(PATIENCE)
+            assert "cannot be fetched" in next(line for line in lines if "error" in line)
+        with pytest.raises(httpx2.HTTPStatusError, match="503"):
+            client.post(f"{server.url}/api/pull", json={"model": "slow/m1"}).raise_for_status()
+    assert time.monotonic() - started < PATIENCE
+    assert not threads()

@@ -1,0 +1,133 @@
+"""Downloads that clients asked for: a few at once, one for each name, each until the last of its clients has left."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import NamedTuple
+
+from starlette.exceptions import HTTPException
+
+import pumice
+from pumice.cli.options import Download
+
+MAX_PULLS = 4  # threads that download at once
+_PROGRESS_SECONDS = 0.1  # between two reports to a client
+
+
+class Progress(NamedTuple):
+    """What is fetched, and how much of it is here."""
+
+    what: str
+    done: int  # bytes
+    total: int
+
+
+class Pulled(NamedTuple):
+    """A model that was fetched."""
+
+    loads_as: str
+    size: int  # bytes
+
+
+class Pull:
+    """One download, in a thread of its own, which the end of the program does not wait for."""
+
+    def __init__(self, download: Download) -> None:
+        self.n_clients = 0
+        self.result: asyncio.Future[Pulled] = asyncio.get_running_loop().create_future()
+        self._download = download
+        self._progress: Progress | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, ended: Callable[[], None]) -> None:
+        """Begin; ``ended`` is called on the event loop when the thread has nothing more to do."""
+        threading.Thread(target=self._run, args=(ended,), name="pumice-pull", daemon=True).start()
+
+    def abort(self) -> None:
+        self._download.abort()
+
+    async def follow(self) -> AsyncIterator[Progress]:
+        """Progress as it is when there is time to tell it; what is older is left out. Raises what fetching raises."""
+        told: Progress | None = None
+        while not self.result.done():
+            await asyncio.wait({self.result}, timeout=_PROGRESS_SECONDS)
+            if self._progress and self._progress != told:
+                told = self._progress
+                yield told
+        self.result.result()
+
+    def _run(self, ended: Callable[[], None]) -> None:
+        outcome: Pulled | Exception
+        try:
+            path = self._download.run(self._tell)
+            outcome = Pulled(self._download.loads_as, path.stat().st_size)
+        except Exception as error:
+            outcome = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the server has ended
+            self._loop.call_soon_threadsafe(self._end, outcome, ended)
+
+    def _tell(self, what: str, done: int, total: int) -> None:
+        self._progress = Progress(what, done, total)
+
+    def _end(self, outcome: Pulled | Exception, ended: Callable[[], None]) -> None:
+        ended()
+        if isinstance(outcome, Exception):
+            self.result.set_exception(_told(outcome))
+            self.result.exception()  # maybe nobody waits for it any more
+        else:
+            self.result.set_result(outcome)
+
+
+class Pulls:
+    """The downloads of a server. Used by the event loop alone."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Pull] = {}
+        self._threads: set[Pull] = set()
+        self._stopping = False
+
+    def join(self, name: str) -> Pull:
+        """The download of a model, which begins if there is none. ``leave`` is to follow. Raises HTTPException."""
+        pull = self._by_name.get(name)
+        if pull is None:
+            if self._stopping:
+                raise HTTPException(503, "the server is stopping")
+            if len(self._threads) >= MAX_PULLS:
+                raise HTTPException(503, f"{MAX_PULLS} models are being fetched already: try again later")
+            try:
+                pull = Pull(Download(name))
+            except pumice.UnknownModelError as error:
+                raise HTTPException(400, str(error)) from None
+            self._by_name[name] = pull
+            self._threads.add(pull)
+            pull.start(lambda: self._forget(name, pull))
+        pull.n_clients += 1
+        return pull
+
+    def leave(self, name: str, pull: Pull) -> None:
+        """One client less; without any the download ends. What came stays, and a later one goes on from there."""
+        pull.n_clients -= 1
+        if not pull.n_clients and self._by_name.get(name) is pull:
+            del self._by_name[name]
+            pull.abort()
+
+    def stop(self) -> None:
+        """End all downloads; no others begin."""
+        self._stopping = True
+        for pull in self._threads:
+            pull.abort()
+
+    def _forget(self, name: str, pull: Pull) -> None:
+        self._threads.discard(pull)
+        if self._by_name.get(name) is pull:
+            del self._by_name[name]
+
+
+def _told(error: Exception) -> Exception:
+    """As clients are told: what a model's source answers is no failure of this server."""
+    if isinstance(error, pumice.UnknownModelError):
+        return HTTPException(404, str(error))
+    return HTTPException(502, str(error)) if isinstance(error, pumice.HubError) else error
