@@ -72,8 +72,10 @@ def server(step_ms: float) -> None:
     """`pumice serve` with that engine."""
     import pumice.process.engine
     from pumice.cli import main
+    from pumice.sandbox import Launch
 
-    pumice.process.engine.WORKER = [sys.executable, __file__, "--engine", "--step-ms", str(step_ms)]
+    command = [sys.executable, __file__, "--engine", "--step-ms", str(step_ms)]
+    pumice.process.engine.launch = lambda *_, **__: Launch(command, dict(os.environ))
     sys.argv[1:] = ["serve", "--port", "0", "-np", "64", "--max-queue", "1000"]
     main()
 

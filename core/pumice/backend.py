@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pumice.sandbox import Access
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -201,6 +203,14 @@ class Backend(ABC):
     def devices(cls) -> list[DeviceInfo]:
         """The devices it could run on; called only where ``unavailable`` gives None."""
         return []
+
+    @classmethod
+    def access(cls) -> Access:
+        """Paths that a confined engine opens for this backend: device nodes, files of drivers, caches.
+
+        What Python imports from is readable anyway, and the folder ``$XDG_CACHE_HOME`` of such a process is writable.
+        """
+        return Access()
 
     @abstractmethod
     def supports(self, node: Node, limits: Limits) -> bool:

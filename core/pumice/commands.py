@@ -11,6 +11,7 @@ _NAMES = (
     "config",
     "plugins",
     "devices",
+    "doctor",
     "tokenize",
     "embed",
     "bench",

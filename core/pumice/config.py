@@ -21,6 +21,7 @@ from pumice.gguf import KV_TYPES
 from pumice.suggest import did_you_mean
 
 ARGUMENTS = "arguments"
+_PROJECT_FILE = "pumice.yaml"  # in the current directory
 
 if TYPE_CHECKING:
     KVType = str
@@ -104,11 +105,20 @@ class Config(BaseModel):
     sampling: dict[str, Any]
     chat_template: str
     draft: str
+    sandbox: Literal["auto", "on", "off"]
+    sandbox_read: list[str]
+    sandbox_write: list[str]
     plugins: Plugins
     adapters: dict[str, AdapterOptions]
     models: dict[str, dict[str, Any]]
 
     _layers: tuple[Layer, ...] = PrivateAttr(default=())
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _on_is_true(cls, value: Any) -> Any:
+        """YAML reads the words on and off as true and false."""
+        return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
     @property
     def adapter_scales(self) -> dict[str, float]:
@@ -170,10 +180,22 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
     merged: dict[str, Any] = {}
     for layer in layers:
         validate(Config, layer.data, layer.source, partial=True)
+        if layer is model or layer.source == _PROJECT_FILE:
+            _check_sandbox_stays(layer)
         merged = _merge(merged, layer.data)
     config: Config = validate(Config, merged, layers[0].source)
     config._layers = tuple(layers)
     return config
+
+
+def _check_sandbox_stays(layer: Layer) -> None:
+    """A file that came with a model or a project may ask for a sandbox, and take none away."""
+    for key in ("sandbox", "sandbox_read", "sandbox_write"):
+        if layer.data.get(key, "on") not in ("on", True):
+            raise ConfigError(
+                f"{layer.source}: {key}: a project's file cannot weaken the sandbox; put it into "
+                f"{_user_directory() / 'pumice' / 'config.yaml'} or the file that $PUMICE_CONFIG names, or use --set"
+            )
 
 
 def validate(schema: type[BaseModel], data: Mapping[str, Any] | str, source: str, *, partial: bool = False) -> Any:
@@ -198,7 +220,7 @@ def _files() -> list[Path]:
     given = os.environ.get("PUMICE_CONFIG")
     if given and not Path(given).is_file():
         raise ConfigError(f"$PUMICE_CONFIG names {given!r}, which is not a file; correct or unset it")
-    optional = [_user_directory() / "pumice" / "config.yaml", Path("pumice.yaml")]
+    optional = [_user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
     return [_package_file(), *(path for path in optional if path.exists()), *([Path(given)] if given else [])]
 
 

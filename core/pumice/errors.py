@@ -107,6 +107,10 @@ class UnavailableError(EngineError):
     """Work that could not be done now, for a reason outside the request: every worker is busy, or they are killed."""
 
 
+class SandboxError(PumiceError):
+    """Processes cannot be confined as the configuration demands."""
+
+
 class QuantizeError(PumiceError):
     """A model that cannot be quantized as asked: the type, the importance matrix, a tensor's shape or numbers."""
 

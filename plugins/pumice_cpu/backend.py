@@ -11,6 +11,7 @@ from annotated_types import Ge
 from numpy.typing import NDArray
 
 from pumice.plugin import (
+    Access,
     Arena,
     Backend,
     Batch,
@@ -26,6 +27,7 @@ from pumice.plugin import (
     cores,
     host_memory_bytes,
 )
+from pumice_cpu.cache import folders
 from pumice_cpu.isa import usable
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
@@ -59,6 +61,11 @@ class CpuBackend(Backend):
     def unavailable(cls) -> str | None:
         usable()
         return None
+
+    @classmethod
+    def access(cls) -> Access:
+        """Kernels that were compiled before."""
+        return Access(read=tuple(map(str, folders())))
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:

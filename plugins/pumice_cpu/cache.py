@@ -18,6 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from pumice.plugin import cache_homes
 from pumice_cpu import sources
 from pumice_cpu.isa import current
 
@@ -31,7 +32,7 @@ class Entry(NamedTuple):
 
 def load(name: str) -> Entry | None:
     """The kernel, or None if it is not there or not whole."""
-    for folder in _folders():
+    for folder in folders():
         try:
             content = (folder / _file_name(name)).read_bytes()
         except OSError:
@@ -46,7 +47,7 @@ def load(name: str) -> Entry | None:
 def save(name: str, entry: Entry) -> None:
     """Keep a kernel in the first folder that can be written; without one it is compiled again next time."""
     rest = json.dumps(entry.parameters).encode() + b"\n" + entry.code
-    for folder in _folders():
+    for folder in folders():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
@@ -58,23 +59,33 @@ def save(name: str, entry: Entry) -> None:
 
 
 @functools.cache
-def _folders() -> list[Path]:
-    """``$PUMICE_CACHE`` alone, or the user's cache folder, then one of their own among temporary files."""
+def folders() -> list[Path]:
+    """``$PUMICE_CACHE`` alone, or the user's cache folder, then one of their own among temporary files.
+
+    A confined process reads the user's, and keeps in one that only confined processes read.
+    """
     given = os.environ.get("PUMICE_CACHE")
+    homes = _homes()
     if given:
-        return [Path(given)]
-    folders = []
-    base = os.environ.get("XDG_CACHE_HOME", "")
-    if sys.platform == "win32":
-        base = os.environ.get("LOCALAPPDATA", "")
-    with contextlib.suppress(RuntimeError):  # no home
-        folders.append((Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "pumice" / "kernels")
+        return [Path(given), *homes[1:]]
+    folders = list(homes)
     if hasattr(os, "getuid"):
         with contextlib.suppress(FileNotFoundError):  # no folder of temporary files can be written
             temporary = Path(tempfile.gettempdir()) / f"pumice-kernels-{os.getuid()}"
             if _is_private(temporary):
                 folders.append(temporary)
     return folders
+
+
+def _homes() -> list[Path]:
+    """Folders of kernels in the user's folders of caches."""
+    base = os.environ.get("LOCALAPPDATA", "")
+    if sys.platform == "win32" and os.path.isabs(base):
+        return [Path(base) / "pumice" / "kernels"]
+    try:
+        return [home / "pumice" / "kernels" for home in cache_homes()]
+    except RuntimeError:  # no home
+        return []
 
 
 def _is_private(folder: Path) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pumice.plugin import (
+    Access,
     Backend,
     BackendError,
     DeviceInfo,
@@ -58,6 +59,12 @@ class VulkanBackend(Backend):
     @classmethod
     def unavailable(cls) -> str | None:
         return _unavailable(os.environ.get(SOFTWARE) == "1")
+
+    @classmethod
+    def access(cls) -> Access:
+        from pumice_vulkan.drivers import driver_access
+
+        return driver_access()
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pumice.plugin import cache_homes
 from pumice_vulkan.device import Device, DeviceDescription, MatrixShape, open_device
 from pumice_vulkan.flags import FIXED, ProductFlag
 from pumice_vulkan.shaders import interface, shader
@@ -34,8 +35,8 @@ def cooperative_matrices_work(device: Device) -> bool:
 
 @functools.cache
 def _probe(description: DeviceDescription) -> bool:
-    known = _file(description)
-    if known.exists():
+    known = _files(description)
+    if any(file.exists() for file in known):
         return True
     command = [sys.executable, "-m", "pumice_vulkan.probe", description.driver, str(description.index)]
     try:
@@ -44,17 +45,23 @@ def _probe(description: DeviceDescription) -> bool:
         return False
     if works:
         with contextlib.suppress(OSError):
-            known.parent.mkdir(parents=True, exist_ok=True)
-            known.touch()
+            known[-1].parent.mkdir(parents=True, exist_ok=True)
+            known[-1].touch()
     return works
 
 
-def _file(description: DeviceDescription) -> Path:
-    """There if this device, with this driver and this kernel, was right before."""
-    given, base = os.environ.get("PUMICE_CACHE"), os.environ.get("XDG_CACHE_HOME", "")
-    folder = Path(given or (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "pumice")
+def folders() -> list[Path]:
+    """Folders of what is known of devices; the last is written to."""
+    given = os.environ.get("PUMICE_CACHE")
+    homes = [home / "pumice" for home in cache_homes()]
+    return [folder / "vulkan" for folder in ([Path(given), *homes[1:]] if given else homes)]
+
+
+def _files(description: DeviceDescription) -> list[Path]:
+    """One is there if this device, with this driver and this kernel, was right before."""
     about = (description.name, description.driver, description.vulkan_driver, description.api_version)
-    return folder / "vulkan" / hashlib.sha256(repr(about).encode() + shader(KERNEL)).hexdigest()[:32]
+    name = hashlib.sha256(repr(about).encode() + shader(KERNEL)).hexdigest()[:32]
+    return [folder / name for folder in folders()]
 
 
 def product_is_right(device: Device) -> bool:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "file_names", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running"],
+    ["errors", "file_names", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running", "sandbox"],
     ["isolation"],
     ["gguf"],
     ["tokenizers"],

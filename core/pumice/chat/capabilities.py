@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.chat.template import ChatTemplate, reasoning_variables
+from pumice.chat.traits import attempt
 
 _NAMES, _IDS, _REASONING = ("first_name", "second_name"), ("123456781", "123456782"), "REASONINGTEXT"  # by no template
 _EFFORTS = ("none", "low", "high", "max")
@@ -23,15 +24,15 @@ def capabilities(template: ChatTemplate) -> dict[str, bool]:
     """By name: roles, contents, tools and reasoning that ``template`` knows."""
     n_calls = _n_calls(template)
     return {
-        "supports_string_content": not template.wants_parts,
-        "supports_typed_content": template.takes_parts,
-        "supports_tools": template.has_tools,
+        "supports_string_content": not template.traits.wants_parts,
+        "supports_typed_content": template.traits.takes_parts,
+        "supports_tools": template.traits.has_tools,
         "supports_tool_calls": n_calls > 0,
         "supports_parallel_tool_calls": n_calls > 1,
-        "supports_system_role": template.has_system,
+        "supports_system_role": template.traits.has_system,
         "supports_preserve_reasoning": _keeps_reasoning(template),
         "supports_reasoning_effort": _has_effort(template),
-        "supports_object_arguments": n_calls > 0 and not template.wants_text_arguments,
+        "supports_object_arguments": n_calls > 0 and not template.traits.wants_text_arguments,
     }
 
 
@@ -42,11 +43,11 @@ def _n_calls(template: ChatTemplate) -> int:
         for name, id in zip(_NAMES, _IDS, strict=True)
     ]
     tools = [_tool(name) for name in _NAMES]
-    without = template.attempt([_USER, _answer("It is 18."), _USER], tools)
+    without = attempt(template, [_USER, _answer("It is 18."), _USER], tools)
     for n in (2, 1):
         results = [{"role": "tool", "content": "18", "tool_call_id": id} for id in _IDS[:n]]
         messages = [_USER, {**_answer(""), "tool_calls": calls[:n]}, *results, _answer("It is 18."), _USER]
-        if text := template.attempt(messages, tools):
+        if text := attempt(template, messages, tools):
             pairs = zip(_NAMES, _IDS, strict=True)
             return sum(text.count(name) > without.count(name) or id in text for name, id in pairs)
     return 0
@@ -56,13 +57,13 @@ def _keeps_reasoning(template: ChatTemplate) -> bool:
     """Of the turn before the last."""
     answers = [{**_answer("One."), "reasoning": _REASONING}, {**_answer("Two."), "reasoning": "."}]
     messages = [_USER, answers[0], _USER, answers[1], _USER]
-    return _REASONING in template.attempt(messages, variables={**reasoning_variables(True), **_KEEP_REASONING})
+    return _REASONING in attempt(template, messages, variables={**reasoning_variables(True), **_KEEP_REASONING})
 
 
 def _has_effort(template: ChatTemplate) -> bool:
     """Whether any two efforts make different prompts."""
     named = [{"reasoning_effort": effort, "reasoning_strength": effort} for effort in _EFFORTS]
-    return len({template.attempt([_USER], variables={**reasoning_variables(True), **each}) for each in named}) > 1
+    return len({attempt(template, [_USER], variables={**reasoning_variables(True), **each}) for each in named}) > 1
 
 
 def _answer(content: str) -> dict[str, Any]:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from pumice.chat.answer import Answer
-from pumice.chat.capabilities import capabilities
 from pumice.chat.form import answer_grammar
 from pumice.chat.formats import ChatFormat, detect
-from pumice.chat.guard import Guard
-from pumice.chat.isolated import Renderer
+from pumice.chat.guard import special_spellings, tokenize_marked
+from pumice.chat.isolated import TemplateWorkers, template_workers
 from pumice.chat.parser import ChatParser
-from pumice.chat.probe import probe
-from pumice.chat.prompt import Prompt, make_prompt
+from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
 from pumice.chat.template import ChatTemplate, ChatTemplates
 from pumice.errors import RequestError
@@ -24,6 +23,18 @@ from pumice.grammar import Grammar
 from pumice.tokenizers import Tokenizer
 
 logger = logging.getLogger("pumice")
+
+
+_KEPT = 16  # templates of a model that stay known
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """``text`` as the template wrote it, its ``tokens``, and ``opening``: what of the text begins the answer."""
+
+    text: str
+    tokens: list[int]
+    opening: str
 
 
 @dataclass(frozen=True)
@@ -56,6 +67,16 @@ class Turn:
         return Answer(parser, request.parallel_tool_calls)
 
 
+@dataclass(frozen=True)
+class _Known:
+    """What is known of a template, and how it goes with the model: found once, never remembered where that failed."""
+
+    template: ChatTemplate
+    capabilities: Mapping[str, bool]
+    format: ChatFormat
+    special: frozenset[int]
+
+
 class Chat:
     """Makes turns for one model. It runs nothing, and any thread may use it."""
 
@@ -65,17 +86,14 @@ class Chat:
         tokenizer: Tokenizer,
         formats: Mapping[str, ChatFormat],
         chat_template: str | None = None,
-        renderer: Renderer | None = None,
+        workers: TemplateWorkers | None = None,
     ) -> None:
-        """``formats``: the known ones, by name; ``chat_template``: for requests that name none.
-
-        ``renderer`` renders templates elsewhere; None: here.
-        """
+        """``formats``: the known ones, by name; ``chat_template``: for requests that name none."""
         self._tokenizer = tokenizer
         self._formats = formats
-        self._templates = ChatTemplates(metadata, tokenizer, chat_template, renderer)
-        self._known: dict[str, tuple[ChatFormat, Guard]] = {}
-        self._warned: set[str] = set()  # templates of which it was said that they show no tools
+        self._templates = ChatTemplates(metadata, chat_template)
+        self._workers = workers or template_workers()
+        self._known: OrderedDict[str, _Known] = OrderedDict()  # by source, the last few
 
     def text(self, request: ChatRequest) -> str:
         """The prompt as text, without BOS if the tokenizer adds it. Raises as ``turn``."""
@@ -86,35 +104,61 @@ class Chat:
     def turn(self, request: ChatRequest, form: str | None = None) -> Turn:
         """``form``: what the answer has to look like, in llguidance's form.
 
-        Raises RequestError if there is no template, if it refuses the messages, or if tool calls cannot be enforced.
+        Raises RequestError if there is no template, if it refuses the messages, or if tool calls cannot be enforced;
+        UnavailableError if nothing can be rendered now.
         """
-        template = self._templates.get(request.chat_template, for_tools=bool(request.tools))
-        if request.tools and not template.has_tools and template.source not in self._warned:
-            self._warned.add(template.source)
-            logger.warning("the chat template does not show tools to the model: it will hardly call any")
-        format, guard = self._for(template)
-        prompt = make_prompt(request, template, format, guard)
+        known = self._find(self._templates.source(request.chat_template, for_tools=bool(request.tools)))
+        if request.tools and not known.template.traits.has_tools:
+            _warn_once(known.template.source)
+        format, prompt = known.format, self._prompt(request, known)
         closing = f"{request.reasoning_budget_message}\n{format.reasoning[1]}{format.after_reasoning}"
         closing_tokens = self._tokenizer.tokenize(closing, add_special=False)
-        special = self._special(format)
-        marks = {self._spelling(token): token for token in special}
+        marks = {self._spelling(token): token for token in known.special}
         grammar = answer_grammar(request, format, prompt.opening, marks, form)
-        return Turn(request, format, prompt, special, grammar, (closing, closing_tokens))
+        return Turn(request, format, prompt, known.special, grammar, (closing, closing_tokens))
 
-    @cached_property
+    @property
     def capabilities(self) -> Mapping[str, bool]:
-        """What the model's template can do; empty without one."""
+        """What the model's template can do; empty without one. Raises as ``turn``."""
         try:
-            template = self._templates.get()
+            source = self._templates.source()
         except RequestError:
             return {}
-        return capabilities(template)
+        return self._find(source).capabilities
 
-    def _for(self, template: ChatTemplate) -> tuple[ChatFormat, Guard]:
-        if template.source not in self._known:
-            format = detect(template.source, self._formats.values()) or probe(template)
-            self._known[template.source] = format, Guard(self._tokenizer, template.source)
-        return self._known[template.source]
+    def _prompt(self, request: ChatRequest, known: _Known) -> Prompt:
+        job = PromptJob(
+            known.template,
+            self._spellings,
+            (*known.format.reasoning, known.format.after_reasoning),
+            request.messages,
+            request.tools,
+            request.template_variables,
+            request.reasoning,
+            request.continues,
+            request.add_generation_prompt,
+        )
+        written = self._workers.write(job)
+        tokens = tokenize_marked(self._tokenizer, written.text, written.mark)
+        return Prompt(written.text.replace(written.mark, ""), tokens, written.opening)
+
+    def _find(self, source: str) -> _Known:
+        known = self._known.get(source)
+        if known is None:
+            bos, eos = (
+                "" if token is None else self._spelling(token) for token in (self._tokenizer.bos, self._tokenizer.eos)
+            )
+            described = self._workers.describe(ChatTemplate(source, bos, eos))
+            format = detect(source, self._formats.values()) or described.format
+            known = _Known(described.template, described.capabilities, format, self._special(format))
+            self._known[source] = known
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        return known
+
+    @cached_property
+    def _spellings(self) -> tuple[str, ...]:
+        return special_spellings(self._tokenizer)
 
     def _special(self, format: ChatFormat) -> frozenset[int]:
         hidden = self._tokenizer.vocabulary.hidden - self._tokenizer.eog
@@ -122,3 +166,9 @@ class Chat:
 
     def _spelling(self, token: int) -> str:
         return self._tokenizer.vocabulary.tokens[token]
+
+
+@lru_cache(maxsize=64)
+def _warn_once(source: str) -> None:
+    """Of a template that gets tools and shows none."""
+    logger.warning("the chat template does not show tools to the model: it will hardly call any")

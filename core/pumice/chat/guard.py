@@ -8,31 +8,51 @@ anyway.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING, Any
 
 from pumice.errors import RequestError
-from pumice.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from pumice.tokenizers import Tokenizer
 
 _MARKS = tuple(map(chr, range(0xFDD0, 0xFDF0)))  # Unicode's noncharacters: no text should have them
-_LITERAL = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"")
+_LITERAL = re.compile(r"'((?:[^'\\]|\\.)*)'|\"((?:[^\"\\]|\\.)*)\"|\\.")  # a lone escape: or each could begin one
 _USER_DEFINED = re.compile(r"<[|｜].*[|｜]>")
 
 
+def special_spellings(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """Return the spellings of special tokens that no user's text may write."""
+    vocabulary = tokenizer.vocabulary
+    spellings = {vocabulary.tokens[token] for token in vocabulary.hidden} | {
+        text for token in vocabulary.user_defined if _USER_DEFINED.fullmatch(text := vocabulary.tokens[token])
+    }
+    return tuple(sorted(spellings))
+
+
+def tokenize_marked(tokenizer: Tokenizer, text: str, mark: str) -> list[int]:
+    """Return the tokens of a guarded prompt, after BOS where the model wants it and the template did not write it."""
+    ids = tokenizer.tokenize(text, add_special=False, mark=mark)
+    bos = tokenizer.bos
+    return [bos, *ids] if tokenizer.add_bos and bos is not None and ids[:1] != [bos] else ids
+
+
+@lru_cache(maxsize=8)
+def guard_of(spellings: tuple[str, ...], source: str) -> Guard:
+    return Guard(spellings, source)
+
+
 class Guard:
-    """Marks users' texts for one template and tokenizer, and tokenizes what the template made of them.
+    """Marks users' texts for one template and vocabulary.
 
     A template may look for marks of its own in a text, ``</think>`` say. Such literals of its source are left alone,
     unless they begin a special token.
     """
 
-    def __init__(self, tokenizer: Tokenizer, source: str) -> None:
-        self._tokenizer = tokenizer
-        vocabulary = tokenizer.vocabulary
-        self._spellings = {vocabulary.tokens[token] for token in vocabulary.hidden} | {
-            text for token in vocabulary.user_defined if _USER_DEFINED.fullmatch(text := vocabulary.tokens[token])
-        }
+    def __init__(self, spellings: Iterable[str], source: str) -> None:
+        """``spellings``: as ``special_spellings`` gives them; ``source``: of the template."""
+        self._spellings = {spelling for spelling in spellings if spelling}
         self._firsts = "".join(sorted({text[0] for text in self._spellings}))
         self._looked_for = self._fragments(source)
         self._patterns: dict[str, re.Pattern[str]] = {}  # by the mark
@@ -44,12 +64,6 @@ class Guard:
         if mark is None:
             raise RequestError("the messages have every noncharacter of Unicode, U+FDD0 to U+FDEF: leave one out")
         return mark, [self._marked(value, mark) for value in values] if self._firsts else list(values)
-
-    def tokenize(self, text: str, mark: str) -> list[int]:
-        """The tokens of a rendered template, after BOS where the model wants it and the template did not write it."""
-        ids = self._tokenizer.tokenize(self._needed(text, mark), add_special=False, mark=mark)
-        bos = self._tokenizer.bos
-        return [bos, *ids] if self._tokenizer.add_bos and bos is not None and ids[:1] != [bos] else ids
 
     def _marked(self, value: Any, mark: str) -> Any:
         if isinstance(value, str):
@@ -81,8 +95,8 @@ class Guard:
             and not any(part.startswith(text) or text.startswith(part) for text in self._spellings)
         }
 
-    def _needed(self, text: str, mark: str) -> str:
-        """``text`` with only those marks that break the spelling of a special token."""
+    def needed(self, text: str, mark: str) -> str:
+        """Return a rendered ``text`` with only those marks that break the spelling of a special token."""
         if mark not in text:
             return text
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from pumice.errors import ModelError, RequestError
@@ -71,6 +72,12 @@ class JinjaTemplate:
         if len(text) > MAX_OUTPUT:
             raise RequestError(f"the chat template wrote {len(text)} characters; at most {MAX_OUTPUT} are taken")
         return text
+
+
+@lru_cache(maxsize=8)
+def compiled(source: str) -> JinjaTemplate:
+    """The template of a source; the last few stay compiled. For workers: a source can end the process."""
+    return JinjaTemplate(source)
 
 
 def _first_line(error: Exception) -> str:

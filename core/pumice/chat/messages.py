@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from pumice.chat.bounds import MAX_ARGUMENTS, Budget
 from pumice.chat.pattern import is_name
 from pumice.errors import RequestError
 
@@ -127,20 +128,24 @@ class ChatCompletion:
     logprobs: list[TokenLogprob] | None = None
 
 
-def read_messages(messages: Iterable[Mapping[str, Any] | Message]) -> list[dict[str, Any]]:
+def read_messages(
+    messages: Iterable[Mapping[str, Any] | Message], budget: Budget | None = None
+) -> list[dict[str, Any]]:
     """Messages as templates take them, checked: contents are text, arguments dictionaries.
 
     Reasoning is under the key ``reasoning``. Raises RequestError, which says which message is wrong.
     """
     if isinstance(messages, str | Mapping) or not isinstance(messages, Iterable):
         raise RequestError("messages: expected a list of messages, each with a role and a content")
-    read = [_read_message(message, f"messages[{i}]") for i, message in enumerate(messages)]
+    budget = budget or Budget()
+    read = [_read_message(message, f"messages[{i}]", budget) for i, message in enumerate(messages)]
     if not read:
         raise RequestError("messages: the list is empty; give at least one")
     return read
 
 
-def _read_message(given: Mapping[str, Any] | Message, where: str) -> dict[str, Any]:
+def _read_message(given: Mapping[str, Any] | Message, where: str, budget: Budget) -> dict[str, Any]:
+    budget.take(given, where)
     message = dict(given.to_dict() if isinstance(given, Message) else _mapping(given, where))
     role = message.get("role")
     if not isinstance(role, str) or not _ROLE.fullmatch(role):
@@ -154,7 +159,8 @@ def _read_message(given: Mapping[str, Any] | Message, where: str) -> dict[str, A
     calls = message.pop("tool_calls", None)
     if calls:
         message["tool_calls"] = [
-            _read_call(call, f"{where}.tool_calls[{i}]") for i, call in enumerate(_list(calls, f"{where}.tool_calls"))
+            _read_call(call, f"{where}.tool_calls[{i}]", budget)
+            for i, call in enumerate(_list(calls, f"{where}.tool_calls"))
         ]
     check_plain(message, where)
     return message
@@ -175,7 +181,7 @@ def _read_content(content: Any, where: str) -> str:
     return "\n".join(texts)
 
 
-def _read_call(given: Any, where: str) -> dict[str, Any]:
+def _read_call(given: Any, where: str, budget: Budget) -> dict[str, Any]:
     if isinstance(given, ToolCall):
         given = given.to_dict()
     call = _mapping(given, where)
@@ -183,10 +189,14 @@ def _read_call(given: Any, where: str) -> dict[str, Any]:
     name = _text(function.get("name"), f"{where}.function.name")
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
+        if len(arguments) > MAX_ARGUMENTS:
+            size = f"{len(arguments)} characters, at most {MAX_ARGUMENTS} are taken"
+            raise RequestError(f"{where}.function.arguments: {size}")
         try:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError) as error:
             raise RequestError(f"{where}.function.arguments: not valid JSON: {error}") from None
+        budget.take(arguments, f"{where}.function.arguments")
     arguments = dict(_mapping(arguments, f"{where}.function.arguments"))
     identifier = _text(call.get("id") or "", f"{where}.id")
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
@@ -234,6 +244,8 @@ def check_plain(value: Any, where: str, depth: int = 0) -> None:
     elif isinstance(value, list | tuple):
         for item in value:
             check_plain(item, where, depth + 1)
+    elif isinstance(value, int) and not -(1 << 63) <= value < 1 << 64:
+        raise RequestError(f"{where}: a whole number has more than 64 bits")
     elif not (value is None or isinstance(value, str | int | float)):
         raise RequestError(f"{where}: {type(value).__name__} is nothing that JSON has")
 

@@ -14,6 +14,7 @@ from pumice.chat.calls import Keys
 from pumice.chat.families import GENERIC
 from pumice.chat.formats import ChatFormat
 from pumice.chat.template import ChatTemplate
+from pumice.chat.traits import attempt
 
 # Texts that no template writes by itself, and that are no part of each other.
 _USER, _CONTENT, _REASONING = "USERTEXT", "CONTENTTEXT", "REASONINGTEXT"
@@ -171,7 +172,7 @@ def _find_json(text: str, wanted: Any) -> tuple[int, int, Any] | None:
 
 def _render(template: ChatTemplate, answers: list[dict[str, Any]]) -> str:
     """A chat that ends with ``answers``; empty if the template refuses it."""
-    return template.attempt([{"role": "user", "content": _USER}, *answers], _TOOLS, add_generation_prompt=False)
+    return attempt(template, [{"role": "user", "content": _USER}, *answers], _TOOLS, add_generation_prompt=False)
 
 
 def _answer(**values: str) -> dict[str, Any]:

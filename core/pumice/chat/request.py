@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from pumice.chat.bounds import MAX_NOTE, MAX_VARIABLE_CHARACTERS, MAX_VARIABLE_VALUES, Budget
 from pumice.chat.messages import Message, check_plain, read_messages, read_tools, shown
 from pumice.errors import RequestError
 from pumice.grammar import grammar_source
@@ -14,7 +15,6 @@ from pumice.suggest import unknown_name
 Messages = Iterable[Mapping[str, Any] | Message]
 
 _CHOICES = ("auto", "none", "required")
-_MAX_VARIABLES = 1 << 16  # characters of all template variables
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,8 @@ class ChatRequest:
     def read(cls, messages: Messages, **options: Any) -> ChatRequest:
         """Check what was given. Raises RequestError, which says what is wrong and where."""
         given = {name: value for name, value in options.items() if value is not None}
+        budget = Budget()
+        budget.take(given.get("tools"), "tools")
         tools = read_tools(given.pop("tools", None))
         tools, said = _allowed(tools, given.pop("tool_choice", "auto"))
         choice, name = _choice(said)
@@ -72,12 +74,13 @@ class ChatRequest:
         if effort == "none":
             given["reasoning"] = False
         variables = given.pop("template_variables", {})
+        if not isinstance(variables, Mapping):
+            raise RequestError(f"template_variables: expected an object, not {shown(variables)}")
+        Budget(MAX_VARIABLE_VALUES, MAX_VARIABLE_CHARACTERS).take(variables, "template_variables")
         check_plain(variables, "template_variables")
-        if not isinstance(variables, Mapping) or len(repr(variables)) > _MAX_VARIABLES:
-            raise RequestError(f"template_variables: expected an object of at most {_MAX_VARIABLES} characters")
         if effort not in (None, "none"):
             variables = {"reasoning_effort": effort, **variables}
-        request = cls(read_messages(messages), tools, choice, template_variables=variables, **given)
+        request = cls(read_messages(messages, budget), tools, choice, template_variables=variables, **given)
         request._check()
         return request
 
@@ -102,6 +105,8 @@ class ChatRequest:
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
                 raise RequestError(f"{name}: expected text, not {shown(value)}")
+            if value is not None and name != "chat_template" and len(value) > MAX_NOTE:
+                raise RequestError(f"{name}: {len(value)} characters, at most {MAX_NOTE} are taken")
         grammar_source(response_format=self.response_format)
 
 

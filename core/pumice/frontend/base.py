@@ -9,7 +9,6 @@ from concurrent.futures import Future
 from functools import cached_property
 from typing import Any, TypeVar
 
-from pumice.chat.isolated import Renderer
 from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
@@ -38,7 +37,6 @@ class Base(ABC):
         self._load_tokenizer = TokenizerOf(file, registry)
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
-        self._renderer: Renderer | None = None  # of chat templates; None: in this process
 
     @property
     def metadata(self) -> Mapping[str, Any]:

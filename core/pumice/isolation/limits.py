@@ -6,7 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,23 @@ def allow_seconds(seconds: int) -> None:
         resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(time.process_time()) + seconds, hard))
 
 
-def count_values(value: object, most: int) -> int:
-    """Return the number of values in a value, itself included; ``most + 1`` if there are more than ``most``.
+def measure(value: object, most: int) -> tuple[int, int]:
+    """Return the number of values in a value, itself included, and of characters of its texts, keys among them.
 
-    It neither recurses nor reads on after that.
+    It does not recurse, and stops at more than ``most`` values.
     """
-    count, rest = 0, [iter((value,))]
+    count, characters, rest = 0, 0, [iter((value,))]
     while rest:
         for item in rest[-1]:
             count += 1
             if count > most:
-                return count
+                return count, characters
+            if isinstance(item, str):
+                characters += len(item)
+            if is_dataclass(item):
+                item = vars(item)
             if isinstance(item, Mapping):
+                characters += sum(len(key) for key in item if isinstance(key, str))
                 rest.append(iter(item.values()))
                 break
             if isinstance(item, list | tuple):
@@ -70,4 +75,4 @@ def count_values(value: object, most: int) -> int:
                 break
         else:
             rest.pop()
-    return count
+    return count, characters

@@ -17,7 +17,7 @@ import msgspec
 import pumice.errors
 from pumice.errors import EngineError, PumiceError, TooExpensiveError, UnavailableError
 from pumice.isolation import wire
-from pumice.isolation.limits import Limits, count_values
+from pumice.isolation.limits import Limits, measure
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class WorkerPool:
         limits, data = self._limits, wire.encode(payload)
         if len(data) > limits.max_in:
             raise TooExpensiveError(f"{self._work} takes at most {limits.max_in} bytes, not {len(data)}: send less")
-        if len(data) > limits.max_values and count_values(payload, limits.max_values) > limits.max_values:
+        if len(data) > limits.max_values and measure(payload, limits.max_values)[0] > limits.max_values:
             raise TooExpensiveError(f"{self._work} takes at most {limits.max_values} values: send less")
         return wire.encode(wire.Call(task, msgspec.Raw(data)))
 

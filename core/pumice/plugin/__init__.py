@@ -57,6 +57,7 @@ from pumice.host import cores, host_memory_bytes
 from pumice.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, Sampler, SamplerContext
+from pumice.sandbox import Access, cache_homes
 from pumice.step import Batch, Limits, Memory
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
@@ -76,6 +77,7 @@ __all__ = [
     "N_SEQS",
     "N_TOKENS",
     "OPERATIONS",
+    "Access",
     "Ahead",
     "Architecture",
     "Arena",
@@ -133,6 +135,7 @@ __all__ = [
     "Weight",
     "block_size",
     "broadcast_walk",
+    "cache_homes",
     "composite",
     "concrete",
     "cores",

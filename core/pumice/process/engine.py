@@ -7,7 +7,6 @@ import logging
 import queue
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -16,8 +15,9 @@ from typing import IO
 from pumice.engine.messages import Close, Command, Event, Facts
 from pumice.errors import EngineDiedError, EngineError, ModelClosedError
 from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, read_frames, unpack
+from pumice.sandbox import Policy, launch
 
-WORKER = [sys.executable, "-P", "-m", "pumice.process.worker"]  # -P: nothing is imported from this directory
+WORKER = "pumice.process.worker"
 _CLOSE_SECONDS = 30.0  # then it is killed
 
 logger = logging.getLogger("pumice")
@@ -25,6 +25,8 @@ logger = logging.getLogger("pumice")
 
 class EngineProcess:
     """An engine in a process of its own. ``receive`` gets the events of each step in the thread that reads them.
+
+    ``policy`` confines the process; None: nothing does.
 
     ``died`` is called once if it ends and nobody closed it; ``loaded`` then fails too, if it was not there yet.
     """
@@ -35,6 +37,7 @@ class EngineProcess:
         receive: Callable[[list[Event]], None],
         died: Callable[[Exception], None],
         progress: Callable[[int, int], None] | None = None,
+        policy: Policy | None = None,
     ) -> None:
         self.loaded: Future[Facts] = Future()
         self.error: Exception | None = None  # why it ended
@@ -44,7 +47,7 @@ class EngineProcess:
         self._closing = False
         self._commands: queue.SimpleQueue[Load | Command] = queue.SimpleQueue()
         self._child = subprocess.Popen(
-            WORKER,
+            **launch(WORKER, policy=policy)._asdict(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,  # Ctrl-C in a terminal is for the program that started it

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from pumice.chat.isolated import shared_renderer
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
@@ -35,7 +34,7 @@ Connect = Callable[[Callable[[list[Event]], None], Callable[[Exception], None]],
 
 
 class LinkedModel(Frontend):
-    """As ``Model``, but its engine ends alone; here are only the tokenizer and, in a process, chat templates.
+    """As ``Model``, but its engine ends alone; here is only the tokenizer.
 
     Its streams then raise EngineDiedError, and so does whoever asks after; load it again. ``path`` is the model's file
     here. ``deliver``: how events reach those who listen; None: in the thread that receives them.
@@ -51,7 +50,6 @@ class LinkedModel(Frontend):
             stack.callback(link.close)
             super().__init__(file, config, registry, client, link.loaded.result())
             self.link = link
-            self._renderer = shared_renderer()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
 
     @property

@@ -8,13 +8,15 @@ from pathlib import Path
 
 from pumice.config import Config
 from pumice.engine.messages import Event
+from pumice.process.confinement import engine_policy
 from pumice.process.engine import EngineProcess
 from pumice.process.frames import Load
 from pumice.process.linked import Deliver, LinkedModel
+from pumice.registry import get_registry
 
 
 class ProcessModel(LinkedModel):
-    """As ``Model``, but a crash, or the lack of memory, ends the engine's process alone, or that of chat templates.
+    """As ``Model``, but a crash, or the lack of memory, ends the engine's process alone.
 
     ``name`` and ``command`` are what ``pumice ps`` shows. ``process``: that of the engine.
     """
@@ -32,8 +34,10 @@ class ProcessModel(LinkedModel):
     ) -> None:
         load = Load(path, config, name or str(path), command, logging.getLogger("pumice").getEffectiveLevel())
 
+        policy = engine_policy(path, config, get_registry(config))
+
         def connect(receive: Callable[[list[Event]], None], died: Callable[[Exception], None]) -> EngineProcess:
-            self.process = EngineProcess(load, receive, died, progress)
+            self.process = EngineProcess(load, receive, died, progress, policy)
             return self.process
 
         super().__init__(path, config, connect, deliver)

@@ -15,10 +15,13 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import IO, Any
 
+from pumice import sandbox
 from pumice.model import Model
 from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, pack, read_frames
 from pumice.process.host import EngineHost, portable
 from pumice.running import Running, told
+
+logger = logging.getLogger("pumice")
 
 _CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
 
@@ -29,6 +32,7 @@ def main() -> int:
     coming = read_frames(commands)
     load: Load = next(coming)
     _log_to(write, load.level)
+    logger.info("the engine's process is confined by: %s", sandbox.in_force() or "nothing")
     loaded: Future[EngineHost] = Future()
     threading.Thread(target=_obey, args=(loaded, coming), name="pumice-commands", daemon=True).start()
     try:
@@ -36,6 +40,7 @@ def main() -> int:
     except Exception as error:
         write(NotLoaded(portable(error)))
         return 1
+    sandbox.seal()
     host = EngineHost(model, lambda events: write(pack(events)))
     with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
         write(Loaded(model.facts))

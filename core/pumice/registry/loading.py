@@ -98,6 +98,10 @@ class Registry:
                 found.setdefault(plugin, []).append(error)
         return found
 
+    def files(self) -> list[str]:
+        """Where the plugins that loaded were imported from."""
+        return [file for plugin in self._manager.get_plugins() if (file := getattr(plugin, "__file__", None))]
+
     def _load_installed(self, settings: Plugins) -> None:
         version = importlib.metadata.version(PACKAGE)
         self._load(PluginInfo(CORE, PACKAGE, version), lambda: builtin)

@@ -7,13 +7,14 @@ import pytest
 
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.template import ChatTemplate
+from pumice.chat.traits import with_traits
 
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "chat_templates.json").read_text())
 
 
 @pytest.mark.parametrize("name", FIXTURE["rendered"])
 def test_a_template_writes_what_llama_cpp_writes(name):
-    template = ChatTemplate(BUILTIN[name], eos="<|endoftext|>" if name == "zephyr" else "</s>")
+    template = with_traits(ChatTemplate(BUILTIN[name], eos="<|endoftext|>" if name == "zephyr" else "</s>"))
     for chat, expected in zip(FIXTURE["chats"], FIXTURE["rendered"][name], strict=True):
         assert template.render([{"role": role, "content": text} for role, text in chat]) == expected
 
@@ -25,12 +26,12 @@ def test_all_but_one_were_compared():
 
 def test_plain_is_the_texts_alone():
     chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "Once"}]
-    assert ChatTemplate(BUILTIN["plain"]).render(chat) == "S\n\nOnce"
+    assert with_traits(ChatTemplate(BUILTIN["plain"])).render(chat) == "S\n\nOnce"
 
 
 @pytest.mark.parametrize("name", BUILTIN)
 def test_every_template_knows_a_system_and_no_tools(name):
-    template = ChatTemplate(BUILTIN[name])
-    assert template.has_system
-    assert not template.has_tools
-    assert not template.wants_parts
+    template = with_traits(ChatTemplate(BUILTIN[name]))
+    assert template.traits.has_system
+    assert not template.traits.has_tools
+    assert not template.traits.wants_parts

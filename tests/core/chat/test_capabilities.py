@@ -10,6 +10,7 @@ from family_templates import FAMILIES
 from pumice.chat import BUILTIN
 from pumice.chat.capabilities import capabilities
 from pumice.chat.template import ChatTemplate
+from pumice.chat.traits import with_traits
 
 PEERS = json.loads((Path(__file__).parents[2] / "fixtures" / "template_capabilities.json").read_text())
 TEMPLATES = {**BUILTIN, **FAMILIES}
@@ -17,7 +18,7 @@ TEMPLATES = {**BUILTIN, **FAMILIES}
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_a_template_can_what_llama_server_says(name):
-    able = capabilities(ChatTemplate(TEMPLATES[name], "<s>", "</s>"))
+    able = capabilities(with_traits(ChatTemplate(TEMPLATES[name], "<s>", "</s>")))
     assert sorted(name for name, can in able.items() if can) == PEERS[name]
 
 
@@ -27,7 +28,7 @@ def test_reasoning_that_is_kept_and_effort():
         "{% for part in m.content %}{{ part.text }}{% endfor %}{% endif %}"
         "{% if not clear_thinking %}{{ m.reasoning_content }}{% endif %}{% endfor %}"
     )
-    able = capabilities(ChatTemplate(source))
+    able = capabilities(with_traits(ChatTemplate(source)))
     assert able["supports_preserve_reasoning"]
     assert able["supports_reasoning_effort"]
     assert able["supports_typed_content"]

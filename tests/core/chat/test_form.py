@@ -8,6 +8,7 @@ from pumice.chat import FORMATS, ChatFormat, ChatRequest
 from pumice.chat.form import answer_grammar
 from pumice.chat.messages import read_messages, read_tools
 from pumice.chat.template import ChatTemplate
+from pumice.chat.traits import with_traits
 from pumice.grammar import Compiler
 from tokenizer_fixtures import small
 
@@ -43,7 +44,7 @@ def written(name: str, *calls: tuple[str, dict]) -> str:
         {"id": f"12345670{i}", "function": {"name": tool, "arguments": arguments}}
         for i, (tool, arguments) in enumerate(calls)
     ]
-    template, tools = ChatTemplate(FAMILIES[name]), read_tools(TOOLS)
+    template, tools = with_traits(ChatTemplate(FAMILIES[name])), read_tools(TOOLS)
     chat = read_messages([{"role": "user", "content": "Hi"}, {"role": "assistant", "tool_calls": given}])
     prompt = template.render(chat[:1], tools)
     return template.render(chat, tools, add_generation_prompt=False)[len(prompt) :].removesuffix("<|im_end|>\n").strip()

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from family_templates import FAMILIES
-from pumice.chat.guard import Guard
+from pumice.chat.guard import Guard, special_spellings, tokenize_marked
 from pumice.chat.template import ChatTemplate
+from pumice.chat.traits import with_traits
 from pumice.errors import RequestError
 from tokenizer_fixtures import NAMES, small
 
@@ -16,9 +17,10 @@ BY_BPE = small("bpe")  # its control tokens: </s> <s> <|eot_id|> <|fim_pad|>, an
 
 def tokens(name: str, *texts: str, template: str = TEMPLATE) -> list[int]:
     tokenizer = small(name)
-    guard = Guard(tokenizer, template)
+    guard = Guard(special_spellings(tokenizer), template)
     mark, [messages] = guard.mark([{"role": "user", "content": text} for text in texts])
-    return guard.tokenize(ChatTemplate(template, "<s>", "</s>").render(messages), mark)
+    text = ChatTemplate(template, "<s>", "</s>").render(messages)
+    return tokenize_marked(tokenizer, guard.needed(text, mark), mark)
 
 
 def by_hand(name: str, *texts: str) -> list[int]:
@@ -92,8 +94,8 @@ def test_a_spelling_is_not_made_by_deleting_what_stands_in_it():
 
 
 def test_templates_find_the_marks_that_they_look_for():
-    template = ChatTemplate(FAMILIES["hermes"])
-    guard = Guard(BY_BPE, template.source)
+    template = with_traits(ChatTemplate(FAMILIES["hermes"]))
+    guard = Guard(special_spellings(BY_BPE), template.source)
     chat = [{"role": "assistant", "content": "<think>x</think>\nHi", "reasoning": "Well < so"}]
     mark, [marked] = guard.mark(chat)
     assert mark in marked[0]["reasoning"]
@@ -102,14 +104,14 @@ def test_templates_find_the_marks_that_they_look_for():
 
 
 def test_keys_and_arguments_are_marked():
-    guard = Guard(BY_BPE, "")
+    guard = Guard(special_spellings(BY_BPE), "")
     mark, [tool, variables] = guard.mark({"properties": {"<s>": {"enum": ["<s>", 1, None]}}}, {"x": "<s>"})
     assert tool == {"properties": {f"<{mark}s>": {"enum": [f"<{mark}s>", 1, None]}}}
     assert variables == {"x": f"<{mark}s>"}
 
 
 def test_a_text_that_has_the_mark_gets_another():
-    guard = Guard(BY_BPE, "")
+    guard = Guard(special_spellings(BY_BPE), "")
     mark, _ = guard.mark("\ufdd0 and \ufdd1")
     assert mark == "\ufdd2"
     with pytest.raises(RequestError, match="every noncharacter"):

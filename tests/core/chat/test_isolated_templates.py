@@ -1,72 +1,148 @@
-"""Templates in a process of their own: the same text, the same errors, and an end to those that take too much."""
+"""Templates in worker processes: a file's template, or a request, that takes too much ends alone."""
+
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import pytest
 
 import pumice
-from pumice.chat import isolated
-from pumice.chat.isolated import IsolatedRenderer
-from pumice.errors import EngineError, ModelError, RequestError
-from waiting import PATIENCE
+from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest, isolated
+from pumice.chat.guard import Guard
+from pumice.chat.isolated import TemplateWorkers
+from pumice.chat.template import ChatTemplate
+from pumice.errors import ModelError, RequestError, TooExpensiveError, UnavailableError
+from pumice.isolation import Limits, WorkerPool
+from tokenizer_fixtures import small
+from waiting import PATIENCE, seconds_of, wait_until
 
 GROWING = """{% set ns = namespace(x='aaaaaaaa') %}{% for i in range(60) %}{% set ns.x = ns.x ~ ns.x %}{% endfor %}"""
 PLAIN = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 CHAT = [{"role": "user", "content": "Hello"}]
+SYSTEM = {"role": "system", "content": "S"}
+KEY = "tokenizer.chat_template"
+N = 50_000
+CRASHES = {
+    "a~a": "{{ " + "~".join("a" * N) + " }}",
+    ".a": "{{ a" + ".a" * N + " }}",
+    "|trim": "{{ a" + "|trim" * N + " }}",
+    "a+a": "{{ " + "+".join("a" * N) + " }}",
+    "[0]": "{{ a" + "[0]" * N + " }}",
+    "and": "{{ " + " and ".join("a" * N) + " }}",
+    "elif": "{% if a %}" + "{% elif a %}" * N + "{% endif %}",
+}
+"""Templates whose compilation overruns the stack."""
 
 
-@pytest.fixture(scope="module")
-def renderer():
-    made = IsolatedRenderer(max_memory=600 << 20, max_seconds=PATIENCE)
-    yield made
-    made.close()
+def workers(n_workers=1, **limits):
+    patient = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
+    return TemplateWorkers(WorkerPool("rendering the chat template", replace(patient, **limits), n_workers))
 
 
-def test_the_same_text(renderer):
-    assert renderer(PLAIN, {"messages": CHAT}) == "user: Hello\n"
+def chat(source, **limits):
+    return Chat({KEY: source}, small("bpe"), FORMATS, workers=workers(**limits))
 
 
-def test_errors_are_the_same(renderer):
-    with pytest.raises(RequestError, match="refuses these messages: no"):
-        renderer("{{ raise_exception('no') }}", {})
-    with pytest.raises(ModelError, match="not valid Jinja"):
-        renderer("{% if %}", {})
+def read(messages=CHAT, **options):
+    return ChatRequest.read(messages, **options)
 
 
-def test_a_template_that_takes_all_memory_ends_alone(renderer):
-    with pytest.raises(RequestError, match="the chat template fails"):
-        renderer(GROWING, {})
-    assert renderer(PLAIN, {"messages": CHAT}) == "user: Hello\n"
+def test_a_template_that_takes_all_memory_ends_alone():
+    growing, plain = (chat(source, memory=600 << 20) for source in (GROWING, PLAIN))
+    with pytest.raises(TooExpensiveError, match=r"rendering the chat template (takes more than 600 MiB|crashes)"):
+        growing.turn(read())
+    assert plain.text(read()) == "user: Hello\n"
 
 
 def test_a_template_that_takes_too_long():
-    renderer = IsolatedRenderer(max_memory=4 << 30, max_seconds=1)
-    try:
-        with pytest.raises(RequestError, match="the chat template fails: it takes more than 1 seconds"):
-            renderer("{% set x = 'a' * 5000000 %}{% for i in range(9999) %}{{ x | upper | length }}{% endfor %}", {})
-    finally:
-        renderer.close()
+    slow = "{% set x = 'a' * 5000000 %}{% for i in range(9999) %}{{ x | upper | length }}{% endfor %}"
+    with pytest.raises(TooExpensiveError, match="takes more than 1 seconds of processor time"):
+        chat(slow, cpu_seconds=1, memory=4 << 30).turn(read())
 
 
-def test_what_an_interrupted_rendering_gives_is_not_the_answer_to_the_next(renderer, monkeypatch):
-    def interrupted(stream):
-        raise KeyboardInterrupt
-
-    renderer(PLAIN, {"messages": CHAT})
-    with monkeypatch.context() as patch:
-        patch.setattr(isolated.pickle, "load", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            renderer(PLAIN, {"messages": CHAT})
-    assert renderer("{{ text }}", {"text": "the next"}) == "the next"
+def test_errors_of_a_template():
+    with pytest.raises(RequestError, match="refuses these messages: no"):
+        chat("{{ raise_exception('no') }}").turn(read())
+    with pytest.raises(ModelError, match="not valid Jinja"):
+        chat("{% if %}").turn(read())
 
 
-def test_a_process_that_does_not_start_is_an_error(monkeypatch):
-    monkeypatch.setattr("sys.executable", "/nowhere/python")
-    with pytest.raises(EngineError, match=r"the process that renders chat templates does not start: .*/nowhere/python"):
-        IsolatedRenderer()(PLAIN, {"messages": CHAT})
+def test_templates_that_crash_what_compiles_them():
+    """In a process of its own, that they would end."""
+    program = f"""if True:
+        import pumice
+        messages = [{{"role": "user", "content": "Hi"}}]
+        with pumice.load(config={{"chat_template": {CRASHES["and"]!r}}}) as model:
+            for source in (None, *{[*CRASHES.values()]!r}):
+                try:
+                    model.chat(messages, chat_template=source) if source else model.template_capabilities()
+                except pumice.TooExpensiveError as error:
+                    print(error)
+            print(model.chat(messages, chat_template="plain", max_tokens=2).finish_reason)"""
+    done = subprocess.run([sys.executable], input=program, capture_output=True, text=True, check=False)
+    refused = "rendering the chat template crashes (SIGSEGV): it is too large or nested too deeply\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, (len(CRASHES) + 1) * refused + "length\n", "")
 
 
-def test_a_model_in_a_process_renders_there():
+def test_a_request_that_takes_too_much_leaves_the_template_to_others():
+    one = chat(BUILTIN["chatml"], cpu_seconds=1)
+    with pytest.raises(TooExpensiveError, match="takes more than 1 seconds of processor time"):
+        one.turn(read([{"role": "user", "content": "<" * 10_000_000}]))
+    assert "Hello" in one.text(read())
+
+
+def test_what_a_template_can_is_not_remembered_where_nobody_could_find_out():
+    source = "{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
+    one = chat(source, wait_seconds=0.05)
+    pool = one._workers.pool
+    with ThreadPoolExecutor(1) as threads:
+        slow = threads.submit(pool.call, "time:sleep", 1, object)
+        wait_until(lambda: pool.pids)
+        for act in (lambda: one.capabilities, lambda: one.turn(read())):
+            with pytest.raises(UnavailableError, match="rendering the chat template waits for too much else"):
+                act()
+        slow.result()
+    assert not one.capabilities["supports_system_role"]
+    assert one.text(read([SYSTEM, *CHAT])) == "(S\n\nHello)"
+
+
+def test_templates_of_two_models_at_once():
+    shared = workers(2)
+    chats = [Chat({KEY: f"{name}" + PLAIN}, small("bpe"), FORMATS, workers=shared) for name in "ab"]
+    with ThreadPoolExecutor(8) as threads:
+        texts = list(threads.map(lambda i: chats[i % 2].text(read()), range(100)))
+    assert texts == [f"{'ab'[i % 2]}user: Hello\n" for i in range(100)]
+
+
+def test_a_template_that_is_all_escapes_is_read_in_linear_time():
+    source = "'" + r"\'" * 300_000
+    assert seconds_of(lambda: Guard(["<s>"], source), 5.0) < 5.0
+
+
+def test_a_chat_is_one_call(monkeypatch):
+    model = pumice.load(config={"chat_template": PLAIN})
+    with model:
+        assert model.apply_template(CHAT) == "user: Hello\n"
+        calls = []
+        monkeypatch.setattr(WorkerPool, "call", lambda pool, task, *_: calls.append(task) or _Written())
+        model.prepare_chat(CHAT)
+        assert calls == ["pumice.chat.rendering:write"]
+
+
+class _Written:
+    text, mark, opening = "user: Hello\n", "\ufdd0", ""
+
+
+def test_a_model_in_a_process():
     with pumice.load_process(config={"chat_template": PLAIN}) as model:
         assert model.apply_template(CHAT) == "user: Hello\n"
-        with pytest.raises(RequestError, match="chat template fails"):
-            model.apply_template(CHAT, chat_template=GROWING)
+        with pytest.raises(TooExpensiveError):
+            model.apply_template(CHAT, chat_template=CRASHES["and"])
         assert model.chat(CHAT, max_tokens=3).usage.completion_tokens == 3
+
+
+def test_what_workers_get_and_give_is_plain_data():
+    described = isolated.template_workers().describe(ChatTemplate(BUILTIN["chatml"], "<s>", "</s>"))
+    assert described.template.bos == "<s>"
+    assert described.template.traits.has_system

@@ -79,7 +79,7 @@ def test_wrong_messages_are_named(messages, problem):
 @pytest.mark.parametrize(
     ("given", "problem"),
     [
-        (nested(5000), "nested more than 64 levels deep"),
+        (nested(500), "nested more than 64 levels deep"),
         ({1: 2}, "a key is 1, not text"),
         ({"a": {1, 2}}, "set is nothing that JSON has"),
         ({"a": object()}, "object is nothing that JSON has"),
@@ -171,7 +171,12 @@ def test_a_tool_is_chosen_by_any_name(name):
         ({"reasoning_budget": -1}, "reasoning_budget: expected a number of tokens"),
         ({"reasoning_effort": 3}, "reasoning_effort: expected text"),
         ({"template_variables": []}, "template_variables: expected an object"),
-        ({"template_variables": {"x": "y" * 100000}}, "at most 65536 characters"),
+        ({"template_variables": {"x": "y" * 100000}}, "template_variables: 100001 characters, at most 65536 are taken"),
+        ({"template_variables": {"x": [0] * 1000}}, "template_variables: more than 1000 values"),
+        ({"template_variables": {"x": 1 << 64}}, "template_variables: a whole number has more than 64 bits"),
+        ({"template_variables": [1]}, "template_variables: expected an object"),
+        ({"reasoning_effort": "x" * 100000}, "reasoning_effort: 100000 characters, at most 65536 are taken"),
+        ({"reasoning_budget_message": "x" * 100000}, "reasoning_budget_message: 100000 characters"),
         ({"response_format": {"type": "xml"}}, "response_format"),
     ],
 )
@@ -194,3 +199,35 @@ def test_an_answer_that_is_last_is_gone_on_with():
     assert not ChatRequest.read([USER, answer], add_generation_prompt=False).continues
     called = {**answer, "tool_calls": [{"function": {"name": "f"}}]}
     assert not ChatRequest.read([USER, called]).continues
+
+
+def call(arguments):
+    function = {"name": "f", "arguments": arguments}
+    return {"role": "assistant", "tool_calls": [{"type": "function", "function": function}]}
+
+
+@pytest.mark.parametrize(
+    ("message", "refusal"),
+    [
+        ({**USER, "extra": [[]] * 100_000}, r"messages\[1\]: more than 100000 values"),
+        ({**USER, "content": [{"text": ""}] * 100_000}, r"messages\[1\]: more than 100000 values"),
+        ({**USER, "content": "a" * (1 << 24)}, r"messages\[1\]: 16777\d+ characters, at most 16777216 are taken"),
+        (
+            call("[" + "[]," * 99_990 + "[]]"),
+            r"messages\[1\].tool_calls\[0\].function.arguments: more than 100000 values",
+        ),
+        (call("[" + "[]," * 500_000 + "[]]"), r"function.arguments: 1500004 characters, at most 1048576 are taken"),
+    ],
+)
+def test_a_request_brings_so_much_and_no_more(message, refusal):
+    with pytest.raises(RequestError, match=refusal):
+        read_messages([USER, message])
+
+
+def test_tools_and_messages_count_together():
+    tools = [{"name": "f", "parameters": {"enum": [0] * 60_000}}]
+    assert len(ChatRequest.read([USER], tools=tools).tools) == 1
+    with pytest.raises(RequestError, match=r"messages\[0\]: more than 100000 values"):
+        ChatRequest.read([{**USER, "extra": [0] * 60_000}], tools=tools)
+    with pytest.raises(RequestError, match="tools: more than 100000 values"):
+        ChatRequest.read([USER], tools=[{"name": "f", "parameters": {"enum": [0] * 100_000}}])

@@ -15,6 +15,7 @@ from pumice.chat.messages import read_messages, read_tools
 from pumice.chat.parser import ChatParser
 from pumice.chat.probe import probe
 from pumice.chat.template import ChatTemplate
+from pumice.chat.traits import with_traits
 
 PROPERTIES = {"city": {"type": "string", "description": "A city"}, "days": {"type": "integer", "description": "Days"}}
 TOOLS = read_tools(
@@ -54,7 +55,7 @@ def written(template: ChatTemplate, n_calls: int, content: str) -> tuple[str, st
 @pytest.mark.parametrize("n_calls", [1, 2])
 @pytest.mark.parametrize("name", FAMILIES)
 def test_what_a_template_writes_is_read_back(name, n_calls):
-    template = ChatTemplate(FAMILIES[name])
+    template = with_traits(ChatTemplate(FAMILIES[name]))
     assert detect(template.source, FORMATS.values()) is FORMATS[name]
     _, text = written(template, n_calls, "Let me look.")
     calls = [("call", "get_weather", arguments) for arguments in ARGUMENTS[:n_calls]]
@@ -66,7 +67,7 @@ PROBED = set(FAMILIES) - {"lfm2.5", "functiongemma", "command-r7b", "kimi-k2"}  
 
 @pytest.mark.parametrize("name", sorted(PROBED))
 def test_the_format_of_an_unknown_template_is_found_by_probing(name):
-    template = ChatTemplate(FAMILIES[name])
+    template = with_traits(ChatTemplate(FAMILIES[name]))
     found = probe(template)
     _, text = written(template, 2, "Let me look.")
     assert found.problem() == ""
@@ -81,11 +82,11 @@ def test_reasoning_is_found_by_probing():
         "{% for m in messages %}[{{ m.role }}]{% if m.reasoning %}<muse>{{ m.reasoning }}</muse>{% endif %}"
         "{{ m.content }}{% endfor %}"
     )
-    assert probe(ChatTemplate(source)).reasoning == ("<muse>", "</muse>")
+    assert probe(with_traits(ChatTemplate(source))).reasoning == ("<muse>", "</muse>")
 
 
 def test_a_template_without_calls_has_the_generic_format():
-    found = probe(ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}"))
+    found = probe(with_traits(ChatTemplate("{% for m in messages %}{{ m.content }}{% endfor %}")))
     assert (found.calls, found.reasoning) == (GENERIC.calls, GENERIC.reasoning)
 
 

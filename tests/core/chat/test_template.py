@@ -6,6 +6,7 @@ from family_templates import FAMILIES
 from pumice.chat import FORMATS, Chat, ChatRequest
 from pumice.chat.builtin import BUILTIN
 from pumice.chat.template import ChatTemplate, ChatTemplates
+from pumice.chat.traits import with_traits
 from pumice.errors import ModelError, NoChatTemplateError, RequestError
 from tokenizer_fixtures import small
 
@@ -18,7 +19,7 @@ THINKS = (
 
 
 def get(metadata, chosen=None, request=None, for_tools=False):
-    return ChatTemplates(metadata, small("bpe"), chosen).get(request, for_tools=for_tools).source
+    return ChatTemplates(metadata, chosen).source(request, for_tools=for_tools)
 
 
 def test_the_files_template_is_used_and_its_variant_for_tools():
@@ -42,24 +43,26 @@ def test_a_file_without_a_template_is_an_error_that_says_what_to_do():
     with pytest.raises(RequestError, match="unknown chat template 'chatlm'; did you mean"):
         get({}, "chatlm")
     with pytest.raises(ModelError, match="not valid Jinja"):
-        get({KEY: "{% if %}"})
+        prompt("{% if %}")
 
 
 def test_a_system_message_begins_the_first_where_there_is_no_such_role():
     refuses = "{% if m.role == 'system' %}{{ raise_exception('no') }}{% endif %}"
     source = "{% for m in messages %}" + refuses + "({{ m.content }}){% endfor %}"
-    assert ChatTemplate(source).render([SYSTEM, USER]) == "(S\n\nU)"
+    assert with_traits(ChatTemplate(source)).render([SYSTEM, USER]) == "(S\n\nU)"
     silent = "{% for m in messages if m.role != 'system' %}({{ m.content }}){% endfor %}"
-    assert ChatTemplate(silent).render([SYSTEM, USER]) == "(S\n\nU)"
+    assert with_traits(ChatTemplate(silent)).render([SYSTEM, USER]) == "(S\n\nU)"
     assert (
-        ChatTemplate(BUILTIN["chatml"]).render([{**SYSTEM, "role": "developer"}, USER]).startswith("<|im_start|>system")
+        with_traits(ChatTemplate(BUILTIN["chatml"]))
+        .render([{**SYSTEM, "role": "developer"}, USER])
+        .startswith("<|im_start|>system")
     )
 
 
 def test_contents_are_parts_where_the_template_wants_parts():
     parts = "{% for part in m.content if part.type == 'text' %}({{ part.text }}){% endfor %}"
     source = "{% for m in messages %}" + parts + "{% endfor %}"
-    assert ChatTemplate(source).render([USER]) == "(U)"
+    assert with_traits(ChatTemplate(source)).render([USER]) == "(U)"
 
 
 @pytest.mark.parametrize("writes", ["c.arguments + ''", "c.arguments"])
@@ -71,15 +74,15 @@ def test_arguments_are_text_where_the_template_wants_text(writes):
     )
     call = {"id": "", "type": "function", "function": {"name": "f", "arguments": {"a": True, "b": None}}}
     chat = [USER, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    assert ChatTemplate(source).render(chat) == 'U{"a": true, "b": null}'
-    assert '"a": true' in ChatTemplate(FAMILIES["hermes"]).render(chat)
+    assert with_traits(ChatTemplate(source)).render(chat) == 'U{"a": true, "b": null}'
+    assert '"a": true' in with_traits(ChatTemplate(FAMILIES["hermes"])).render(chat)
     assert call["function"]["arguments"] == {"a": True, "b": None}
 
 
 def test_variables_are_not_the_templates_own():
     with pytest.raises(RequestError, match="'messages' is not yours to set"):
-        ChatTemplate("{{ x }}").render([USER], variables={"messages": []})
-    assert ChatTemplate("{{ x }}").render([USER], variables={"x": 3}) == "3"
+        with_traits(ChatTemplate("{{ x }}")).render([USER], variables={"messages": []})
+    assert with_traits(ChatTemplate("{{ x }}")).render([USER], variables={"x": 3}) == "3"
 
 
 def prompt(source, messages=(USER,), tokenizer="bpe", **options):

@@ -14,7 +14,7 @@ import pytest
 import pumice.isolation.pool
 from pumice.errors import EngineError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import Limits, WorkerPool, wire
-from pumice.isolation.limits import count_values
+from pumice.isolation.limits import measure
 from waiting import PATIENCE, hang, wait_until
 
 PATIENT = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
@@ -111,10 +111,10 @@ def test_an_answer_longer_than_it_may_be_is_not_read(make, monkeypatch):
 def test_values_are_counted_without_recursion():
     deep = []
     for _ in range(10_000):
-        deep = [deep, {"a": 1}]
-    assert count_values(deep, 1 << 20) == 30_001
-    assert count_values([[]] * 1000, 10) == 11
-    assert count_values("text", 10) == 1
+        deep = [deep, {"key": "text"}]
+    assert measure(deep, 1 << 20) == (30_001, 70_000)
+    assert measure([[]] * 1000, 10) == (11, 0)
+    assert measure(Limits(), 100)[0] == 1 + len(vars(Limits()))
 
 
 def test_a_worker_that_is_killed_is_replaced_and_asked_again(make, tmp_path):

@@ -34,9 +34,9 @@ print(y.sum(), "numba" in sys.modules)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PUMICE_CACHE", str(tmp_path / "kernels"))
-    cache._folders.cache_clear()
+    cache.folders.cache_clear()
     yield tmp_path / "kernels"
-    cache._folders.cache_clear()
+    cache.folders.cache_clear()
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -103,7 +103,7 @@ def test_without_a_folder_of_temporary_files(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.delenv("PUMICE_CACHE", raising=False)
     monkeypatch.setattr(tempfile, "gettempdir", refuse)
-    (folder,) = cache._folders.__wrapped__()
+    (folder,) = cache.folders.__wrapped__()
     assert folder.parts[-2:] == ("pumice", "kernels")
 
 

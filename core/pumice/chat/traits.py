@@ -1,0 +1,88 @@
+"""What a template takes and shows, found by rendering chats that differ in one thing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pumice.chat.template import ChatTemplate, Traits, reasoning_variables
+from pumice.errors import RequestError
+
+_PROBE, _OTHER = "PROBE", "OTHER"  # texts that no template writes by itself
+
+
+def with_traits(template: ChatTemplate) -> ChatTemplate:
+    """The template, and what it can do. Raises ModelError if its source is no template."""
+    return replace(template, traits=find_traits(template))
+
+
+def find_traits(template: ChatTemplate) -> Traits:
+    return Traits(
+        has_system=_PROBE in _try(template, [_message("system", _PROBE), _message("user", _OTHER)]),
+        has_tools=_PROBE in _try(template, [_message("user", _OTHER)], [_tool()]),
+        wants_parts=_PROBE not in _try(template, [_message("user", _PROBE)]),
+        takes_parts=_takes_parts(template),
+        wants_text_arguments=_wants_text_arguments(template),
+        can_switch_reasoning=_can_switch_reasoning(template),
+    )
+
+
+def attempt(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] = (),
+    **options: Any,
+) -> str:
+    """As ``ChatTemplate.render``; empty if the template refuses the messages."""
+    try:
+        return template.render(messages, tools, **options)
+    except RequestError:
+        return ""
+
+
+def _try(
+    template: ChatTemplate,
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] = (),
+    variables: Mapping[str, Any] | None = None,
+) -> str:
+    """As ``attempt``, with the messages as they are."""
+    try:
+        return template.render_raw(messages, tools, variables=variables)
+    except RequestError:
+        return ""
+
+
+def _takes_parts(template: ChatTemplate) -> bool:
+    parts = [{"type": "text", "text": _PROBE}]
+    text = _try(template, [{"role": "user", "content": parts}])
+    return _PROBE in text and repr(parts) not in text and json.dumps(parts) not in text
+
+
+def _wants_text_arguments(template: ChatTemplate) -> bool:
+    arguments = {_PROBE: _OTHER}
+    text = _try(template, [_message("user", _PROBE), _calling(arguments)])
+    return not text or repr(arguments) in text  # it adds them to text, or writes them as Python does
+
+
+def _can_switch_reasoning(template: ChatTemplate) -> bool:
+    messages = [_message("user", _PROBE)]
+    on, off = (_try(template, messages, variables=reasoning_variables(value)) for value in (True, False))
+    return on != off
+
+
+def _message(role: str, content: str) -> dict[str, Any]:
+    return {"role": role, "content": content}
+
+
+def _calling(arguments: Mapping[str, str]) -> dict[str, Any]:
+    function = {"name": _PROBE, "arguments": arguments}
+    return {**_message("assistant", ""), "tool_calls": [{"id": "123456789", "type": "function", "function": function}]}
+
+
+def _tool() -> dict[str, Any]:
+    properties = {"city": {"type": "string", "description": _OTHER}}
+    parameters = {"type": "object", "properties": properties, "required": ["city"]}
+    return {"type": "function", "function": {"name": _PROBE, "description": _OTHER, "parameters": parameters}}

@@ -1,0 +1,66 @@
+"""What the process of an engine may do."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from pumice.config import Config
+from pumice.errors import PluginError, SandboxError
+from pumice.gguf.split import SPLIT_NAME
+from pumice.guard import guarded
+from pumice.registry import Registry
+from pumice.running import directory
+from pumice.sandbox import Access, Policy, interpreter, make_cache, missing, switched_off
+
+
+def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | None:
+    """The policy of an engine for the model at ``path``; None: the configuration wants none.
+
+    Until the model is loaded the engine may start Python, confined as it is: kernels are compiled, drivers are tried.
+    Raises SandboxError where the configuration demands what the system does not have.
+    """
+    if config.sandbox == "off" or switched_off():
+        return None
+    if config.sandbox == "on" and (absent := missing()):
+        raise SandboxError(f"sandbox: on, but {'; '.join(absent)}; see `pumice doctor`")
+    models = [path, *(Path(file) for file in (config.draft, *(each.file for each in config.adapters.values())) if file)]
+    files = tuple(os.path.abspath(file) for model in models for file in _files_of(model))
+    told = directory()
+    with contextlib.suppress(OSError):
+        told.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write = (str(told), *map(_absolute, config.sandbox_write))
+    access = Access((*files, *map(_absolute, config.sandbox_read)), write)
+    for backend in _backends(config, registry):
+        access |= backend
+    return Policy(access | _plugins(registry), make_cache(), execute=interpreter(), required=config.sandbox == "on")
+
+
+def _files_of(model: Path) -> Iterator[str]:
+    """The file of a model and its other parts, or a folder and what its links lead to."""
+    yield str(model)
+    if model.is_dir():
+        yield from (os.path.realpath(file) for file in model.rglob("*") if file.is_symlink())
+    elif part := SPLIT_NAME.fullmatch(model.name):
+        yield from glob.glob(str(model.parent / f"{glob.escape(part['prefix'])}-*-of-{part['count']}.gguf"))
+
+
+def _backends(config: Config, registry: Registry) -> Iterator[Access]:
+    """What the backends that the engine may take ask for. One that fails asks for nothing: the engine will say why."""
+    for name in {config.backend, *config.backends} & set(registry.backends):
+        with contextlib.suppress(PluginError):
+            backend = registry.backends.find(name)
+            if config.backend in ("auto", name) or not backend.offload:
+                yield guarded(backend.access, f"{registry.backends.describe(name)}: access")()
+
+
+def _plugins(registry: Registry) -> Access:
+    """Folders of plugins, which may lie elsewhere than what Python imports from."""
+    return Access(tuple(str(Path(file).parent) for file in registry.files()))
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))

@@ -1,0 +1,111 @@
+"""Landlock: which files a process may open. https://docs.kernel.org/userspace-api/landlock.html
+
+A ruleset names every right that it knows, and so takes all of them away but for the paths that have a rule.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import stat
+import struct
+from collections.abc import Iterable
+from enum import IntFlag
+
+from pumice.sandbox import kernel
+
+_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446
+_ASK_VERSION = 1  # a flag of _CREATE_RULESET
+_PATH_BENEATH = 1  # a type of rule
+_LOG_NEW_EXEC_ON = 1 << 1  # denials of programs that this one starts are in the audit log too
+
+
+class Right(IntFlag):
+    """LANDLOCK_ACCESS_FS_*"""
+
+    EXECUTE = 1 << 0
+    WRITE_FILE = 1 << 1
+    READ_FILE = 1 << 2
+    READ_DIR = 1 << 3
+    REMOVE_DIR = 1 << 4
+    REMOVE_FILE = 1 << 5
+    MAKE_CHAR = 1 << 6
+    MAKE_DIR = 1 << 7
+    MAKE_REG = 1 << 8
+    MAKE_SOCK = 1 << 9
+    MAKE_FIFO = 1 << 10
+    MAKE_BLOCK = 1 << 11
+    MAKE_SYM = 1 << 12
+    REFER = 1 << 13  # to move between directories
+    TRUNCATE = 1 << 14
+    IOCTL_DEV = 1 << 15
+
+
+READ = Right.READ_FILE | Right.READ_DIR
+WRITE = (
+    READ
+    | Right.WRITE_FILE
+    | Right.TRUNCATE
+    | Right.MAKE_DIR
+    | Right.MAKE_REG
+    | Right.REMOVE_DIR
+    | Right.REMOVE_FILE
+    | Right.REFER
+)
+DEVICE = READ | Right.WRITE_FILE | Right.IOCTL_DEV
+EXECUTE = Right.EXECUTE | Right.READ_FILE
+_OF_FILES = Right.EXECUTE | Right.WRITE_FILE | Right.READ_FILE | Right.TRUNCATE | Right.IOCTL_DEV
+
+_SINCE = {Right.REFER: 2, Right.TRUNCATE: 3, Right.IOCTL_DEV: 5}  # the version that brought a right
+_NETWORK_SINCE, _BIND_AND_CONNECT = 4, 0b11
+_SCOPES_SINCE, _ABSTRACT_SOCKETS_AND_SIGNALS = 6, 0b11
+_LOGS_SINCE = 7
+
+Rule = tuple[str, Right]
+
+
+def version() -> int:
+    """The version (ABI) that the kernel has. Raises OSError where it has none, or where it is switched off."""
+    return kernel.call(_CREATE_RULESET, None, 0, _ASK_VERSION)
+
+
+def restrict(rules: Iterable[Rule], network: bool = False) -> int:
+    """Take from this thread, and from all that it starts, every right on files but those of ``rules``.
+
+    Paths that do not exist are left out. Unless ``network``, TCP too; and signals to processes outside, where the
+    kernel can. There must be no other thread: it would keep its rights. Returns Landlock's version. Raises OSError.
+    """
+    if kernel.n_threads() > 1:
+        raise OSError(errno.EBUSY, "other threads run already")
+    has = version()
+    rights = sum(right for right in Right if _SINCE.get(right, 1) <= has)
+    ports = _BIND_AND_CONNECT if has >= _NETWORK_SINCE and not network else 0
+    scopes = _ABSTRACT_SOCKETS_AND_SIGNALS if has >= _SCOPES_SINCE else 0
+    size = 24 if scopes else 16 if ports else 8
+    attributes = struct.pack("<QQQ", rights, ports, scopes)[:size]
+    ruleset = kernel.call(_CREATE_RULESET, _pointer(attributes), size, 0)
+    try:
+        for path, right in rules:
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError, PermissionError, OverflowError, ValueError):
+                _allow(ruleset, path, right & rights)
+        kernel.call(_RESTRICT_SELF, ruleset, _LOG_NEW_EXEC_ON if has >= _LOGS_SINCE else 0)
+    finally:
+        os.close(ruleset)
+    return has
+
+
+def _allow(ruleset: int, path: str, right: int) -> None:
+    file = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISDIR(os.fstat(file).st_mode):
+            right &= _OF_FILES
+        rule = struct.pack("<Qi", right, file)
+        kernel.call(_ADD_RULE, ruleset, _PATH_BENEATH, _pointer(rule), 0)
+    finally:
+        os.close(file)
+
+
+def _pointer(data: bytes) -> ctypes.c_void_p:
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p)

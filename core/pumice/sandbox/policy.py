@@ -1,0 +1,165 @@
+"""What a process may do, and making it so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from pumice.sandbox import kernel, landlock, seccomp
+
+MAX_FILES = 4096  # descriptors
+
+
+@dataclass(frozen=True)
+class Access:
+    """Paths that a process may open, with all that is below them; those that do not exist are ignored.
+
+    Attributes:
+        read: files and folders.
+        write: folders in which files may also be made, changed and removed.
+        devices: device nodes, or folders of them: read, written, and controlled by ioctl.
+    """
+
+    read: tuple[str, ...] = ()
+    write: tuple[str, ...] = ()
+    devices: tuple[str, ...] = ()
+
+    def __or__(self, other: Access) -> Access:
+        return Access(self.read + other.read, self.write + other.write, self.devices + other.devices)
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What a process may do.
+
+    Attributes:
+        access: paths that it may open.
+        cache: a folder of its own, for what it and its libraries keep; empty: it keeps nothing.
+        execute: programs that it may start, until it is sealed; none: it starts no process.
+        families: address families of sockets that it may make.
+        limits: of resources, by the end of RLIMIT_*: ``{"AS": 1 << 30}``. None is raised.
+        required: where it cannot be enforced the process ends, instead of going on with what can.
+    """
+
+    access: Access = Access()
+    cache: str = ""
+    execute: tuple[str, ...] = ()
+    families: tuple[int, ...] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class Enforced:
+    """What is in force. ``landlock``: its version, 0 if it is not; ``missing``: why what is not in force is not."""
+
+    landlock: int
+    seccomp: bool
+    missing: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"Landlock {self.landlock}"] if self.landlock else []
+        parts += ["seccomp"] if self.seccomp else []
+        return ", ".join([*(parts or ["no sandbox"]), *self.missing])
+
+
+SWITCH = "PUMICE_SANDBOX"
+"""The variable that is ``off`` where no process is to be confined, to look for faults."""
+
+_in_force: tuple[Policy, Enforced] | None = None  # of this process
+
+
+def switched_off() -> bool:
+    return os.environ.get(SWITCH) == "off"
+
+
+def missing() -> tuple[str, ...]:
+    """Why processes cannot be confined on this machine, a line for each part that is not there."""
+    if not kernel.LINUX:
+        return (f"Landlock and seccomp are parts of Linux, this is {sys.platform}",)
+    problems: list[str] = []
+    with _noting(problems, "Landlock: "):
+        landlock.version()
+    with _noting(problems, "seccomp: "):
+        seccomp.check()
+    return tuple(problems)
+
+
+def enforce(policy: Policy) -> Enforced:
+    """Confine this process, and all that it starts, for good. What the kernel lacks is in the result, and no error.
+
+    Call it before there is another thread: Landlock confines the thread that asks.
+    """
+    global _in_force
+    if switched_off():
+        return Enforced(0, False, (f"{SWITCH}=off",))
+    problems: list[str] = []
+    limit({"CORE": 0, "NOFILE": MAX_FILES, **policy.limits})
+    version, filtered = 0, False
+    if kernel.LINUX:
+        with _noting(problems, ""):
+            kernel.hide_memory()
+            kernel.forbid_new_privileges()
+        with _noting(problems, "Landlock: "):
+            version = landlock.restrict(_rules(policy), bool(policy.families))
+        with _noting(problems, "seccomp: "):
+            seccomp.restrict(bool(policy.execute), policy.families)
+            filtered = True
+    enforced = Enforced(version, filtered, tuple(problems) if kernel.LINUX else missing())
+    _in_force = policy, enforced
+    return enforced
+
+
+def in_force() -> Enforced | None:
+    """What confines this process; None if nothing does."""
+    return _in_force[1] if _in_force else None
+
+
+def seal() -> None:
+    """Let this process start no other from now on, if it is confined: what it needed them for is done."""
+    if _in_force and _in_force[1].seccomp and _in_force[0].execute:
+        seccomp.restrict(False, _in_force[0].families)
+
+
+def limit(limits: Mapping[str, int]) -> None:
+    """Lower limits of resources, where the system has them."""
+    try:
+        import resource
+    except ImportError:
+        return
+    for name, most in limits.items():
+        which = getattr(resource, f"RLIMIT_{name}", None)
+        with contextlib.suppress(ValueError, OSError):
+            if which is not None:
+                hard = resource.getrlimit(which)[1]
+                most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+                resource.setrlimit(which, (most, most))
+
+
+def _rules(policy: Policy) -> Iterator[landlock.Rule]:
+    access = policy.access
+    kinds: tuple[tuple[tuple[str, ...], landlock.Right], ...] = (
+        (access.read, landlock.READ),
+        ((*access.write, *([policy.cache] if policy.cache else [])), landlock.WRITE),
+        (access.devices, landlock.DEVICE),
+        (policy.execute, landlock.EXECUTE),
+    )
+    return ((path, right) for paths, right in kinds for path in paths)
+
+
+@contextlib.contextmanager
+def _noting(problems: list[str], what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        problems.append(f"{what}{_REASONS.get(error.errno or 0, '') or error.strerror}")
+
+
+_REASONS = {
+    1: "not allowed here, perhaps by the container that this runs in",
+    38: "not in this kernel",
+    95: "switched off when the kernel was started (lsm=)",
+}

@@ -1,0 +1,34 @@
+"""What Vulkan's loader and the drivers of GPUs open."""
+
+from __future__ import annotations
+
+import glob
+import os
+from pathlib import Path
+
+from pumice.plugin import Access
+from pumice_vulkan.probe import folders
+
+_NODES = ("dri", "nvidia*", "kfd", "dxg", "mali*", "kgsl-3d0", "udmabuf", "dma_heap")
+_CONFIGURATION = ("/etc/vulkan", "/etc/glvnd", "/etc/drirc", "/etc/nvidia")
+_ABOUT_DEVICES = (
+    "/proc/devices",
+    "/proc/driver",
+    "/proc/modules",
+    "/sys/bus",
+    "/sys/class/drm",
+    "/sys/dev/char",
+    "/sys/devices",
+    "/sys/module",
+)
+_LISTS_OF_FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES", "VK_LAYER_PATH", "VK_ADD_LAYER_PATH")
+
+
+def driver_access() -> Access:
+    """Device nodes, what says which devices there are, and where drivers and layers are found."""
+    data = os.environ.get("XDG_DATA_HOME", "") or os.path.expanduser("~/.local/share")
+    named = [path for name in _LISTS_OF_FILES for path in os.environ.get(name, "").split(os.pathsep) if path]
+    return Access(
+        read=(*_CONFIGURATION, *_ABOUT_DEVICES, str(Path(data) / "vulkan"), *named, *map(str, folders())),
+        devices=tuple(path for node in _NODES for path in glob.glob(f"/dev/{node}")),
+    )

@@ -1,0 +1,196 @@
+"""The process of an engine is confined: a plugin in it can do nothing that no engine needs."""
+
+import json
+import logging
+
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from installed_plugins import install
+from pumice.config import Layer, load_config
+from pumice.process.confinement import engine_policy
+from pumice.registry import get_registry
+from sandboxes import needs_sandbox, run
+from waiting import wait_until
+
+INTRUDER = """
+import json, logging, os
+from dataclasses import dataclass
+from pumice.plugin import Sampler, hookimpl
+from pumice.sandbox import trial
+
+def tell(stage):
+    outcomes = trial.run(os.environ["TRIED_MODEL"], os.environ["TRIED_FILE"])
+    logging.getLogger("pumice").warning("%s %s", stage, json.dumps(outcomes))
+
+tell("imported")
+
+@dataclass
+class Intruder(Sampler):
+    def apply(self, candidates):
+        tell("computing")
+
+@hookimpl
+def pumice_register_samplers(register):
+    register("intruder", Intruder)
+"""
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tiny_llama(tmp_path / "tiny.gguf")
+
+
+@pytest.fixture
+def trials(path, site, home, monkeypatch, caplog):
+    """Load with an intruder among the samplers; how its attempts ended, by when it tried."""
+    secret = home.parent / ".ssh" / "id_ed25519"
+    secret.parent.mkdir()
+    secret.write_text("secret")
+    install(site, "intruder", INTRUDER)
+    monkeypatch.setenv("TRIED_MODEL", str(path))
+    monkeypatch.setenv("TRIED_FILE", str(secret))
+
+    def load(setting: str) -> dict[str, dict[str, str]]:
+        config = {"sandbox": setting, "samplers": ["intruder", "greedy"], "numpy": {}}
+        with caplog.at_level(logging.WARNING, "pumice"):
+            with pumice.load_process(path, backend="numpy", config=config) as model:
+                caplog.clear()
+                assert len(model.generate("ab", max_tokens=2, temperature=0.0).tokens) == 2
+                wait_until(lambda: "computing" in caplog.text)
+            lines = [record.getMessage().partition(" ") for record in caplog.records]
+        return {stage: json.loads(outcomes) for stage, _, outcomes in lines if outcomes.startswith("{")}
+
+    return load
+
+
+@needs_sandbox
+def test_a_plugin_in_an_engine_is_denied_everything(trials):
+    outcomes = trials("on")["computing"]
+    assert len(outcomes) > 30
+    assert set(outcomes.values()) == {"denied"}
+
+
+def test_without_a_sandbox_it_is_not(trials):
+    outcomes = trials("off")["computing"]
+    for name in ("`fork`", "make a socket: `AF_INET`", "read a private key in `~/.ssh`", "write to the model"):
+        assert outcomes[name] == "done"
+
+
+@needs_sandbox
+def test_paths_that_the_configuration_adds(path, home):
+    """What an engine may read and write: the model, its adapters and parts, and what is named."""
+    (home / "more").mkdir()
+    config = load_config(
+        {
+            "sandbox_read": ["more"],
+            "sandbox_write": [str(home / "kept")],
+            "adapters": {"a": "a.gguf"},
+            "draft": "d.gguf",
+        }
+    )
+    policy = engine_policy(path, config, get_registry(config))
+    assert {str(path), str(home / "more"), str(home / "a.gguf"), str(home / "d.gguf")} <= set(policy.access.read)
+    assert str(home / "kept") in policy.access.write
+    assert str(path) not in policy.access.write
+    assert str(path.parent) not in policy.access.read
+
+
+def test_parts_and_folders(tmp_path, home):
+    """All parts of a model, and what a folder's links lead to, as in the cache of huggingface_hub."""
+    config = load_config()
+    for part in (1, 2):
+        (tmp_path / f"m-0000{part}-of-00002.gguf").touch()
+    policy = engine_policy(tmp_path / "m-00001-of-00002.gguf", config, get_registry(config))
+    assert str(tmp_path / "m-00002-of-00002.gguf") in policy.access.read
+    (tmp_path / "blobs").mkdir()
+    (tmp_path / "blobs" / "1234").touch()
+    (tmp_path / "snapshot").mkdir()
+    (tmp_path / "snapshot" / "config.json").symlink_to("../blobs/1234")
+    policy = engine_policy(tmp_path / "snapshot", config, get_registry(config))
+    assert {str(tmp_path / "snapshot"), str(tmp_path / "blobs" / "1234")} <= set(policy.access.read)
+
+
+def test_backends_are_asked_what_they_open(home, path):
+    """A GPU's device nodes only where the engine may take the GPU."""
+    for backend, expected in (("auto", True), ("numpy", False), ("vulkan", True)):
+        config = load_config({"backend": backend})
+        policy = engine_policy(path, config, get_registry(config))
+        assert ("/etc/vulkan" in policy.access.read) == expected
+
+
+def test_where_there_is_none(home, path, monkeypatch):
+    monkeypatch.setattr("pumice.process.confinement.missing", lambda: ("Landlock: not in this kernel",))
+    config = load_config({"sandbox": "on"})
+    with pytest.raises(pumice.SandboxError, match="sandbox: on, but Landlock: not in this kernel; see `pumice doctor`"):
+        engine_policy(path, config, get_registry(config))
+    for off in ({"sandbox": "off"}, {"sandbox": False}):
+        config = load_config(off)
+        assert engine_policy(path, config, get_registry(config)) is None
+    config = load_config()
+    assert engine_policy(path, config, get_registry(config)) is not None
+    monkeypatch.setenv("PUMICE_SANDBOX", "off")
+    assert engine_policy(path, config, get_registry(config)) is None
+
+
+def test_yaml_reads_on_as_true(home):
+    (home / "pumice.yaml").write_text("sandbox: on\n")
+    assert load_config().sandbox == "on"
+    (home / "pumice.yaml").write_text("sandbox: maybe\n")
+    with pytest.raises(pumice.ConfigError, match="sandbox: should be 'auto', 'on' or 'off', not 'maybe'"):
+        load_config()
+
+
+@pytest.mark.parametrize("line", ["sandbox: off", "sandbox_read: [/]", "sandbox_write: [/]"])
+def test_a_folder_with_a_model_cannot_weaken_the_sandbox(home, line):
+    (home / "pumice.yaml").write_text(line)
+    with pytest.raises(pumice.ConfigError, match="a project's file cannot weaken the sandbox"):
+        load_config()
+    (home / "pumice.yaml").rename(home.parent / "mine.yaml")
+    with pytest.raises(pumice.ConfigError, match="cannot weaken"):
+        load_config(model=Layer("mine.yaml", {"sandbox": "off"}))
+
+
+def test_a_user_may_switch_it_off(home, monkeypatch):
+    (home.parent / "mine.yaml").write_text("sandbox: off\nsandbox_read: [/srv]")
+    monkeypatch.setenv("PUMICE_CONFIG", str(home.parent / "mine.yaml"))
+    assert load_config().sandbox == "off"
+    assert load_config({"sandbox": "on"}).sandbox == "on"
+
+
+@needs_sandbox
+def test_kernels_are_compiled_in_the_sandbox(path, home, monkeypatch, tmp_path):
+    """Into a cache that processes which are not confined never read."""
+    pytest.importorskip("numba")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PUMICE_CACHE", raising=False)
+    source = """
+from pumice_cpu import cache, compiler
+cache.save("norms.rms_norm", compiler.compile_one("norms.rms_norm"))
+print(json.dumps(cache.load("norms.rms_norm") is not None))
+"""
+    config = load_config({"backend": "cpu"})
+    assert run(source, engine_policy(path, config, get_registry(config)), tmp_path)
+    kernels = {kernel.parent for kernel in (tmp_path / "cache").rglob("*.kernel")}
+    assert kernels == {tmp_path / "cache" / "pumice" / "sandbox" / "pumice" / "kernels"}
+
+
+@needs_sandbox
+def test_a_gpu_in_the_sandbox(path, home, monkeypatch, tmp_path):
+    """A device that the processor plays will do: its driver compiles shaders as others do, in threads of its own."""
+    vulkan = pytest.importorskip("pumice_vulkan")
+    monkeypatch.setenv("PUMICE_VULKAN_SOFTWARE", "1")
+    if reason := vulkan.VulkanBackend.unavailable():
+        pytest.skip(reason)
+    source = """
+from pumice_vulkan.device import list_devices, open_device
+from pumice_vulkan.probe import SHAPE, product_is_right
+with open_device("auto", 0) as device:
+    can = SHAPE in device.cooperative_matrices
+    print(json.dumps([device.name, product_is_right(device) if can else True]))
+"""
+    config = load_config({"backend": "vulkan"})
+    name, right = run(source, engine_policy(path, config, get_registry(config)), tmp_path)
+    assert name
+    assert right
