@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 
+from pumice.sandbox import Policy, enforce, python_access
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -34,12 +36,11 @@ class Limits:
 
 
 def confine(limits: Limits) -> None:
-    """Confine this process. A worker calls this once, before it reads a request; a sandbox belongs here."""
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
+    """Confine this process. A worker calls this once, before it reads a request.
 
-        resource.setrlimit(resource.RLIMIT_AS, (limits.memory, limits.memory))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    It reads what Python imports from, and writes nothing.
+    """
+    enforce(Policy(python_access(), limits={"AS": limits.memory, "FSIZE": 0}))
 
 
 def allow_seconds(seconds: int) -> None:

@@ -18,11 +18,22 @@ import pumice.errors
 from pumice.errors import EngineError, PumiceError, TooExpensiveError, UnavailableError
 from pumice.isolation import wire
 from pumice.isolation.limits import Limits, measure
+from pumice.sandbox import SWITCH
 
 T = TypeVar("T")
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS")
-_VARIABLES = ("PATH", "HOME", "USERPROFILE", "APPDATA", "SYSTEMROOT", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "TZ")
+_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USERPROFILE",
+    "APPDATA",
+    "SYSTEMROOT",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "TZ",
+    SWITCH,
+)
 _END_SECONDS = 1.0  # for a process that closed its output to be gone
 
 

@@ -5,10 +5,11 @@ it imports anything else. Where the kernel lacks a part, the others still hold, 
 """
 
 from pumice.sandbox.launch import Launch, cache_homes, launch, make_cache
-from pumice.sandbox.policy import Access, Enforced, Policy, enforce, in_force, missing, seal, switched_off
+from pumice.sandbox.policy import SWITCH, Access, Enforced, Policy, enforce, in_force, missing, seal, switched_off
 from pumice.sandbox.runtime import interpreter, python_access
 
 __all__ = [
+    "SWITCH",
     "Access",
     "Enforced",
     "Launch",

@@ -15,6 +15,7 @@ import pumice.isolation.pool
 from pumice.errors import EngineError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import Limits, WorkerPool, wire
 from pumice.isolation.limits import measure
+from sandboxes import needs_sandbox
 from waiting import PATIENCE, hang, wait_until
 
 PATIENT = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
@@ -45,6 +46,32 @@ def test_a_result_is_plain_data_of_the_type_that_is_asked_for(make):
     with pytest.raises(EngineError, match=r"the work failed: its process answers what it should not: .*`str`"):
         pool.call("builtins:len", [1, 2, 3], str)
     assert len(pool.pids) == 1
+
+
+TRIAL = "__import__('pumice.sandbox.trial').sandbox.trial.run({files})"
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Files that no worker needs."""
+    for name in ("model.gguf", "id_ed25519"):
+        (tmp_path / name).write_text("x")
+    return f"'{tmp_path}/model.gguf', '{tmp_path}/id_ed25519'"
+
+
+@needs_sandbox
+def test_a_worker_is_denied_everything(make, files, tmp_path):
+    pool = make()
+    assert set(pool.call(EVALUATE, TRIAL.format(files=files), dict).values()) == {"denied"}
+    for attempt in (f"open('{tmp_path}/model.gguf').read()", f"open('{tmp_path}/new', 'w').close()"):
+        with pytest.raises(EngineError, match="Permission denied"):
+            pool.call(EVALUATE, attempt, str)
+
+
+def test_without_a_sandbox_it_is_not(make, files, monkeypatch):
+    monkeypatch.setenv("PUMICE_SANDBOX", "off")
+    outcomes = make().call(EVALUATE, TRIAL.format(files=files), dict)
+    assert outcomes["read a private key in `~/.ssh`"] == outcomes["`fork`"] == "done"
 
 
 def test_what_is_no_plain_data_is_refused(make):
@@ -117,7 +144,8 @@ def test_values_are_counted_without_recursion():
     assert measure(Limits(), 100)[0] == 1 + len(vars(Limits()))
 
 
-def test_a_worker_that_is_killed_is_replaced_and_asked_again(make, tmp_path):
+def test_a_worker_that_is_killed_is_replaced_and_asked_again(make, tmp_path, monkeypatch):
+    monkeypatch.setenv("PUMICE_SANDBOX", "off")  # so that it may leave a mark
     pool = make()
     pool.call(ECHO, {}, dict)
     os.kill(pool.pids[0], signal.SIGKILL)
