@@ -31,13 +31,19 @@ WORDS = [" word", " a", "ing", ",", " the", " of", ".", " story"]
 def engine(step: float) -> None:
     """The far end of the pipe: every ``step`` seconds a token of each sequence, as many as it asked for."""
     from pumice.engine.messages import Accepted, Add, Answer, Ask, Cancel, Facts, Finished, Output, Snapshot, Timings
-    from pumice.process.frames import FrameWriter, Loaded, pack, read_frames
+    from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
+    from pumice.process.frames import FrameWriter, read_frames
     from pumice.process.worker import _take_standard_streams
 
     commands, events = _take_standard_streams()
-    write, coming = FrameWriter(events), read_frames(commands)
+    frames, coming = FrameWriter(events), map(COMMANDS.decode, read_frames(commands, lambda: 1 << 30))
+
+    def write(events: list[Any]) -> None:
+        for data in encode_events(events):
+            frames(data)
+
     next(coming)
-    write(Loaded(Facts(N_CTX, N_CTX, 2048, ["none"], {})))
+    frames(REPORTS.encode(Loaded(Facts(N_CTX, N_CTX, 2048, ["none"], {}))))
     left: dict[int, int] = {}
     spelt = itertools.cycle(WORDS)
 
@@ -65,7 +71,7 @@ def engine(step: float) -> None:
                 del left[id]
                 happened.append(Finished(id, "", "length", Timings()))
         if happened:
-            write(pack(happened))
+            write(happened)
 
 
 def server(step_ms: float) -> None:

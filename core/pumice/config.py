@@ -8,7 +8,7 @@ described in docs/configuration.md.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
@@ -121,6 +121,11 @@ class Config(BaseModel):
         return {True: "on", False: "off"}[value] if isinstance(value, bool) else value
 
     @property
+    def layers(self) -> Sequence[Layer]:
+        """What it was merged from, lowest first."""
+        return self._layers
+
+    @property
     def adapter_scales(self) -> dict[str, float]:
         """How strong each adapter is where a request does not say."""
         return {name: options.scale for name, options in self.adapters.items()}
@@ -177,11 +182,18 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
     layers = [_read(path) for path in _files()]
     layers += [model] if model else []
     layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
+    config = merge_layers(layers)
+    for layer in layers:
+        if layer is model or layer.source == _PROJECT_FILE:
+            _check_sandbox_stays(layer)
+    return config
+
+
+def merge_layers(layers: Sequence[Layer]) -> Config:
+    """The configuration that layers make, lowest first. Raises ConfigError for an unknown key or a wrong value."""
     merged: dict[str, Any] = {}
     for layer in layers:
         validate(Config, layer.data, layer.source, partial=True)
-        if layer is model or layer.source == _PROJECT_FILE:
-            _check_sandbox_stays(layer)
         merged = _merge(merged, layer.data)
     config: Config = validate(Config, merged, layers[0].source)
     config._layers = tuple(layers)

@@ -7,12 +7,13 @@ import queue
 import threading
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import asdict
 from typing import Any
 
 import pumice
-from pumice.engine.messages import Close, Command, Facts
-from pumice.process.frames import pack
-from pumice.process.host import EngineHost, portable
+from pumice.engine.messages import Close
+from pumice.process.codec import COMMANDS, REPORTS, Load, Loaded, NotLoaded, encode_events
+from pumice.process.host import EngineHost
 from pumice.running import Running, told
 from pumice_ray.mailbox import Mailbox
 
@@ -21,50 +22,55 @@ WORKER = "worker"  # the command that `pumice ps` shows for the engines of batch
 
 
 class EngineActor:
-    """The class of the actor. Its engine is a thread; another obeys, so that no event waits for it."""
+    """The class of the actor. Its engine is a thread; another obeys, so that no event waits for it.
+
+    Messages are those of ``pumice.process.codec``, as bytes.
+    """
 
     def __init__(self) -> None:
-        self._commands: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._stack = ExitStack()
         self._loaded = asyncio.Event()
 
-    async def load(self, name: str, options: Mapping[str, Any]) -> Facts:
-        """Load a model by its name or path on this machine. Raises what ``pumice.load`` raises."""
+    async def load(self, name: str, options: Mapping[str, Any]) -> bytes:
+        """Load a model by its name or path on this machine: ``Loaded``, or ``NotLoaded``."""
         self._mailbox = Mailbox()
         try:
             model = await asyncio.to_thread(pumice.load, name, **own_devices(options))
         except Exception as error:
-            raise portable(error) from None
+            return REPORTS.encode(NotLoaded(error))
         self._stack.callback(model.close)
         self._running = Running("ray", name, model.backends, model.memory, model.n_ctx, own_address())
         self._stack.enter_context(told(self._running))
         self._host = EngineHost(model, self._mailbox.put)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
         self._loaded.set()
-        return model.facts
+        return REPORTS.encode(Loaded(model.facts))
 
-    async def describe(self) -> Running:
-        """For ``pumice ps --ray``; waits until the model is loaded."""
+    async def describe(self) -> dict[str, Any]:
+        """The fields of ``Running``, for ``pumice ps --ray``; waits until the model is loaded."""
         await self._loaded.wait()
-        return self._running
+        return asdict(self._running)
 
-    async def send(self, command: Command) -> None:
+    async def send(self, command: bytes) -> None:
         self._commands.put(command)
 
-    async def receive(self) -> list[Any] | None:
-        """The next message, packed; None when the engine was closed."""
+    async def receive(self) -> list[bytes] | None:
+        """The next events; None when the engine was closed."""
         events = await self._mailbox.take()
-        return None if events is None else pack(events)
+        return None if events is None else list(encode_events(events))
 
     async def close(self) -> None:
         """Cancel everything, and give back what the engine ran on."""
-        self._commands.put(Close())
+        self._commands.put(None)
         await asyncio.to_thread(self._stack.close)
         self._mailbox.close()
 
     def _obey(self) -> None:
-        while not isinstance(command := self._commands.get(), Close):
-            self._host.obey(command)
+        while (data := self._commands.get()) is not None:
+            command = COMMANDS.decode(data)
+            if not isinstance(command, (Load, Close)):
+                self._host.obey(command)
 
 
 def own_address() -> str:

@@ -58,7 +58,8 @@ class RayCluster(Cluster):
             if each["name"].startswith((NAME, STAGE)):
                 with contextlib.suppress(ValueError):  # it ended meanwhile
                     actors.append(ray.get_actor(**each))
-        found = described([actor.describe.remote() for actor in actors]) + _served() + _workers()
+        told = described([actor.describe.remote() for actor in actors]) + _served()
+        found = [Running(**fields) for fields in told] + _workers()
         return sorted(found, key=lambda running: running.since)
 
 
@@ -74,13 +75,13 @@ def described(asked: list[Any]) -> list[Any]:
     return found
 
 
-def _served() -> list[Running]:
+def _served() -> list[dict[str, Any]]:
     """The replicas of models that Serve runs."""
     from ray import serve
 
     from pumice_ray.deployment import MODEL
 
-    found: list[Running] = []
+    found: list[dict[str, Any]] = []
     for name, application in serve.status().applications.items():
         if MODEL in application.deployments:
             handle = serve.get_deployment_handle(MODEL, name)
@@ -97,16 +98,17 @@ def _workers() -> list[Running]:
     ask = ray.remote(_workers_here)
     machines = [node["NodeID"] for node in ray.nodes() if node["Alive"]]
     asked = [ask.options(num_cpus=0, scheduling_strategy=On(each, soft=False)).remote() for each in machines]
-    found = {(each.address, each.pid): each for told in described(asked) for each in told}
+    running = [Running(**fields) for told in described(asked) for fields in told]
+    found = {(each.address, each.pid): each for each in running}
     return list(found.values())
 
 
-def _workers_here() -> list[Running]:
-    """Those of this machine."""
+def _workers_here() -> list[dict[str, Any]]:
+    """The fields of those of this machine."""
     from pumice_ray.actor import WORKER, own_address
 
     here = own_address()
-    return [dataclasses.replace(each, address=here) for each in processes() if each.command == WORKER]
+    return [{**dataclasses.asdict(each), "address": here} for each in processes() if each.command == WORKER]
 
 
 def _ray() -> Any:

@@ -16,7 +16,7 @@ import ray.data
 
 import pumice
 from pumice.plugin import Replicas
-from pumice.process.host import portable
+from pumice.process.codec import portable
 from pumice_ray.actor import WORKER, own_devices
 from pumice_ray.errors import explain
 from pumice_ray.room import find_room

@@ -15,7 +15,7 @@ from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 import pumice
 from pumice.engine.messages import Command, Event, Facts
 from pumice.plugin import Replicas
-from pumice.process.frames import unpack
+from pumice.process.codec import decode_events, decode_facts, encode_command
 from pumice_ray.actor import NAME, EngineActor
 from pumice_ray.errors import explain
 from pumice_ray.room import find_room
@@ -60,12 +60,12 @@ class RayLink:
         threading.Thread(target=self._listen, args=[loading], name="pumice-ray-link", daemon=True).start()
 
     def send(self, command: Command) -> None:
-        """Never waits. Raises EngineDiedError, or ModelClosedError."""
+        """Never waits. Raises EngineDiedError, ModelClosedError, or RequestError for what cannot be sent."""
         if self._closing:
             raise pumice.ModelClosedError("the model is closed")
         if self.error:
             raise self.error
-        self.actor.send.remote(command)
+        self.actor.send.remote(encode_command(command))
 
     def close(self) -> None:
         """End it: what it has in hand ends as cancelled, and its memory is given back. Waits for that."""
@@ -79,9 +79,10 @@ class RayLink:
 
     def _listen(self, loading: Any) -> None:
         try:
-            self.loaded.set_result(ray.get(loading))
-            while (events := ray.get(self.actor.receive.remote())) is not None:
-                self._receive(unpack(events))
+            self.loaded.set_result(decode_facts(ray.get(loading)))
+            while (parts := ray.get(self.actor.receive.remote())) is not None:
+                for data in parts:
+                    self._receive(list(decode_events(data)))
             self.error = pumice.ModelClosedError("the model is closed")
         except Exception as error:
             self.error = pumice.ModelClosedError("the model is closed") if self._closing else explain(error)

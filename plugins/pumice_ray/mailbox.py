@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import math
 import threading
 import time
 from collections.abc import Iterable
+
+import msgspec
 
 from pumice.engine.messages import Event, Output
 
@@ -17,7 +18,7 @@ JOIN_SECONDS = 0.02  # between two messages at least; the first event after a pa
 
 def numbered(event: Event, id: int) -> Event:
     """An event as that of another id."""
-    return event._replace(id=id) if isinstance(event, Output) else dataclasses.replace(event, id=id)
+    return msgspec.structs.replace(event, id=id)
 
 
 def joined(events: Iterable[Event]) -> list[Event]:

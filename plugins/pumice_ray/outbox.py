@@ -4,21 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
 
 from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice_ray.mailbox import Mailbox
 
 STREAM_SECONDS = 0.05  # between two messages: tokens are joined, but the first of a completion leaves at once
 IDLE_SECONDS = 1.0  # without a request, after which the stream ends
-
-
-@dataclass(frozen=True)
-class Listen:
-    """Asks a replica, by its name, for the events of all that ``asker`` has asked it for, and will."""
-
-    replica: str
-    asker: str
 
 
 class Outbox:

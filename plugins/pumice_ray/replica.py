@@ -10,36 +10,35 @@ import os
 import queue
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict
 from typing import Any
 
+import msgspec
 from ray import serve
 
 import pumice
 from pumice.engine.messages import (
     Add,
+    Answer,
     Ask,
     Cancel,
     Close,
     Command,
     Encode,
     Event,
-    Facts,
     Failed,
     Finished,
-    Request,
     Score,
-    Snapshot,
 )
-from pumice.process.frames import pack
+from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
 from pumice.process.host import EngineHost
 from pumice.running import Running
 from pumice_ray.actor import own_address, own_devices
 from pumice_ray.gauges import Gauges
 from pumice_ray.mailbox import Mailbox
-from pumice_ray.outbox import Listen, Outbox
+from pumice_ray.outbox import Outbox
 
 _LAST_SECONDS = 1.0  # for a replica that cannot go on to say why
 _BEAT_SECONDS = 60.0  # in which an engine ends a step; one that does not is replaced
@@ -66,24 +65,28 @@ class EngineReplica:
         self._host = EngineHost(self._model, self._deliver)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
 
-    async def facts(self) -> Facts:
-        return self._model.facts
+    async def facts(self) -> bytes:
+        return REPORTS.encode(Loaded(self._model.facts))
 
-    async def describe(self) -> Running:
-        """For ``pumice ps --ray``."""
-        return self._running
+    async def describe(self) -> dict[str, Any]:
+        """The fields of ``Running``, for ``pumice ps --ray``."""
+        return asdict(self._running)
 
-    async def generate(self, request: Request, ids: Sequence[int], asker: str) -> AsyncIterator[str]:
+    async def generate(self, command: bytes, asker: str) -> AsyncIterator[str]:
         """This replica's name, at once; the end when all events of these completions were sent to who listens.
 
-        If nobody waits for it any more, they end. ``ids`` are those of no other process.
+        If nobody waits for it any more, they end. ``command`` is an ``Add`` with ids of no other process.
         """
+        add = COMMANDS.decode(command)
+        if not isinstance(add, Add):
+            raise pumice.RequestError(f"a replica generates for Add, not for {type(add).__name__}")
+        ids = add.ids
         with self._outbox(asker) as outbox:
             outbox.expect(ids)
             self._boxes |= dict.fromkeys(ids, outbox)
-            self._names |= dict.fromkeys(ids, request.request_id)
+            self._names |= dict.fromkeys(ids, add.request.request_id)
             try:
-                self._commands.put(Add(ids, request))
+                self._commands.put(add)
                 yield self._name
                 await outbox.sent(ids)
             finally:
@@ -92,27 +95,35 @@ class EngineReplica:
                 for id in ids:
                     del self._boxes[id], self._names[id]
 
-    async def listen(self, listen: Listen) -> AsyncIterator[list[Any]]:
-        """The events of all that a process asks for, packed, until it has asked for nothing for a while.
+    async def listen(self, replica: str, asker: str) -> AsyncIterator[bytes]:
+        """The events of all that ``asker`` asks for, until it has asked for nothing for a while.
 
         Raises EngineDiedError where another replica is meant: who routes no longer knows that one.
         """
-        if listen.replica != self._name:
+        if replica != self._name:
             raise pumice.EngineDiedError("the replica is being replaced")
-        with self._outbox(listen.asker) as outbox:
+        with self._outbox(asker) as outbox:
             async for events in outbox.messages():
-                yield pack(events)
+                for data in encode_events(events):
+                    yield data
 
-    async def answer(self, command: Encode | Score) -> Event:
-        """The one event that answers a command, with an id of this replica."""
-        return await self._ask(lambda id: replace(command, id=id))
+    async def answer(self, command: bytes) -> bytes:
+        """The one event that answers an ``Encode`` or a ``Score``, with an id of this replica."""
+        asked = COMMANDS.decode(command)
+        if not isinstance(asked, (Encode, Score)):
+            raise pumice.RequestError(f"a replica answers Encode and Score, not {type(asked).__name__}")
+        return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))
 
-    async def snapshot(self) -> Snapshot:
-        return (await self._ask(Ask)).snapshot
+    async def snapshot(self) -> bytes:
+        return await self._ask(Ask)
 
     async def check_health(self) -> None:
         """Serve asks this now and then; raises where the engine hangs, or has ended."""
-        self._gauges.set(await asyncio.wait_for(self.snapshot(), _BEAT_SECONDS))
+        event = await asyncio.wait_for(self._event(Ask), _BEAT_SECONDS)
+        if isinstance(event, Failed):
+            raise event.error
+        if isinstance(event, Answer):
+            self._gauges.set(event.snapshot)
 
     def __del__(self) -> None:
         if hasattr(self, "_commands"):
@@ -131,8 +142,12 @@ class EngineReplica:
             if not outbox.n_users:
                 del self._outboxes[asker]
 
-    async def _ask(self, command: Any) -> Any:
-        """The answer to a command, which is made of an id. Raises what the engine says."""
+    async def _ask(self, command: Callable[[int], Command]) -> bytes:
+        """The answer to a command, which is made of an id."""
+        (data,) = encode_events([await self._event(command)])
+        return data
+
+    async def _event(self, command: Callable[[int], Command]) -> Event:
         id, mailbox = next(self._ids), Mailbox(0.0)
         self._boxes[id] = mailbox
         try:
@@ -140,8 +155,6 @@ class EngineReplica:
             (event,) = await mailbox.take() or []
         finally:
             del self._boxes[id]
-        if isinstance(event, Failed):
-            raise event.error
         return event
 
     # --- in other threads

@@ -9,8 +9,8 @@ from typing import Any
 
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
-from pumice.engine.messages import Request
-from pumice_ray.outbox import Listen
+from pumice.engine.messages import Add, Request
+from pumice.process.codec import COMMANDS
 from pumice_ray.prefixes import Prefixes
 
 _SOME = 8  # replicas of which one with the fewest requests is taken: of all, those that route apart took the same
@@ -39,8 +39,8 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
         self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
     ) -> list[list[RunningReplica]]:
         asked = _asked(pending_request)
-        if isinstance(asked, Listen):
-            meant = [each for each in candidate_replicas if each.replica_id.unique_id == asked.replica]
+        if isinstance(asked, str):
+            meant = [each for each in candidate_replicas if each.replica_id.unique_id == asked]
             return [meant or candidate_replicas]
         candidate_replicas = [each for each in candidate_replicas if self._in_hand(each) < self._most]
         if not candidate_replicas:
@@ -82,6 +82,10 @@ class PrefixRouter(RequestRouter):  # type: ignore[misc]
             self._prefixes.add(asked.prompt, asked.cache_salt, replica_id)
 
 
-def _asked(pending: PendingRequest | None) -> Any:
-    """The first argument of a call."""
-    return pending.args[0] if pending and pending.args else None
+def _asked(pending: PendingRequest | None) -> Request | str | None:
+    """What a call asks for: a request, or to listen to the replica of that name."""
+    asked = pending.args[0] if pending and pending.args else None
+    if isinstance(asked, bytes):
+        command = COMMANDS.decode(asked)
+        return command.request if isinstance(command, Add) else None
+    return asked if isinstance(asked, str) else None

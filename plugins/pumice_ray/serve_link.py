@@ -36,10 +36,9 @@ from pumice.engine.messages import (
     Snapshot,
     Timings,
 )
-from pumice.process.frames import unpack
+from pumice.process.codec import decode_events, decode_facts, encode_command
 from pumice_ray.errors import explain
 from pumice_ray.mailbox import numbered
-from pumice_ray.outbox import Listen
 
 _TRIES = 3  # of a request whose replica died before anything of its answer was sent
 _FULL_SECONDS = 0.1  # until a full queue is tried again
@@ -124,7 +123,7 @@ class ServeLink:
 
     async def _load(self) -> None:
         try:
-            self.loaded.set_result(await self._handle.facts.remote())
+            self.loaded.set_result(decode_facts(await self._handle.facts.remote()))
         except Exception as error:
             self.loaded.set_exception(explain(error))
 
@@ -164,7 +163,7 @@ class ServeLink:
         """Have a replica answer. Raises where it refuses or dies."""
         ids = list(call.ids)
         self._calls |= dict.fromkeys(ids, call)
-        stream = self._generating.remote(add.request, ids, self._name)
+        stream = self._generating.remote(encode_command(Add(ids, add.request)), self._name)
         reading = self._spawn(self._read(call, stream))
         seconds = math.inf if add.request.timeout is None else add.request.timeout
         timer = self._loop.call_later(seconds, self._give_up, call)
@@ -200,10 +199,10 @@ class ServeLink:
         """To what a replica has to say, as long as it has requests in hand."""
         try:
             while self._open(replica):
-                stream = self._speaking.remote(Listen(replica, self._name))
+                stream = self._speaking.remote(replica, self._name)
                 try:
-                    async for packed in stream:
-                        self._hear(packed)
+                    async for data in stream:
+                        self._hear(decode_events(data))
                 except BackPressureError:
                     await asyncio.sleep(_FULL_SECONDS)
                 except asyncio.CancelledError:
@@ -219,10 +218,10 @@ class ServeLink:
         calls = {id(call): call for call in self._calls.values() if call.replica == replica}
         return [call for call in calls.values() if not call.over.done()]
 
-    def _hear(self, packed: Iterable[Any]) -> None:
+    def _hear(self, events: Iterable[Event]) -> None:
         """Pass events on, with the ids that were asked for; those of completions that ended here are left out."""
         heard: list[Event] = []
-        for event in unpack(packed):
+        for event in events:
             call = self._calls.get(event.id)
             if call is None or event.id not in call.ids:  # it was given up
                 continue
@@ -246,12 +245,16 @@ class ServeLink:
         self._receive([event])
 
     async def _ask(self, command: Encode | Score) -> Event:
-        event = await self._handle.answer.remote(command)
+        (event,) = decode_events(await self._handle.answer.remote(encode_command(command)))
         return numbered(event, command.id)
 
     async def _snapshot(self, id: int) -> Event:
-        snapshots = await asyncio.to_thread(self._handle.broadcast("snapshot").results)
-        return Answer(id, added(snapshots))
+        answers = await asyncio.to_thread(self._handle.broadcast("snapshot").results)
+        events = [event for data in answers for event in decode_events(data)]
+        failed = next((event for event in events if isinstance(event, Failed)), None)
+        if failed:
+            return numbered(failed, id)
+        return Answer(id, added([event.snapshot for event in events if isinstance(event, Answer)]))
 
 
 def added(snapshots: list[Snapshot]) -> Snapshot:

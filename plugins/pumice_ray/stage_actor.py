@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from pumice.plugin import Batch, Limits
-from pumice.process.host import portable
+from pumice.process.codec import portable
 from pumice.running import Running
 from pumice.stage import Compiled, Routes, Stage
 from pumice_ray.actor import own_address, own_devices
@@ -64,11 +65,11 @@ class StageActor:
     def copy_slots(self, name: str, pairs: Sequence[tuple[int, int]]) -> None:
         self._stage.copy_slots(name, pairs)
 
-    def describe(self) -> Running:
-        """For ``pumice ps --ray``."""
+    def describe(self) -> dict[str, Any]:
+        """The fields of ``Running``, for ``pumice ps --ray``."""
         memory: dict[str, int] = {}
         for each in self._compiled.values():
             for purpose, n_bytes in each.memory.items():
                 memory[purpose] = memory.get(purpose, 0) + n_bytes
         model = f"{self._name} (stage {self._number + 1} of {self._count})"
-        return Running("stage", model, self._stage.backends, memory, self._n_ctx, own_address())
+        return asdict(Running("stage", model, self._stage.backends, memory, self._n_ctx, own_address()))

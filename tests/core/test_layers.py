@@ -48,7 +48,7 @@ COMMANDS = {"pumice", "pumice.cli.cluster", "pumice.cli.options", "pumice.cli.me
 ENGINES = {
     "pumice.config",
     "pumice.engine.messages",
-    "pumice.process.frames",
+    "pumice.process.codec",
     "pumice.process.host",
     "pumice.running",
     "pumice.stage",

@@ -14,6 +14,7 @@ from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Encode, Encoded, Event, Failed, Pooling
 from pumice.engine.runner import Runner
+from pumice.errors import RequestError
 from pumice.step import Batch, Limits
 
 Rows = NDArray[np.float32]
@@ -108,7 +109,9 @@ class Encodings:
 
     def cancel(self, ids: Container[int]) -> None:
         """Nobody waits for these any more."""
-        self._drop([text.job for text in self._all if text.job.command.id in ids])
+        self._fail(
+            [text for text in self._all if text.job.command.id in ids], RequestError("the request was cancelled")
+        )
 
     def fail(self, error: Exception) -> None:
         """End all by an error."""

@@ -1,15 +1,18 @@
-"""What goes into the engine and what comes out of it: plain data, which can cross a pipe to another process.
+"""Commands for the engine and its events: typed plain data, which ``pumice.process.codec`` sends to other processes.
 
-Commands go in one by one. Events come out as one list a step, so that many sequences cost one message.
+Commands go in one by one. Events come out as one list a step, so that many sequences cost one message. The constraints
+of the types are checked where a message arrives from another process.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from pumice.grammar import Grammar
@@ -18,6 +21,12 @@ from pumice.grammar import Grammar
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
 FinishReason = Literal["stop", "length", "context_full", "timeout", "cancelled"]
 
+Id = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Token = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Count = Annotated[int, Meta(ge=0, le=2**53)]
+Width = Annotated[int, Meta(ge=0, le=2**24)]  # of a vector
+Seconds = Annotated[float, Meta(ge=0.0, le=1e12)]
+Name = Annotated[str, Meta(max_length=1000)]
 
 Algorithm = Literal["confidence", "entropy", "margin", "origin", "random"]
 """What a masked position is sure of by: its token's probability, the entropy, the best two's distance, or chance."""
@@ -86,12 +95,12 @@ class Request:
 class Timings:
     """Seconds and tokens of one sequence. ``prompt_cached`` of the prompt's tokens were found in the cache."""
 
-    prompt_tokens: int = 0
-    prompt_cached: int = 0
-    queue_seconds: float = 0.0
-    prompt_seconds: float = 0.0
-    generated_tokens: int = 0
-    generation_seconds: float = 0.0
+    prompt_tokens: Count = 0
+    prompt_cached: Count = 0
+    queue_seconds: Seconds = 0.0
+    prompt_seconds: Seconds = 0.0
+    generated_tokens: Count = 0
+    generation_seconds: Seconds = 0.0
 
     @property
     def prompt_per_second(self) -> float:
@@ -103,12 +112,11 @@ class Timings:
         return (self.generated_tokens - 1) / self.generation_seconds if self.generation_seconds else 0.0
 
 
-@dataclass(frozen=True)
-class Logprobs:
+class Logprobs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The natural logarithm of a token's probability, and ``top``: the likeliest tokens, in order, with theirs."""
 
     logprob: float
-    top: Sequence[tuple[int, float]]
+    top: Sequence[tuple[Token, float]]
 
 
 @dataclass(frozen=True)
@@ -123,13 +131,13 @@ class Snapshot:
         n_steps: computed since the model was loaded.
     """
 
-    n_waiting: int
-    n_running: int
-    n_slots: int
-    n_slots_free: int
-    n_blocks: Mapping[int, int]
-    n_blocks_free: Mapping[int, int]
-    n_steps: int
+    n_waiting: Count
+    n_running: Count
+    n_slots: Count
+    n_slots_free: Count
+    n_blocks: Mapping[Count, Count]
+    n_blocks_free: Mapping[Count, Count]
+    n_steps: Count
 
 
 @dataclass(frozen=True)
@@ -146,28 +154,31 @@ class Facts:
         n_labels: scores of a text; 0: it does not rank texts.
     """
 
-    n_ctx: int
-    n_ctx_train: int
-    n_vocab: int
-    backends: list[str]
-    memory: dict[str, int]
+    n_ctx: Count
+    n_ctx_train: Count
+    n_vocab: Width
+    backends: list[Name]
+    memory: dict[Name, Count]
     generates: bool = True
     fills_masks: bool = False
-    n_embd: int = 0
-    n_labels: int = 0
+    n_embd: Width = 0
+    n_labels: Width = 0
+
+
+class Message(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    """Base of commands and events: the wire form is an array, the class's name and the fields."""
 
 
 # --- commands
 
 
-@dataclass(frozen=True)
-class Add:
+class Add(Message, frozen=True):
     """Generate ``request``; events carry the id of the completion, which the sender chooses and never uses again.
 
     There are ``request.n`` ids.
     """
 
-    ids: Sequence[int]
+    ids: Sequence[Id]
     request: Request
 
 
@@ -175,51 +186,46 @@ Pooling = Literal["none", "mean", "cls", "last"]
 """Which hidden states of a text become its embedding: all of them, their mean, the first, the last."""
 
 
-@dataclass(frozen=True)
-class Encode:
+class Encode(Message, frozen=True):
     """Answer with ``Encoded``: each of ``texts``, token ids, as one vector or, without pooling, as one a token.
 
     ``scores``: the scores of a text, not its embedding. ``adapter_scales``: how strong each adapter is; none: all as
     they were trained.
     """
 
-    id: int
+    id: Id
     texts: Sequence[Sequence[int]]
     pooling: Pooling
     scores: bool = False
     adapter_scales: Sequence[float] = ()
 
 
-@dataclass(frozen=True)
-class Score:
+class Score(Message, frozen=True):
     """Answer with ``Scored``: how likely the model finds each token of a text, and ``n_top`` others in its place.
 
     ``adapter_scales``: as for ``Encode``. ``cache_salt``: requests with an equal one find the text in the cache.
     """
 
-    id: int
+    id: Id
     tokens: Sequence[int]
     n_top: int = 0
     adapter_scales: Sequence[float] = ()
     cache_salt: str = ""
 
 
-@dataclass(frozen=True)
-class Cancel:
-    """End a sequence at whatever token it is; of one that has ended nothing happens."""
+class Cancel(Message, frozen=True):
+    """End a request: a sequence at whatever token it is, others by an error; of one that has ended nothing happens."""
 
-    id: int
+    id: Id
 
 
-@dataclass(frozen=True)
-class Ask:
+class Ask(Message, frozen=True):
     """Answer with a ``Snapshot``."""
 
-    id: int
+    id: Id
 
 
-@dataclass(frozen=True)
-class Close:
+class Close(Message, frozen=True):
     """Cancel everything and end."""
 
 
@@ -228,72 +234,65 @@ Command = Add | Encode | Score | Cancel | Ask | Close
 # --- events
 
 
-@dataclass(frozen=True)
-class Accepted:
+class Accepted(Message, frozen=True):
     """A request is right, and waits. Only an engine that cannot raise to who sent it says so: see ``EngineClient``."""
 
-    id: int
+    id: Id
 
 
-@dataclass(frozen=True)
-class Progress:
+class Progress(Message, frozen=True):
     """So many tokens of the prompt are in the cache now. The first comes when its reading begins: ``n_cached``."""
 
-    id: int
-    n_read: int
-    n_prompt: int
-    n_cached: int  # of them the cache had before
-    seconds: float  # of reading
+    id: Id
+    n_read: Count
+    n_prompt: Count
+    n_cached: Count  # of them the cache had before
+    seconds: Seconds  # of reading
 
 
-class Output(NamedTuple):
+class Output(Message, frozen=True, gc=False):
     """Tokens of one step, and for each the text that became certain with it, and what was asked of its probability."""
 
-    id: int
-    tokens: Sequence[int]
+    id: Id
+    tokens: Sequence[Token]
     texts: Sequence[str]
     logprobs: Sequence[Logprobs] | None = None
 
 
-@dataclass(frozen=True)
-class Finished:
+class Finished(Message, frozen=True):
     """The last event of a sequence that went well; ``text`` was held back until now."""
 
-    id: int
+    id: Id
     text: str
     reason: FinishReason
     timings: Timings
 
 
-@dataclass(frozen=True)
-class Failed:
+class Failed(Message, frozen=True):
     """The last event of a sequence that could not be computed."""
 
-    id: int
+    id: Id
     error: Exception
 
 
-@dataclass(frozen=True)
-class Answer:
+class Answer(Message, frozen=True):
     """To ``Ask``."""
 
-    id: int
+    id: Id
     snapshot: Snapshot
 
 
-@dataclass(frozen=True)
-class Encoded:
+class Encoded(Message, frozen=True):
     """To ``Encode``: of each text float32 ``[n]``, or ``[n_tokens, n]`` without pooling."""
 
-    id: int
+    id: Id
     values: Sequence[NDArray[np.float32]]
 
 
-@dataclass(frozen=True)
-class Scored:
+class Scored(Message, frozen=True):
     """To ``Score``: of each token after the first, which nothing predicts."""
 
-    id: int
+    id: Id
     logprobs: Sequence[Logprobs]
 
 

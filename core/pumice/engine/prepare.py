@@ -17,7 +17,7 @@ from pumice.engine.generation import Generation
 from pumice.engine.messages import Algorithm, Request
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
-from pumice.grammar import Compiler, Constraint
+from pumice.grammar import Compiler, Constraint, Grammar
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
@@ -110,6 +110,8 @@ def check_arguments(request: Request) -> None:
     _check_integer("priority", request.priority)
     for name in ("context_shift", "logprobs_sampled"):
         check_switch(name, getattr(request, name))
+    if not isinstance(request.sampling, Mapping) or not _all(list(request.sampling), str):
+        raise RequestError(f"sampling must be a mapping of names to values, not {_shown(request.sampling)}")
     if request.samplers is not None and (isinstance(request.samplers, str) or not _all(request.samplers, str)):
         raise RequestError(f"samplers must be a list of names, not {_shown(request.samplers)}")
     if isinstance(request.stop, str) or not _all(request.stop, str):
@@ -120,30 +122,36 @@ def check_arguments(request: Request) -> None:
     for name in ("cache_salt", "request_id"):
         check_text(name, getattr(request, name))
     _check_adapters(request.adapters)
+    _check_diffusion_types(request)
+    if request.grammar is not None and not isinstance(request.grammar, Grammar):
+        raise RequestError(f"grammar must be a Grammar, not {_shown(request.grammar)}")
     for name in ("timeout", "newline_timeout"):
         given = getattr(request, name)
         if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
             raise RequestError(f"{name} must be a number of seconds, at least 0, not {given!r}")
 
 
-def check_diffusion(request: Request, masks: Masks | None) -> None:
-    """Raise RequestError for options of diffusion that are wrong or not this model's, and for those that it lacks."""
-    if masks is None:
-        for each in dataclasses.fields(Request):
-            if each.name in OF_DIFFUSION and getattr(request, each.name) != each.default:
-                raise RequestError(f"this model does not generate by diffusion: it has no use for {each.name}")
-        return
+def _check_diffusion_types(request: Request) -> None:
     for name in ("diffusion_steps", "block_length"):
         if getattr(request, name) is not None:
             _check_integer(name, getattr(request, name), 1)
-    if (request.diffusion_steps or 0) > MOST_DIFFUSION_STEPS:
-        raise RequestError(f"diffusion_steps must be at most {MOST_DIFFUSION_STEPS}, not {request.diffusion_steps}")
     algorithms, asked_for = typing.get_args(Algorithm), request.diffusion_algorithm
     if asked_for not in algorithms:
         raise RequestError(f"diffusion_algorithm must be one of {', '.join(algorithms)}, not {asked_for!r}")
     scale = request.cfg_scale
     if isinstance(scale, bool) or not isinstance(scale, (int, float)) or not math.isfinite(scale):
         raise RequestError(f"cfg_scale must be a number, not {scale!r}")
+
+
+def check_diffusion(request: Request, masks: Masks | None) -> None:
+    """Raise RequestError for options of diffusion that are not this model's or too large, and for those it lacks."""
+    if masks is None:
+        for each in dataclasses.fields(Request):
+            if each.name in OF_DIFFUSION and getattr(request, each.name) != each.default:
+                raise RequestError(f"this model does not generate by diffusion: it has no use for {each.name}")
+        return
+    if (request.diffusion_steps or 0) > MOST_DIFFUSION_STEPS:
+        raise RequestError(f"diffusion_steps must be at most {MOST_DIFFUSION_STEPS}, not {request.diffusion_steps}")
     lacking = {
         "a grammar": request.grammar is not None,
         "logprobs": request.logprobs is not None,
@@ -217,7 +225,7 @@ def _check_integer(name: str, value: Any, least: int | None = None) -> None:
 def _all(values: Any, kind: type) -> bool:
     """Whether it is a list of ``kind``; NumPy's integers are integers, truth values are not."""
     kinds = (int, np.integer) if kind is int else kind
-    listed = isinstance(values, (Sequence, set, frozenset))
+    listed = isinstance(values, (Sequence, set, frozenset)) and not isinstance(values, (bytes, bytearray))
     return listed and all(isinstance(value, kinds) and not isinstance(value, bool) for value in values)
 
 

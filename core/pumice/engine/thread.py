@@ -31,7 +31,7 @@ from pumice.engine.messages import (
     Score,
     Scored,
 )
-from pumice.errors import ModelClosedError, QueueFullError
+from pumice.errors import ModelClosedError, QueueFullError, RequestError
 
 T = TypeVar("T")
 
@@ -170,10 +170,9 @@ class EngineThread:
         """Work whose result is an event."""
 
         def tell(future: Future[Sequence[Logprobs]]) -> None:
-            if not future.cancelled():
-                error = future.exception()
-                failed = Failed(command.id, error) if isinstance(error, Exception) else None
-                self.emit([failed or Scored(command.id, future.result())])
+            error = RequestError("the request was cancelled") if future.cancelled() else future.exception()
+            failed = Failed(command.id, error) if isinstance(error, Exception) else None
+            self.emit([failed or Scored(command.id, future.result())])
 
         future: Future[Sequence[Logprobs]] = Future()
         future.add_done_callback(tell)

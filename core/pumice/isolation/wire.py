@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, TypeVar
 
 import msgspec
@@ -52,13 +52,16 @@ def write_frame(stream: IO[bytes], data: bytes) -> None:
         view = view[stream.write(view) :]
 
 
-def read_frame(stream: IO[bytes], most: int) -> bytes | None:
-    """From a raw stream; None if it ends. Raises OverflowError for a frame of more than ``most`` bytes."""
+def read_frame(stream: IO[bytes], most: int | Callable[[], int]) -> bytes | None:
+    """From a raw stream; None if it ends. Raises OverflowError for a frame of more than ``most`` bytes.
+
+    A function of that is called when a frame comes.
+    """
     head = _read(stream, _LENGTH.size)
     if head is None:
         return None
     (length,) = _LENGTH.unpack(head)
-    if length > most:
+    if length > (most if isinstance(most, int) else most()):
         raise OverflowError(length)
     return _read(stream, length)
 

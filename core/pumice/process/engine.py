@@ -12,23 +12,42 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import IO
 
-from pumice.engine.messages import Close, Command, Event, Facts
+from pumice.engine.messages import Command, Event, Facts
 from pumice.errors import EngineDiedError, EngineError, ModelClosedError
-from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, read_frames, unpack
+from pumice.process.awaited import Awaited
+from pumice.process.codec import (
+    COMMANDS,
+    REPORTS,
+    Load,
+    Loaded,
+    Loading,
+    Logged,
+    NotLoaded,
+    Report,
+    Step,
+    encode_command,
+    one_line,
+)
+from pumice.process.frames import FrameWriter, read_frames
 from pumice.sandbox import Policy, launch
 
 WORKER = "pumice.process.worker"
 _CLOSE_SECONDS = 30.0  # then it is killed
+_AHEAD = 256  # messages that may wait for who hears them
+_AHEAD_SECONDS = 10.0  # for those to be heard; an event loop that is busy for longer gets more of them
 
 logger = logging.getLogger("pumice")
 
 
 class EngineProcess:
-    """An engine in a process of its own. ``receive`` gets the events of each step in the thread that reads them.
+    """An engine in a process of its own, which is not trusted: it is killed when it says what it should not.
 
-    ``policy`` confines the process; None: nothing does.
-
-    ``died`` is called once if it ends and nobody closed it; ``loaded`` then fails too, if it was not there yet.
+    Args:
+        policy: confines the process; None: nothing does.
+        receive: gets the events of each step in the thread that reads them.
+        died: called once if the process ends and nobody closed it; ``loaded`` then fails too, if it was not there yet.
+        caught_up: waits until the events that ``receive`` got were heard, or for so many seconds. It is called after
+            every few messages, so that an engine that floods its pipe fills no memory here.
     """
 
     def __init__(
@@ -38,21 +57,26 @@ class EngineProcess:
         died: Callable[[Exception], None],
         progress: Callable[[int, int], None] | None = None,
         policy: Policy | None = None,
+        caught_up: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         self.loaded: Future[Facts] = Future()
         self.error: Exception | None = None  # why it ended
         self._receive = receive
         self._died = died
         self._progress = progress
+        self._caught_up = caught_up
+        self._awaited = Awaited()
         self._closing = False
-        self._commands: queue.SimpleQueue[Load | Command] = queue.SimpleQueue()
+        first = COMMANDS.encode(load)
+        self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._child = subprocess.Popen(
             **launch(WORKER, policy=policy)._asdict(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
             start_new_session=True,  # Ctrl-C in a terminal is for the program that started it
         )
-        self._commands.put(load)
+        self._commands.put(first)
         for run, pipe in ((self._write, self._child.stdin), (self._read, self._child.stdout)):
             threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()
 
@@ -61,17 +85,19 @@ class EngineProcess:
         return self._child.pid
 
     def send(self, command: Command) -> None:
-        """Never waits. Raises EngineDiedError, or ModelClosedError."""
+        """Never waits. Raises EngineDiedError, ModelClosedError, or RequestError for what cannot be sent."""
         if self._closing:
             raise ModelClosedError("the model is closed")
         if self.error:
             raise self.error
-        self._commands.put(command)
+        data = encode_command(command)
+        self._awaited.add(command)
+        self._commands.put(data)
 
     def close(self) -> None:
         """End it: what it has in hand ends as cancelled, and its memory is given back. Waits for that."""
         self._closing = True
-        self._commands.put(Close())
+        self._commands.put(None)
         try:
             self._child.wait(_CLOSE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -85,19 +111,22 @@ class EngineProcess:
     def _write(self, pipe: IO[bytes]) -> None:
         write = FrameWriter(pipe)
         with contextlib.suppress(OSError), pipe:  # the end of the process is told by who reads
-            while not isinstance(command := self._commands.get(), Close):
-                write(command)
+            while (data := self._commands.get()) is not None:
+                write(data)
 
     def _read(self, pipe: IO[bytes]) -> None:
         try:
             with pipe:
-                for message in read_frames(pipe):
-                    self._take(message)
+                for number, data in enumerate(read_frames(pipe, lambda: self._awaited.max_bytes), 1):
+                    self._take(REPORTS.decode(data))
+                    if number % _AHEAD == 0:
+                        self._caught_up(_AHEAD_SECONDS)
         except Exception as error:
-            self.error = EngineError(f"the engine's messages cannot be read: {type(error).__name__}: {error}")
+            reason = str(error) if isinstance(error, EngineError) else f"{type(error).__name__}: {error}"
+            self.error = EngineError(f"the engine's process was ended, since it sent what it must not send: {reason}")
             self._child.kill()
         status = self._child.wait()
-        self._commands.put(Close())
+        self._commands.put(None)
         if self._closing:
             self.error = ModelClosedError("the model is closed")
         else:
@@ -106,18 +135,23 @@ class EngineProcess:
             self.loaded.set_exception(self.error)
         self._died(self.error)
 
-    def _take(self, message: object) -> None:
-        if isinstance(message, list):
-            self._receive(unpack(message))
-        elif isinstance(message, Loading):
+    def _take(self, report: Report) -> None:
+        """Raises EngineError for what should not come now."""
+        if isinstance(report, Logged):
+            logger.log(report.level, "%s", one_line(report.message))
+            return
+        if isinstance(report, Step) == (self._awaited.facts is None) or self.error:
+            raise EngineError(f"{type(report).__name__} comes too early, or too late")
+        if isinstance(report, Step):
+            self._receive(self._awaited.check(report.events))
+        elif isinstance(report, Loading):
             if self._progress:
-                self._progress(message.done, message.total)
-        elif isinstance(message, Loaded):
-            self.loaded.set_result(message.facts)
-        elif isinstance(message, NotLoaded):
-            self.error = message.error
-        elif isinstance(message, Logged):
-            logger.log(message.level, message.message)
+                self._progress(report.done, report.total)
+        elif isinstance(report, Loaded):
+            self._awaited.facts = report.facts
+            self.loaded.set_result(report.facts)
+        elif isinstance(report, NotLoaded):
+            self.error = report.error
 
 
 def _describe(status: int) -> str:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from pumice.config import Config
 from pumice.engine.messages import Event
+from pumice.process.codec import Load
 from pumice.process.confinement import engine_policy
 from pumice.process.engine import EngineProcess
-from pumice.process.frames import Load
 from pumice.process.linked import Deliver, LinkedModel
 from pumice.registry import get_registry
 
@@ -37,7 +38,13 @@ class ProcessModel(LinkedModel):
         policy = engine_policy(path, config, get_registry(config))
 
         def connect(receive: Callable[[list[Event]], None], died: Callable[[Exception], None]) -> EngineProcess:
-            self.process = EngineProcess(load, receive, died, progress, policy)
+            self.process = EngineProcess(load, receive, died, progress, policy, caught_up)
             return self.process
+
+        def caught_up(seconds: float) -> None:
+            heard = threading.Event()
+            if deliver:
+                deliver(heard.set)
+                heard.wait(seconds)
 
         super().__init__(path, config, connect, deliver)

@@ -11,14 +11,29 @@ import sys
 import threading
 import traceback
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import IO, Any
+from typing import IO
 
 from pumice import sandbox
+from pumice.engine.messages import Close, Command, Event
+from pumice.errors import EngineError
 from pumice.model import Model
-from pumice.process.frames import FrameWriter, Load, Loaded, Loading, Logged, NotLoaded, pack, read_frames
-from pumice.process.host import EngineHost, portable
+from pumice.process.codec import (
+    COMMANDS,
+    MAX_COMMAND_BYTES,
+    REPORTS,
+    Load,
+    Loaded,
+    Loading,
+    Logged,
+    NotLoaded,
+    Report,
+    encode_events,
+    one_line,
+)
+from pumice.process.frames import FrameWriter, read_frames
+from pumice.process.host import EngineHost
 from pumice.running import Running, told
 
 logger = logging.getLogger("pumice")
@@ -28,9 +43,19 @@ _CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
 
 def main() -> int:
     commands, events = _take_standard_streams()
-    write = FrameWriter(events)
-    coming = read_frames(commands)
-    load: Load = next(coming)
+    frames = FrameWriter(events)
+
+    def write(report: Report) -> None:
+        frames(REPORTS.encode(report))
+
+    def write_events(events: list[Event]) -> None:
+        for data in encode_events(events):
+            frames(data)
+
+    coming = map(COMMANDS.decode, read_frames(commands, lambda: MAX_COMMAND_BYTES))
+    load = next(coming)
+    if not isinstance(load, Load):
+        return 1
     _log_to(write, load.level)
     logger.info("the engine's process is confined by: %s", sandbox.in_force() or "nothing")
     loaded: Future[EngineHost] = Future()
@@ -38,10 +63,10 @@ def main() -> int:
     try:
         model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
     except Exception as error:
-        write(NotLoaded(portable(error)))
+        write(NotLoaded(error))
         return 1
     sandbox.seal()
-    host = EngineHost(model, lambda events: write(pack(events)))
+    host = EngineHost(model, write_events)
     with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
         write(Loaded(model.facts))
         loaded.set_result(host)
@@ -49,10 +74,12 @@ def main() -> int:
     return 0 if model.closed else 1
 
 
-def _obey(loaded: Future[EngineHost], coming: Iterator[Any]) -> None:
+def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:
     """Give the engine commands until there are no more. Without this thread the process is of no use."""
     try:
         for command in coming:
+            if isinstance(command, (Load, Close)):
+                raise EngineError(f"{type(command).__name__} is no command of a loaded engine")
             loaded.result().obey(command)
         if not loaded.done():
             os._exit(1)
@@ -67,7 +94,7 @@ def _obey(loaded: Future[EngineHost], coming: Iterator[Any]) -> None:
 
 def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
     """Standard input and output, for messages alone: what else reads finds nothing, what else writes is a message."""
-    commands, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    commands, events = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
@@ -75,18 +102,18 @@ def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
     return commands, events
 
 
-def _log_to(write: FrameWriter, level: int) -> None:
+def _log_to(write: Callable[[Report], None], level: int) -> None:
     """What is logged and warned of here is logged over there."""
 
     class Handler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            write(Logged(record.levelno, self.format(record)))
+            write(Logged(record.levelno, one_line(self.format(record))))
 
     logger = logging.getLogger("pumice")
     logger.setLevel(level)
     logger.propagate = False
     logger.handlers = [Handler()]
-    warnings.showwarning = lambda message, *_: write(Logged(logging.WARNING, str(message)))
+    warnings.showwarning = lambda message, *_: write(Logged(logging.WARNING, one_line(str(message))))
 
 
 if __name__ == "__main__":

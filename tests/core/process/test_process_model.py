@@ -181,7 +181,7 @@ def test_the_engine_ends_with_who_started_it(path):
 
 
 def test_what_it_logs_is_logged_here(model, caplog):
-    from pumice.process.frames import Logged
+    from pumice.process.codec import Logged
 
     with caplog.at_level(logging.INFO, "pumice"):
         model.process._take(Logged(logging.INFO, "from there"))

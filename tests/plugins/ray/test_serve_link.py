@@ -9,11 +9,11 @@ import pytest
 import pumice
 from pumice.engine.client import EngineClient
 from pumice.engine.messages import Accepted, Facts, Finished, Output, Request, Timings
+from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
 
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
 
 from pumice_ray.mailbox import numbered
-from pumice_ray.outbox import Listen
 from pumice_ray.serve_link import ServeLink
 from waiting import PATIENCE, wait_until
 
@@ -52,11 +52,11 @@ class Handle:
 
     def remote(self, *arguments: Any) -> Any:
         if not arguments:
-            return asyncio.sleep(0, FACTS)
-        if isinstance(arguments[0], Listen):
-            self.listened.append(Stream(self._messages(arguments[0].replica)))
+            return asyncio.sleep(0, REPORTS.encode(Loaded(FACTS)))
+        if isinstance(arguments[0], str):
+            self.listened.append(Stream(self._messages(arguments[0])))
             return self.listened[-1]
-        self.calls.append(Stream(self._generate(len(self.calls), arguments[1])))
+        self.calls.append(Stream(self._generate(len(self.calls), COMMANDS.decode(arguments[0]).ids)))
         return self.calls[-1]
 
     async def _generate(self, call: int, ids: Sequence[int]) -> AsyncIterator[str]:
@@ -66,10 +66,11 @@ class Handle:
         async for message in self._answer(call):
             box.put_nowait([numbered(event, ids[event.id]) for event in message])
 
-    async def _messages(self, replica: str) -> AsyncIterator[list[Any]]:
+    async def _messages(self, replica: str) -> AsyncIterator[bytes]:
         box = self._boxes.setdefault(replica, asyncio.Queue())
         while (message := await box.get()) is not None:
-            yield message
+            for data in encode_events(message):
+                yield data
 
     def end(self, replica: str) -> None:
         """Who listens hears nothing more, for now."""
@@ -155,8 +156,8 @@ def test_what_a_dead_replica_said_is_not_heard_after_it_was_asked_of_another():
     remote = handle.remote
 
     def noting(*arguments: Any) -> Any:
-        if len(arguments) > 1:
-            ids.extend(arguments[1])
+        if arguments and isinstance(arguments[0], bytes):
+            ids.extend(COMMANDS.decode(arguments[0]).ids)
         return remote(*arguments)
 
     handle.remote = noting

@@ -1,0 +1,264 @@
+"""An engine's process that was taken over by a hostile file: what it says is checked, and it ends alone."""
+
+import logging
+import os
+import pickle
+import struct
+import sys
+import threading
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+import pytest
+
+import pumice
+import pumice.process.engine
+from gguf_files import tiny_llama
+from pumice.engine.messages import (
+    Accepted,
+    Add,
+    Answer,
+    Ask,
+    Cancel,
+    Encode,
+    Encoded,
+    Facts,
+    Failed,
+    Finished,
+    Logprobs,
+    Output,
+    Progress,
+    Request,
+    Score,
+    Scored,
+    Snapshot,
+    Timings,
+)
+from pumice.process.awaited import MAX_BYTES, Awaited
+from pumice.process.codec import REPORTS, Loaded, Loading, Logged, NotLoaded, Step, encode_events
+from pumice.sandbox import Launch
+from waiting import PATIENCE, wait_until
+
+FACTS = Facts(256, 256, 32, ["numpy"], {"weights": 1}, n_embd=4, n_labels=2)
+SNAPSHOT = Snapshot(0, 0, 1, 1, {}, {}, 0)
+
+FAR_END = """
+import sys
+read = sys.stdin.buffer.read
+read(int.from_bytes(read(4), "little"))
+out = sys.stdout.buffer
+first, then, endless = {first!r}, {then!r}, {endless!r}
+out.write(first)
+out.flush()
+if then is not None:
+    read(int.from_bytes(read(4), "little"))
+    out.write(then)
+    out.flush()
+while endless:
+    out.write(endless)
+    out.flush()
+read()
+"""
+
+
+def frame(data: bytes) -> bytes:
+    return struct.pack("<I", len(data)) + data
+
+
+def report(*messages: object) -> bytes:
+    return b"".join(frame(REPORTS.encode(message)) for message in messages)
+
+
+def step(*events: object) -> bytes:
+    return report(Step(events))
+
+
+def raw(value: object) -> bytes:
+    return frame(msgspec.msgpack.encode(value))
+
+
+LOADED = report(Loaded(FACTS))
+
+
+def start_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
+    """Run a program where an engine's process is started."""
+    launched = Launch([sys.executable, "-S", "-c", code], dict(os.environ))
+    monkeypatch.setattr(pumice.process.engine, "launch", lambda *_, **__: launched)
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("hostile") / "tiny.gguf")
+
+
+@pytest.fixture
+def hostile(path, monkeypatch) -> Callable[..., pumice.ProcessModel]:
+    """Loads a model whose engine says ``first`` when it is loaded, and ``then`` to the first command."""
+
+    def load(first: bytes, then: bytes | None = None, endless: bytes = b"", **options: object) -> pumice.ProcessModel:
+        code = FAR_END.format(first=first, then=then, endless=endless)
+        start_instead(monkeypatch, code)
+        return pumice.load_process(path, backend="numpy", **options)
+
+    return load
+
+
+class Bomb:
+    def __reduce__(self):
+        return print, ("unpickled",)
+
+
+BEFORE = {
+    "nothing that can be read": b"\x03\x00\x00\x00abc",
+    "a pickle": frame(pickle.dumps(Bomb())),
+    "an endless frame": b"\xff\xff\xff\xff",
+    "events before it is loaded": step(Accepted(0)),
+    "a command": raw(["Close"]),
+    "facts that are none": raw(["Loaded", {"n_ctx": -5}]),
+    "a vocabulary of any size": raw(["Loaded", [{"n_ctx": 1, "n_ctx_train": 1, "n_vocab": 2**40}]]),
+    "an error that is none": raw(["NotLoaded", ["SystemExit", ["a"]]]),
+    "steps that are no numbers": raw(["Loading", "a", "b"]),
+    "a line without an end": raw(["Logged", 20, "a" * 100_000]),
+}
+
+
+@pytest.mark.parametrize("said", BEFORE.values(), ids=BEFORE)
+def test_what_is_wrong_while_it_is_loaded_is_an_error(hostile, said, capfd):
+    with pytest.raises(pumice.EngineError, match="sent what it must not send"):
+        hostile(said)
+    assert "unpickled" not in capfd.readouterr().out
+
+
+def test_half_a_message_is_an_end(path, monkeypatch):
+    code = f"import sys; sys.stdout.buffer.write({LOADED[:9]!r})"
+    start_instead(monkeypatch, code)
+    with pytest.raises(pumice.EngineDiedError, match="status 0"):
+        pumice.load_process(path, backend="numpy")
+
+
+AFTER = {
+    "garbage": b"\x05\x00\x00\x00hello",
+    "two loads": LOADED,
+    "progress of a load": report(Loading(1, 2)),
+    "an error of a load": report(NotLoaded(pumice.ModelError("no"))),
+    "events of many that are none": step(*(Accepted(1000 + id) for id in range(10))),
+    "too long": struct.pack("<I", MAX_BYTES + (1 << 20)),
+    "an answer to another question": step(Answer(0, SNAPSHOT)),
+    "tokens of no vocabulary": step(Output(0, [32], ["a"])),
+    "tokens without texts": step(Output(0, [1, 2], ["a"])),
+    "no tokens": step(Output(0, [], [])),
+    "more tokens than asked for": step(Output(0, [1] * 11, ["a"] * 11)),
+    "probabilities that nobody asked for": step(Output(0, [1], ["a"], [Logprobs(0.0, [])])),
+    "a text that is none": raw(["Step", [["Output", 0, [1], [b"\xff\xfe"]]]]),
+}
+
+
+@pytest.mark.parametrize("said", AFTER.values(), ids=AFTER)
+def test_what_is_wrong_later_fails_its_requests_alone(hostile, said, path):
+    with hostile(LOADED, said) as model:
+        stream = model.stream("a", max_tokens=10)
+        with pytest.raises(pumice.EngineError, match="sent what it must not send"):
+            stream.completion()
+        assert model.process._child.poll() is not None
+        with pytest.raises(pumice.EngineError):
+            model.generate("a")
+
+
+def test_events_after_the_end_are_not_heard(hostile):
+    ends = step(Output(0, [1], ["a"]), Finished(0, "", "stop", Timings()), Finished(0, "", "stop", Timings()))
+    with hostile(LOADED, ends) as model:
+        assert model.generate("a", max_tokens=10).text == "a"
+
+
+def test_what_it_logs_is_one_line(hostile, caplog):
+    with caplog.at_level(logging.INFO, "pumice"):
+        hostile(report(Logged(20, "a\nWARNING: forged \x1b[31m%s")) + LOADED).close()
+    assert [each.getMessage() for each in caplog.records] == ["a\\nWARNING: forged \\x1b[31m%s"]
+
+
+def test_a_flood_waits_for_who_listens(hostile, monkeypatch):
+    """Of an engine that says endlessly that it reads, no more is taken in than the event loop has heard."""
+    monkeypatch.setattr(pumice.process.engine, "_AHEAD", 10)
+    monkeypatch.setattr(pumice.process.engine, "_AHEAD_SECONDS", PATIENCE)
+    waiting: list[object] = []
+
+    def deliver(*call: object) -> None:
+        waiting.append(call)
+
+    with hostile(LOADED, b"", endless=step(Progress(0, 1, 2, 0, 0.0)), deliver=deliver) as model:
+        stream = model.stream("a")
+        wait_until(lambda: len(waiting) >= 10)
+        n_waiting = len(waiting)
+        threading.Event().wait(0.2)
+        assert len(waiting) == n_waiting <= 11
+        waiting[-1][0]()  # heard
+        wait_until(lambda: len(waiting) > n_waiting)
+        model.process.kill()
+        waiting[-1][0]()
+    del stream
+
+
+def awaited(*commands: object) -> Awaited:
+    owed = Awaited()
+    owed.facts = FACTS
+    for command in commands:
+        owed.add(command)
+    return owed
+
+
+def encoded(*shapes: tuple[int, ...]) -> Encoded:
+    return Encoded(1, [np.zeros(shape, np.float32) for shape in shapes])
+
+
+LISTS = [Logprobs(-1.0, [(5, -1.0)])]
+RIGHT = [
+    (Encode(1, [[1, 2], [3]], "mean"), encoded((4,), (4,))),
+    (Encode(1, [[1, 2], [3]], "none"), encoded((2, 4), (1, 4))),
+    (Encode(1, [[1, 2]], "cls", True), encoded((2,))),
+    (Score(1, [1, 2], 1), Scored(1, LISTS)),
+    (Ask(1), Answer(1, SNAPSHOT)),
+    (Add([1], Request([1])), Finished(1, "", "stop", Timings())),
+    (Ask(1), Failed(1, pumice.EngineError("no"))),
+]
+WRONG = [
+    (Encode(1, [[1, 2], [3]], "mean"), encoded((4,))),
+    (Encode(1, [[1, 2]], "mean"), encoded((2, 4))),
+    (Encode(1, [[1, 2]], "none"), encoded((3, 4))),
+    (Encode(1, [[1, 2]], "mean"), Scored(1, LISTS)),
+    (Score(1, [1, 2, 3], 1), Scored(1, LISTS)),
+    (Score(1, [1, 2], 0), Scored(1, LISTS)),
+    (Score(1, [1, 2], 1), Scored(1, [Logprobs(-1.0, [(32, -1.0)])])),
+    (Ask(1), Finished(1, "", "stop", Timings())),
+    (Ask(1), Accepted(1)),
+    (Add([1], Request([1])), encoded((4,))),
+    (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"])),
+    (Add([1], Request([1], logprobs=1)), Output(1, [1], ["a"], LISTS * 2)),
+]
+
+
+@pytest.mark.parametrize(("command", "event"), RIGHT)
+def test_what_is_owed_is_heard_once(command, event):
+    owed = awaited(command)
+    before = owed.max_bytes
+    assert owed.check([event, event]) == [event]
+    assert owed.max_bytes <= before
+    assert owed.max_bytes == MAX_BYTES
+    with pytest.raises(pumice.EngineError):
+        owed.check([event])
+
+
+@pytest.mark.parametrize(("command", "event"), WRONG)
+def test_what_is_not_owed_is_an_error(command, event):
+    with pytest.raises(pumice.EngineError):
+        awaited(command).check([event])
+
+
+def test_a_message_may_be_as_long_as_the_answers_that_are_owed():
+    texts = [[1] * 256] * 5000
+    large = Encode(1, texts, "none")
+    owed = awaited(large)
+    (data,) = encode_events([encoded(*((256, 4) for _ in texts))])
+    assert MAX_BYTES < len(data) <= owed.max_bytes
+    owed.add(Cancel(1))
+    assert len(data) <= owed.max_bytes  # it may be on its way

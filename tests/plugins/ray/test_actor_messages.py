@@ -1,0 +1,109 @@
+"""What actors take and give are messages in bytes; here they are objects of this process, without a cluster."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+pytest.importorskip("ray", reason="Ray is not installed: pip install 'pumice[ray]'")
+
+import pumice
+import pumice_ray.actor
+import pumice_ray.replica
+from gguf_files import tiny_llama
+from pumice.engine.messages import Add, Answer, Ask, Cancel, Event, Failed, Finished, Output, Request, Score
+from pumice.process.codec import CodecError, decode_events, decode_facts, encode_command
+from pumice_ray.actor import EngineActor
+from pumice_ray.replica import EngineReplica
+from waiting import PATIENCE
+
+OPTIONS = {"backend": "numpy"}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return str(tiny_llama(tmp_path_factory.mktemp("actors") / "tiny.gguf"))
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch):
+    for module in (pumice_ray.actor, pumice_ray.replica):
+        monkeypatch.setattr(module, "own_address", lambda: "here")
+        monkeypatch.setattr(module, "own_devices", dict)
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(work, PATIENCE))
+
+
+def last_of(events: list[Event]) -> Event | None:
+    return next((event for event in events if isinstance(event, (Finished, Failed))), None)
+
+
+def test_an_engine_in_an_actor_speaks_in_bytes(path):
+    async def ask() -> None:
+        actor = EngineActor()
+        facts = decode_facts(await actor.load(path, OPTIONS))
+        assert facts.backends == ["numpy"]
+        assert (await actor.describe())["command"] == "ray"
+        await actor.send(encode_command(Add([7], Request([5, 6], max_tokens=3, sampling={"temperature": 0.0}))))
+        heard: list[Event] = []
+        while not last_of(heard):
+            for data in await actor.receive() or []:
+                heard += decode_events(data)
+        assert sum(len(event.tokens) for event in heard if isinstance(event, Output)) == 3
+        await actor.close()
+        assert await actor.receive() is None
+
+    run(ask())
+
+
+def test_an_actor_that_cannot_load_says_why(tmp_path):
+    (tmp_path / "bad.gguf").write_bytes(b"GGUF" + bytes(20))
+    with pytest.raises(pumice.GGUFError):
+        decode_facts(run(EngineActor().load(str(tmp_path / "bad.gguf"), OPTIONS)))
+
+
+@pytest.fixture
+def replica(path, monkeypatch):
+    class Gauges:
+        def __init__(self, *_: object) -> None:
+            self.set: Any = lambda snapshot: None
+
+    monkeypatch.setattr(pumice_ray.replica, "Gauges", Gauges)
+    monkeypatch.setattr(pumice_ray.replica, "own_name", lambda: "replica")
+    return EngineReplica(path, OPTIONS, "name")
+
+
+def test_a_replica_speaks_in_bytes(replica):
+    async def ask() -> None:
+        assert decode_facts(await replica.facts()).generates
+        assert (await replica.describe())["command"] == "serve"
+        command = encode_command(Add([7], Request([5, 6], max_tokens=3)))
+        heard: list[Event] = []
+
+        async def listen() -> None:
+            async for data in replica.listen("replica", "asker"):
+                heard.extend(decode_events(data))
+
+        listening = asyncio.create_task(listen())
+        assert [name async for name in replica.generate(command, "asker")] == ["replica"]
+        assert isinstance(last_of(heard), Finished)
+        (scored,) = decode_events(await replica.answer(encode_command(Score(1, [5, 6, 7]))))
+        assert len(scored.logprobs) == 2
+        (answer,) = decode_events(await replica.snapshot())
+        assert isinstance(answer, Answer)
+        await replica.check_health()
+        await listening
+        with pytest.raises(pumice.EngineDiedError):
+            await anext(replica.listen("another", "asker"))
+
+    run(ask())
+
+
+@pytest.mark.parametrize("said", [b"garbage", encode_command(Cancel(1)), encode_command(Ask(1))])
+def test_what_is_no_request_is_refused(replica, said):
+    with pytest.raises((CodecError, pumice.RequestError)):
+        run(anext(replica.generate(said, "asker")))
+    with pytest.raises((CodecError, pumice.RequestError)):
+        run(replica.answer(said))
