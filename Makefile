@@ -1,14 +1,15 @@
-# Each target sets up what it needs: .venv is made on first use, and again when pyproject.toml changes.
+# Each target sets up what it needs: .venv is made on first use, and again when its lock file changes.
 
 VENV := .venv/bin
 PROCESSES := --numprocesses auto --maxprocesses 4 --dist loadfile  # of pytest: a file's tests share what they compile
 STAMP := .venv/.installed
+RUN_STAMP := .venv/.runs
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
 
 .PHONY: demo help test test-ray test-kompute fuzz lint types format check wheel platform-wheels lock sbom audit fixtures shaders clean
 
-demo: $(STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
+demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
 
 help:  ## Say what each target does
@@ -71,9 +72,13 @@ shaders: $(STAMP)  ## Compile shaders to SPIR-V again
 clean:  ## Remove what the targets above made
 	rm -rf .venv .venv-kompute .fuzz dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
-$(STAMP): pyproject.toml .ci/setup .ci/locks/dev.txt
-	@./.ci/setup
+$(RUN_STAMP): pyproject.toml .ci/setup .ci/locks/run.txt
+	@./.ci/setup run
 	@touch $@
+
+$(STAMP): pyproject.toml .ci/setup .ci/locks/dev.txt
+	@./.ci/setup dev
+	@touch $@ $(RUN_STAMP)
 
 $(KOMPUTE_STAMP): pyproject.toml .ci/setup-kompute .ci/locks/kompute.txt tools/build_kompute.sh
 	@./.ci/setup-kompute

@@ -44,6 +44,7 @@ BUILD_KP = ("cmake", "numpy<2", "pybind11<3", "setuptools<80", "wheel")
 FILES = {  # each is resolved after the one that it is within
     "ray.txt": Lock(extras=("dev", "ray", "parquet"), within=None),
     "dev.txt": Lock(extras=("dev",)),
+    "run.txt": Lock(),
     "build.txt": Lock(extras=None, further=("hatchling>=1.26",)),
     "image.txt": Lock(extras=("server", "vulkan")),
     "wheels.txt": Lock(extras=None, further=("ziglang",)),

@@ -3,10 +3,12 @@
 import importlib.util
 import os
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
 from pumice.plugin import BackendError
+from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import DRIVERS, Device, list_devices, open_device
 
 REQUIRED = os.environ.get("PUMICE_REQUIRE_DRIVERS", "").split()
@@ -17,6 +19,15 @@ REQUIRED = os.environ.get("PUMICE_REQUIRE_DRIVERS", "").split()
 def allow_software(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the backend take a software device."""
     monkeypatch.setenv("PUMICE_VULKAN_SOFTWARE", "1")
+
+
+@pytest.fixture(scope="session")
+def vulkan_device() -> None:
+    """Skip the test where the backend finds no device."""
+    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
+        reason = VulkanBackend.unavailable()
+    if reason:
+        (pytest.fail if REQUIRED else pytest.skip)(reason)
 
 
 @pytest.fixture(scope="session", params=["native", "kompute"])

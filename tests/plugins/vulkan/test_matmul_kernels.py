@@ -16,7 +16,7 @@ from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
-from pumice_vulkan.device.native import list_devices
+from pumice_vulkan.device import list_devices
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import few, halves, products, tiles, vectors
 from pumice_vulkan.lower.matrices import matrix
@@ -106,7 +106,7 @@ def matrix_units() -> Iterator[VulkanBackend]:
     """A backend whose products run on the matrix units of the first device, of whatever size they are."""
     with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
         reason = VulkanBackend.unavailable()
-        shapes = () if reason else list_devices()[0].cooperative_matrices
+        shapes = () if reason else list_devices("native")[0].cooperative_matrices
         units = [s.m for s in shapes if s.m == s.n == s.k and (s.a, s.c) == ("float16", "float32")]
         if not units:
             pytest.skip(reason or "no matrix units")

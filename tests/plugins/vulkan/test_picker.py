@@ -360,6 +360,7 @@ def test_nobody_sees_all_logits(
             np.testing.assert_allclose([p for _, p in mine.top], [p for _, p in its.top], atol=1e-4)
 
 
+@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize(
     "name", ["gemma3", "gpt-oss", "deepseek2", "rope-yarn-temperature", "mamba", "lfm2-window", "qwen35"]
 )
@@ -376,6 +377,7 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
     assert results[0] == results[1]
 
 
+@pytest.mark.usefixtures("vulkan_device")
 def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lookahead, "SECONDS", 1e9)
     files = {f"a{i}": str(path) for i, (path, _) in enumerate(write_case(tmp_path, "two"))}
@@ -418,6 +420,7 @@ TWO_PLACES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.usefixtures("vulkan_device")
 @pytest.mark.parametrize("where", TWO_PLACES, ids=["two devices", "three devices", "another backend"])
 @pytest.mark.parametrize("sampling", SAMPLING, ids=["greedy", "default", "wild"])
 def test_the_last_of_several_devices_picks(

@@ -17,6 +17,8 @@ from pumice_vulkan.kv_cache import is_quantized
 from pumice_vulkan.lower import attention, attention_decode
 from pumice_vulkan.tuning import DecodeShape
 
+pytestmark = pytest.mark.usefixtures("vulkan_device")
+
 
 @pytest.fixture(autouse=True)
 def no_matrix_units(monkeypatch):
