@@ -12,7 +12,7 @@ import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.messages import show_logs
-from pumice.cli.options import locate_model, parse_settings
+from pumice.cli.options import locate_model, no_sandbox_option, parse_settings
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import choose_models, demo_options, make_specs, take_adapters
 from pumice_server.defaults import default_options, take_chat, take_sampling
@@ -97,6 +97,7 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
     help="Layers that they change; all if not given.",
 )
 @click.option("--set", "config", multiple=True, metavar="KEY=VALUE", help="Any key of a configuration file.")
+@no_sandbox_option
 @default_options
 @cluster_options
 @click.option("--log-jsonl", is_flag=True, help="Log as lines of JSON, each request too.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -76,6 +77,21 @@ def _set_verbose(ctx: click.Context, param: click.Parameter, verbose: bool) -> N
     if verbose:
         show_logs(verbose=True)
 
+
+def _switch_sandbox_off(ctx: click.Context, param: click.Parameter, off: bool) -> None:
+    if off:
+        from pumice.sandbox import SWITCH
+
+        os.environ[SWITCH] = "off"  # for every process that is started from here
+
+
+no_sandbox_option = click.option(
+    "--no-sandbox",
+    is_flag=True,
+    expose_value=False,
+    callback=_switch_sandbox_off,
+    help="Do not confine the processes of engines and workers, for debugging.",
+)
 
 _LOAD_OPTIONS: list[Callable[[Command], Command]] = [
     click.option("--backend", metavar="NAME", help="Backend to compute on, or auto."),

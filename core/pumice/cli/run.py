@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from pumice.cli.options import load_model, load_options, model_argument, sampling_options, take_sampling
+from pumice.cli.options import (
+    load_model,
+    load_options,
+    model_argument,
+    no_sandbox_option,
+    sampling_options,
+    take_sampling,
+)
 from pumice.demo import demo_model_path
 
 if TYPE_CHECKING:
@@ -45,6 +52,7 @@ FORM = ("regex", "diffusion_steps", "diffusion_algorithm", "block_length", "cfg_
 )
 @sampling_options
 @load_options
+@no_sandbox_option
 def command(
     model: str,
     prompt: str | None,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
-from pumice.cli.options import load_options, locate_model
+from pumice.cli.options import load_options, locate_model, no_sandbox_option
 from pumice.cli.progress import show_progress
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ _FILE = click.Path(path_type=Path, dir_okay=False)
     help="Most sequences computed at once.",
 )
 @load_options
+@no_sandbox_option
 @cluster_options
 def command(
     source: Path, target: Path, model: str | None, errors: Path | None, n_parallel: int, **options: Any

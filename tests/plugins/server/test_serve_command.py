@@ -1,6 +1,7 @@
 """``pumice serve`` as a process: what it says, what it takes of llama-server's command line, how it ends."""
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 import click
 import httpx2
 import pytest
+import yaml
 
 from pumice.commands import BUNDLED_COMMANDS
 from pumice_server.arguments import IGNORED, REFUSED, leave_out
@@ -213,6 +215,21 @@ def test_the_image_has_options_that_are_known():
     program, serve, *arguments = json.loads(re.search(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[1])
     assert (program, serve) == ("pumice", "serve")
     assert command.make_context("serve", arguments).params["host"] == "0.0.0.0"
+
+
+def test_the_service_of_compose_has_options_that_are_known():
+    (service,) = yaml.safe_load((Path(__file__).parents[3] / "deploy" / "compose.yaml").read_text())[
+        "services"
+    ].values()
+    assert command.make_context("serve", list(service["command"])).params["models_dir"]
+
+
+def test_no_sandbox_switches_it_off_for_all_that_is_started(monkeypatch):
+    monkeypatch.setenv("PUMICE_SANDBOX", "auto")
+    command.make_context("serve", [])
+    assert os.environ["PUMICE_SANDBOX"] == "auto"
+    command.make_context("serve", ["--no-sandbox"])
+    assert os.environ["PUMICE_SANDBOX"] == "off"
 
 
 def test_the_image_is_built_from_all_that_the_wheel_is_made_of_and_has_its_extras():

@@ -8,7 +8,14 @@ from typing import Any
 
 import click
 
-from pumice.cli.options import load_model, load_options, model_argument, sampling_options, take_sampling
+from pumice.cli.options import (
+    load_model,
+    load_options,
+    model_argument,
+    no_sandbox_option,
+    sampling_options,
+    take_sampling,
+)
 from pumice.demo import demo_model_path
 
 PLAIN = "plain"  # the template of the demo model, which tells stories and was never taught to chat
@@ -24,6 +31,7 @@ PLAIN = "plain"  # the template of the demo model, which tells stories and was n
 @click.option("--stats", is_flag=True, help="Show tokens and tokens/s after each answer.")
 @sampling_options
 @load_options
+@no_sandbox_option
 def command(model: str, system: str | None, stats: bool, n_predict: int | None, **rest: Any) -> None:
     """Chat with a model.
 
