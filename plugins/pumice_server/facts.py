@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -19,6 +20,8 @@ from pumice_server.generation_settings import generation_settings
 from pumice_server.models import Models, service_of
 from pumice_server.service import Service
 from pumice_server.summaries import capabilities, listed, meta, summary_of
+
+logger = logging.getLogger("pumice")
 
 _BEAT_SECONDS = 10.0  # in which an engine ends a step
 
@@ -105,8 +108,17 @@ async def props(request: Request) -> Response:
         told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
         return json_response({**told, "ui_settings": page, "build_info": build_info()})
     service = await service_of(request, name)
-    able = await asyncio.to_thread(service.model.template_capabilities)  # the first time it renders chats
+    able = await asyncio.to_thread(_template_capabilities, service)  # the first time it renders chats
     return json_response({**_properties(service, able), "ui_settings": page})
+
+
+def _template_capabilities(service: Service) -> Mapping[str, bool]:
+    """None for a template that cannot be compiled, or not within bounds: the model completes texts all the same."""
+    try:
+        return service.model.template_capabilities()
+    except (pumice.ModelError, pumice.TooExpensiveError) as error:
+        logger.warning("%s: %s", service.name, error)
+        return {}
 
 
 def build_info() -> str:

@@ -23,6 +23,8 @@ class Limits:
         max_in, max_out: encoded size of the payload and of the result, in bytes.
         max_values: values in the payload, counting lists, objects and what is in them.
         max_small: encoded size up to which a payload counts as small. One worker takes small payloads alone.
+        max_large: calls with larger payloads, waiting ones among them. Further ones are refused at once, so that
+            callers with small payloads find a thread to wait in.
     """
 
     cpu_seconds: int = 5
@@ -33,6 +35,7 @@ class Limits:
     max_out: int = 1 << 26
     max_values: int = 250_000
     max_small: int = 1 << 17
+    max_large: int = 4
 
 
 def confine(limits: Limits) -> None:

@@ -51,6 +51,7 @@ class WorkerPool:
         n_workers = n_workers or min(4, max(2, os.cpu_count() or 1))
         self._workers = [_Worker(work, self._limits) for _ in range(n_workers)]
         self._change = threading.Condition()
+        self._n_large = 0  # calls with large payloads, also those that wait
         self._finalizer = weakref.finalize(self, _close, self._workers)  # at the exit of the interpreter too
         _pools.add(self)
 
@@ -89,6 +90,7 @@ class WorkerPool:
     def forget(self) -> None:
         """In a forked process: the workers are those of another process."""
         self._change = threading.Condition()
+        self._n_large = 0
         for worker in self._workers:
             worker.forget()
 
@@ -113,7 +115,9 @@ class WorkerPool:
 
         try:
             with self._change:
-                if not self._change.wait_for(is_free, self._limits.wait_seconds):
+                self._n_large += large
+                refused = self._n_large > self._limits.max_large
+                if refused or not self._change.wait_for(is_free, self._limits.wait_seconds):
                     raise UnavailableError(f"{self._work} waits for too much else: try again later")
                 worker = next(each for each in self._workers if not each.busy)
                 worker.busy, worker.large = True, large
@@ -121,8 +125,9 @@ class WorkerPool:
         finally:
             if worker:
                 worker.busy = False
-                with self._change:
-                    self._change.notify_all()
+            with self._change:
+                self._n_large -= large
+                self._change.notify_all()
 
     def _result(self, answer: bytes, returns: type[T]) -> T:
         """What a worker answered. It may be hostile by now, so that everything is checked."""

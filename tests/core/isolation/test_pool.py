@@ -205,6 +205,19 @@ def test_large_payloads_leave_a_worker_to_the_small(make):
         assert [call.result(PATIENCE) for call in large] == [None] * 3
 
 
+def test_large_payloads_beyond_some_are_refused_at_once(make):
+    pool = make(n_workers=2, max_small=1_000, max_large=2)
+    slow = "__import__('time').sleep(2) #" + "a" * 1_000
+    with ThreadPoolExecutor(2) as threads:
+        large = [threads.submit(pool.call, EVALUATE, slow, object) for _ in range(2)]
+        wait_until(lambda: pool._n_large == 2)
+        with pytest.raises(UnavailableError, match="the work waits for too much else: try again later"):
+            pool.call(EVALUATE, slow, object)
+        assert not any(call.done() for call in large)
+        assert [call.result(PATIENCE) for call in large] == [None] * 2
+    assert pool.call(EVALUATE, slow, object) is None
+
+
 def test_an_interrupted_call_leaves_no_answer_to_the_next(make, monkeypatch):
     pool = make()
     pool.call(ECHO, {}, dict)
