@@ -1,5 +1,6 @@
 """Grammars in GBNF with everything that the language has, for comparisons with llama.cpp."""
 
+import random
 import zlib
 from collections.abc import Iterable
 
@@ -37,3 +38,27 @@ def summary(tokens: Iterable[int]) -> list[int] | int:
 def is_text(token: bytes) -> bool:
     """Whether a token may be in a text: llama.cpp lets odd ones through, and never the byte 0."""
     return token != b"" and 0 not in token and not any(byte in (0xC0, 0xC1) or byte >= 0xF5 for byte in token)
+
+
+def random_grammar(rng: random.Random) -> str:
+    """Rules of literals, classes, groups and repetitions that name each other, and may name themselves."""
+    names = ["root", "one", "two-b", "Three"]
+
+    def element(depth: int) -> str:
+        kind = rng.randrange(8 if depth else 6)
+        if kind < 2:
+            return f'"{"".join(rng.choice(["a", "b", "ab", " ", "-", "é", "{"]) for _ in range(rng.randint(1, 2)))}"'
+        if kind < 4:
+            return rng.choice(["[a-c]", "[^a-c]", "[é-ü_]", "[-+]", "[ab-]"])
+        if kind < 6:
+            return f'"<" {rng.choice(names[1:])} ">"'
+        return f"({alternatives(depth - 1)})"
+
+    def sequence(depth: int) -> str:
+        times = ["", "", "", "*", "+", "?", "{2}", "{1,3}", "{2,}"]
+        return " ".join(f"({element(depth)} [0-9]){rng.choice(times)}" for _ in range(rng.randint(1, 3)))
+
+    def alternatives(depth: int) -> str:
+        return " | ".join(sequence(depth) for _ in range(rng.randint(2, 3)))
+
+    return "".join(f'{name} ::= "{name[0]}" | {alternatives(2)}\n' for name in names)

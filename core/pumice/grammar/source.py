@@ -7,18 +7,21 @@ of llama.cpp, or Lark as llguidance documents it (https://github.com/guidance-ai
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
 from pumice.errors import RequestError
 from pumice.grammar.gbnf import gbnf_to_lark
+from pumice.grammar.lark_limits import check_lark
+from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT, check_number
+from pumice.grammar.schema_limits import check_regex, check_schema
 
 FORMS = frozenset(["grammar", "json_schema", "regex", "choices"])  # arguments that say what a text has to look like
-MAX_SOURCE = 1 << 18  # characters of a schema or a grammar
-MAX_CHOICES = 1 << 12  # of a list
-MAX_DEPTH = 64  # levels of a schema
-_KEPT = 64  # schemas
+_KEPT = 64  # schemas and grammars whose sources are kept
+_LARK = re.compile(r"^[ \t]*(%llguidance\b|start\s*:(?!:))", re.MULTILINE)
+_REGEX_PART = re.compile(r"\\.|/", re.DOTALL)
 
 JSON_OPTIONS = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}  # between two tokens: as models write, but never endless
 
@@ -51,15 +54,34 @@ def grammar_source(
     return None
 
 
+def schema_source(schema: Mapping[str, Any], options: Mapping[str, Any]) -> str:
+    """The grammar of a JSON schema that was checked; ``options``: of llguidance."""
+    return json.dumps({"grammars": [{"json_schema": {**schema, "x-guidance": options}}]})
+
+
+def regex_source(regex: str) -> str:
+    """The grammar of a regular expression that was checked."""
+    escaped = _REGEX_PART.sub(lambda part: r"\/" if part[0] == "/" else part[0], regex)
+    return json.dumps({"grammars": [{"lark_grammar": f"start: /{escaped}/"}]})
+
+
 def _from_grammar(text: Any) -> str:
     """A grammar in GBNF, which has ``::=``, or in Lark."""
-    from llguidance import LLMatcher
-
     _check_text("grammar", text)
-    try:
-        return LLMatcher.grammar_from_lark(gbnf_to_lark(text))
-    except ValueError as error:
-        raise RequestError(f"grammar: {error}") from None
+    return _source_of_grammar(text)
+
+
+@lru_cache(_KEPT)
+def _source_of_grammar(text: str) -> str:
+    if "::=" in text and not _LARK.search(text):
+        try:
+            text = gbnf_to_lark(text)
+        except ValueError as error:
+            raise RequestError(f"grammar: {error}") from None
+    if text.lstrip().startswith("{"):  # llguidance's own form, in which nothing would be checked
+        raise RequestError("grammar: expected GBNF or Lark, not JSON; a JSON schema is given as json_schema")
+    check_lark(text)
+    return text
 
 
 def _from_schema(schema: Any) -> str:
@@ -80,29 +102,27 @@ def _from_schema(schema: Any) -> str:
 @lru_cache(_KEPT)
 def _source_of_schema(text: str) -> str:
     """Clients send the same schema again and again."""
-    from llguidance import LLMatcher
-
-    _check_depth(json.loads(text))
-    return LLMatcher.grammar_from_json_schema(text, defaults=JSON_OPTIONS)  # type: ignore[arg-type]
+    schema = json.loads(text)
+    check_schema("json_schema", schema)
+    return schema_source(schema, JSON_OPTIONS)
 
 
 def _from_regex(regex: Any) -> str:
-    from llguidance import LLMatcher
-
     _check_text("regex", regex)
-    return LLMatcher.grammar_from_regex(regex)
+    check_regex("regex", regex)
+    return regex_source(regex)
 
 
 def _from_choices(choices: Any) -> str:
-    from llguidance import LLMatcher
-
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not all(isinstance(c, str) for c in choices):
         raise RequestError(f"choices: expected a list of texts, not {choices!r:.60}")
-    if not all(choices) or not 0 < len(choices) <= MAX_CHOICES:
-        raise RequestError(f"choices: expected 1 to {MAX_CHOICES} texts, none of them empty")
+    if not all(choices) or not 0 < len(choices) <= MAX_ELEMENTS:
+        raise RequestError(f"choices: expected 1 to {MAX_ELEMENTS} texts, none of them empty")
+    for number, choice in enumerate(choices):
+        check_number(f"choices: text {number}", "characters", len(choice), MAX_TEXT)
     lark = "start: " + " | ".join(_dump("choices", choice) for choice in choices)
     _check_text("choices", lark)
-    return LLMatcher.grammar_from_lark(lark)
+    return lark
 
 
 def _from_response_format(given: Any) -> str | None:
@@ -129,23 +149,8 @@ def _check_text(name: str, text: Any) -> None:
         raise RequestError(f"{name}: {len(text)} characters are too many; at most {MAX_SOURCE} are taken")
 
 
-def _check_depth(schema: Any) -> None:
-    level = [schema]
-    for _ in range(MAX_DEPTH):
-        level = [child for value in level for child in _children(value)]
-        if not level:
-            return
-    raise _too_deep("json_schema")
-
-
 def _too_deep(name: str) -> RequestError:
     return RequestError(f"{name}: it is nested more than {MAX_DEPTH} levels deep")
-
-
-def _children(value: Any) -> Sequence[Any]:
-    if isinstance(value, Mapping):
-        return list(value.values())
-    return value if isinstance(value, list | tuple) else ()
 
 
 def _parse(name: str, text: str) -> Any:

@@ -1,13 +1,18 @@
 """GBNF allows what llama.cpp's own grammars allow, token by token."""
 
 import json
+import random
 from pathlib import Path
 
+import numpy as np
 import pytest
+from llguidance.gbnf_to_lark import any_to_lark
 
-from gbnf_grammars import GRAMMARS, is_text, summary
+from gbnf_grammars import GRAMMARS, is_text, random_grammar, summary
 from grammar_walks import tokens_of
+from pumice import RequestError
 from pumice.grammar import Constraint, Grammar, grammar_source
+from pumice.grammar.gbnf import gbnf_to_lark
 
 WALKS = json.loads((Path(__file__).parents[2] / "fixtures" / "llama_grammars.json").read_text())
 
@@ -26,3 +31,56 @@ def test_the_allowed_tokens_are_llama_cpps(name, compiler):
                 assert summary(found) == expected, (step, walk[:step])
             if token >= 0:
                 constraint.accept(token)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_the_language_is_that_of_llguidances_translation(seed, compiler):
+    text = random_grammar(random.Random(seed))
+    ours = Constraint(Grammar(grammar_source(grammar=text)), compiler)
+    theirs = Constraint(Grammar(any_to_lark(text)), compiler)
+    rng = np.random.default_rng(seed)
+    for _ in range(25):
+        mask = ours.allowed()
+        assert np.array_equal(mask, theirs.allowed()), text
+        token = int(rng.choice(tokens_of(mask)))
+        if token in compiler.tokenizer.eog:
+            break
+        ours.accept(token)
+        theirs.accept(token)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('root ::= "a', "line 1: '\"a' is not GBNF"),
+        ('x ::= "a"\n\n\nroot ::= ~', "line 4: '~' is not GBNF"),
+        ("root ::= x", "rule 'root': there is no rule 'x'"),
+        ('x ::= "a"', "there is no rule 'root'"),
+        ('"a" ::=', "expected a rule, 'name ::= ...', not '\"a\"'"),
+        ('root ::= ("a"', "rule 'root': '(' without ')'"),
+        ('root ::= "a")', "rule 'root': ')' without '('"),
+        ("root ::= *", "rule 'root': '*' does not follow an element"),
+        ('root ::= "a"*?', "rule 'root': '?' does not follow an element"),
+        ('root ::= "a"{3,2}', "rule 'root': '{3,2}' has a maximum below its minimum"),
+        ("root ::= [z-a]", "[z-a]: the range 'z'-'a' is empty"),
+        ("root ::= [^]", "[^]: a class without characters"),
+        (r'root ::= "\q"', r"unknown escape '\\q'"),
+        (r'root ::= "\uD800"', r"\uD800 is not a character of Unicode"),
+    ],
+)
+def test_what_is_wrong_is_said(text, message):
+    with pytest.raises(RequestError) as error:
+        grammar_source(grammar=text)
+    assert f"grammar: {message}" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ('root ::= "a"\n  "b"\n  | "c"', 'root ::= "a" "b" | "c"'),  # line breaks are white space
+        ('root ::= x # a comment with "quotes\nx::="a"', 'root ::= x\nx ::= "a"'),
+        ('root ::= "a"{ 1 , 2 }', 'root ::= "a"{1,2}'),
+    ],
+)
+def test_white_space_means_nothing(text, same):
+    assert gbnf_to_lark(text) == gbnf_to_lark(same)

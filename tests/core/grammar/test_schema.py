@@ -163,7 +163,6 @@ def test_a_schema_has_few_alphabets():
         {"regex": "a{1,5}"},
         {"choices": ["maxLength", "b"]},
         {"json_schema": {"type": "string"}},
-        {"json_schema": {"type": "string", "maxLength": 3, "x-guidance": {"whitespace_flexible": False}}},
     ],
 )
 def test_where_nothing_is_asked_of_strings_there_are_no_rules(given):
