@@ -13,7 +13,7 @@ from pumice_server.adapters import read_scales
 from pumice_server.body import Body
 from pumice_server.chain import read_samplers
 from pumice_server.errors import bad_request
-from pumice_server.service import Service
+from pumice_server.service import FORMS, Service
 
 Tokenize = Callable[[str], list[int]]
 
@@ -55,9 +55,6 @@ REFUSED = {
     "min_tokens": "`ignore_eos` and `logit_bias` keep a model from ending",
 }
 """Fields that would change the answer, and that are not served: an error is better than a wrong answer."""
-
-FORMS = ("grammar", "json_schema", "regex", "choices")
-"""What the text has to look like, by the names of ``Model.generate`` and llama-server."""
 
 VLLM_FORMS = {"json": "json_schema", "grammar": "grammar", "regex": "regex", "choice": "choices"}
 """What vLLM calls these: in ``structured_outputs``, and behind ``guided_`` among the fields."""

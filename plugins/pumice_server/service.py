@@ -21,6 +21,9 @@ from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
 
+FORMS = ("grammar", "json_schema", "regex", "choices")
+"""What the text has to look like, by the names of ``Model.generate`` and llama-server."""
+
 T = TypeVar("T")
 
 Prompt = str | list[int]
@@ -91,6 +94,8 @@ class Service:
         ``progress`` is called with the number of a completion, and how much of its prompt is read, and of how much.
         """
         self._check_count(len(prompts) * n)
+        if any(name in options for name in FORMS):
+            options = await asyncio.to_thread(self.model.prepare_options, options)
         ids = [await self.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
         streams: list[pumice.AsyncStream] = []
         with _closing_on_error(streams):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pumice.chat.lark import Lark, json_of
 from pumice.chat.pattern import CDATA, ITEM, Pattern
-from pumice.chat.schemas import ANY_TEXT, Schema, listed, resolved, text_regex, types_of
+from pumice.chat.schemas import ANY_TEXT, Schema, listed, resolved, types_of
 
 _TYPES = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean", "array": "array"}
 _CONSTANTS = {"boolean": ('"True"', '"False"'), "null": ('"None"',)}  # of Python, in Lark
@@ -19,8 +19,10 @@ _NO_CDATA = r"(([^<]|<[^!])(.|\n)*)?"
 class Arguments:
     """The arguments of one tool, of which ``schema`` is an object."""
 
-    def __init__(self, lark: Lark, schema: Schema) -> None:
+    def __init__(self, lark: Lark, schema: Schema, text_regex: Callable[[Schema], str]) -> None:
+        """``text_regex``: the regular expression of the texts that a schema allows."""
         self._lark = lark
+        self._text_regex = text_regex
         self._schema = resolved(schema)
 
     def json(self) -> str:
@@ -99,7 +101,7 @@ class Arguments:
         """Of the texts that a value may be which stands without quotes."""
         types = types_of(part, self._schema)
         texts = [each for each in listed(part.get("anyOf")) if isinstance(each, Mapping) and self._may_be_text(each)]
-        regex = text_regex(texts[0] if len(texts) == 1 else part)
+        regex = self._text_regex(texts[0] if len(texts) == 1 else part)
         if types - {"string", "null"}:
             return ANY_TEXT
         return f"({regex}|null)" if "null" in types and regex != ANY_TEXT else regex
@@ -123,7 +125,7 @@ class Arguments:
         if texts:
             return f"({' | '.join(self._lark.literal(quote + text + quote) for text in texts)})"
         if kind == "string":
-            return f"{mark} {self._lark.text_until(quote, text_regex(part))}"
+            return f"{mark} {self._lark.text_until(quote, self._text_regex(part))}"
         if kind == "object":
             return self._braced(part, quote)
         if kind == "array" and isinstance(items, Mapping):

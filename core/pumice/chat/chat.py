@@ -19,7 +19,7 @@ from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
 from pumice.chat.template import ChatTemplate, ChatTemplates
 from pumice.errors import RequestError
-from pumice.grammar import Grammar
+from pumice.grammar import Grammar, GrammarChecker
 from pumice.tokenizers import Tokenizer
 
 logger = logging.getLogger("pumice")
@@ -87,9 +87,14 @@ class Chat:
         formats: Mapping[str, ChatFormat],
         chat_template: str | None = None,
         workers: TemplateWorkers | None = None,
+        checker: GrammarChecker | None = None,
     ) -> None:
-        """``formats``: the known ones, by name; ``chat_template``: for requests that name none."""
+        """``formats``: the known ones, by name; ``chat_template``: for requests that name none.
+
+        ``checker`` compiles the grammars of answers before an engine does; None: in this process.
+        """
         self._tokenizer = tokenizer
+        self._checker = checker or GrammarChecker()
         self._formats = formats
         self._templates = ChatTemplates(metadata, chat_template)
         self._workers = workers or template_workers()
@@ -114,7 +119,9 @@ class Chat:
         closing = f"{request.reasoning_budget_message}\n{format.reasoning[1]}{format.after_reasoning}"
         closing_tokens = self._tokenizer.tokenize(closing, add_special=False)
         marks = {self._spelling(token): token for token in known.special}
-        grammar = answer_grammar(request, format, prompt.opening, marks, form)
+        grammar = answer_grammar(request, format, prompt.opening, marks, form, self._checker)
+        if grammar:
+            self._checker.check(grammar.source, self._tokenizer)
         return Turn(request, format, prompt, known.special, grammar, (closing, closing_tokens))
 
     @property

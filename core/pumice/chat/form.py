@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import Any
 
 from pumice.chat.arguments import Arguments
 from pumice.chat.calls import Keys
 from pumice.chat.formats import ChatFormat
-from pumice.chat.lark import TOOL_OPTIONS, Lark, definitions, json_of
+from pumice.chat.lark import Lark, definitions, json_of
 from pumice.chat.parser import begun
 from pumice.chat.pattern import Pattern, is_name
 from pumice.chat.request import ChatRequest
-from pumice.chat.schemas import Schema, readable
+from pumice.chat.schemas import Schema
+from pumice.chat.tool_schemas import ToolSchemas
 from pumice.errors import RequestError
-from pumice.grammar import Grammar
+from pumice.grammar import Grammar, GrammarChecker
 
 _ID = {
     "anyOf": [{"type": "string", "pattern": "^[A-Za-z0-9_-]{1,40}$"}, {"type": "integer", "minimum": 0, "maximum": 999}]
@@ -26,7 +27,12 @@ _MOST_CALLS = 16  # in one answer, where they have to come
 
 
 def answer_grammar(
-    request: ChatRequest, format: ChatFormat, opening: str, special: Mapping[str, int], form: str | None = None
+    request: ChatRequest,
+    format: ChatFormat,
+    opening: str,
+    special: Mapping[str, int],
+    form: str | None = None,
+    checker: GrammarChecker | None = None,
 ) -> Grammar | None:
     """The grammar of an answer; None where it may be anything.
 
@@ -34,15 +40,16 @@ def answer_grammar(
         opening: what of the prompt begins the answer.
         special: ids of the control tokens among the format's marks, by their spelling.
         form: what was asked for beside tool calls, in llguidance's form.
+        checker: compiles the schemas of tools; None: in this process.
 
     Raises RequestError for calls that have to come but cannot be described.
     """
     begin, end = format.reasoning
     reasons = opening.rfind(begin) > opening.rfind(end)
     reasoning = ("" if end in opening or request.reasoning is False else begin, end)
-    names = [tool["function"]["name"] for tool in request.tools]
-    written = begun(opening, [*format.begins, *format.silent_for(names)])
-    calls = _Calls(request.tools, format, special, not request.parallel_tool_calls) if request.tools else None
+    tools = ToolSchemas(request.tools, checker or GrammarChecker())
+    written = begun(opening, [*format.begins, *format.silent_for(tools)])
+    calls = _Calls(tools, format, special, not request.parallel_tool_calls) if tools else None
     if request.tool_choice == "required":
         if calls is None or not calls.rules:
             raise RequestError("tool_choice: calls of this model's chat format cannot be enforced; use auto")
@@ -69,17 +76,17 @@ class _Calls:
     """The rules of all calls of some tools, or of ``single`` ones."""
 
     def __init__(
-        self, tools: Sequence[Mapping[str, Any]], format: ChatFormat, special: Mapping[str, int], single: bool = False
+        self, tools: ToolSchemas, format: ChatFormat, special: Mapping[str, int], single: bool = False
     ) -> None:
         self._single = single
         self._format = format
         self._lark = Lark(special)
-        functions = {tool["function"]["name"]: _parameters(tool["function"]) for tool in tools}
-        self._names = list(functions)
+        self._tools = tools
+        self._names = list(tools)
         self.rules = [
             self._lark.rule(self._rule(pattern, together))
             for pattern in format.asked
-            for together in _together(pattern, functions)
+            for together in _together(pattern, tools)
         ]
 
     def source(self, other: str = "") -> str:
@@ -145,7 +152,7 @@ class _Calls:
         return " WS? ".join(parts)
 
     def _field(self, field: str, pattern: Pattern, name: str, schema: Schema) -> str:
-        arguments = Arguments(self._lark, schema)
+        arguments = Arguments(self._lark, schema, self._tools.text_regex)
         if field == "name":
             return self._lark.literal(name)
         if field == "id":
@@ -161,7 +168,7 @@ class _Calls:
             if field == "json":
                 calls.append(self._lark.rule(json_of(_call_schema(pattern, name, schema))))
             else:
-                python = Arguments(self._lark, schema).python()
+                python = Arguments(self._lark, schema, self._tools.text_regex).python()
                 calls.append(self._lark.rule(f'{self._lark.literal(name + "(")} WS? {python} WS? ")"'))
         call = f"({' | '.join(calls)})"
         more = "" if self._single else f'(WS? "," WS? {call})*'
@@ -197,28 +204,6 @@ def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls
     inner = json.loads(form)["grammars"] if form.lstrip().startswith("{") else [{"lark_grammar": form}]
     named = [{**inner[0], "name": "form"}, *inner[1:]]
     return json.dumps({"grammars": [{"name": "answer", "lark_grammar": outer}, *named]})
-
-
-def _parameters(function: Mapping[str, Any]) -> Schema:
-    """The schema of a tool's arguments; a keyword that is null, as some servers of tools have it, is none.
-
-    Raises RequestError for one that is wrong.
-    """
-    given = function.get("parameters")
-    schema = {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
-    schema = readable(schema)
-    if problem := _problem(json.dumps(schema)):
-        raise RequestError(f"tools: parameters of {function['name']!r}: {problem}")
-    return schema or {"type": "object"}
-
-
-@lru_cache(256)
-def _problem(schema: str) -> str:
-    """What is wrong with a schema, in a line; empty if nothing is."""
-    from llguidance import LLMatcher
-
-    source = LLMatcher.grammar_from_json_schema(schema, overrides=TOOL_OPTIONS)  # type: ignore[arg-type]
-    return " ".join(LLMatcher.validate_grammar(source).split())[:300]
 
 
 def _call_schema(pattern: Pattern, name: str, schema: Schema) -> Schema:

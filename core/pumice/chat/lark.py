@@ -9,6 +9,7 @@ from typing import Any
 
 from pumice.chat.schemas import ANY_TEXT
 from pumice.grammar import JSON_OPTIONS
+from pumice.grammar.limits import MAX_GENERATED, check_number
 
 _HEAD = """start: {start}
 WS: /[ \\n]{{1,8}}/
@@ -27,6 +28,7 @@ class Lark:
     def __init__(self, special: Mapping[str, int]) -> None:
         self._special = special
         self._rules: dict[str, str] = {}  # names, by what they are for
+        self._size = 0  # characters of the rules
 
     def source(self, start: str) -> str:
         rules = (name + text for text, name in self._rules.items())
@@ -67,12 +69,20 @@ class Lark:
         return f"({' | '.join(firsts)}){'?' * may_be_empty}" if firsts else '""'
 
     def _named(self, text: str) -> str:
-        return self._rules.setdefault(text, f"rule_{len(self._rules)}")
+        if text not in self._rules:
+            self._size += len(text)
+            check_number("tools", "characters of the grammar of all calls", self._size, MAX_GENERATED)
+            self._rules[text] = f"rule_{len(self._rules)}"
+        return self._rules[text]
 
 
 def json_of(schema: Mapping[str, Any], root: Mapping[str, Any] | None = None) -> str:
     """JSON that fits a schema; ``root``: the schema of which it is a part."""
-    return f"%json {json.dumps({**definitions(root or {}), **schema, 'x-guidance': TOOL_OPTIONS})}"
+    whole = {**schema, "x-guidance": TOOL_OPTIONS}
+    text = json.dumps(whole)
+    if root and '"$ref"' in text:
+        text = json.dumps({**definitions(root), **whole})
+    return f"%json {text}"
 
 
 def definitions(schema: Mapping[str, Any]) -> dict[str, Any]:

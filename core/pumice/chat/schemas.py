@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Container, Mapping
 from typing import Any
 
 from pumice.chat.calls import as_json
@@ -14,6 +12,7 @@ Schema = Mapping[str, Any]
 ANY_TEXT = r"(.|\n)*"
 ALL = frozenset(["string", "integer", "number", "boolean", "null", "object", "array"])
 _TYPES = {bool: "boolean", int: "integer", float: "number", str: "string", dict: "object", list: "array"}
+_MAX_REFERENCES, _MAX_PARTS = 64, 512  # of a schema, that are looked at to tell the types of a value
 _OBJECT = frozenset(["properties", "required", "additionalProperties"])  # keywords of objects alone
 
 
@@ -29,27 +28,39 @@ def typed(value: Any, schema: Any, root: Schema) -> Any:
     return value if is_text else read
 
 
-def types_of(schema: Any, root: Schema, known: dict[str, frozenset[str]] | None = None) -> frozenset[str]:
-    """The types that values of a schema, a part of ``root``, may have. ``known``: of what a ``$ref`` names."""
-    known = {} if known is None else known
-    if not isinstance(schema, Mapping):
-        return ALL
-    if "enum" in schema or "const" in schema:
-        return frozenset(_type_of(value) for value in listed(schema.get("enum")) or [schema.get("const")])
-    kinds = listed(schema.get("type")) or [schema.get("type")]
-    types = ALL.intersection(kind for kind in kinds if isinstance(kind, str))
-    types |= {"integer"} if "number" in types else set()
-    types = types or (frozenset(["object"]) if _OBJECT.intersection(schema) else ALL)
-    if (reference := str(schema.get("$ref", ""))) and reference not in known:
-        known[reference] = ALL  # while it is looked at, by which it may name itself
-        known[reference] = types_of(referred(reference, root), root, known)
-    types &= known.get(reference, ALL)
-    for part in listed(schema.get("allOf")):
-        types &= types_of(part, root, known)
-    for key in ("anyOf", "oneOf"):
-        if parts := listed(schema.get(key)):
-            types &= frozenset().union(*(types_of(part, root, known) for part in parts))
-    return types
+def types_of(schema: Any, root: Schema) -> frozenset[str]:
+    """The types that values of a schema, a part of ``root``, may have; all where it would take long to tell."""
+    return _Types(root).of(schema)
+
+
+class _Types:
+    """Looks at parts of one schema, at so many of them that it stays quick."""
+
+    def __init__(self, root: Schema) -> None:
+        self._root = root
+        self._known: dict[str, frozenset[str]] = {}  # of what a ``$ref`` names
+        self._n_left = _MAX_PARTS
+
+    def of(self, schema: Any) -> frozenset[str]:
+        self._n_left -= 1
+        if not isinstance(schema, Mapping) or self._n_left < 0 or len(self._known) > _MAX_REFERENCES:
+            return ALL
+        if "enum" in schema or "const" in schema:
+            return frozenset(_type_of(value) for value in listed(schema.get("enum")) or [schema.get("const")])
+        kinds = listed(schema.get("type")) or [schema.get("type")]
+        types = ALL.intersection(kind for kind in kinds if isinstance(kind, str))
+        types |= {"integer"} if "number" in types else set()
+        types = types or (frozenset(["object"]) if _OBJECT.intersection(schema) else ALL)
+        if (reference := str(schema.get("$ref", ""))) and reference not in self._known:
+            self._known[reference] = ALL  # while it is looked at, by which it may name itself
+            self._known[reference] = self.of(referred(reference, self._root))
+        types &= self._known.get(reference, ALL)
+        for part in listed(schema.get("allOf")):
+            types &= self.of(part)
+        for key in ("anyOf", "oneOf"):
+            if parts := listed(schema.get(key)):
+                types &= frozenset().union(*map(self.of, parts))
+        return types
 
 
 def resolved(schema: Schema) -> Schema:
@@ -66,42 +77,48 @@ def referred(reference: str, root: Schema) -> Any:
     return part
 
 
-def readable(schema: Any) -> Any:
-    """A schema without the patterns that llguidance cannot read, as those of addresses that look ahead."""
+def patterns_of(schema: Any) -> set[str]:
+    """The patterns of texts in a schema."""
+    found, waiting = set[str](), [schema]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, Mapping):
+            if isinstance(pattern := value.get("pattern"), str):
+                found.add(pattern)
+            waiting += value.values()
+        elif isinstance(value, list | tuple):
+            waiting += value
+    return found
+
+
+def without_patterns(schema: Any, unreadable: Container[str]) -> Any:
+    """A schema without the patterns that cannot be compiled, as those of addresses that look ahead."""
     if isinstance(schema, Mapping):
-        items = {key: readable(value) for key, value in schema.items()}
-        pattern = items.get("pattern")
-        if isinstance(pattern, str) and not _is_pattern(pattern):
+        items = {key: without_patterns(value, unreadable) for key, value in schema.items()}
+        if isinstance(items.get("pattern"), str) and items["pattern"] in unreadable:
             del items["pattern"]
         return items
-    return [readable(value) for value in schema] if isinstance(schema, list | tuple) else schema
+    return [without_patterns(value, unreadable) for value in schema] if isinstance(schema, list | tuple) else schema
 
 
-@lru_cache(256)
-def _is_pattern(pattern: str) -> bool:
-    from llguidance import LLMatcher
-
-    schema = json.dumps({"type": "string", "pattern": pattern})
-    return not LLMatcher.validate_grammar(LLMatcher.grammar_from_json_schema(schema))
+def regex_of_pattern(pattern: str) -> str:
+    """The regular expression of the texts that a pattern of whole texts allows; empty for another pattern."""
+    return f"({pattern[1:-1]})" if pattern.startswith("^") and pattern.endswith("$") else ""
 
 
-def text_regex(schema: Schema) -> str:
-    """A regular expression of the texts that a schema allows: by a pattern of whole texts, or by their length."""
-    least, most, pattern = schema.get("minLength"), schema.get("maxLength"), schema.get("pattern")
-    regex = ANY_TEXT
-    if isinstance(pattern, str) and pattern.startswith("^") and pattern.endswith("$"):
-        regex = f"({pattern[1:-1]})"
-    elif isinstance(least, int) or isinstance(most, int):
-        regex = f"(.|\\n){{{least or 0},{'' if most is None else most}}}"
-    return regex if _is_regex(regex) else ANY_TEXT
+def text_regex(schema: Schema, regexes: Container[str]) -> str:
+    """A regular expression of the texts that a schema allows: by a pattern of whole texts, or by their length.
 
-
-@lru_cache(256)
-def _is_regex(regex: str) -> bool:
-    """Whether llguidance reads a regular expression; JSON schema's own have more."""
-    from llguidance import LLMatcher
-
-    return "/" not in regex and not LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(regex))
+    ``regexes``: those of patterns that can be compiled; JSON Schema's own have more.
+    """
+    least, most, pattern = schema.get("minLength", 0), schema.get("maxLength"), schema.get("pattern")
+    if isinstance(pattern, str) and (regex := regex_of_pattern(pattern)):
+        return regex if regex in regexes and "/" not in regex else ANY_TEXT
+    if type(least) is not int or least < 0:
+        return ANY_TEXT
+    if type(most) is int:
+        return f"(.|\\n){{{least},{most}}}" if least <= most else ANY_TEXT
+    return f"(.|\\n){{{least},}}" if least else ANY_TEXT
 
 
 def listed(value: Any) -> list[Any]:

@@ -15,6 +15,7 @@ from pumice.engine import EngineClient
 from pumice.engine.messages import Facts
 from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
+from pumice.grammar import GrammarChecker
 from pumice.opening import is_lora
 from pumice.registry import Registry
 from pumice.sampler import parameters
@@ -37,6 +38,7 @@ class Base(ABC):
         self._load_tokenizer = TokenizerOf(file, registry)
         self._formats = registry.chat_formats
         self._samplers = registry.samplers
+        self._checker = GrammarChecker()
 
     @property
     def metadata(self) -> Mapping[str, Any]:

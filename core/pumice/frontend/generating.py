@@ -88,7 +88,7 @@ class Generating(Base):
             if len(each) != len(prompts):
                 raise RequestError(f"there are {len(prompts)} prompts, and options for {len(each)}")
         if not any(FORMS & given.keys() for given in each or ()):  # compiled for all at once
-            options = {name: value for name, value in options.items() if name not in FORMS} | _grammar(options)
+            options = self.prepare_options(options)
         streams: list[Stream] = []
         with _closing(streams):
             for index, prompt in enumerate(prompts):
@@ -121,19 +121,29 @@ class Generating(Base):
         given = {"max_tokens": MAX_TOKENS} | {name: value for name, value in options.items() if name in OPTIONS}
         stop = given.get("stop")
         given["stop"] = [stop] if isinstance(stop, str) else [] if stop is None else stop
-        given |= _grammar(options)
+        given["grammar"] = self._grammar(options)
         sampling = {name: value for name, value in options.items() if name not in OPTIONS | FORMS}
         request = Request(ids, sampling=sampling, **given)
         check_arguments(request)
         return request
 
+    def prepare_options(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options of ``request`` with a grammar that is ready for several requests, whichever of them says it.
 
-def _grammar(options: Mapping[str, Any]) -> dict[str, Grammar | None]:
-    """What the text has to look like, by whichever option says it, as ``Request.grammar``."""
-    if isinstance(grammar := options.get("grammar"), Grammar):
-        return {"grammar": grammar}
-    source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
-    return {"grammar": Grammar(source) if source else None}
+        Large grammars take a while; any thread may do it. Raises RequestError for one that is wrong or beyond a limit.
+        """
+        rest = {name: value for name, value in options.items() if name not in FORMS}
+        return {**rest, "grammar": self._grammar(options)}
+
+    def _grammar(self, options: Mapping[str, Any]) -> Grammar | None:
+        """What the text has to look like, by whichever option says it."""
+        if isinstance(grammar := options.get("grammar"), Grammar):
+            return grammar
+        source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
+        if source is None:
+            return None
+        self._checker.check(source, self.tokenizer)
+        return Grammar(source)
 
 
 def _single(request: Request) -> Request:

@@ -1,7 +1,21 @@
 """Structured output: what an answer has to look like, and which tokens keep it so."""
 
+from pumice.grammar.check import GrammarChecker, shared_checker
 from pumice.grammar.compiler import Compiler
 from pumice.grammar.constraint import Constraint, Grammar
-from pumice.grammar.source import FORMS, JSON_OPTIONS, grammar_source
+from pumice.grammar.schema_limits import check_schema
+from pumice.grammar.source import FORMS, JSON_OPTIONS, grammar_source, regex_source, schema_source
 
-__all__ = ["FORMS", "JSON_OPTIONS", "Compiler", "Constraint", "Grammar", "grammar_source"]
+__all__ = [
+    "FORMS",
+    "JSON_OPTIONS",
+    "Compiler",
+    "Constraint",
+    "Grammar",
+    "GrammarChecker",
+    "check_schema",
+    "grammar_source",
+    "regex_source",
+    "schema_source",
+    "shared_checker",
+]

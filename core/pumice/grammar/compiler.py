@@ -9,16 +9,19 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING
 
 from pumice.errors import RequestError
+from pumice.grammar.check import describe
 from pumice.grammar.lengths import Lengths
 from pumice.grammar.lexers import Lexer, Lexers
+from pumice.grammar.limits import STACK_SIZE, parser_limits
 from pumice.grammar.schema import strings_of
+from pumice.grammar.stack import run_on_stack
 from pumice.grammar.strings import StringMasks
 from pumice.grammar.threads import MaskThreads
 from pumice.grammar.vocabulary import whole_vocabulary
 from pumice.grammar.words import Texts, Words
 
 if TYPE_CHECKING:
-    from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer
 
     from pumice.grammar.alphabet import Alphabet
     from pumice.tokenizers import Tokenizer
@@ -98,19 +101,11 @@ class Compiler:
 
 
 def _matcher(vocabulary: LLTokenizer, source: str) -> LLMatcher:
+    """Compile a grammar, on a stack that is four times as large as where it was checked."""
     from llguidance import LLMatcher
 
-    matcher = LLMatcher(vocabulary, source, log_level=0, limits=_limits())
+    limits = parser_limits()
+    matcher = run_on_stack(STACK_SIZE, lambda: LLMatcher(vocabulary, source, log_level=0, limits=limits))
     if matcher.is_error():
-        raise RequestError(f"grammar or schema: {' '.join(matcher.get_error().split())[:500]}")
+        raise RequestError(f"grammar or schema: {describe(matcher.get_error())}")
     return matcher
-
-
-def _limits() -> LLParserLimits:
-    """Work and memory that a grammar may cost; beyond them it is an error, at once or at the step that needs more.
-
-    The numbers are llguidance's own but for the states, of 1 to 2 KB each: 50 MB at most.
-    """
-    from llguidance import LLParserLimits
-
-    return LLParserLimits(max_lexer_states=25_000, verbose_errors=False)

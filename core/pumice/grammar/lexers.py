@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from weakref import WeakSet
@@ -49,6 +50,7 @@ class Lexers:
     def __init__(self, compile: Callable[[str], Lexer]) -> None:
         self._compile = compile
         self._kept: OrderedDict[tuple[str, int], Lexer] = OrderedDict()
+        self._compiling: dict[tuple[str, int], Future[Lexer]] = {}
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -58,13 +60,35 @@ class Lexers:
         """One for a new user of a grammar, which it knows as long as that lives. Errors are those of ``compile``."""
         with self._lock:
             key = (source, self._number(source))
-            if key not in self._kept:
-                self._kept[key] = self._compile(source)
-            self._kept.move_to_end(key)
-            while len(self._kept) > _KEPT:
-                self._kept.popitem(last=False)
-            self._kept[key].users.add(user)
-            return self._kept[key]
+            lexer, compiling = self._kept.get(key), self._compiling.get(key)
+            is_first = lexer is None and compiling is None
+            if is_first:
+                compiling = self._compiling[key] = Future()
+        if lexer is None:
+            assert compiling
+            lexer = self._make(key, compiling) if is_first else compiling.result()
+        with self._lock:
+            self._keep(key, lexer)
+            lexer.users.add(user)
+        return lexer
+
+    def _make(self, key: tuple[str, int], done: Future[Lexer]) -> Lexer:
+        """Compile a grammar, while others may be had. Those who wait for ``done`` get the same, or its error."""
+        try:
+            done.set_result(self._compile(key[0]))
+        except BaseException as error:
+            done.set_exception(error)
+        with self._lock:
+            if not done.exception():
+                self._keep(key, done.result())
+            del self._compiling[key]
+        return done.result()
+
+    def _keep(self, key: tuple[str, int], lexer: Lexer) -> None:
+        self._kept[key] = lexer
+        self._kept.move_to_end(key)
+        while len(self._kept) > _KEPT:
+            self._kept.popitem(last=False)
 
     def _number(self, source: str) -> int:
         """Which of a grammar's lexers: the first, or where its masks take long the first with the fewest users."""

@@ -15,6 +15,7 @@ from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
 from pumice.engine.messages import Event, Facts
 from pumice.frontend import Frontend
+from pumice.grammar import shared_checker
 from pumice.opening import open_model
 from pumice.registry import get_registry
 
@@ -50,6 +51,7 @@ class LinkedModel(Frontend):
             stack.callback(link.close)
             super().__init__(file, config, registry, client, link.loaded.result())
             self.link = link
+            self._checker = shared_checker()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
 
     @property

@@ -54,7 +54,7 @@ def test_a_mask_that_cannot_be_made_is_an_error_of_its_own(by_threads, compiler,
     from llguidance import LLParserLimits
 
     limits = LLParserLimits(max_lexer_states=60, verbose_errors=False)
-    monkeypatch.setattr("pumice.grammar.compiler._limits", lambda: limits)
+    monkeypatch.setattr("pumice.grammar.compiler.parser_limits", lambda: limits)
     constraints = [Constraint(Grammar(grammar_source(regex=regex)), compiler) for regex in ("a*", ".*a.{17}", "a*b")]
     [token] = compiler.tokenizer.tokenize("aa", add_special=False)[-1:]
     failed = set()

@@ -1,0 +1,64 @@
+"""The schemas of the tools of a request, checked together: one question tells what of them can be compiled."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pumice.chat.lark import TOOL_OPTIONS
+from pumice.chat.schemas import Schema, patterns_of, regex_of_pattern, text_regex, without_patterns
+from pumice.errors import RequestError
+from pumice.grammar import GrammarChecker, check_schema, regex_source, schema_source
+from pumice.grammar.limits import MAX_GENERATED, check_number
+
+
+class ToolSchemas(Mapping[str, Schema]):
+    """The schema of each tool's arguments, by the tool's name, without the patterns that cannot be compiled."""
+
+    def __init__(self, tools: Sequence[Mapping[str, Any]], checker: GrammarChecker) -> None:
+        """Raises RequestError for a schema that is wrong or beyond a limit."""
+        functions = {tool["function"]["name"]: tool["function"].get("parameters") for tool in tools}
+        schemas = {name: _object(given) for name, given in functions.items()}
+        for name, schema in schemas.items():
+            check_schema(_place(name), schema)
+        check_number("tools", "characters of all parameters", len(json.dumps(schemas)), MAX_GENERATED)
+        unreadable, self._regexes = _look_at_patterns(patterns_of(list(schemas.values())), checker)
+        readable = {name: without_patterns(schema, unreadable) for name, schema in schemas.items()}
+        problems = checker.problems([schema_source(schema, TOOL_OPTIONS) for schema in readable.values()])
+        for name, problem in zip(readable, problems, strict=True):
+            if problem:
+                raise RequestError(f"{_place(name)}: {problem}")
+        self._schemas = {name: schema or {"type": "object"} for name, schema in readable.items()}
+
+    def __getitem__(self, name: str) -> Schema:
+        return self._schemas[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._schemas)
+
+    def __len__(self) -> int:
+        return len(self._schemas)
+
+    def text_regex(self, schema: Schema) -> str:
+        """As ``text_regex``, of a part of one of them."""
+        return text_regex(schema, self._regexes)
+
+
+def _look_at_patterns(patterns: set[str], checker: GrammarChecker) -> tuple[set[str], set[str]]:
+    """The patterns that cannot be compiled, and the regular expressions of others that can."""
+    listed = sorted(patterns)
+    regexes = [regex for pattern in listed if (regex := regex_of_pattern(pattern))]
+    sources = [schema_source({"type": "string", "pattern": pattern}, {}) for pattern in listed]
+    problems = checker.problems([*sources, *map(regex_source, regexes)])
+    unreadable = {pattern for pattern, problem in zip(listed, problems, strict=False) if problem}
+    return unreadable, {regex for regex, problem in zip(regexes, problems[len(listed) :], strict=True) if not problem}
+
+
+def _object(given: Any) -> Schema:
+    """The schema of arguments; a keyword that is null, as some servers of tools have it, is none."""
+    return {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
+
+
+def _place(name: str) -> str:
+    return f"tools: parameters of {name!r:.80}"

@@ -1,0 +1,85 @@
+"""Commands of the far end of a link: a grammar that takes long to compile keeps none of the others waiting."""
+
+import threading
+from types import SimpleNamespace
+
+import pytest
+
+from pumice.engine.messages import Accepted, Add, Cancel, Failed, Request
+from pumice.errors import RequestError
+from pumice.grammar import Grammar
+from pumice.process.host import EngineHost
+from waiting import wait_until
+
+
+class Engine:
+    """Takes commands; what has a grammar only when it is let."""
+
+    def __init__(self):
+        self.commands = []
+        self.let = threading.Event()
+        self.emit = None
+
+    def send(self, command):
+        if isinstance(command, Add) and command.request.grammar:
+            self.let.wait()
+            if command.request.grammar.source == "wrong":
+                raise RequestError("a wrong grammar")
+        self.commands.append(command)
+
+
+@pytest.fixture
+def engine():
+    engine = Engine()
+    yield engine
+    engine.let.set()
+
+
+@pytest.fixture
+def events():
+    return []
+
+
+@pytest.fixture
+def host(engine, events):
+    return EngineHost(SimpleNamespace(engine=engine), events.extend)
+
+
+def request(source=None):
+    return Request([1], grammar=Grammar(source) if source else None)
+
+
+def test_others_do_not_wait_for_a_grammar(host, engine, events):
+    slow, quick = Add([1], request("slow")), Add([2], request())
+    host.obey(slow)
+    host.obey(quick)
+    host.obey(Cancel(2))
+    assert engine.commands == [quick, Cancel(2)]
+    assert events == [Accepted(2)]
+    engine.let.set()
+    wait_until(lambda: len(events) == 2)
+    assert engine.commands[2:] == [slow]
+    assert events[1] == Accepted(1)
+
+
+def test_a_request_that_is_cancelled_while_its_grammar_is_compiled_ends(host, engine):
+    both = Add([1, 2], request("slow"))
+    host.obey(both)
+    host.obey(Cancel(2))
+    assert engine.commands == []
+    engine.let.set()
+    wait_until(lambda: len(engine.commands) == 2)
+    assert engine.commands == [both, Cancel(2)]
+    host.obey(Cancel(1))
+    assert engine.commands[2:] == [Cancel(1)]
+
+
+def test_a_wrong_grammar_is_told(host, engine, events):
+    host.obey(Add([1, 2], request("wrong")))
+    host.obey(Cancel(1))
+    engine.let.set()
+    wait_until(lambda: len(events) == 2)
+    assert [(event.id, str(event.error)) for event in events if isinstance(event, Failed)] == [
+        (1, "a wrong grammar"),
+        (2, "a wrong grammar"),
+    ]

@@ -1,0 +1,96 @@
+"""Grammars, schemas and tools that would end their compiler: the request fails alone."""
+
+import asyncio
+
+import pytest
+
+import pumice
+from pumice.grammar import check, source
+from pumice_server.entry import Spec
+from server_thread import running, serving
+
+USER = [{"role": "user", "content": "Once"}]
+CHAT, COMPLETE = "/v1/chat/completions", "/v1/completions"
+
+
+def chain(n):
+    definitions = {f"d{i}": {"properties": {"a": {"$ref": f"#/$defs/d{i + 1}"}}} for i in range(n)}
+    return {"$defs": {**definitions, f"d{n}": {"type": "null"}}, "$ref": "#/$defs/d0"}
+
+
+def calling(schema):
+    return {"messages": USER, "tools": [{"name": "f", "parameters": schema}], "tool_choice": "required"}
+
+
+RULES = "root ::= r0\n" + "".join(f'r{i} ::= "a" r{i + 1}\n' for i in range(8000)) + 'r8000 ::= "b"'
+LARK = "start: r0\n" + "".join(f'r{i}: "a" r{i + 1}\n' for i in range(10_000)) + 'r10000: "b"'
+FORMAT = {"type": "json_schema", "json_schema": {"name": "a", "schema": chain(1000)}}
+
+
+@pytest.fixture(scope="module")
+def server():
+    options = {"config": {"chat_template": "chatml"}, "n_ctx": 512}
+    with serving(Spec(["demo"], str(pumice.demo_model_path()), options)) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "message"),
+    [
+        (CHAT, calling(chain(1000)), "tools: parameters of 'f': references are nested too deeply"),
+        (CHAT, {"messages": USER, "response_format": FORMAT}, "json_schema: references are nested too deeply"),
+        (COMPLETE, {"prompt": "Once", "json_schema": chain(1000)}, "json_schema: references are nested too deeply"),
+        (COMPLETE, {"prompt": "Once", "grammar": RULES}, "grammar: 4097 rules are too many"),
+        (COMPLETE, {"prompt": "Once", "grammar": LARK}, "grammar: "),
+        (
+            COMPLETE,
+            {"prompt": "Once", "grammar": "start: X\nX: " + '"a"? ' * 40_000},
+            "grammar: rule 'X': 4097 elements",
+        ),
+    ],
+)
+def test_the_request_fails_alone(path, body, message, server):
+    answer = server.client.post(path, json={"max_tokens": 2, **body})
+    assert answer.status_code == 400
+    assert message in answer.json()["error"]["message"]
+    assert server.client.get("/health").status_code == 200
+
+
+def test_a_compiler_that_crashes_is_neither_the_server_nor_an_engine(server, monkeypatch):
+    monkeypatch.setattr(source, "check_lark", lambda text: None)
+    answer = server.client.post(COMPLETE, json={"prompt": "Once", "grammar": LARK})
+    assert answer.status_code == 400
+    assert "compiling the grammar crashes" in answer.json()["error"]["message"]
+    answer = server.client.post(COMPLETE, json={"prompt": "Once", "grammar": 'root ::= "yes"'})
+    assert answer.json()["choices"][0]["text"] == "yes"
+
+
+def test_a_grammar_is_read_once_for_all_completions_and_not_by_the_event_loop(model, monkeypatch):
+    loops = []
+    translate = source.gbnf_to_lark
+
+    def note(text):
+        loops.append(asyncio._get_running_loop())
+        return translate(text)
+
+    monkeypatch.setattr(source, "gbnf_to_lark", note)
+    source._source_of_grammar.cache_clear()
+    with running(model, max_sequences=16) as server:
+        body = {"prompt": ["a", "b", "c", "d"], "n": 4, "grammar": 'root ::= "only once"', "max_tokens": 8}
+        choices = server.client.post(COMPLETE, json=body).json()["choices"]
+        assert {choice["text"] for choice in choices} == {"only once"}
+        assert loops == [None]
+        chat = {"messages": USER, "grammar": 'root ::= "once more"', "n": 2, "max_tokens": 8}
+        assert server.client.post(CHAT, json=chat).status_code == 200
+        assert loops == [None, None]
+
+
+def test_grammars_are_compiled_by_no_thread_of_the_server(server, monkeypatch):
+    def fail(*arguments, **options):
+        raise AssertionError("compiled here")
+
+    monkeypatch.setattr(check, "_fragment_problem", fail)
+    monkeypatch.setattr(check, "_matcher", fail)
+    schema = {"type": "object", "properties": {"city": {"type": "string", "pattern": "^[a-z]{1,7}$"}}}
+    answer = server.client.post(CHAT, json={**calling(schema), "max_tokens": 2})
+    assert answer.status_code == 200
