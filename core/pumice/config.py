@@ -8,6 +8,7 @@ described in docs/configuration.md.
 """
 
 import os
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
@@ -172,6 +173,16 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+def parse_yaml(text: str | bytes) -> Any:
+    """Return the value of a text in YAML. Raises yaml.YAMLError, and nothing else, for one that is not valid."""
+    try:
+        return yaml.load(text, _Loader)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply") from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:  # of dates, numbers, sets
+        raise yaml.YAMLError(f"a value is not what its form or its tag says: {error}") from None
+
+
 def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None = None) -> Config:
     """Read and merge every layer. ``overrides`` are the arguments: same keys; None means not given.
 
@@ -252,7 +263,7 @@ def _user_directory() -> Path:
 def _read(path: Path) -> Layer:
     """A configuration file as a layer; an empty one has no keys."""
     try:
-        data = yaml.load(path.read_bytes(), _Loader)
+        data = parse_yaml(path.read_bytes())
     except OSError as error:
         raise ConfigError(f"{path}: cannot read it: {error.strerror}") from None
     except yaml.MarkedYAMLError as error:
@@ -278,6 +289,13 @@ def _merge(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
     return merged
 
 
+def _shown(value: Any) -> str:
+    """A wrong value in a message: short, also where aliases of YAML make a list of lists of lists."""
+    short = reprlib.Repr()
+    short.maxlevel, short.maxstring, short.maxother = 2, 100, 100
+    return short.repr(value)
+
+
 def _describe(schema: type[BaseModel], problem: Any) -> str:
     """One line for one of pydantic's errors: the key, and the nearest known one or what was expected."""
     path = [str(part) for part in problem["loc"]]
@@ -288,7 +306,7 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
         inside = fields[part].annotation if part in fields else next(reversed(get_args(inside)), None)
     known: dict[str, Any] = dict(getattr(inside, "model_fields", {}))
     if len(path) == 1 and key not in schema.model_fields and problem["type"] != "extra_forbidden":
-        hint = f" (a backend's section should be a map, not {problem['input']!r})"
+        hint = f" (a backend's section should be a map, not {_shown(problem['input'])})"
         return f"unknown key {key!r}{did_you_mean(key, known) or hint}"
     if problem["type"] == "extra_forbidden":
         hint = did_you_mean(path[-1], known) or f" (known: {', '.join(known)})"
@@ -296,4 +314,4 @@ def _describe(schema: type[BaseModel], problem: Any) -> str:
     expected: str = problem["msg"]
     for pydantic_says, yaml_says in _WORDS.items():
         expected = expected.replace(pydantic_says, yaml_says)
-    return f"{key}: {expected}, not {problem['input']!r}"
+    return f"{key}: {expected}, not {_shown(problem['input'])}"

@@ -120,6 +120,14 @@ def test_a_wrong_argument_is_called_an_argument():
         ("n_ctx: 1\n\tbackend: a\n", "pumice.yaml:2: not valid YAML"),
         ("n_ctx: 1\nbackend: a\nn_ctx: 2\n", "pumice.yaml:3: not valid YAML: key 'n_ctx' is there twice"),
         ("n_ctx: \x01", "pumice.yaml: not valid YAML"),
+        (
+            "n_ctx: 1\na: 2001-13-45\n",
+            "pumice.yaml: not valid YAML: a value is not what its form or its tag says: month",
+        ),
+        ("n_ctx: !!int x\n", "pumice.yaml: not valid YAML: a value is not what"),
+        ("a: 0x_\n", "pumice.yaml: not valid YAML: a value is not what"),
+        ("a: !!set t\n", "pumice.yaml: not valid YAML: a value is not what"),
+        ("[" * 5000, "pumice.yaml: not valid YAML: it is nested too deeply"),
     ],
 )
 def test_invalid_yaml_is_reported_with_file_and_line(home, text, where):
@@ -128,6 +136,14 @@ def test_invalid_yaml_is_reported_with_file_and_line(home, text, where):
         load_config()
     assert str(caught.value).startswith(where)
     assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_value_of_many_aliases_is_short(home):
+    lists = "".join(f"l{i}: &l{i} [{f'*l{i - 1}, ' * 9 if i else 'x, ' * 9}]\n" for i in range(9))
+    write(home / "pumice.yaml", lists + "n_ctx: *l8\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config()
+    assert len(str(caught.value)) < 5000
 
 
 def test_a_named_file_that_does_not_exist_is_an_error(monkeypatch):

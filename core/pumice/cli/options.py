@@ -174,13 +174,15 @@ def parse_settings(values: tuple[str, ...]) -> dict[str, Any]:
     """``("a.b=1", "c=[x]")`` as ``{"a": {"b": 1}, "c": ["x"]}``: a value is YAML."""
     import yaml
 
+    from pumice.config import parse_yaml
+
     settings: dict[str, Any] = {}
     for item in values:
         key, equals, text = item.partition("=")
         if not key or not equals:
             raise click.BadParameter(f"expected KEY=VALUE, not {item!r}")
         try:
-            value = yaml.safe_load(text)
+            value = parse_yaml(text)
         except yaml.YAMLError:
             raise click.BadParameter(f"the value of {key!r} is not valid YAML: {text!r}") from None
         *sections, last = key.split(".")

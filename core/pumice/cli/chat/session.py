@@ -117,11 +117,13 @@ class Session:
     def _set(self, argument: str) -> None:
         import yaml
 
+        from pumice.config import parse_yaml
+
         name, _, text = argument.partition(" ")
         options = self._conversation.options
         if name and text:
             try:
-                options[name] = yaml.safe_load(text)
+                options[name] = parse_yaml(text)
             except yaml.YAMLError:
                 raise PumiceError(f"the value of {name!r} is not valid YAML: {text!r}") from None
         else:
