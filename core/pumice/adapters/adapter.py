@@ -59,6 +59,8 @@ def read_adapter(file: GGUFFile, architecture: str, scale: float = 1.0) -> Adapt
     path, metadata = file.path, dict(file.metadata)
     _check(path, metadata, architecture)
     alpha = metadata.get("adapter.lora.alpha", 0.0)
+    if not isinstance(alpha, int | float):
+        raise ModelError(f"{path}: metadata key 'adapter.lora.alpha' is {alpha!r:.60}, not a number")
     stored = [name for name in file.tensors if not name.endswith(IGNORED)]
     names = sorted({name.removesuffix(DOWN).removesuffix(UP) for name in stored})
     if not names:

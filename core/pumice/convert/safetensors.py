@@ -118,7 +118,7 @@ def _tensor(path: Path, buffer: mmap, start: int, name: str, entry: Any) -> Lazy
     except (TypeError, KeyError, ValueError):
         raise ConvertError(f"{where}: its entry lacks dtype, shape or data_offsets") from None
     if dtype not in TYPES:
-        raise ConvertError(f"{where}: has numbers of type {dtype}; only {', '.join(TYPES)} can be converted")
+        raise ConvertError(f"{where}: has numbers of type {dtype!r:.60}; only {', '.join(TYPES)} can be converted")
     number = TYPES[dtype]
     if min(shape, default=1) < 1 or last - first != prod(shape) * number.dtype.itemsize:
         raise ConvertError(f"{where}: {last - first} bytes are not those of {dtype} {list(shape)}")

@@ -111,6 +111,7 @@ def test_alpha_is_a_part_of_the_scale(tmp_path):
             ATTENTION,
             "is neither a LoRA adapter nor a control vector: general.type",
         ),
+        ({"adapter.lora.alpha": "x"}, ATTENTION, "'adapter.lora.alpha' is 'x', not a number"),
         ({"general.architecture": "qwen2"}, ATTENTION, "is an adapter of 'qwen2', the model is 'llama'"),
         ({}, ["blk.0.attn_q.weight", "blk.9.attn_q.weight"], "changes 'blk.9.attn_q.weight', which is no matrix"),
         ({}, [], "is an adapter without tensors"),

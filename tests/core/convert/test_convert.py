@@ -404,7 +404,7 @@ def test_floats_of_eight_bits(name, values):
         (b"{ ", "the header is not JSON"),
         (b"[" * 50_000, "the header is not JSON"),
         (b'{"x": 3}', "its entry lacks dtype, shape or data_offsets"),
-        (b'{"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}', "has numbers of type F4; only F64"),
+        (b'{"x": {"dtype": "F4", "shape": [2], "data_offsets": [0, 1]}}', "has numbers of type 'F4'; only F64"),
         (b'{"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 4]}}', r"4 bytes are not those of F32 \[2\]"),
         (b'{"x": {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]}}', r"are not those of F32 \[-1\]"),
         (
