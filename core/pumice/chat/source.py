@@ -17,12 +17,30 @@ _SPACE = re.compile(r"\s*")
 _STRING_MARK = re.compile(r'["\\]')
 
 
+_MOST_OVERLAPS = 32
+
+
 class Source:
-    """Text that is still coming; ``ended`` once there is no more."""
+    """Text that is still coming; ``ended`` once there is no more.
+
+    What is no call after all is read again from the next mark on, which could cost squared time where marks follow
+    each other. So a part of the text is searched for the end of something a limited number of times.
+    """
 
     def __init__(self) -> None:
         self.text = ""
         self.ended = False
+        self._searched = 0  # end of the text that was searched
+        self._overlaps = 0  # searches in a row that began before that end
+
+    def may_search(self, start: int) -> bool:
+        """Return False if the text at ``start`` was searched too often."""
+        self._overlaps = self._overlaps + 1 if start < self._searched else 0
+        return self._overlaps <= _MOST_OVERLAPS
+
+    def has_searched(self, end: int) -> None:
+        """Remember that the text up to ``end`` was searched."""
+        self._searched = max(self._searched, end)
 
 
 def skip_space(source: Source, position: int) -> Reading[int]:
@@ -60,23 +78,30 @@ def read_name(source: Source, position: int, characters: re.Pattern[str]) -> Rea
 
 def read_until(source: Source, position: int, word: str, exactly: bool = False) -> Reading[tuple[str, int | None]]:
     """The text before ``word``, without a line break at its ends unless ``exactly``, and where ``word`` begins."""
+    if not source.may_search(position):
+        return "", None
     searched = position
     while (end := source.text.find(word, searched)) < 0:
         if source.ended:
+            source.has_searched(len(source.text))
             return "", None
         searched = max(position, len(source.text) - len(word) + 1)
         yield
+    source.has_searched(end)
     text = source.text[position:end]
     return text if exactly else text.removeprefix("\n").removesuffix("\n"), end
 
 
 def read_brackets(source: Source, start: int, mark: re.Pattern[str], quotes: str) -> Reading[int | None]:
     """Where the bracket at ``start`` is closed. Brackets in strings do not count."""
+    if not source.may_search(start):
+        return None
     depth, position, quote = 0, start, ""
     while True:
         match = (_string_end(quote) if quote else mark).search(source.text, position)
         if match is None or (match[0] == "\\" and match.end() == len(source.text)):
             if source.ended:
+                source.has_searched(len(source.text))
                 return None
             position = match.start() if match else len(source.text)
             yield
@@ -91,6 +116,7 @@ def read_brackets(source: Source, start: int, mark: re.Pattern[str], quotes: str
         else:
             depth += 1 if match[0] in "{[(" else -1
             if depth == 0:
+                source.has_searched(position)
                 return position
 
 

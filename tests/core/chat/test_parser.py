@@ -16,6 +16,7 @@ from pumice.chat.parser import ChatParser
 from pumice.chat.probe import probe
 from pumice.chat.template import ChatTemplate
 from pumice.chat.traits import with_traits
+from waiting import seconds_of
 
 PROPERTIES = {"city": {"type": "string", "description": "A city"}, "days": {"type": "integer", "description": "Days"}}
 TOOLS = read_tools(
@@ -146,6 +147,20 @@ def test_a_long_call_is_read_in_linear_time():
     text = f'<tool_call>{{"name": "f", "arguments": {{"a": {json.dumps(value)}}}}}</tool_call>'
     parts = [part for start in range(0, len(text), 50) for part in parser.push(text[start : start + 50])]
     assert parts[0][1].arguments == {"a": value}
+
+
+@pytest.mark.parametrize(
+    ("format", "begin", "unit"),
+    [
+        ("functionary-v3.2", "", ">>>f\n{"),
+        ("hermes", "", "<tool_call>{"),
+        ("hermes", "<think>", f"<tool_call>{CALL}</tool_call>"),
+        ("qwen3-coder", "", "<tool_call><function=f><parameter=a>"),
+    ],
+)
+def test_calls_that_are_none_are_read_in_linear_time(format, begin, unit):
+    text = begin + unit * 5000
+    assert seconds_of(lambda: parse(FORMATS[format], text), 10.0) < 10.0
 
 
 @pytest.mark.parametrize(
