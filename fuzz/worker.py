@@ -1,8 +1,10 @@
 """The process that fuzzes one target: with atheris (coverage-guided), or with the plain mutator."""
 
 import argparse
+import ast
 import logging
 import os
+import re
 import resource
 import sys
 from contextlib import nullcontext
@@ -14,8 +16,9 @@ from fuzz.mutate import mutations
 from fuzz.targets import Target, load
 from fuzz.trial import Record, Trial
 
-INSTRUMENTED = ["pumice", "pumice_server", "pumice_samplers", "pumice_architectures"]
 MEMORY = 4 << 30  # bytes
+TARGETS = Path(__file__).with_name("targets")
+WARM_UP = 10  # seeds
 LIMIT = 600  # seconds for one input, in libFuzzer; the parent process looks earlier
 
 
@@ -34,14 +37,15 @@ def main() -> None:
     if arguments.engine == "atheris":
         import atheris
 
-        instrumented = atheris.instrument_imports(include=INSTRUMENTED)
+        instrumented = atheris.instrument_imports(include=_instrumented(arguments.target))
     else:
         instrumented = nullcontext()
     with instrumented:
         target = load(arguments.target)
         record = Record(arguments.folder / "record")
         trial = Trial(target, record, arguments.finds, lambda text: print(text, flush=True))
-        for seed in (b"", *target.seeds()):  # imports what the target imports when it is used
+        seeds = list(target.seeds())
+        for seed in (b"", *seeds[:: 1 + len(seeds) // WARM_UP]):  # imports what the target imports when it is used
             trial(seed)
     run = _run_atheris if arguments.engine == "atheris" else _run_plain
     run(target, trial, arguments)
@@ -75,6 +79,13 @@ def _run_atheris(target: Target, trial: Trial, arguments: argparse.Namespace) ->
     ]  # fmt: skip
     atheris.Setup([sys.argv[0], *options, str(corpus)], trial)
     atheris.Fuzz()
+
+
+def _instrumented(name: str) -> list[str]:
+    """The modules under test, read from a target's source: they are instrumented as it is imported."""
+    tree = ast.parse((TARGETS / f"{name}.py").read_text())
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    return sorted(text.rstrip(".") for text in texts if re.fullmatch(r"pumice[\w.]*", text))
 
 
 def _escaped(token: bytes) -> str:

@@ -1,8 +1,6 @@
 """GGUF files: refused, or all of it can be read, is equal when written again, and the package `gguf` reads the same."""
 
-import tempfile
 from collections.abc import Iterable
-from functools import cache
 from mmap import mmap
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import gguf
 import numpy as np
 
 import gguf_bytes as raw
+from fuzz.files import scratch
 from fuzz.growth import chosen
 from pumice.errors import GGUFError
 from pumice.gguf.parser import ParsedFile, parse_buffer
@@ -137,16 +136,8 @@ def _is_plain(value: Any) -> bool:
     return True
 
 
-@cache
-def _folder() -> tempfile.TemporaryDirectory[str]:
-    shared_memory = Path("/dev/shm")
-    return tempfile.TemporaryDirectory(prefix="fuzz-gguf-", dir=shared_memory if shared_memory.is_dir() else None)
-
-
 def _check_with_package(data: bytes, file: ParsedFile, values: dict[str, Any]) -> None:
-    path = Path(_folder().name) / "file.gguf"
-    path.write_bytes(data)
-    reader = gguf.GGUFReader(path)
+    reader = gguf.GGUFReader(scratch("file.gguf", data))
     fields = {key: field for key, field in reader.fields.items() if not key.startswith("GGUF.")}
     assert list(fields) == list(values)
     for key, field in fields.items():

@@ -1,0 +1,44 @@
+"""Text of a stream: as the whole text up to the first stop string, with nothing shown that is taken back."""
+
+from collections.abc import Iterable
+
+from fuzz.draw import Draw
+from pumice.engine.text import TextStream
+from pumice.tokenizers import Tokenizer
+from tokenizer_fixtures import small
+
+MODULES = ("pumice.engine.text", "pumice.tokenizers.incremental")
+MAX_LEN = 200
+TOKENS = (b"aa", b"ab", b"\n\n", b"</s>", "é".encode(), "🚀".encode())
+
+
+def seeds() -> Iterable[bytes]:
+    yield b"\0\2\3aab\2\n\nxaaab y\n\nz"
+    yield b"\1\1\1\xc3\xa9\xc3 \xe2\x82\xac"
+
+
+def check(data: bytes) -> None:
+    draw = Draw(data)
+    tokenizer = small("spm-no-prefix")
+    stops = [draw.text(draw.below(6)) for _ in range(draw.below(4))]
+    ids = [tokenizer.vocabulary.ids[f"<0x{byte:02X}>"] for byte in draw.rest()]
+    stream = TextStream(tokenizer, stops)
+    shown = ""
+    for token in ids:
+        shown += stream.push(token)
+        if stream.stopped:
+            break
+    shown += stream.finish()
+    expected = _cut(tokenizer, ids, [stop for stop in stops if stop])
+    assert shown == expected, (shown, expected)
+
+
+def _cut(tokenizer: Tokenizer, ids: list[int], stops: list[str]) -> str:
+    """The text up to the stop string that is complete first; of several that one token completes, the leftmost."""
+    decoder = tokenizer.decoder(continues=True)
+    text = ""
+    for token in [*ids, None]:
+        text += decoder.flush() if token is None else decoder.push(token)
+        if found := [text.find(stop) for stop in stops if stop in text]:
+            return text[: min(found)]
+    return text
