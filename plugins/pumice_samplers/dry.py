@@ -9,14 +9,15 @@ from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
-from annotated_types import Ge
+from annotated_types import Ge, MaxLen
 from numpy.typing import NDArray
 
 from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
-from pumice_samplers.breakers import Breakers
+from pumice_samplers.breakers import Breakers, Breaks
 from pumice_samplers.history import History
 
 _LOG_FLOAT32_MAX = 88.7228391
+_FEW = 64  # tokens, for which lengths follow from those before
 
 
 @dataclass
@@ -33,14 +34,16 @@ class Dry(Sampler):
         dry_base: growth with each token of the match.
         dry_allowed_length: matches shorter than this go unpunished.
         dry_penalty_last_n: tokens to look back, prompt included; 0: no penalty.
-        dry_sequence_breakers: strings; without a tokenizer they are ignored.
+        dry_sequence_breakers: up to 64 strings of 40 characters; without a tokenizer they are ignored.
     """
 
     dry_multiplier: Annotated[float, Ge(0)] = 0.0
     dry_base: Annotated[float, Ge(1)] = 1.75
     dry_allowed_length: Annotated[int, Ge(0)] = 2
     dry_penalty_last_n: Annotated[int, Ge(0)] = 64
-    dry_sequence_breakers: list[str] = field(default_factory=lambda: ["\n", ":", '"', "*"])
+    dry_sequence_breakers: Annotated[list[Annotated[str, MaxLen(40)]], MaxLen(64)] = field(
+        default_factory=lambda: ["\n", ":", '"', "*"]
+    )
 
     @property
     def is_neutral(self) -> bool:
@@ -52,10 +55,14 @@ class Dry(Sampler):
 
     def start(self, context: SamplerContext) -> None:
         self._history = History()
-        self._breakers = Breakers.of(self.dry_sequence_breakers, context.tokenizer, context.n_vocab)
+        self._repeats = Repeats()
+        self._breakers = Breakers(self.dry_sequence_breakers, context.tokenizer)
+        self._breaks = Breaks(self._breakers)
 
     def accept(self, token: int) -> None:
         self._history.append(token)
+        self._breaks.append(token)
+        self._repeats.append()
 
     def guess(self, pick: Pick) -> Pick | None:
         return replace(pick, restricted=True) if pick.only_adjusts else super().guess(pick)
@@ -74,16 +81,16 @@ class Dry(Sampler):
     def _penalties(self) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
         """Tokens that would extend a repetition, and what each loses."""
         tokens = self._history.last(self.dry_penalty_last_n)
-        reach = self._breakers.distance(tokens)
+        reach = self._breaks.distance(len(tokens))
         if len(tokens) <= self.dry_allowed_length or reach < self.dry_allowed_length:
             return np.empty(0, np.int32), np.empty(0, np.float32)
-        matches = match_lengths(tokens, min(reach, self._longest))
+        matches = np.minimum(self._repeats.lengths(tokens), min(reach, self._longest, len(tokens)))
         repeated = matches >= self.dry_allowed_length
-        followers, which = np.unique(tokens[1:][repeated], return_inverse=True)
-        lengths = np.zeros(len(followers), np.int64)
-        np.maximum.at(lengths, which, matches[repeated])
-
-        hit = ~self._breakers.single[followers]
+        longest = np.full(int(tokens.max()) + 1, -1, np.int32)  # of each token, in linear time
+        np.maximum.at(longest, tokens[1:][repeated], matches[repeated])
+        followers = np.flatnonzero(longest >= 0).astype(np.int32)
+        lengths = longest[followers]
+        hit = np.array([not self._breakers.is_one(token) for token in followers.tolist()], bool)
         growth = self.dry_base ** (lengths[hit] - self.dry_allowed_length).astype(np.float64)
         return followers[hit], (self.dry_multiplier * growth).astype(np.float32)
 
@@ -94,15 +101,45 @@ class Dry(Sampler):
         return self.dry_allowed_length + int(_LOG_FLOAT32_MAX / growth) if growth > 1e-6 else self.dry_penalty_last_n
 
 
-def match_lengths(tokens: NDArray[np.int32], limit: int) -> NDArray[np.int64]:
-    """For each i < n - 1, how many tokens ending at i equal those ending at n - 1, at most ``limit``."""
-    last = len(tokens) - 1
-    lengths = np.zeros(last, np.int64)
-    ends: NDArray[np.intp] = np.arange(last)
-    for length in range(limit):
-        ends = ends[ends >= length]
-        ends = ends[tokens[ends - length] == tokens[last - length]]
-        if not len(ends):
-            break
-        lengths[ends] += 1
-    return lengths
+class Repeats:
+    """How long the end of a sequence repeats what was before: lengths follow from those of the token before."""
+
+    def __init__(self) -> None:
+        self._lengths = np.empty(0, np.int32)  # for each token of the window but the last
+        self._n_new = 0  # tokens since these lengths
+
+    def append(self) -> None:
+        """The sequence has one token more."""
+        self._n_new += 1
+
+    def lengths(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+        """int32 [n - 1]: how many tokens that end at each of a sequence's last n equal those at its end."""
+        n = len(tokens)
+        if self._n_new > _FEW or not len(self._lengths):
+            self._lengths = match_lengths(tokens)
+        else:
+            for left in range(self._n_new - 1, -1, -1):
+                last = n - 1 - left
+                before = np.concatenate((np.zeros(1, np.int32), self._lengths))[-last:]
+                self._lengths = np.where(tokens[:last] == tokens[last], before + 1, 0).astype(np.int32)
+        self._n_new = 0
+        return np.minimum(self._lengths, np.arange(1, n, dtype=np.int32))
+
+
+def match_lengths(tokens: NDArray[np.int32]) -> NDArray[np.int32]:
+    """int32 [n - 1]: how many tokens ending at each equal those ending at the last one.
+
+    The Z-algorithm (Gusfield, "Algorithms on Strings, Trees, and Sequences", 1997) from the end on, in linear time.
+    """
+    text = tokens[::-1].tolist()
+    n = len(text)
+    found = [0] * n
+    begin = end = 0  # of the match that reaches farthest
+    for i in range(1, n):
+        length = min(found[i - begin], end - i) if i < end else 0
+        while i + length < n and text[length] == text[i + length]:
+            length += 1
+        if i + length > end:
+            begin, end = i, i + length
+        found[i] = length
+    return np.array(found[:0:-1], np.int32)

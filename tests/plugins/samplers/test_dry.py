@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pumice.sampler import Candidates, SamplerContext
-from pumice_samplers.breakers import Breakers
-from pumice_samplers.dry import Dry, match_lengths
+from pumice.errors import RequestError
+from pumice.sampler import Candidates, Chain, SamplerContext
+from pumice_samplers.breakers import Breakers, Breaks
+from pumice_samplers.dry import Dry, Repeats, match_lengths
+from pumice_samplers.select import Greedy
+from waiting import seconds_of
 
 
 class Words:
@@ -63,8 +66,36 @@ def test_penalties_are_those_of_a_naive_search(history: list[int], base: float, 
 
 def test_match_lengths() -> None:
     tokens = np.array([1, 2, 3, 3, 2, 3, 9, 1, 2, 3], np.int32)
-    assert match_lengths(tokens, 10).tolist() == [0, 0, 3, 1, 0, 2, 0, 0, 0]
-    assert match_lengths(tokens, 2).tolist() == [0, 0, 2, 1, 0, 2, 0, 0, 0]
+    assert match_lengths(tokens).tolist() == [0, 0, 3, 1, 0, 2, 0, 0, 0]
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(1, 20), st.sets(st.integers(0, 59)))
+def test_lengths_follow_from_those_before(history: list[int], window: int, asked: set[int]) -> None:
+    """Whenever they are asked for, they are those of the window alone."""
+    repeats = Repeats()
+    for i in range(len(history)):
+        repeats.append()
+        if i in asked or i == len(history) - 1:
+            tokens = np.array(history[max(0, i + 1 - window) : i + 1], np.int32)
+            assert repeats.lengths(tokens).tolist() == match_lengths(tokens).tolist()
+
+
+def test_a_step_of_a_long_repetition_is_quick() -> None:
+    """Whatever base, window and breakers a request chooses: only its first token costs a walk through all."""
+    n = 20_000
+    words = Words("a", "aa", "aaa", "b", "c")
+    breakers = ["a" * i + "b" for i in range(1, 40)]
+    sampler = Dry(1.0, 1.0001, 2, n, breakers)
+    sampler.start(SamplerContext(5, seed=1, tokenizer=words))
+    assert seconds_of(lambda: [sampler.accept(0) for _ in range(n)], 1.0) < 1.0
+    sampler.biases()
+
+    def steps() -> None:
+        for _ in range(20):
+            sampler.accept(0)
+            sampler.biases()
+
+    assert seconds_of(steps, 0.2) < 0.2
 
 
 def test_long_repetitions_stay_finite() -> None:
@@ -96,8 +127,49 @@ def test_a_token_with_a_breaker_is_not_penalised() -> None:
 
 def test_breakers_across_tokens() -> None:
     words = Words("x\n", "\n", "\ny", "y", "z")
-    breakers = Breakers.of(["\n\n"], words, 5)
-    assert breakers.tails == {0: [(1,)], 1: [(1,)]}
-    assert not breakers.single.any()
-    assert breakers.distance(np.array([4, 0, 1, 3, 4])) == 2
-    assert breakers.distance(np.array([4, 0, 3, 1, 4])) == 5
+    breakers = Breakers(["\n\n"], words)
+    assert [bool(breakers.after(token)) for token in range(5)] == [True, True, False, False, False]
+    assert breakers.after(0) is breakers.after(1)
+    assert not any(map(breakers.is_one, range(5)))
+    assert distance([4, 0, 1, 3, 4], 5, breakers) == 2
+    assert distance([4, 0, 3, 1, 4], 5, breakers) == 5
+    assert distance([4, 0, 1, 3, 4], 3, breakers) == 3
+
+
+def distance(tokens: list[int], window: int, breakers: Breakers) -> int:
+    breaks = Breaks(breakers)
+    for token in tokens:
+        breaks.append(token)
+    return breaks.distance(window)
+
+
+def naive_distance(tokens: list[int], texts: list[str], words: Words) -> int:
+    """As llama.cpp has it: the last token in which a breaker begins, then the longest end of one."""
+    for begin in reversed(range(len(tokens))):
+        word, after = words.words[tokens[begin]], tokens[begin + 1 :]
+        found = [0 for text in texts if text in word]
+        for text in (text for text in texts if text not in word):
+            for n in (n for n in range(1, min(len(text), len(word) + 1)) if word.endswith(text[:n])):
+                tail = words.tokenize(text[n:], False, False)
+                found += [len(tail)] if after[: len(tail)] == tail else []
+        if found:
+            return len(after) - max(found)
+    return len(tokens)
+
+
+@given(
+    st.lists(st.integers(0, 4), max_size=30),
+    st.lists(st.text("ab.", min_size=1, max_size=4), max_size=4),
+    st.integers(1, 30),
+)
+def test_breaks_are_those_of_a_naive_search(tokens: list[int], texts: list[str], window: int) -> None:
+    words = Words("a", "b", ".", "ab", "b.")
+    expected = naive_distance(tokens[-window:], texts, words)
+    assert distance(tokens, window, Breakers(texts, words)) == expected
+
+
+def test_breakers_are_few_and_short() -> None:
+    samplers = {"dry": Dry, "greedy": Greedy}
+    for breakers in (["a"] * 65, ["a" * 41]):
+        with pytest.raises(RequestError, match="dry_sequence_breakers"):
+            Chain.build(samplers, ["dry", "greedy"], {"dry_sequence_breakers": breakers}, SamplerContext(5, seed=1))
