@@ -48,15 +48,20 @@ class RequestError(PumiceError):
 
 
 class PromptTooLongError(RequestError):
-    """A prompt of ``n_prompt_tokens`` tokens, where the context has room for ``n_ctx``."""
+    """A prompt of ``n_prompt_tokens`` tokens, where the context has room for ``n_ctx``.
 
-    def __init__(self, n_prompt_tokens: int, n_ctx: int) -> None:
-        super().__init__(n_prompt_tokens, n_ctx)
+    It has at least so many if that is not ``exact``.
+    """
+
+    def __init__(self, n_prompt_tokens: int, n_ctx: int, exact: bool = True) -> None:
+        super().__init__(n_prompt_tokens, n_ctx, exact)
         self.n_prompt_tokens = n_prompt_tokens
         self.n_ctx = n_ctx
+        self.exact = exact
 
     def describe(self) -> str:
-        return f"the prompt has {self.n_prompt_tokens} tokens, n_ctx is {self.n_ctx}: shorten it or raise n_ctx"
+        n = f"{self.n_prompt_tokens} tokens" if self.exact else f"at least {self.n_prompt_tokens} tokens"
+        return f"the prompt has {n}, n_ctx is {self.n_ctx}: shorten it or raise n_ctx"
 
 
 class QueueFullError(RequestError):

@@ -12,6 +12,7 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
+from pumice_server import limits
 from pumice_server.answers import json_response
 from pumice_server.body import Body, read_json
 from pumice_server.errors import bad_request
@@ -40,10 +41,12 @@ def read_scales(given: Any, names: Sequence[str], field: str = "the body") -> di
     """``[{"id": 0, "scale": 0.5}]``. Raises HTTPException."""
     if not isinstance(given, list) or not all(isinstance(each, Mapping) for each in given):
         raise bad_request(f"{field} must be a list of objects with an id and a scale")
+    if len(given) > limits.MAX_SCALES:
+        raise bad_request(f"{field}: at most {limits.MAX_SCALES} entries, not {len(given)}")
     scales = dict.fromkeys(names, 0.0)
     if given and not names:
         raise bad_request(f"{field}: this model has no LoRA adapters; --lora names some when the server is started")
-    for each in map(Body, given):
+    for each in (Body(entry, bounds=limits.SCALE) for entry in given):
         scales[names[each.integer("id", -1, 0, len(names) - 1)]] = float(each.number("scale", 0.0))
     return scales
 

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from pumice_server.body import Body
 from pumice_server.errors import Problem
+from pumice_server.work import aside
 
 T = TypeVar("T")
 Write = Callable[[bytes], bool]
@@ -24,19 +25,37 @@ WRITE = "pumice.write"  # extension of ASGI under which a protocol offers that
 JSON = "application/json"
 DONE = b"data: [DONE]\n\n"
 _MARK = "\ue000"  # private use: no name of a model has it
+_PART = 128 << 10  # bytes of an answer that are sent at once
 _PING = b":\n\n"  # a comment, which keeps connections open
 PING_SECONDS = 30.0  # between two comments while nothing else is sent
 
 logger = logging.getLogger("pumice")
 
 
+class Whole(Response):
+    """An answer that is there as a whole, and sent in parts: what its client has not read yet takes little memory."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        for begin in range(0, max(1, len(self.body)), _PART):
+            end = begin + _PART
+            part = {"type": "http.response.body", "body": self.body[begin:end], "more_body": end < len(self.body)}
+            await send(part)
+            await asyncio.sleep(0)  # others have their turn, however quickly it is read
+
+
 def json_response(value: Any) -> Response:
-    return Response(to_json(value), media_type=JSON)
+    return Whole(to_json(value), media_type=JSON)
+
+
+async def make_answer(make: Callable[[], Any], size: int) -> Response:
+    """An answer of about ``size`` bytes as JSON, made beside the event loop if that is much."""
+    return await aside(lambda: json_response(make()), size=size)
 
 
 def to_json(value: Any) -> bytes:
-    """Infinities become null; keys may be token ids."""
-    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS)
+    """Infinities become null; keys may be token ids, lists of numbers arrays."""
+    return orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_SERIALIZE_NUMPY)
 
 
 def event(value: Any, name: str = "") -> bytes:
@@ -88,7 +107,7 @@ SSE = Wire("text/event-stream", lambda problem: event(problem.body()), _PING)
 
 def ping_seconds(body: Body) -> float | None:
     """Seconds between two pings, as the field ``sse_ping_interval`` says; None: none."""
-    seconds = body.integer("sse_ping_interval", int(PING_SECONDS), -1, 3600)
+    seconds = body.integer("sse_ping_interval", int(PING_SECONDS))
     return seconds if seconds > 0 else None
 
 

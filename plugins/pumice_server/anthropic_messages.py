@@ -29,8 +29,8 @@ async def messages(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
     stream = body.get("stream", bool, False)
-    options = {**chat_options(body, service), "cache_salt": cache_salt(request, body)}
-    streams = await service.chat(read_messages(body), 1, options)
+    options = {**await body.aside(chat_options, body, service), "cache_salt": cache_salt(request, body)}
+    streams = await service.chat(await body.aside(read_messages, body), 1, options)
     head = {
         "id": f"msg_{secrets.token_urlsafe(18)}",
         "type": "message",
@@ -54,7 +54,8 @@ def _wire(request_id: str) -> Wire:
 async def count_tokens(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
-    prompt = await service.apply_template(read_messages(body), prompt_options(body))
+    given = await body.aside(read_messages, body)
+    prompt = await service.apply_template(given, await body.aside(prompt_options, body))
     return json_response({"input_tokens": len(await service.tokenize(prompt))})
 
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 TokenBytes = Callable[[int], bytes]
 
+_TOKEN_BYTES, _LOGPROB_BYTES = 8, 128  # of what is told of each
 _ENDED_SHORT = ("length", "context_full", "timeout")
 
 
@@ -15,6 +16,21 @@ class TokenLogprob(Protocol):
     def logprob(self) -> float: ...
     @property
     def top(self) -> Sequence[tuple[int, float]]: ...
+
+
+class Done(Protocol):
+    """A completion at its end."""
+
+    @property
+    def tokens(self) -> Sequence[int]: ...
+    @property
+    def logprobs(self) -> Sequence[TokenLogprob] | None: ...
+
+
+def size_of(completions: Sequence[Done], n_others: int = 0) -> int:
+    """Bytes or so of an answer that tells of completions, and of so many tokens beside."""
+    told = [1 + len(each.top) for done in completions for each in done.logprobs or ()]
+    return _TOKEN_BYTES * (n_others + sum(len(done.tokens) for done in completions)) + _LOGPROB_BYTES * sum(told)
 
 
 def finish_reason(reason: str) -> str:

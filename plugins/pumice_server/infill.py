@@ -15,7 +15,6 @@ from pumice_server.native import answer
 from pumice_server.prompts import fill_in, fim_marks, mixed_tokens
 from pumice_server.service import Service
 
-MAX_EXTRA = 256  # other files that are shown
 _PROJECT, _FILE = "myproject\n", "filename\n"  # as llama-server calls what no request names
 _BETWEEN = "\n\n--- snippet ---\n\n"  # files, for models without a token that separates them
 
@@ -27,39 +26,37 @@ async def infill(request: Request) -> Response:
     for name in ("input_prefix", "input_suffix"):
         if name not in body.fields:
             raise bad_request(f"{name} is required")
-    return await answer(request, service, body, [await infill_tokens(body, service)])
+    return await answer(request, service, body, [await body.aside(infill_tokens, body, service)])
 
 
-async def infill_tokens(body: Body, service: Service) -> list[int]:
+def infill_tokens(body: Body, service: Service) -> list[int]:
     """Other files, then the marks of prefix, suffix and middle with what belongs to each, as Qwen 2.5 Coder has it."""
     fim = service.model.tokenizer.fim
     separator = fim.get("fim_sep")
-    tokens = [fim["fim_rep"], *await service.tokenize(_PROJECT, False, False)] if "fim_rep" in fim else []
+    tokens = [fim["fim_rep"], *service.tokens_of(_PROJECT, False, False)] if "fim_rep" in fim else []
     for name, text in _extra(body):
-        title = await service.tokenize(f"{name}\n" if separator is not None else _BETWEEN, False, False)
+        title = service.tokens_of(f"{name}\n" if separator is not None else _BETWEEN, False, False)
         tokens += [*([separator] if separator is not None else []), *title]
-        tokens += await service.tokenize(text, False, False)
+        tokens += service.tokens_of(text, False, False)
     if separator is not None:
-        tokens += [separator, *await service.tokenize(_FILE, False, False)]
-    prefix, suffix = [await _part(body, name, service) for name in ("input_prefix", "input_suffix")]
-    prompt = await service.tokenize(body.get("prompt", str, ""), False, True)
-    return [*tokens, *await fill_in(service, prefix, suffix, prompt)]
+        tokens += [separator, *service.tokens_of(_FILE, False, False)]
+    prefix, suffix = [_part(body, name, service) for name in ("input_prefix", "input_suffix")]
+    prompt = service.tokens_of(body.get("prompt", str, ""), False, True)
+    return [*tokens, *fill_in(service, prefix, suffix, prompt)]
 
 
-async def _part(body: Body, name: str, service: Service) -> list[int]:
+def _part(body: Body, name: str, service: Service) -> list[int]:
     """Text, or a list of texts and token ids; spellings of special tokens in it are text."""
     given: Any = body.fields[name]
     parts = [given] if isinstance(given, str) else given
     if not isinstance(parts, list) or not all(type(part) in (int, str) for part in parts):
         raise bad_request(f"{name} must be text, or a list of texts and token ids")
-    return await mixed_tokens(parts, service, add_special=False, parse_special=False)
+    return mixed_tokens(parts, service, add_special=False, parse_special=False)
 
 
 def _extra(body: Body) -> list[tuple[str, str]]:
     """Other files, each with its name."""
     given = body.get("input_extra", list, [])
-    if len(given) > MAX_EXTRA:
-        raise bad_request(f"input_extra: at most {MAX_EXTRA} files")
     files = []
     for each in given:
         name, text = (each.get("filename", "tmp"), each.get("text")) if isinstance(each, Mapping) else ("", None)

@@ -10,53 +10,55 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import Streaming, event, json_response, ping_seconds, unless_gone
+from pumice_server.answers import Streaming, event, make_answer, ping_seconds, unless_gone
 from pumice_server.body import Body
+from pumice_server.figures import size_of
+from pumice_server.limits import MAX_PROMPTS
 from pumice_server.models import service_of
 from pumice_server.native_answer import NativeAnswer, Wanted
-from pumice_server.options import MAX_N, cache_salt, generation_options
-from pumice_server.prompts import MAX_IDS, MAX_PROMPTS, mixed_tokens, prompt_string, read_prompts
+from pumice_server.options import cache_salt, generation_options
+from pumice_server.prompts import mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
 from pumice_server.service import Service
-
-MAX_PROBS = 100
-_CHECKED = {"n_discard": 0, "n_keep": -1, "n_indent": 0, "n_cache_reuse": 0}
-"""Integers that mean nothing here, and the least that each may be."""
 
 
 async def completion(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
-    return await answer(request, service, body, await _prompts(body, service))
+    return await answer(request, service, body, await body.aside(_prompts, body, service))
 
 
 async def answer(request: Request, service: Service, body: Body, prompts: Sequence[list[int]]) -> Response:
     """Complete prompts, as the other fields of the body say."""
-    options = _options(body, service)
-    n = body.integer("n_cmpl", body.integer("n", 1, 1, MAX_N), 1, MAX_N)
+    options = await body.aside(_options, body, service)
+    n = body.integer("n_cmpl", body.integer("n", 1))
     stream, wanted = body.get("stream", bool, False), Wanted.read(body)
     report = Report(body, stream)
     streams = await service.complete(prompts, n, {**options, "cache_salt": cache_salt(request, body)}, report.progress)
-    slot = request.state.client, body.integer("id_slot", -1, -1, MAX_IDS)
+    slot = request.state.client, body.integer("id_slot", -1)
     answers = [NativeAnswer(service, i, prompts[i // n], options, wanted, slot) for i in range(len(streams))]
     if stream:
         parts = _events(answers, streams, report)
         return Streaming(parts, partial(service.end, streams), ping=ping_seconds(body))
     done = await unless_gone(request, service.gather(streams))
-    told = [wanted.only(answer.whole(each)) for answer, each in zip(answers, done, strict=True)]
-    return json_response(told[0] if len(told) == 1 else told)
+
+    def told() -> Any:
+        whole = [wanted.only(answer.whole(each)) for answer, each in zip(answers, done, strict=True)]
+        return whole[0] if len(whole) == 1 else whole
+
+    return await make_answer(told, size_of(done, sum(map(len, prompts))))
 
 
-async def _prompts(body: Body, service: Service) -> list[list[int]]:
+def _prompts(body: Body, service: Service) -> list[list[int]]:
     """As token ids; a list of texts and ids is one prompt, alone and among others."""
     given = prompt_string(body.first("prompt"))
     if _is_mixed(given):
         given = [given]
     if isinstance(given, list) and len(given) <= MAX_PROMPTS:
         texts = map(prompt_string, given)
-        given = [await mixed_tokens(each, service, add_special=True) if _is_mixed(each) else each for each in texts]
+        given = [mixed_tokens(each, service, add_special=True) if _is_mixed(each) else each for each in texts]
     prompts = read_prompts(Body({"prompt": given}))
-    return [await service.tokenize(each) if isinstance(each, str) else each for each in prompts]
+    return list(map(service.tokens_of, prompts))
 
 
 def _is_mixed(prompt: Any) -> bool:
@@ -64,10 +66,8 @@ def _is_mixed(prompt: Any) -> bool:
 
 
 def _options(body: Body, service: Service) -> dict[str, Any]:
-    for name, least in _CHECKED.items():
-        body.integer(name, 0, least, MAX_IDS)
     options = generation_options(body, service)
-    n_probs = body.integer("n_probs", 0, 0, MAX_PROBS)
+    n_probs = body.integer("n_probs", 0)
     if n_probs:
         options["logprobs"] = n_probs
         options["logprobs_sampled"] = body.get("post_sampling_probs", bool, False)

@@ -23,7 +23,6 @@ from pumice_server.prompts import fill_in
 from pumice_server.service import Prompt, Service
 from pumice_server.streams import merge
 
-MAX_TOP_LOGPROBS = 20
 NDJSON = Wire("application/x-ndjson", lambda problem: to_json(problem.ollama_body()) + b"\n", None)
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -35,7 +34,7 @@ _REFUSED = ("template", "images", "context")
 async def chat(request: Request) -> Response:
     body = await Body.read(request)
     service = await _loaded(request, body)
-    messages = [_message(each) for each in body.get("messages", list, [])]
+    messages = await body.aside(lambda: [_message(each) for each in body.get("messages", list, [])])
     return await _answer(request, service, body, messages, as_chat=True)
 
 
@@ -47,7 +46,7 @@ async def generate(request: Request) -> Response:
             raise bad_request(f"{name} is not supported")
     prompt, system = body.get("prompt", str, ""), body.get("system", str, "")
     if body.get("suffix", str, ""):
-        return await _raw(request, service, body, await fill_in(service, prompt, body.fields["suffix"]))
+        return await _raw(request, service, body, await body.aside(fill_in, service, prompt, body.fields["suffix"]))
     if body.get("raw", bool, False) and prompt:
         return await _raw(request, service, body, prompt)
     messages = [{"role": "system", "content": system}] if system else []
@@ -103,7 +102,7 @@ async def _answer(request: Request, service: Service, body: Body, messages: list
         reason = "unload" if _keep_alive(request, body) == 0 else "load"
         return json_response(told.part({}) | {"done": True, "done_reason": reason})
     stream = body.get("stream", bool, True)
-    options = {**_chat_options(body, service), "cache_salt": request.state.cache_salt}
+    options = {**await body.aside(_chat_options, body, service), "cache_salt": request.state.cache_salt}
     streams = await service.chat(messages, 1, options)
     if stream:
         return Streaming(_lines(told, streams[0]), partial(service.end, streams), NDJSON)
@@ -118,7 +117,9 @@ async def _raw(request: Request, service: Service, body: Body, prompt: Prompt) -
     """The prompt as it is, without a template."""
     told = _Told(service, as_chat=False)
     stream = body.get("stream", bool, True)
-    streams = await service.complete([prompt], 1, {**_options(body, service), "cache_salt": request.state.cache_salt})
+    streams = await service.complete(
+        [prompt], 1, {**await body.aside(_options, body, service), "cache_salt": request.state.cache_salt}
+    )
 
     async def lines() -> AsyncIterator[bytes]:
         async for _, pieces in merge(streams):
@@ -162,7 +163,7 @@ def _chat_options(body: Body, service: Service) -> dict[str, Any]:
         options["reasoning"] = think
     else:
         options |= {"reasoning": True, "reasoning_effort": think}
-    n_top = body.integer("top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
+    n_top = body.integer("top_logprobs", 0)
     if body.get("logprobs", bool, False):
         options["logprobs"] = n_top
     return {**options, "tools": body.get("tools", list, [])}

@@ -12,17 +12,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
+from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
-from pumice_server.figures import chat_logprob, finish_reason, timings, usage
+from pumice_server.figures import chat_logprob, finish_reason, size_of, timings, usage
+from pumice_server.limits import MAX_LOGPROBS, MAX_MESSAGES
 from pumice_server.models import service_of
-from pumice_server.options import MAX_N, cache_salt, generation_options
+from pumice_server.options import cache_salt, generation_options
 from pumice_server.report import Reading, Report
 from pumice_server.service import Service
-
-MAX_MESSAGES = 10_000
-MAX_TOP_LOGPROBS = 20
 
 REASONING_FORMATS = {"auto": True, "deepseek": True, "none": False}
 """Whether each tells reasoning apart from the content; "deepseek-legacy" is neither, and has it twice."""
@@ -36,19 +34,19 @@ async def chat_completions(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
     stream = body.get("stream", bool, False)
-    options = chat_options(body, service, cache_salt(request, body))
+    options = await body.aside(chat_options, body, service, cache_salt(request, body))
     report = Report(body, stream)
-    streams = await service.chat(read_messages(body), body.integer("n", 1, 1, MAX_N), options, report.progress)
+    streams = await service.chat(read_messages(body), body.integer("n", 1), options, report.progress)
     head = _Head(service)
     if stream:
         return Streaming(_events(head, streams, report), partial(service.end, streams))
     completions = await unless_gone(request, service.gather(streams))
-    return json_response(_answer(head, completions, streams))
+    return await make_answer(lambda: _answer(head, completions, streams), size_of(completions))
 
 
 def read_messages(body: Body) -> list[Any]:
     messages = body.get("messages", list, [])
-    if not messages or len(messages) > MAX_MESSAGES:
+    if not messages:
         raise bad_request(f"messages must be a list of 1 to {MAX_MESSAGES} messages")
     return messages
 
@@ -60,10 +58,10 @@ def chat_options(body: Body, service: Service, salt: str) -> dict[str, Any]:
     options |= template_options(body)
     if "reasoning_format" in body.fields:
         options["separate_reasoning"] = separates(body.get("reasoning_format", str, ""))
-    n_top = body.integer("top_logprobs", 0, 0, MAX_TOP_LOGPROBS)
+    n_top = body.integer("top_logprobs", 0)
     if body.get("logprobs", bool, False):
         options["logprobs"] = n_top
-    elif n_probs := body.integer("n_probs", 0, 0, MAX_TOP_LOGPROBS):  # llama-server's, for both
+    elif n_probs := body.integer("n_probs", 0, most=MAX_LOGPROBS):  # llama-server's, for both
         options["logprobs"] = n_probs
     elif "top_logprobs" in body.fields:
         raise bad_request("top_logprobs needs logprobs to be true")

@@ -12,13 +12,14 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import DONE, Streaming, event, json_response, unless_gone
+from pumice_server.answers import DONE, Streaming, event, make_answer, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
-from pumice_server.figures import finish_reason, timings, usage
+from pumice_server.figures import finish_reason, size_of, timings, usage
+from pumice_server.limits import MAX_LOGPROBS
 from pumice_server.models import service_of
-from pumice_server.options import MAX_N, cache_salt, generation_options
-from pumice_server.prompt_logprobs import MAX_LOGPROBS, Head, read_head, text_logprobs
+from pumice_server.options import cache_salt, generation_options
+from pumice_server.prompt_logprobs import Head, read_head, text_logprobs
 from pumice_server.prompts import fill_in, read_prompts
 from pumice_server.report import Reading, Report
 from pumice_server.service import Prompt, Service
@@ -30,15 +31,15 @@ async def completions(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
     stream = body.get("stream", bool, False)
-    prompts = read_prompts(body)
-    options = _options(body, service, cache_salt(request, body))
-    n = body.integer("n", 1, 1, MAX_N)
-    best_of = body.integer("best_of", n, n, MAX_N)
+    prompts = await body.aside(read_prompts, body)
+    options = await body.aside(_options, body, service, cache_salt(request, body))
+    n = body.integer("n", 1)
+    best_of = body.integer("best_of", n, least=n)
     if stream and best_of > n:
         raise bad_request("best_of needs all of the completions, and cannot be streamed")
     read: Sequence[Prompt] = prompts
     if body.get("suffix", str, ""):
-        read = [await fill_in(service, prompt, body.fields["suffix"]) for prompt in prompts]
+        read = await body.aside(lambda: [fill_in(service, prompt, body.fields["suffix"]) for prompt in prompts])
     tracked = {"logprobs": 0, **options} if best_of > n else options
     heads = [await read_head(body, service, prompt, options) for prompt in prompts]
     report = Report(body, stream)
@@ -50,11 +51,15 @@ async def completions(request: Request) -> Response:
         return Streaming(parts, partial(service.end, streams))
     done = await unless_gone(request, service.gather(streams))
     best = [each for i in range(len(prompts)) for each in _likeliest(done[i * best_of : (i + 1) * best_of], n)]
-    choices = [
-        _choice(service, index, each, echo, "logprobs" in options)
-        for index, (each, echo) in enumerate(zip(best, echoed, strict=True))
-    ]
-    return json_response(part(choices, usage=_total_usage(streams, len(prompts)), timings=timings(streams[0].timings)))
+
+    def told() -> dict[str, Any]:
+        choices = [
+            _choice(service, index, each, echo, "logprobs" in options)
+            for index, (each, echo) in enumerate(zip(best, echoed, strict=True))
+        ]
+        return part(choices, usage=_total_usage(streams, len(prompts)), timings=timings(streams[0].timings))
+
+    return await make_answer(told, size_of(best) + sum(head.size for head in echoed))
 
 
 def _options(body: Body, service: Service, salt: str) -> dict[str, Any]:
@@ -63,8 +68,8 @@ def _options(body: Body, service: Service, salt: str) -> dict[str, Any]:
     if body.first("n_predict", "max_completion_tokens", "max_tokens") is None:
         options["max_tokens"] = _MAX_TOKENS
     if "logprobs" in body.fields:
-        options["logprobs"] = body.integer("logprobs", 0, 0, MAX_LOGPROBS)
-    elif n_probs := body.integer("n_probs", 0, 0, MAX_LOGPROBS):  # llama-server's
+        options["logprobs"] = body.integer("logprobs", 0)
+    elif n_probs := body.integer("n_probs", 0, most=MAX_LOGPROBS):  # llama-server's
         options["logprobs"] = n_probs
     return {**options, "cache_salt": salt}
 

@@ -13,17 +13,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import JSON, Streaming, Wire, event, json_response, unless_gone
+from pumice_server.answers import JSON, Streaming, Whole, Wire, event, json_response, make_answer, unless_gone
 from pumice_server.body import Body
 from pumice_server.errors import Problem
-from pumice_server.figures import timings
+from pumice_server.figures import size_of, timings
 from pumice_server.models import service_of
 from pumice_server.options import cache_salt
 from pumice_server.report import Reading, Report
 from pumice_server.response_items import Items, item_id, output_items
-from pumice_server.response_store import ResponseStore
+from pumice_server.response_store import Kept, ResponseStore
 from pumice_server.responses_request import prompt_options, read_input, response_options, with_instructions
 from pumice_server.service import Service
+from pumice_server.work import aside
 
 _ECHOED = (
     "instructions",
@@ -41,29 +42,30 @@ async def responses(request: Request) -> Response:
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
     stream = body.get("stream", bool, False)
-    messages = _messages(request, body)
-    options = {**response_options(body, service), "cache_salt": cache_salt(request, body)}
+    messages = await _messages(request, body)
+    options = {**await body.aside(response_options, body, service), "cache_salt": cache_salt(request, body)}
     report = Report(body, stream)
     streams = await service.chat(with_instructions(body, messages), 1, options, report.progress)
     answer = _Answer(service, body, request, messages)
     if stream:
         return Streaming(answer.events(streams[0], report), partial(service.end, streams), answer.wire)
     done = (await unless_gone(request, service.gather(streams)))[0]
-    return json_response(answer.ended(done, output_items(done.message)))
+    told = await answer.ended(done, output_items(done.message))
+    return await make_answer(lambda: told, size_of([done]))
 
 
 async def input_tokens(request: Request) -> Response:
     """How many tokens the prompt of a response has."""
     body = await Body.read(request)
     service = await service_of(request, body.first("model"))
-    messages = with_instructions(body, _messages(request, body))
-    prompt = await service.apply_template(messages, prompt_options(body))
+    messages = with_instructions(body, await _messages(request, body))
+    prompt = await service.apply_template(messages, await body.aside(prompt_options, body))
     return json_response({"object": "response.input_tokens", "input_tokens": len(await service.tokenize(prompt))})
 
 
 async def get_response(request: Request) -> Response:
     store: ResponseStore = request.app.state.responses
-    return Response(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
+    return Whole(store.get(request.path_params["id"], request.state.client).response, media_type=JSON)
 
 
 async def delete_response(request: Request) -> Response:
@@ -73,11 +75,11 @@ async def delete_response(request: Request) -> Response:
     return json_response({"id": id, "object": "response.deleted", "deleted": True})
 
 
-def _messages(request: Request, body: Body) -> list[dict[str, Any]]:
+async def _messages(request: Request, body: Body) -> list[dict[str, Any]]:
     previous = body.get("previous_response_id", str, "")
     store: ResponseStore = request.app.state.responses
-    before = orjson.loads(store.get(previous, request.state.client).messages) if previous else ()
-    return read_input(body, before)
+    before = store.get(previous, request.state.client).messages if previous else b"[]"
+    return await aside(lambda: read_input(body, orjson.loads(before)), size=body.size + len(before))
 
 
 class _Answer:
@@ -108,7 +110,7 @@ class _Answer:
             **{name: body.fields.get(name) for name in _ECHOED},
         }
 
-    def ended(self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    async def ended(self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The whole response, which is kept if that is wanted."""
         complete = done.finish_reason in ("stop", "tool_calls")
         told = {
@@ -120,7 +122,8 @@ class _Answer:
             "usage": _usage(done.usage),
         }
         if self._keep:
-            self._store.keep(self._owner, [*self._messages, done.message.to_dict()], told)
+            kept = await aside(Kept.of, self._owner, [*self._messages, done.message.to_dict()], told)
+            self._store.keep(told["id"], kept)
         return told
 
     async def events(self, stream: pumice.AsyncChatStream, report: Report) -> AsyncIterator[bytes]:
@@ -136,7 +139,7 @@ class _Answer:
                 yield numbered(kind, **fields, **report.fields(stream.timings))
         for kind, fields in items.close():
             yield numbered(kind, **fields)
-        whole = self.ended(await stream.completion(), items.done)
+        whole = await self.ended(await stream.completion(), items.done)
         yield numbered(f"response.{whole['status']}", response=whole, timings=timings(stream.timings))
 
     def _error(self, problem: Problem) -> bytes:

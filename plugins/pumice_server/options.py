@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.requests import Request
 
+from pumice_server import limits
 from pumice_server.adapters import read_scales
 from pumice_server.body import Body
 from pumice_server.chain import read_samplers
@@ -60,11 +61,6 @@ VLLM_FORMS = {"json": "json_schema", "grammar": "grammar", "regex": "regex", "ch
 """What vLLM calls these: in ``structured_outputs``, and behind ``guided_`` among the fields."""
 
 _LAST_N = ("repeat_last_n", "dry_penalty_last_n")  # -1: as many tokens as the context
-MAX_STOPS, MAX_STOP_LENGTH = 16, 256  # strings, characters of each
-MAX_BIASES, MAX_BIAS_LENGTH = 1024, 256  # tokens, characters of one
-MAX_MILLISECONDS = 24 * 3600 * 1000  # of generating
-MAX_N = 16  # completions of one prompt
-MAX_PRIORITY = 1 << 31  # up and down
 
 
 def generation_options(body: Body, service: Service) -> dict[str, Any]:
@@ -90,10 +86,10 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
     if bias:
         sampling["logit_bias"] = _logit_bias(bias, service.model.tokenize)
     options: dict[str, Any] = {**sampling, **form, "stop": _stop(body) or list(service.stop)}
-    milliseconds = body.integer("t_max_predict_ms", 0, -1, MAX_MILLISECONDS)
+    milliseconds = body.integer("t_max_predict_ms", 0)
     if milliseconds > 0:
         options["newline_timeout"] = milliseconds / 1000
-    if priority := body.integer("priority", 0, -MAX_PRIORITY, MAX_PRIORITY):
+    if priority := body.integer("priority", 0):
         options["priority"] = -priority  # as vLLM has it: the lowest comes first
     if "stop_token_ids" in body.fields:
         options["stop_tokens"] = body.get("stop_token_ids", list, [])
@@ -122,18 +118,12 @@ def _with_names_of_vllm(body: Body) -> Body:
 def _stop(body: Body) -> list[str]:
     stop = body.first("stop")
     stops = [stop] if isinstance(stop, str) else stop or []
-    if not isinstance(stops, list) or not all(isinstance(text, str) for text in stops):
-        raise bad_request("stop must be text or a list of texts")
-    if len(stops) > MAX_STOPS or any(len(text) > MAX_STOP_LENGTH for text in stops):
-        raise bad_request(f"stop: at most {MAX_STOPS} texts of {MAX_STOP_LENGTH} characters each")
     return [text for text in stops if text]
 
 
 def _logit_bias(given: Any, tokenize: Tokenize) -> dict[int, float]:
     """``{"id or text": number}`` or ``[[id or text, number or false]]``; a text stands for each of its tokens."""
-    pairs = list(given.items()) if isinstance(given, Mapping) else given
-    if not isinstance(pairs, list) or len(pairs) > MAX_BIASES:
-        raise bad_request(f"logit_bias must be an object or a list of pairs, at most {MAX_BIASES}")
+    pairs = given.items() if isinstance(given, Mapping) else given
     biases: dict[int, float] = {}
     for pair in pairs:
         if not isinstance(pair, (list, tuple)) or len(pair) != 2:
@@ -142,6 +132,8 @@ def _logit_bias(given: Any, tokenize: Tokenize) -> dict[int, float]:
         number = -math.inf if value is False else value
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise bad_request(f"logit_bias: expected a number or false for {key!r:.60}")
+        if value is not False and abs(number) > limits.MAX_BIAS:
+            raise bad_request(f"logit_bias: {number:g} for {key!r:.60} is not within {limits.MAX_BIAS:g}")
         biases |= dict.fromkeys(_tokens(key, tokenize), float(number))
     return biases
 
@@ -149,6 +141,6 @@ def _logit_bias(given: Any, tokenize: Tokenize) -> dict[int, float]:
 def _tokens(key: Any, tokenize: Tokenize) -> list[int]:
     if isinstance(key, int) and not isinstance(key, bool):
         return [key]
-    if not isinstance(key, str) or len(key) > MAX_BIAS_LENGTH:
-        raise bad_request(f"logit_bias: a token is an id or a text of at most {MAX_BIAS_LENGTH} characters")
+    if not isinstance(key, str) or len(key) > limits.MAX_BIAS_LENGTH:
+        raise bad_request(f"logit_bias: a token is an id or a text of at most {limits.MAX_BIAS_LENGTH} characters")
     return [int(key)] if key.isascii() and key.isdigit() and len(key) < 10 else tokenize(key)

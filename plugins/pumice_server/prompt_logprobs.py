@@ -9,8 +9,9 @@ from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import LEAST_LOGPROB, TokenLogprob
 from pumice_server.service import Prompt, Service
+from pumice_server.work import aside
 
-MAX_LOGPROBS = 20
+_ENTRY_BYTES = 1024  # of what is told of a token of the prompt
 
 Found = tuple[int, TokenLogprob | None]
 """A token and its log-probabilities; the first of a text has none."""
@@ -35,20 +36,33 @@ class Head(NamedTuple):
     logprobs: Sequence[Found] = ()
     told: Sequence[Mapping[str, Any] | None] = ()
 
+    @property
+    def size(self) -> int:
+        """Bytes or so of what is told."""
+        return len(self.text) + _ENTRY_BYTES * (len(self.logprobs) + len(self.told))
+
 
 async def read_head(body: Body, service: Service, prompt: Prompt, options: Mapping[str, Any]) -> Head:
     """Raises HTTPException and RequestError."""
     echo = body.get("echo", bool, False)
-    n_told = body.integer("prompt_logprobs", 0, 0, MAX_LOGPROBS) if "prompt_logprobs" in body.fields else -1
+    n_told = body.integer("prompt_logprobs", 0) if "prompt_logprobs" in body.fields else -1
     if n_told >= 0 and body.get("stream", bool, False):
         raise bad_request("prompt_logprobs come with a whole answer: leave out stream")
-    text = "" if not echo else prompt if isinstance(prompt, str) else service.model.detokenize(prompt)
     n_echoed = options.get("logprobs", -1) if echo else -1
+    if not echo and n_told < 0:
+        return Head()
+    (tokens,) = await service.read_prompts([prompt])
+    if not tokens:
+        raise bad_request("the prompt has no tokens: give some text")
+    text = "" if not echo else prompt if isinstance(prompt, str) else await service.detokenize(tokens)
     if max(n_told, n_echoed) < 0:
         return Head(text)
-    tokens = await service.tokenize(prompt) if isinstance(prompt, str) else prompt
     known: list[TokenLogprob | None] = [None, *await service.score(tokens, max(n_told, n_echoed), options)]
-    scored = list(zip(tokens, known, strict=True))
+    return await aside(_head, service, text, list(zip(tokens, known, strict=True)), (n_told, n_echoed))
+
+
+def _head(service: Service, text: str, scored: Sequence[Found], numbers: tuple[int, int]) -> Head:
+    n_told, n_echoed = numbers
     echoed = [(token, each and _Likely(each.logprob, each.top[:n_echoed])) for token, each in scored]
     told = [None if each is None else _by_id(service, token, each, n_told) for token, each in scored]
     return Head(text, echoed if n_echoed >= 0 else (), told if n_told >= 0 else ())

@@ -9,10 +9,8 @@ from starlette.exceptions import HTTPException
 
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
+from pumice_server.limits import MAX_IDS, MAX_PROMPTS
 from pumice_server.service import Prompt, Service
-
-MAX_PROMPTS = 128
-MAX_IDS = 1 << 20  # tokens of a prompt, whatever the context
 
 _MARKS = ("fim_pre", "fim_suf", "fim_mid")
 
@@ -40,27 +38,25 @@ def prompt_string(given: Any) -> Any:
     return given.get("prompt_string")
 
 
-async def mixed_tokens(
+def mixed_tokens(
     given: Sequence[str | int], service: Service, add_special: bool, parse_special: bool = True
 ) -> list[int]:
     """Of texts and token ids."""
     parts = [
-        [each] if isinstance(each, int) else await service.tokenize(each, add_special and i == 0, parse_special)
+        [each] if isinstance(each, int) else service.tokens_of(each, add_special and i == 0, parse_special)
         for i, each in enumerate(given)
     ]
     return [token for part in parts for token in part]
 
 
-async def fill_in(service: Service, prefix: Prompt, suffix: Prompt, before_middle: Sequence[int] = ()) -> list[int]:
+def fill_in(service: Service, prefix: Prompt, suffix: Prompt, before_middle: Sequence[int] = ()) -> list[int]:
     """The prompt for what stands between two texts (fill-in-the-middle). Raises HTTPException: not every model can.
 
     ``before_middle`` stands at the end of the prefix.
     """
     marks, tokenizer = fim_marks(service), service.model.tokenizer
     bos = [tokenizer.bos] if tokenizer.add_bos and tokenizer.bos is not None else []
-    first, last = [
-        await service.tokenize(part, False, False) if isinstance(part, str) else part for part in (prefix, suffix)
-    ]
+    first, last = [service.tokens_of(part, False, False) for part in (prefix, suffix)]
     return [*bos, marks["fim_pre"], *first, *before_middle, marks["fim_suf"], *last, marks["fim_mid"]]
 
 

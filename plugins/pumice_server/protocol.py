@@ -15,10 +15,8 @@ from typing import Any
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from pumice_server import limits
 from pumice_server.answers import WRITE
-
-HEADER_SECONDS = 15.0  # for the headers of a request to arrive, once it or its connection began
-STALL_SECONDS = 60.0  # in which a client has to take a part of its answer
 
 logger = logging.getLogger("pumice")
 
@@ -107,18 +105,18 @@ class Protocol(H11Protocol):
 
     def _watch(self, unread: int) -> None:
         """Drop the connection unless the client takes some of so many bytes in time."""
-        self._stall = self.loop.call_later(STALL_SECONDS, self._look, unread)
+        self._stall = self.loop.call_later(limits.STALL_SECONDS, self._look, unread)
 
     def _look(self, unread: int) -> None:
         left = self.transport.get_write_buffer_size()
         if left < unread:
             self._watch(left)
         else:
-            logger.warning("a client did not take a part of its answer for %.0f seconds", STALL_SECONDS)
+            logger.warning("a client did not take a part of its answer for %.0f seconds", limits.STALL_SECONDS)
             self.drop()
 
     def _expect(self) -> None:
-        self._timer = self.loop.call_later(HEADER_SECONDS, self._too_slow)
+        self._timer = self.loop.call_later(limits.HEADER_SECONDS, self._too_slow)
 
     def _forget(self) -> None:
         if self._timer:

@@ -10,8 +10,7 @@ from typing import Any
 from starlette.exceptions import HTTPException
 
 from pumice_server.answers import to_json
-
-MAX_BYTES = 64 << 20  # of what is kept, as JSON
+from pumice_server.limits import MAX_KEPT
 
 
 @dataclass(frozen=True)
@@ -22,6 +21,10 @@ class Kept:
     messages: bytes
     response: bytes
 
+    @classmethod
+    def of(cls, owner: str, messages: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> Kept:
+        return cls(owner, to_json(messages), to_json(response))
+
     @property
     def size(self) -> int:
         return len(self.messages) + len(self.response)
@@ -30,14 +33,13 @@ class Kept:
 class ResponseStore:
     """Each client finds its own alone. Ids are random, and long enough to be guessed by nobody."""
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = MAX_KEPT) -> None:
         self._kept: OrderedDict[str, Kept] = OrderedDict()
         self._max_bytes = max_bytes
         self._size = 0
 
-    def keep(self, owner: str, messages: Sequence[Mapping[str, Any]], response: Mapping[str, Any]) -> None:
-        kept = Kept(owner, to_json(messages), to_json(response))
-        self._kept[response["id"]] = kept
+    def keep(self, id: str, kept: Kept) -> None:
+        self._kept[id] = kept
         self._size += kept.size
         while self._size > self._max_bytes:
             self._forget(next(iter(self._kept)))

@@ -8,7 +8,8 @@ from typing import Any
 
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
-from pumice_server.openai_chat import MAX_MESSAGES, template_options
+from pumice_server.limits import MAX_MESSAGES
+from pumice_server.openai_chat import template_options
 from pumice_server.options import generation_options
 from pumice_server.service import Service
 

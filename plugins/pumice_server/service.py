@@ -20,6 +20,7 @@ from pumice_server.errors import bad_request, too_late
 from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
+from pumice_server.work import aside, waiting
 
 FORMS = ("grammar", "json_schema", "regex", "choices")
 """What the text has to look like, by the names of ``Model.generate`` and llama-server."""
@@ -29,6 +30,8 @@ T = TypeVar("T")
 Prompt = str | list[int]
 Progress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
+
+WORK = 8  # times the work of reading JSON that tokenizing is, as much of it as there are characters
 
 logger = logging.getLogger("pumice")
 
@@ -73,8 +76,27 @@ class Service:
         return alone
 
     async def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:
-        """In a thread, since long texts take a while."""
-        return await asyncio.to_thread(self.model.tokenize, text, add_special, parse_special)
+        """Beside the event loop, since long texts take a while."""
+        return await aside(self.model.tokenize, text, add_special, parse_special, size=WORK * len(text))
+
+    def tokens_of(self, prompt: Prompt, add_special: bool = True, parse_special: bool = True) -> list[int]:
+        """The tokens of a prompt, which the context can hold; for a thread. Raises RequestError and HTTPException."""
+        if isinstance(prompt, str):
+            self.model.check_fits([prompt])
+            return self.model.tokenize(prompt, add_special, parse_special)
+        self._check_length(prompt)
+        wrong = next((token for token in prompt if not 0 <= token < self.model.n_vocab), None)
+        if wrong is not None:
+            raise bad_request(f"token id {wrong} is outside the vocabulary of {self.model.n_vocab}")
+        return prompt
+
+    async def read_prompts(self, prompts: Sequence[Prompt]) -> list[list[int]]:
+        """The tokens of prompts, found beside the event loop. Raises as ``tokens_of``."""
+        return await aside(lambda: list(map(self.tokens_of, prompts)), size=WORK * sum(map(len, prompts)))
+
+    async def detokenize(self, tokens: Sequence[int]) -> str:
+        """The text of tokens, found beside the event loop."""
+        return await aside(self.model.detokenize, tokens, size=WORK * len(tokens))
 
     def token_bytes(self, token: int) -> bytes:
         return self.model.tokenizer.token_bytes(token, special=True)
@@ -95,8 +117,8 @@ class Service:
         """
         self._check_count(len(prompts) * n)
         if any(name in options for name in FORMS):
-            options = await asyncio.to_thread(self.model.prepare_options, options)
-        ids = [await self.tokenize(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+            options = await waiting(self.model.prepare_options, options)
+        ids = await self.read_prompts(prompts)
         streams: list[pumice.AsyncStream] = []
         with _closing_on_error(streams):
             for prompt in ids:
@@ -104,6 +126,7 @@ class Service:
                 for each in self._seeded(self._completed(options), n):
                     tell = partial(progress, len(streams)) if progress else None
                     streams.append(self.model.astream(prompt, progress=tell, **self._always, **each))
+                    await asyncio.sleep(0)  # each is a copy of its prompt: others have their turn
             for stream in streams:
                 await stream.accepted()
         return streams
@@ -128,7 +151,7 @@ class Service:
         """Begin ``n`` answers; ``progress`` as in ``complete``. Raises RequestError."""
         self._check_count(n)
         options = self.with_defaults(self._completed(options))
-        turn = await asyncio.to_thread(self.model.prepare_chat, messages, **options)
+        turn = await waiting(self._prepare_chat, messages, options)
         self._check_length(turn.prompt.tokens)
         streams: list[pumice.AsyncChatStream] = []
         with _closing_on_error(streams):
@@ -138,6 +161,10 @@ class Service:
             for stream in streams:
                 await stream.accepted()
         return streams
+
+    def _prepare_chat(self, messages: Any, options: Mapping[str, Any]) -> Any:
+        self.model.check_fits(texts_of(messages))
+        return self.model.prepare_chat(messages, **options)
 
     async def gather(self, streams: Sequence[Source[Any, D]]) -> list[D]:
         """What each of them gives as a whole. If this is cancelled, they are too.
@@ -182,7 +209,11 @@ class Service:
 
     async def apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
         """The prompt of a chat, as text. Raises RequestError."""
-        return await asyncio.to_thread(self.model.apply_template, messages, **self.with_defaults(options))
+        return await waiting(self._apply_template, messages, self.with_defaults(options))
+
+    def _apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
+        self.model.check_fits(texts_of(messages))
+        return self.model.apply_template(messages, **options)
 
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of a chat, with the server's where a request does not say."""
@@ -218,6 +249,14 @@ class Service:
     def _check_count(self, n: int) -> None:
         if n > self.max_sequences:
             raise bad_request(f"this asks for {n} completions at once, at most {self.max_sequences} are served")
+
+
+def texts_of(messages: Any) -> list[str]:
+    """The contents of messages, as far as they are text; what is wrong with others is found later."""
+    contents = [message.get("content") for message in messages if isinstance(message, Mapping)]
+    parts = [part for content in contents for part in (content if isinstance(content, list) else [content])]
+    texts = [part.get("text") if isinstance(part, Mapping) else part for part in parts]
+    return [text for text in texts if isinstance(text, str)]
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from starlette.applications import Starlette
 
 import pumice
 from pumice.cli.progress import show_progress
+from pumice_server import limits
 from pumice_server.application import make_application
 from pumice_server.entry import Entry, Load, Spec
 from pumice_server.keys import Keys
@@ -28,8 +29,6 @@ from pumice_server.protocol import Protocol
 from pumice_server.settings import Settings
 
 _BACKLOG = 512  # connections that wait to be taken
-_MAX_CONNECTIONS = 1000  # connections and requests at once; beyond, the answer is 503
-_IDLE_SECONDS = 75  # of a connection, longer than clients and proxies keep theirs: whoever ends it knows that it ended
 _LAST_SECONDS = 1.0  # of the time to drain, for streams to say that they end early
 
 logger = logging.getLogger("pumice")
@@ -91,9 +90,10 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
         access_log=False,
         log_config=None,
         server_header=False,
-        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_keep_alive=limits.IDLE_SECONDS,
         timeout_graceful_shutdown=int(settings.drain),
-        limit_concurrency=_MAX_CONNECTIONS,
+        limit_concurrency=limits.MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=limits.MAX_HEADERS,
         ssl_keyfile=settings.tls_key,
         ssl_certfile=settings.tls_certificate,
     )

@@ -13,6 +13,7 @@ from typing import Any, Literal
 import click
 
 from pumice_server.keys import Keys
+from pumice_server.limits import MAX_BODY
 
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
@@ -46,7 +47,7 @@ class Settings:
     keys: Keys | Sequence[str] = field(default_factory=Keys)
     hosts: Sequence[str] = ()
     origins: Sequence[str] = ()
-    max_body: int = 32 << 20
+    max_body: int = MAX_BODY
     max_sequences: int = 64
     timeout: float = 600.0
     drain: float = 30.0

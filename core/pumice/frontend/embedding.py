@@ -50,11 +50,11 @@ class Embedding(Base):
         adapters: Mapping[str, float] | None = None,
     ) -> Any:
         """As ``embed``, for a coroutine."""
-        from asyncio import wrap_future
+        from asyncio import to_thread, wrap_future
 
         check_switch("normalize", normalize)
-        values = await wrap_future(self._embedder.embed(texts, pooling, dimensions, adapters))
-        return self._embedder.finish(values, normalize, dimensions)
+        values = await wrap_future(await to_thread(self._embedder.embed, texts, pooling, dimensions, adapters))
+        return await to_thread(self._embedder.finish, values, normalize, dimensions)
 
     def rerank(self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None) -> list[float]:
         """How well each document answers a query: the model's score, higher is better, in the order of ``documents``.
@@ -68,9 +68,9 @@ class Embedding(Base):
         self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None
     ) -> list[float]:
         """As ``rerank``, for a coroutine."""
-        from asyncio import wrap_future
+        from asyncio import to_thread, wrap_future
 
-        values = await wrap_future(self._embedder.rank(query, documents, adapters))
+        values = await wrap_future(await to_thread(self._embedder.rank, query, documents, adapters))
         return [float(scores[0]) for scores in values]
 
     @cached_property

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Container, Iterable, Mapping
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from pumice.errors import TokenizerError
@@ -110,6 +110,11 @@ class Tokenizer(ABC):
             at_start=self._space_prefix and not continues,
             starts_text=self._special if self._space_prefix else (),
         )
+
+    @cached_property
+    def longest(self) -> int:
+        """Characters of the longest token, at least 1: a text has no fewer tokens than its characters over these."""
+        return max(1, *map(len, self.vocabulary.tokens))
 
     def token_text(self, token: int) -> str:
         """A token as the vocabulary spells it: ``▁the``, ``Ġthe``, ``<0x0A>``."""

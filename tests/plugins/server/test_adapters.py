@@ -96,8 +96,8 @@ def test_embeddings_have_them_too(adapted):
 @pytest.mark.parametrize(
     ("lora", "message"),
     [
-        ({"id": 0}, "lora must be a list of objects"),
-        ([0], "lora must be a list of objects"),
+        ({"id": 0}, "lora must be a list"),
+        ([0], "lora must be a list"),
         ([{"scale": 1}], "Field 'id'"),
         ([{"id": 2, "scale": 1}], "Field 'id': Value must be between 0 <= value <= 1, but got 2"),
         ([{"id": "a"}], "id must be an integer"),

@@ -117,7 +117,7 @@ def test_priorities_are_those_of_vllm(server, monkeypatch):
 def test_a_text_between_two(server, monkeypatch):
     seen = []
 
-    async def fill_in(service, prefix, suffix):
+    def fill_in(service, prefix, suffix):
         seen.append((prefix, suffix))
         return server.model.tokenize(PROMPT)
 
@@ -176,7 +176,7 @@ def test_reasoning_in_the_content(server):
         ({"choices": "yes"}, 400, "choices"),
         ({"structured_outputs": []}, 400, "structured_outputs must be an object"),
         ({"priority": "high"}, 400, "priority"),
-        ({"stop_token_ids": ["x"]}, 400, "stop_tokens must be a list of token ids"),
+        ({"stop_token_ids": ["x"]}, 400, "stop_token_ids: item 0 must be an integer"),
     ],
     ids=str,
 )

@@ -181,7 +181,7 @@ def test_metrics(server):
     [
         ("/completion", {}, "prompt must be"),
         ("/completion", {**GREEDY, "n_probs": 1000}, "between 0 <= value <= 100"),
-        ("/completion", {**GREEDY, "response_fields": [5]}, "response_fields must be"),
+        ("/completion", {**GREEDY, "response_fields": [5]}, "response_fields: item 0 must be text"),
         ("/completion", {**GREEDY, "samplers": ["dance"]}, "samplers: 'dance' is not one of dry, "),
         ("/completion", {**GREEDY, "samplers": "?"}, "samplers: '?' is not one of"),
         ("/completion", {**GREEDY, "n_discard": -1}, "Field 'n_discard'"),

@@ -158,9 +158,9 @@ def test_a_prompt_that_is_too_long(client):
     [
         ({"temperature": "hot"}, "temperature must be a number"),
         ({"n": 0}, "Value must be between 1 <= value <= 16, but got 0"),
-        ({"max_tokens": -5}, "max_tokens must be an integer, at least -1"),
+        ({"max_tokens": -5}, "'max_tokens': Value must be between -1 <= value"),
         ({"top_logprobs": 2}, "top_logprobs needs logprobs"),
-        ({"stop": ["a"] * 17}, "at most 16 texts"),
+        ({"stop": ["a"] * 17}, "stop: at most 16 items"),
         ({"logit_bias": {"99999999": 1}}, "not in the vocabulary"),
         ({"response_format": {"type": "fancy"}}, "response_format"),
         ({"messages": []}, "messages must be a list of 1 to"),

@@ -9,7 +9,7 @@ from http.client import HTTPConnection, HTTPException
 import httpx2
 import pytest
 
-from pumice_server import body, protocol, tracing
+from pumice_server import limits, tracing
 from pumice_server.serving import configure
 from pumice_server.settings import Settings
 from server_thread import running
@@ -70,7 +70,7 @@ def test_a_span_is_part_of_the_clients_trace(model, monkeypatch):
 @pytest.fixture
 def slow(monkeypatch, model):
     """A server that waits for headers for a moment only."""
-    monkeypatch.setattr(protocol, "HEADER_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "HEADER_SECONDS", 0.3)
     with running(model) as server:
         yield server
 
@@ -93,7 +93,7 @@ def test_headers_that_do_not_come(slow, sent):
 
 
 def test_a_body_that_does_not_come(server, monkeypatch):
-    monkeypatch.setattr(body, "_BODY_SECONDS", 0.3)
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.3)
     host, port = server.url.removeprefix("http://").split(":")
     with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
         connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{")

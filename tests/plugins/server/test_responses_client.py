@@ -7,7 +7,7 @@ import openai
 import pytest
 
 from pumice_server.body import Body
-from pumice_server.response_store import ResponseStore
+from pumice_server.response_store import Kept, ResponseStore
 from pumice_server.responses_request import prompt_options, read_input
 from server_thread import running
 
@@ -135,7 +135,7 @@ def test_tools_that_run_at_openai_are_left_out(caplog):
 def test_the_oldest_are_forgotten():
     store = ResponseStore(max_bytes=1000)
     for i in range(30):
-        store.keep("me", [{"role": "user", "content": "x" * 100}], {"id": str(i)})
+        store.keep(str(i), Kept.of("me", [{"role": "user", "content": "x" * 100}], {"id": str(i)}))
     assert store.get("29", "me").messages
     with pytest.raises(Exception, match="or no longer"):
         store.get("0", "me")

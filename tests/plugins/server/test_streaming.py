@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from starlette.responses import Response
 from starlette.routing import Route
 
-from pumice_server import protocol, serving
+from pumice_server import limits
 from pumice_server.answers import Streaming, event
 from pumice_server.settings import Settings
 from server_thread import listening, running
@@ -85,7 +85,7 @@ def test_an_error_is_the_last_part():
 @pytest.mark.parametrize("streamed", [False, True])
 def test_a_reader_that_takes_nothing(monkeypatch, caplog, streamed):
     """The connection ends with what was not read, whether the answer comes at once or in parts."""
-    monkeypatch.setattr(protocol, "STALL_SECONDS", 0.2)
+    monkeypatch.setattr(limits, "STALL_SECONDS", 0.2)
     ended = []
 
     async def many() -> AsyncIterator[bytes]:
@@ -109,7 +109,7 @@ def test_a_reader_that_takes_nothing(monkeypatch, caplog, streamed):
 
 
 def test_the_connection_that_was_silent_for_longest_makes_room(monkeypatch, model):
-    monkeypatch.setattr(serving, "_MAX_CONNECTIONS", 20)
+    monkeypatch.setattr(limits, "MAX_CONNECTIONS", 20)
     with running(model) as server, ExitStack() as stack:
         address = urlsplit(server.url)
         for _ in range(40):

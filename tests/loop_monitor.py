@@ -1,0 +1,61 @@
+"""What holds an event loop up: callbacks that take long, by the processor's time of their thread alone.
+
+Other work on the machine makes none of them longer.
+"""
+
+import asyncio
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import thread_time
+from typing import Any, NamedTuple
+
+LIMIT = 0.010  # seconds
+
+
+class Held(NamedTuple):
+    """A callback of an event loop, what it was, and its seconds."""
+
+    what: str
+    seconds: float
+
+
+@contextmanager
+def monitored() -> Iterator[list[Held]]:
+    """The callbacks of all event loops of this process that held theirs for longer than ``LIMIT``."""
+    found: list[Held] = []
+    run = asyncio.Handle._run
+
+    def timed(handle: Any) -> None:
+        began = thread_time()
+        run(handle)
+        spent = thread_time() - began
+        if spent > LIMIT:
+            found.append(Held(_describe(handle), spent))
+
+    asyncio.Handle._run = timed
+    gc.collect()
+    gc.disable()  # it looks at all objects of the tests, in whichever thread makes the next one
+    try:
+        yield found
+    finally:
+        gc.enable()
+        asyncio.Handle._run = run
+
+
+def _describe(handle: Any) -> str:
+    """A callback; of a task its coroutine, and the line that it waits in by now."""
+    task = getattr(handle._callback, "__self__", None)
+    if not isinstance(task, asyncio.Task):
+        return repr(handle._callback)
+    stack = [f"{frame.f_code.co_qualname}:{frame.f_lineno}" for frame in task.get_stack()]
+    return f"{task.get_coro()!r} {' > '.join(_awaited(task)) or stack}"
+
+
+def _awaited(task: asyncio.Task) -> list[str]:
+    """The coroutines that a task is in, from the outermost on."""
+    coroutine, found = task.get_coro(), []
+    while coroutine is not None and getattr(coroutine, "cr_frame", None) is not None:
+        found.append(f"{coroutine.__qualname__}:{coroutine.cr_frame.f_lineno}")
+        coroutine = coroutine.cr_await
+    return found

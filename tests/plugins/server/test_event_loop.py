@@ -1,0 +1,110 @@
+"""Nothing that takes longer than 10 ms runs on the event loop, however large what is asked for."""
+
+import json
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import pumice
+from loop_monitor import LIMIT, Held, monitored
+from pumice_server.entry import Spec
+from server_thread import Serving, serving
+from waiting import PATIENCE
+
+USER = {"role": "user", "content": "Once"}
+SCHEMA = {"type": "object", "properties": {f"p{i}": {"type": "string", "description": "a text"} for i in range(10)}}
+FUNCTIONS = [{"name": f"f{i}", "description": "does it", "parameters": SCHEMA} for i in range(1000)]
+TOOLS = [{"type": "function", "function": function} for function in FUNCTIONS]
+MANY = [USER | {"role": role} for _ in range(5000) for role in ("user", "assistant")]
+BLOCKS = [{"role": each["role"], "content": [{"type": "text", "text": "Once"}] * 4} for each in MANY]
+ITEMS = [
+    {"type": "message", "role": each["role"], "content": [{"type": "input_text", "text": "a"}] * 4} for each in MANY
+]
+LONG = "word and " * 240_000  # 2 MB
+FEW = {"max_tokens": 1, "max_output_tokens": 1, "n_predict": 1, "options": {"num_predict": 1}, "stream": False}
+LARGE = {
+    "a long chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}),
+    "many messages": ("/v1/chat/completions", {"messages": MANY}),
+    "many parts": ("/v1/chat/completions", {"messages": BLOCKS}),
+    "tools": ("/v1/chat/completions", {"messages": [USER], "tools": TOOLS}),
+    "another key": ("/v1/chat/completions", {"messages": [USER], "other": [[]] * 600_000}),
+    "biases": ("/completion", {"prompt": "Once", "logit_bias": {f"word {i}": 1 for i in range(1024)}}),
+    "items": ("/v1/responses", {"input": ITEMS, "tools": [{"type": "function", **each} for each in FUNCTIONS]}),
+    "tools elsewhere": ("/v1/responses", {"input": "Once", "tools": [{"type": "web_search"}] * 1024}),
+    "blocks": ("/v1/messages", {"messages": BLOCKS, "tools": [{"name": each["name"]} for each in FUNCTIONS]}),
+    "counted blocks": ("/v1/messages/count_tokens", {"messages": BLOCKS}),
+    "Ollama's messages": ("/api/chat", {"messages": MANY, "tools": TOOLS}),
+    "a raw prompt": ("/api/generate", {"prompt": LONG, "raw": True}),
+    "a long prompt": ("/v1/completions", {"prompt": LONG}),
+    "ids": ("/v1/completions", {"prompt": [5] * (1 << 20)}),
+    "lists of ids": ("/v1/completions", {"prompt": [[5] * 400] * 60}),
+    "a repeated prompt": (
+        "/v1/completions",
+        {"prompt": [5] * 500, "echo": True, "logprobs": 20, "prompt_logprobs": 20},
+    ),
+    "completions": ("/completion", {"prompt": "Once", "n": 16, "n_predict": 60, "n_probs": 100, "ignore_eos": True}),
+    "texts and ids": ("/completion", {"prompt": ["word and", 5] * 50_000}),
+    "prompts": ("/completion", {"prompt": ["word and " * 40] * 64}),
+    "texts to embed": ("/v1/embeddings", {"input": ["a"] * 2048}),
+    "base64": ("/v1/embeddings", {"input": ["a"] * 2048, "encoding_format": "base64"}),
+    "ids to embed": ("/embedding", {"content": [[5] * 300] * 60}),
+    "a text that is cut": ("/api/embed", {"input": LONG}),
+    "a text": ("/tokenize", {"content": LONG, "with_pieces": True}),
+    "tokens": ("/detokenize", {"tokens": [500] * (1 << 20)}),
+    "a template": ("/apply-template", {"messages": [{"role": "user", "content": "word and " * 7000}]}),
+}
+
+
+@pytest.fixture(scope="module")
+def process(tmp_path_factory) -> Iterator[Serving]:
+    """A server whose model has a process of its own, as that of ``pumice serve``."""
+    chats = tmp_path_factory.mktemp("chats") / "chats.db"
+    spec = Spec(["demo"], str(pumice.demo_model_path()), {"config": {"chat_template": "chatml"}})
+    with serving(spec, conversations=chats) as server:
+        for path in {path for path, _ in LARGE.values()}:  # what is imported or compiled once
+            small = {"messages": [USER], "prompt": "Once", "input": "Once", "content": "Once", "tokens": [5]}
+            assert server.client.post(path, json=small | FEW | {"logit_bias": {"a": 1}}).status_code in (200, 400)
+        yield server
+
+
+def longest(server: Serving, method: str, path: str, body: bytes) -> tuple[int, list[Held]]:
+    """The status, and what held the loop; at best, since a cache may be cold and a clock may jump."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        with monitored() as held:
+            status = server.client.request(method, path, content=body).status_code
+        if not held or time.monotonic() > deadline:
+            return status, held
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_large_bodies(process, name):
+    path, body = LARGE[name]
+    status, held = longest(process, "POST", path, json.dumps(FEW | body).encode())
+    assert status in (200, 400, 429)
+    assert held == []
+
+
+def test_conversations(process):
+    body = json.dumps({"text": [LONG] * 4}).encode()
+    assert longest(process, "PUT", "/conversations/a", body) == (200, [])
+    assert longest(process, "PUT", "/conversations/a/messages/m", body) == (200, [])
+    assert longest(process, "GET", "/conversations", b"") == (200, [])
+    assert longest(process, "GET", "/conversations/a/messages", b"") == (200, [])
+
+
+@pytest.mark.parametrize("path", ["/", "/props", "/metrics", "/v1/models", "/slots", "/page/main.js", "/api/tags"])
+def test_what_is_read(process, path):
+    assert longest(process, "GET", path, b"") == (200, [])
+
+
+def test_what_holds_a_loop_is_seen(process, monkeypatch):
+    """The monitor itself: a text that is tokenized on the loop is found."""
+    from pumice_server import work
+
+    monkeypatch.setattr(work, "SMALL", 1 << 30)
+    with monitored() as held:
+        process.client.post("/tokenize", json={"content": LONG[: 1 << 19]})
+    assert max(each.seconds for each in held) > LIMIT
+    assert "run_asgi" in held[0].what
