@@ -58,7 +58,7 @@ def test_a_template_that_crashes_what_compiles_it(server):
     ("message", "refusal"),
     [
         ({**USER, "extra": [[]] * 1_000_000}, "values"),
-        ({**USER, "content": "<" * 30_000_000 + "\U0001f600"}, "characters, at most 16777216 are taken"),
+        ({**USER, "extra": "<" * 30_000_000 + "\U0001f600"}, "characters, at most 16777216 are taken"),
     ],
 )
 def test_a_request_that_brings_too_much_is_refused_and_its_template_is_not(server, message, refusal):
