@@ -53,7 +53,7 @@ def write_frame(stream: IO[bytes], data: bytes) -> None:
 
 
 def read_frame(stream: IO[bytes], most: int | Callable[[], int]) -> bytes | None:
-    """From a raw stream; None if it ends. Raises OverflowError for a frame of more than ``most`` bytes.
+    """None if the stream ends. Raises OverflowError for a frame of more than ``most`` bytes.
 
     A function of that is called when a frame comes.
     """

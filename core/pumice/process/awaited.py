@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Sequence
+from operator import itemgetter
 
 from pumice.engine.messages import (
     Accepted,
@@ -28,6 +29,7 @@ from pumice.engine.messages import (
 from pumice.errors import EngineError
 from pumice.process.codec import MAX_BYTES
 
+_FIRST = itemgetter(0)
 _SMALL = 1 << 16  # bytes of a message that has neither vectors nor log-probabilities
 _TOP_BYTES = 16  # of a token and its log-probability
 
@@ -60,24 +62,27 @@ class Awaited:
 
     def check(self, events: Sequence[Event]) -> list[Event]:
         """Those of ids that are owed. Raises EngineError for an event that its command has no use for."""
-        return [event for event in events if self._is_owed(event)]
+        n_vocab, heard = self._n_vocab, []
+        for event in events:
+            command, size = self._owed.get(event.id, (None, 0))
+            if type(event) is Output and type(command) is _Generation:
+                command.take(event, n_vocab)
+            elif command is None:
+                self._count_stray(event)
+                continue
+            elif not self._fits(command, event):
+                raise EngineError(f"a wrong answer to the request {event.id}: {type(event).__name__}")
+            elif not isinstance(event, (Accepted, Progress)):
+                with self._lock:
+                    del self._owed[event.id]
+                    self._max_bytes -= size
+            heard.append(event)
+        return heard
 
-    def _is_owed(self, event: Event) -> bool:
-        command, size = self._owed.get(event.id, (None, 0))
-        if command is None:
-            self._n_strays += 1
-            if self._n_strays > 0:
-                raise EngineError(f"an event of the request {event.id}, which is none or has ended")
-            return False
-        if isinstance(event, Output) and isinstance(command, _Generation):
-            command.take(event, self._n_vocab)
-        elif not self._fits(command, event):
-            raise EngineError(f"a wrong answer to the request {event.id}: {type(event).__name__}")
-        elif not isinstance(event, (Accepted, Progress)):
-            with self._lock:
-                del self._owed[event.id]
-                self._max_bytes -= size
-        return True
+    def _count_stray(self, event: Event) -> None:
+        self._n_strays += 1
+        if self._n_strays > 0:
+            raise EngineError(f"an event of the request {event.id}, which is none or has ended")
 
     def _put(self, id: int, command: _Generation | Encode | Score | Ask) -> None:
         size = self._size(command)
@@ -124,6 +129,8 @@ class Awaited:
 class _Generation:
     """What is left of a completion."""
 
+    __slots__ = ("_n_left", "n_logprobs")
+
     def __init__(self, request: Request) -> None:
         most = request.max_tokens
         self.n_logprobs = request.logprobs
@@ -131,18 +138,23 @@ class _Generation:
 
     def take(self, output: Output, n_vocab: int) -> None:
         """Raises EngineError for tokens that were not asked for, or that are none."""
-        n = len(output.tokens)
+        tokens, found = output.tokens, output.logprobs
+        n = len(tokens)
         self._n_left -= n
-        whole = n > 0 and len(output.texts) == n and max(output.tokens) < n_vocab and self._n_left >= 0
-        found = output.logprobs
-        if found is None or self.n_logprobs is None:
-            whole = whole and found is None and self.n_logprobs is None
-        else:
-            whole = whole and len(found) == n and _known(found, self.n_logprobs, n_vocab)
-        if not whole:
+        right = n > 0 and len(output.texts) == n and max(tokens) < n_vocab and self._n_left >= 0
+        if found is not None:
+            most = self.n_logprobs
+            right = right and most is not None and len(found) == n and _known(found, most, n_vocab)
+        elif self.n_logprobs is not None:
+            right = False
+        if not right:
             raise EngineError(f"wrong tokens of the request {output.id}")
 
 
 def _known(logprobs: Sequence[Logprobs], n_top: int, n_vocab: int) -> bool:
     """Whether there are no more of the likeliest tokens than asked for, all of the vocabulary."""
-    return all(len(each.top) <= n_top and all(token < n_vocab for token, _ in each.top) for each in logprobs)
+    for each in logprobs:
+        top = each.top
+        if len(top) > n_top or (top and max(map(_FIRST, top)) >= n_vocab):
+            return False
+    return True

@@ -23,7 +23,6 @@ from numpy.typing import NDArray
 import pumice.errors
 from pumice.config import Config, Layer, merge_layers
 from pumice.engine.messages import Add, Command, Count, Event, Facts, Message, Name, Output
-from pumice.engine.prepare import check_arguments
 from pumice.errors import EngineError, PumiceError, RequestError
 
 MAX_BYTES: Final = 16 << 20  # of a message, unless an answer that was asked for is larger
@@ -122,8 +121,7 @@ def encode_command(command: Command) -> bytes:
     """Raises RequestError for one with values that cannot be sent: no plain data, or too much of it."""
     try:
         if isinstance(command, Add):
-            check_arguments(command.request)
-            for name, value in command.request.sampling.items():
+            for name, value in dict(command.request.sampling).items():
                 _check_plain(name, value)
             without_prompt = msgspec.structs.replace(command, request=replace(command.request, prompt=[]))
             COMMANDS.decode(COMMANDS.encode(without_prompt))  # an error here, not the end of the engine there

@@ -10,7 +10,8 @@ import subprocess
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import IO
+from io import BufferedReader, RawIOBase
+from typing import IO, cast
 
 from pumice.engine.messages import Command, Event, Facts
 from pumice.errors import EngineDiedError, EngineError, ModelClosedError
@@ -116,8 +117,8 @@ class EngineProcess:
 
     def _read(self, pipe: IO[bytes]) -> None:
         try:
-            with pipe:
-                for number, data in enumerate(read_frames(pipe, lambda: self._awaited.max_bytes), 1):
+            with BufferedReader(cast(RawIOBase, pipe)) as reports:  # a message is one call of the system
+                for number, data in enumerate(read_frames(reports, lambda: self._awaited.max_bytes), 1):
                     self._take(REPORTS.decode(data))
                     if number % _AHEAD == 0:
                         self._caught_up(_AHEAD_SECONDS)

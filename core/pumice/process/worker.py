@@ -94,7 +94,7 @@ def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:
 
 def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
     """Standard input and output, for messages alone: what else reads finds nothing, what else writes is a message."""
-    commands, events = os.fdopen(os.dup(0), "rb", 0), os.fdopen(os.dup(1), "wb", 0)
+    commands, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", 0)
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
