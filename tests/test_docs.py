@@ -15,6 +15,7 @@ from pumice.frontend.generating import MAX_TOKENS, OPTIONS
 from pumice.grammar import FORMS
 from pumice.registry.kinds import KINDS
 from pumice_cpu import CpuBackend
+from pumice_mlx.backend import MlxBackend
 from pumice_numpy import NumpyBackend
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
@@ -51,7 +52,7 @@ def test_every_key_is_described_with_its_default():
 def test_every_option_of_a_backend_is_described_with_its_default():
     blocks = re.findall(r"```yaml\n(.*?)```", read("configuration.md").partition("## Backends")[2], re.DOTALL)
     described = yaml.safe_load(blocks[0])
-    declared = {"cpu": CpuBackend, "numpy": NumpyBackend, "vulkan": VulkanBackend}
+    declared = {"cpu": CpuBackend, "mlx": MlxBackend, "numpy": NumpyBackend, "vulkan": VulkanBackend}
     assert described == {name: dataclasses.asdict(backend.Options()) for name, backend in declared.items()}
 
 

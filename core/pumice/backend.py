@@ -200,6 +200,11 @@ class Backend(ABC):
         return None
 
     @classmethod
+    def automatic(cls) -> bool:
+        """Whether the setting ``backend: auto`` may take it; its name in ``backend`` always does."""
+        return True
+
+    @classmethod
     def devices(cls) -> list[DeviceInfo]:
         """The devices it could run on; called only where ``unavailable`` gives None."""
         return []

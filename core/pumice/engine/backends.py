@@ -34,7 +34,7 @@ def backend_line(registry: Registry, config: Config) -> list[tuple[str, Backend]
         if conflict := registry.backends.conflict(name):
             raise PluginError(conflict)
         try:
-            if not unavailable(registry, name):
+            if _automatic(registry, name) and not unavailable(registry, name):
                 line.append((name, _make(registry, config, name)))
         except PluginError as error:
             logger.warning("%s; going on without it", error)
@@ -47,6 +47,11 @@ def unavailable(registry: Registry, name: str) -> str | None:
     """Why a backend cannot run here; None if it can. Raises PluginError if it fails to say."""
     backend = registry.backends.find(name)
     return guarded(backend.unavailable, f"{registry.backends.describe(name)}: unavailable")()
+
+
+def _automatic(registry: Registry, name: str) -> bool:
+    backend = registry.backends.find(name)
+    return guarded(backend.automatic, f"{registry.backends.describe(name)}: automatic")()
 
 
 def _make(registry: Registry, config: Config, name: str) -> Backend:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 GROUP = "pumice"
 PACKAGE = "pumice"  # the distribution
 CORE = "core"  # the name of the plugin that `pumice.builtin` is
-BUNDLED = ("architectures", "cpu", "numpy", "ray", "samplers", "server", "vulkan")  # the distribution's entry points
+#: The distribution's entry points.
+BUNDLED = ("architectures", "cpu", "mlx", "numpy", "ray", "samplers", "server", "vulkan")
 
 logger = logging.getLogger("pumice")
 

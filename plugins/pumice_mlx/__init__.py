@@ -1,0 +1,12 @@
+"""The MLX backend: Apple's GPUs through MLX, which also runs on NVIDIA's GPUs and on processors with Linux."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from pumice.plugin import hookimpl
+
+
+@hookimpl
+def pumice_register_backends(register: Callable[[str, str], None]) -> None:
+    register("mlx", "pumice_mlx.backend:MlxBackend")

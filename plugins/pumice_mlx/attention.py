@@ -1,0 +1,279 @@
+"""Attention: over the paged cache, over the step alone, over what another graph stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import mask_width
+from pumice_mlx.kv_cache import KVCache
+from pumice_mlx.step import At, Run, Step
+
+Ints = NDArray[np.integer]
+HIDDEN = -1e30  # of a position that is not chosen
+
+
+@dataclass(frozen=True)
+class Context:
+    """The keys that the queries of a run see: cells of ``blocks [n, b]``, at ``positions [n, c]``.
+
+    A cell whose position is below 0 holds nothing that its sequence sees. ``key`` tells it from others of the step.
+    """
+
+    key: tuple[Hashable, ...]
+    blocks: Ints
+    positions: Ints
+
+    def blocks_on(self, step: Step) -> mx.array:
+        return step.array((*self.key, "blocks"), lambda: self.blocks)
+
+
+@dataclass(frozen=True)
+class Scores:
+    """How a score becomes a weight; see the operation ``attention``."""
+
+    scale: float
+    window: int
+    chunk: int
+    causal: bool
+    softcap: float
+    slopes: tuple[float, ...]
+    bias: mx.array | None
+    sinks: mx.array | None
+    log_sum: bool
+
+    def oldest(self, queries: Ints) -> Ints:
+        """The first position that each query can see."""
+        if self.chunk:
+            return queries // self.chunk * self.chunk
+        return np.maximum(0, queries - self.window + 1) if self.window else np.zeros_like(queries)
+
+    def visible(self, queries: Ints, keys: Ints) -> NDArray[np.bool_]:
+        """Which keys ``[n, c]`` each query ``[n, t]`` sees, by their positions: ``[n, t, c]``."""
+        distance = queries[:, :, None] - keys[:, None]
+        if not self.causal:
+            near = np.abs(distance) <= self.window // 2 if self.window else np.True_
+            return near & (keys[:, None] >= 0)
+        seen = (distance >= 0) & (keys[:, None] >= 0)
+        if self.window:
+            seen &= distance < self.window
+        if self.chunk:
+            seen &= queries[:, :, None] // self.chunk == keys[:, None] // self.chunk
+        return seen
+
+
+def attention(
+    q: mx.array,
+    k: mx.array | None,
+    v: mx.array | None,
+    sinks: mx.array | None,
+    bias: mx.array | None,
+    mask: mx.array | None,
+    at: At,
+    scale: float,
+    window: int,
+    softcap: float,
+    v_dim: int,
+    causal: bool,
+    chunk: int,
+    slopes: tuple[float, ...],
+    log_sum: bool,
+    cache: object,
+) -> mx.array:
+    how = Scores(scale, window, chunk, causal, softcap, slopes, bias, sinks, log_sum)
+    state: KVCache | None = at.state
+    if state is not None and k is not None:
+        kv_store(k, v, at, "", 0)
+    results = []
+    for run in _runs(at, state):
+        context = _context(run, state, how)
+        if state is None:
+            assert k is not None
+            keys, values = (None if x is None else at.rows_of(x, run).swapaxes(1, 2) for x in (k, v))
+            assert keys is not None
+            keys, values = keys.astype(at.type), (keys[..., :v_dim] if values is None else values).astype(at.type)
+        else:
+            keys, values = state.read(context.blocks_on(at.step), v_dim, at.type)
+        queries = at.rows_of(q, run).swapaxes(1, 2).astype(at.type)
+        added = None if mask is None else _of_context(at.rows_of(mask, run), context, at)
+        y = _attend(queries, keys, values, run, context, how, added, at)
+        results.append((run, y.swapaxes(1, 2).astype(mx.float32)))
+    return at.joined(results)
+
+
+def kv_store(k: mx.array, v: mx.array | None, at: At, name: str, window: int) -> mx.array:
+    state: KVCache = at.state
+    batch = at.step.batch
+
+    def cells() -> Ints:
+        table = batch.block_tables[state.window]
+        seqs = np.repeat(np.arange(len(batch.slots)), np.diff(batch.seq_starts))
+        blocks = table[seqs, batch.positions // state.block_size]
+        return (blocks * state.block_size + batch.positions % state.block_size).astype(np.int32)
+
+    state.write(at.step.array(("cells", state.window, state.block_size), cells), k, v)
+    return mx.zeros((len(k), 0))
+
+
+def choose_positions(
+    q: mx.array,
+    k: mx.array,
+    weights: mx.array,
+    at: At,
+    n_chosen: int,
+    n_ctx: int,
+    pool: int,
+    n_local: int,
+) -> mx.array:
+    kv_store(k, None, at, "", 0)
+    how = Scores(1.0, 0, 0, True, 0.0, (), None, None, False)
+    results = []
+    for run in at.step.runs():
+        context = _context(run, at.state, how)
+        keys = at.state.read(context.blocks_on(at.step), 0, mx.float32)[0][:, 0]  # [n, c, d]
+        scores = mx.maximum(at.rows_of(q, run) @ keys[:, None].swapaxes(-1, -2), 0)  # [n, t, h, c]
+        scores = (at.rows_of(weights, run)[:, :, None] @ scores)[:, :, 0]  # [n, t, c]
+        hidden = _hidden(scores, at.positions_of(run)[..., None], n_chosen, pool, n_local)
+        width = mask_width(n_ctx)
+        hidden = mx.pad(hidden[..., :width], [(0, 0), (0, 0), (0, max(0, width - hidden.shape[-1]))])
+        results.append((run, mx.where(hidden, mx.array(HIDDEN), mx.array(0.0))))
+    return at.joined(results)
+
+
+def _hidden(scores: mx.array, query: mx.array, n_chosen: int, pool: int, n_local: int) -> mx.array:
+    """Which of the positions ``[n, t, c]`` are not chosen, from their scores and that of the token ``[n, t, 1]``."""
+    n_pools = -(-scores.shape[-1] // pool)
+    at = mx.arange(n_pools * pool)
+    low = mx.array(-mx.inf)
+    scores = mx.pad(scores, [(0, 0), (0, 0), (0, n_pools * pool - scores.shape[-1])])
+    pooled = mx.where(at <= query, scores, low).reshape(*scores.shape[:2], n_pools, pool)
+    last = query // pool  # the pool of the token
+    of_pool = at[::pool] // pool
+    if n_local:
+        value = mx.max(pooled, axis=-1)
+        value = mx.where((of_pool <= last) & (of_pool > last - n_local), mx.array(mx.inf), value)
+        n_scored = last + 1
+    else:
+        value = pooled[..., -1]  # of one that has no end yet, that is -inf
+        n_scored = (query + 1) // pool
+    n_kept = min(n_chosen, n_pools)
+    threshold = mx.sort(value, axis=-1)[..., n_pools - n_kept : n_pools - n_kept + 1]
+    hidden = (value < threshold) & (n_scored > n_chosen) & (of_pool < n_scored)
+    return mx.repeat(hidden, pool, axis=-1)
+
+
+def _runs(at: At, state: KVCache | None) -> list[Run]:
+    """The runs of a step; each sequence alone where it sees as many positions as another graph stored for it."""
+    runs = list(at.step.runs())
+    if state is None or not state.is_memory:
+        return runs
+    return [part for run in runs for part in run.split()]
+
+
+def _context(run: Run, state: KVCache | None, how: Scores) -> Context:
+    """The cells that queries of a run see: from the block of the oldest position to that of the last."""
+    batch = run.batch
+    if state is None:
+        return Context(("step", run.key), np.zeros((len(run.seqs), 0), np.int32), run.positions)
+    size = state.block_size
+    if state.is_memory:
+        assert batch.memory is not None
+        (seq,) = run.seqs
+        n = int(batch.memory.lengths[seq])
+        blocks = batch.memory.block_tables[seq : seq + 1, : -(-n // size)]
+        cells = np.arange(blocks.shape[1] * size)[None]
+        return Context(("memory", run.key), blocks, np.where(cells < n, cells, -1))
+    first = how.oldest(run.positions[:, 0]) // size
+    last = run.positions[:, -1] // size
+    numbers = first[:, None] + np.arange(int((last - first).max()) + 1)
+    table = batch.block_tables[state.window]
+    known = numbers <= last[:, None]
+    blocks = table[run.seqs[:, None], np.where(known, numbers, last[:, None])]
+    positions = (numbers[:, :, None] * size + np.arange(size)).reshape(len(run.seqs), -1)
+    held = positions <= run.positions[:, -1:]
+    key = ("cache", run.key, state.window, size, how.window, how.chunk)
+    return Context(key, np.maximum(blocks, 0).astype(np.int32), np.where(held, positions, -1))
+
+
+def _of_context(mask: mx.array, context: Context, at: At) -> mx.array:
+    """The columns ``[n, t, c]`` of a mask over positions that are those of the context."""
+    columns = at.step.array((*context.key, "columns"), lambda: np.maximum(context.positions, 0).astype(np.int32))
+    columns = mx.broadcast_to(columns[:, None], (*mask.shape[:2], columns.shape[-1]))
+    return mx.take_along_axis(mask, columns, axis=-1)
+
+
+def _attend(
+    q: mx.array,
+    keys: mx.array,
+    values: mx.array,
+    run: Run,
+    context: Context,
+    how: Scores,
+    added: mx.array | None,
+    at: At,
+) -> mx.array:
+    """``q [n, h, t, d]``, ``keys [n, g, c, d]`` and ``values [n, g, c, e]``: ``[n, h, t, e]``."""
+    key = (*context.key, how.causal, how.window, how.chunk)
+    visible = at.step.array((*key, "visible"), lambda: how.visible(run.positions, context.positions)[:, None])
+    terms = [] if added is None else [added[:, None]]
+    if how.slopes or how.bias is not None:
+        distance = at.step.array((*key, "distance"), lambda: _distance(run, context))
+        terms += _of_distance(distance, how)
+    if not how.softcap and not how.log_sum:
+        mask = visible
+        if terms:
+            mask = mx.where(visible, sum(terms[1:], terms[0]), mx.array(-mx.inf)).astype(q.dtype)
+        sinks = None if how.sinks is None else how.sinks.astype(q.dtype)
+        return mx.fast.scaled_dot_product_attention(q, keys, values, scale=how.scale, mask=mask, sinks=sinks)
+    return _attend_by_parts(q, keys, values, visible, how, terms)
+
+
+def _distance(run: Run, context: Context) -> Ints:
+    return (context.positions[:, None] - run.positions[:, :, None])[:, None].astype(np.int32)
+
+
+def _of_distance(distance: mx.array, how: Scores) -> list[mx.array]:
+    """What is added to scores by the distance ``[n, 1, t, c]`` of keys from queries: ``[n, h, t, c]`` each."""
+    terms = []
+    if how.slopes:
+        slopes = mx.array(how.slopes)[:, None, None]
+        terms.append(-slopes * mx.abs(distance).astype(mx.float32))
+    if how.bias is not None:
+        reach = how.bias.shape[1] // 2
+        terms.append(how.bias[:, mx.clip(distance[:, 0], -reach, reach) + reach].swapaxes(0, 1))
+    return terms
+
+
+def _attend_by_parts(
+    q: mx.array, keys: mx.array, values: mx.array, visible: mx.array, how: Scores, terms: list[mx.array]
+) -> mx.array:
+    """As ``scaled_dot_product_attention``, with soft caps, and the logarithms of sums where they are wanted."""
+    n, n_head, n_tokens, _ = q.shape
+    n_groups = keys.shape[1]
+    grouped = q.reshape(n, n_groups, n_head // n_groups, n_tokens, -1)
+    scores = (grouped @ keys[:, :, None].swapaxes(-1, -2)).astype(mx.float32) * how.scale
+    scores = scores.reshape(n, n_head, n_tokens, -1)
+    if how.softcap:
+        scores = how.softcap * mx.tanh(scores / how.softcap)
+    for term in terms:
+        scores = scores + term
+    scores = mx.where(visible, scores, mx.array(-mx.inf))
+    total = mx.logsumexp(scores, axis=-1, keepdims=True)
+    if how.sinks is not None:
+        total = mx.logaddexp(total, how.sinks[:, None, None])
+    weights = mx.exp(scores - total).astype(q.dtype)
+    y = weights.reshape(n, n_groups, n_head // n_groups, n_tokens, -1) @ values[:, :, None]
+    y = y.reshape(n, n_head, n_tokens, -1)
+    return mx.concatenate([y.astype(mx.float32), total], axis=-1) if how.log_sum else y
+
+
+ATTENTION_OPS: dict[str, Callable[..., Any]] = {
+    "attention": attention,
+    "choose_positions": choose_positions,
+    "kv_store": kv_store,
+}

@@ -1,0 +1,111 @@
+"""The backend: which device MLX has here, what of a model runs there, and what is shared by its programs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import platform
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pumice.plugin import (
+    Backend,
+    BackendError,
+    DeviceInfo,
+    KVState,
+    Limits,
+    MemoryPlan,
+    Node,
+    Program,
+    Segment,
+    State,
+    Weight,
+)
+
+if TYPE_CHECKING:
+    from pumice_mlx.program import Shared
+
+RESERVE = 512 * 2**20  # bytes of a GPU that are left for activations and others
+ACTIVATIONS = ("auto", "float32", "float16")
+
+
+@dataclass
+class MlxOptions:
+    """Configuration section ``mlx``."""
+
+    activations: str = "auto"  # in products: "float32", "float16", or "auto": float16 on a GPU
+
+
+class MlxBackend(Backend):
+    """Runs on the device that MLX has: Apple's GPU, one of NVIDIA, or the processor."""
+
+    offload = True
+    Options = MlxOptions
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        if self.options.activations not in ACTIVATIONS:
+            choices = ", ".join(ACTIVATIONS)
+            raise BackendError(f"mlx: unknown activations {self.options.activations!r}; choose one of {choices}")
+        self._shared: Shared | None = None
+
+    @classmethod
+    def unavailable(cls) -> str | None:
+        if importlib.util.find_spec("mlx") is None:
+            return "MLX is not installed: pip install 'pumice[mlx]'"
+        try:
+            import mlx.core  # noqa: F401 - the package alone brings no device on Linux
+        except ImportError as error:
+            return f"MLX does not load ({error}); on Linux install 'mlx[cuda13]' or 'mlx[cpu]'"
+        return None
+
+    @classmethod
+    def automatic(cls) -> bool:
+        return platform.system() == "Darwin" and platform.machine() == "arm64"
+
+    @classmethod
+    def devices(cls) -> list[DeviceInfo]:
+        from pumice_mlx.device import describe
+
+        name, is_gpu, n_bytes, details = describe()
+        details = {"mlx": importlib.metadata.version("mlx"), **details}
+        if not cls.automatic():
+            details["note"] = "used with `--backend mlx`; `auto` takes it on Apple's machines alone"
+        return [DeviceInfo(name, "gpu" if is_gpu else "cpu", n_bytes, details)]
+
+    def supports(self, node: Node, limits: Limits) -> bool:
+        from pumice_mlx.program import claims
+
+        return claims(node, limits)
+
+    def free_memory(self) -> list[int | None]:
+        from pumice_mlx.device import free_memory
+
+        free = free_memory()
+        return [None if free is None else max(free - RESERVE, 0)]
+
+    def footprint(self, held: Weight | State, limits: Limits) -> int:
+        from pumice_mlx.kv_cache import state_bytes
+        from pumice_mlx.weights import matrix_bytes
+
+        if isinstance(held, Weight):
+            return matrix_bytes(held, self._share().weights.activations)
+        return state_bytes(held, limits) if isinstance(held, KVState) else super().footprint(held, limits)
+
+    def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
+        from pumice_mlx.program import MlxProgram
+
+        return MlxProgram(self._share(), segment, limits)
+
+    def close(self) -> None:
+        from pumice_mlx.device import release
+
+        self._shared = None
+        release()
+
+    def _share(self) -> Shared:
+        from pumice_mlx.program import Shared
+
+        if self._shared is None:
+            self._shared = Shared.of(self.options.activations)
+        return self._shared

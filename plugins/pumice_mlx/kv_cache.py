@@ -1,0 +1,144 @@
+"""The key/value cache of a layer: rows in cells, in the types of ``KV_TYPES``."""
+
+from __future__ import annotations
+
+import mlx.core as mx
+
+from pumice.plugin import CODINGS, KV_TYPES, GGMLType, KVState, Limits
+from pumice_mlx.weights import FLOATS, GROUP, packed
+
+
+class KVCache:
+    """The keys and values of one layer."""
+
+    def __init__(self, state: KVState, limits: Limits) -> None:
+        type = KV_TYPES[limits.kv_type]
+        self.window = state.window
+        self.is_memory = state.is_memory
+        self.block_size = limits.block_size
+        self.n_heads = state.n_head_kv
+        self._v_dim = state.v_dim
+        n_blocks = limits.n_blocks[state.window]
+        widths = [state.n_head_kv * dim for dim in (state.k_dim, state.v_dim) if dim]
+        self._rows = [_new_rows(type, n_blocks, limits.block_size, width) for width in widths]
+
+    @property
+    def arrays(self) -> list[mx.array]:
+        return [array for rows in self._rows for array in rows.arrays]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+    def clear(self) -> None:
+        for rows in self._rows:
+            rows.arrays = [mx.zeros(array.shape, array.dtype) for array in rows.arrays]
+
+    def write(self, cells: mx.array, k: mx.array, v: mx.array | None) -> None:
+        """Store rows ``[t, heads, d]`` in ``cells [t]``."""
+        for rows, x in zip(self._rows, (k, v), strict=False):
+            if x is not None:
+                rows.write(cells, x.reshape(len(x), -1))
+
+    def read(self, blocks: mx.array, v_dim: int, type: mx.Dtype) -> tuple[mx.array, mx.array]:
+        """Keys and values ``[n, heads, cells, d]`` of the blocks ``[n, b]``."""
+        n = len(blocks)
+        keys, *values = (
+            rows.read(blocks, type).reshape(n, -1, self.n_heads, rows.width // self.n_heads).swapaxes(1, 2)
+            for rows in self._rows
+        )
+        return keys, values[0] if values else keys[..., :v_dim]
+
+
+class _Rows:
+    """Plain numbers ``[cells, width]``."""
+
+    def __init__(self, n_blocks: int, block_size: int, width: int, type: mx.Dtype) -> None:
+        self.width = width
+        self._block_size = block_size
+        self.arrays = [mx.zeros((n_blocks * block_size, width), type)]
+
+    def write(self, cells: mx.array, x: mx.array) -> None:
+        self.arrays[0][cells] = x.astype(self.arrays[0].dtype)
+
+    def read(self, blocks: mx.array, type: mx.Dtype) -> mx.array:
+        """``[n, cells, width]``."""
+        return self._blocks(self.arrays[0], blocks).astype(type)
+
+    def _blocks(self, array: mx.array, blocks: mx.array) -> mx.array:
+        n = len(blocks)
+        return array.reshape(-1, self._block_size, array.shape[-1])[blocks].reshape(n, -1, array.shape[-1])
+
+
+class _CodedRows(_Rows):
+    """Codes of a few bits, packed, with a scale and a bias for each 32: as ``gguf.quants`` rounds them."""
+
+    def __init__(self, n_blocks: int, block_size: int, width: int, type: GGMLType) -> None:
+        self.width = width
+        self._block_size = block_size
+        self._coding = CODINGS[type]
+        n_cells, n_groups = n_blocks * block_size, width // GROUP
+        words = mx.zeros((n_cells, n_groups * self._coding.bits), mx.uint32)
+        self.arrays = [words, *(mx.zeros((n_cells, n_groups), mx.float16) for _ in range(2))]
+
+    def write(self, cells: mx.array, x: mx.array) -> None:
+        codes, scale, bias = self._encode(x.reshape(len(x), -1, GROUP))
+        stored = (packed(codes.reshape(len(x), -1), self._coding.bits), scale[..., 0], bias[..., 0])
+        for array, values in zip(self.arrays, stored, strict=True):
+            array[cells] = values.astype(array.dtype)
+
+    def read(self, blocks: mx.array, type: mx.Dtype) -> mx.array:
+        words, scale, bias = (self._blocks(array, blocks) for array in self.arrays)
+        x = mx.dequantize(
+            words, scale.astype(mx.float32), bias.astype(mx.float32), group_size=GROUP, bits=self._coding.bits
+        )
+        return x.astype(type)
+
+    def _encode(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
+        """Codes ``[t, groups, 32]``; scales and biases ``[t, groups, 1]``, which float16 holds exactly."""
+        coding = self._coding
+        if coding.has_minimum:
+            low = mx.min(x, axis=-1, keepdims=True)
+            scale = (mx.max(x, axis=-1, keepdims=True) - low) / (2**coding.bits - 1)
+            return _truncated((x - low) * _inverse(scale) + 0.5, coding.bits), _half(scale), _half(low)
+        if coding.bits == 8:
+            scale = mx.max(mx.abs(x), axis=-1, keepdims=True) / 127
+            codes = _away_from_zero(x * _inverse(scale)) + 128
+            return codes.astype(mx.uint8), _half(scale), _half(scale) * -128
+        largest = mx.take_along_axis(x, mx.argmax(mx.abs(x), axis=-1, keepdims=True), axis=-1)
+        scale = largest / -coding.offset
+        codes = _truncated(x * _inverse(scale) + (coding.offset + 0.5), coding.bits)
+        return codes, _half(scale), _half(scale) * -coding.offset
+
+
+def _half(x: mx.array) -> mx.array:
+    return x.astype(mx.float16).astype(mx.float32)
+
+
+def _inverse(scale: mx.array) -> mx.array:
+    return mx.where(scale == 0, 0, 1 / scale)
+
+
+def _truncated(x: mx.array, bits: int) -> mx.array:
+    return mx.clip(mx.floor(x), 0, 2**bits - 1).astype(mx.uint8)
+
+
+def _away_from_zero(x: mx.array) -> mx.array:
+    """To the nearest whole number, halves away from zero."""
+    magnitude = mx.abs(x)
+    whole = mx.floor(magnitude)
+    return mx.sign(x) * (whole + mx.floor(2 * (magnitude - whole)))
+
+
+def _new_rows(type: GGMLType, n_blocks: int, block_size: int, width: int) -> _Rows:
+    if type in FLOATS:
+        return _Rows(n_blocks, block_size, width, FLOATS[type])
+    return _CodedRows(n_blocks, block_size, width, type)
+
+
+def state_bytes(state: KVState, limits: Limits) -> int:
+    """Bytes of a layer's cache."""
+    type = KV_TYPES[limits.kv_type]
+    bytes_of_32 = GROUP * FLOATS[type].size if type in FLOATS else 4 * CODINGS[type].bits + 4
+    n_values = state.n_head_kv * (state.k_dim + state.v_dim)
+    return limits.n_blocks[state.window] * limits.block_size * n_values * bytes_of_32 // GROUP

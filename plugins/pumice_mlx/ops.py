@@ -1,0 +1,217 @@
+"""Operations without memory; ``pumice.graph.ops`` has the formulas' sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from pumice.plugin import ELEMENTWISE, Formula, Input
+from pumice_mlx.step import At
+from pumice_mlx.weights import Matrix
+
+# --- rows and matrices
+
+MANY_PAIRS = 64  # of tokens and experts, from which on they are put in the order of the experts
+
+
+def embedding(weight: Matrix, ids: mx.array) -> mx.array:
+    return weight.rows(ids)
+
+
+def get_rows(x: mx.array, ids: mx.array) -> mx.array:
+    return x[ids]
+
+
+def linear(x: mx.array, weight: Matrix, bias: mx.array | None) -> mx.array:
+    y = weight.product(x)
+    return y if bias is None else y + bias
+
+
+def batched_linear(x: mx.array, weight: Matrix) -> mx.array:
+    return weight.product(x.swapaxes(0, 1)).swapaxes(0, 1)
+
+
+def mul_mat_id(x: mx.array, weight: Matrix, ids: mx.array) -> mx.array:
+    x = x[:, None] if x.ndim == 2 else x  # every expert of a token reads the same input
+    if ids.size < MANY_PAIRS:
+        return weight.gathered(x[..., None, :], ids, in_order=False)[..., 0, :]
+    rows = mx.broadcast_to(x, (*ids.shape, x.shape[-1])).reshape(ids.size, 1, -1)
+    order = mx.argsort(ids.reshape(-1))
+    y = weight.gathered(rows[order], ids.reshape(-1)[order], in_order=True)
+    return y[mx.argsort(order)].reshape(*ids.shape, -1)
+
+
+# --- norms and positions
+
+
+def rms_norm(x: mx.array, weight: mx.array | None, eps: float) -> mx.array:
+    if weight is None or weight.ndim == 1:
+        return mx.fast.rms_norm(x, weight, eps)
+    return mx.fast.rms_norm(x, None, eps) * weight
+
+
+def layer_norm(x: mx.array, weight: mx.array | None, bias: mx.array | None, eps: float) -> mx.array:
+    plain = all(each is None or each.ndim == 1 for each in (weight, bias))
+    if plain:
+        return mx.fast.layer_norm(x, weight, bias, eps)
+    y = mx.fast.layer_norm(x, None, None, eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def rope(
+    x: mx.array,
+    positions: mx.array,
+    at: At,
+    freqs: tuple[float, ...],
+    neox: bool,
+    magnitude: float,
+    axes: tuple[int, ...],
+) -> mx.array:
+    """Each value is multiplied by a cosine, and its partner by a sine: those of the rest of a head are 1 and 0."""
+    n_rot, width = 2 * len(freqs), x.shape[-1]
+    source, key = at.node.inputs["positions"], (freqs, neox, magnitude, axes, width)
+    if not isinstance(source, Input):  # computed on the device
+        cos, sin = _turns(positions, mx, *key)
+    else:
+        host = at.step.inputs[source.name]
+        cos = at.step.array((source.name, *key, "cos"), lambda: _turns(host, np, *key)[0])
+        sin = at.step.array((source.name, *key, "sin"), lambda: _turns(host, np, *key)[1])
+    half = n_rot // 2
+    order = np.arange(width)
+    order[:n_rot] = np.roll(order[:n_rot], half) if neox else order[:n_rot] ^ 1
+    partner = x[..., at.step.array(("partner", neox, n_rot, width), lambda: order)]
+    return x * cos + partner * sin
+
+
+def _turns(
+    positions: Any, of: Any, freqs: tuple[float, ...], neox: bool, magnitude: float, axes: tuple[int, ...], width: int
+) -> tuple[Any, Any]:
+    """Cosines and signed sines ``[t, 1, width]`` by NumPy, whose float64 has room for large angles, or MLX."""
+    columns = positions[:, of.array(axes)] if axes else positions[:, None]
+    angles = columns * of.array(freqs)
+    cos, sin = of.cos(angles) * magnitude, of.sin(angles) * magnitude
+    if neox:
+        cos, sin = of.concatenate([cos, cos], axis=-1), of.concatenate([-sin, sin], axis=-1)
+    else:
+        cos, sin = (of.stack(pair, axis=-1).reshape(len(positions), -1) for pair in ((cos, cos), (-sin, sin)))
+    rest = width - cos.shape[-1]
+    ones, zeros = of.ones((len(positions), rest)), of.zeros((len(positions), rest))
+    cos, sin = of.concatenate([cos, ones], axis=-1), of.concatenate([sin, zeros], axis=-1)
+    return cos[:, None].astype(of.float32), sin[:, None].astype(of.float32)
+
+
+def position_scale(positions: mx.array, length: int, beta: float, offset: int) -> mx.array:
+    return 1 + beta * mx.log1p(((positions + offset) // length).astype(mx.float32))
+
+
+# --- element by element
+
+
+FUNCTIONS: dict[str, Callable[..., mx.array]] = {
+    "add": mx.add,
+    "sub": mx.subtract,
+    "mul": mx.multiply,
+    "div": mx.divide,
+    "maximum": mx.maximum,
+    "minimum": mx.minimum,
+    "exp": mx.exp,
+    "sqrt": mx.sqrt,
+    "tanh": mx.tanh,
+    "softplus": lambda x: mx.logaddexp(x, 0.0),
+}
+
+
+def elementwise(formula: Formula) -> Callable[..., mx.array]:
+    """What computes a formula, given its operands and attributes by name."""
+
+    def compute(**values: Any) -> mx.array:
+        names: Mapping[str, mx.array] = {
+            name: value if isinstance(value, mx.array) else mx.array(value, mx.float32)
+            for name, value in values.items()
+        }
+        return formula.fold(names, lambda value: mx.array(value, mx.float32), FUNCTIONS)
+
+    return compute
+
+
+def softmax(x: mx.array) -> mx.array:
+    return mx.softmax(x, axis=-1)
+
+
+# --- choosing and arranging
+
+
+def top_k(x: mx.array, k: int) -> mx.array:
+    return mx.argsort(-x, axis=-1)[..., :k].astype(mx.int32)
+
+
+def quotient(x: mx.array, size: int) -> mx.array:
+    return x // size
+
+
+def remainder(x: mx.array, size: int) -> mx.array:
+    return x % size
+
+
+def ngram_rows(
+    tokens: mx.array, multipliers: tuple[int, ...], sizes: tuple[int, ...], offsets: tuple[int, ...]
+) -> mx.array:
+    products = tokens.astype(mx.uint64) * _words(multipliers)
+    ngrams = [products[:, 0]]
+    for i in range(1, products.shape[-1]):
+        ngrams.append(mx.bitwise_xor(ngrams[-1], products[:, i]))
+    of_heads = mx.repeat(mx.stack(ngrams[1:], axis=-1), len(sizes) // (len(ngrams) - 1), axis=-1)
+    return (of_heads % _words(sizes) + _words(offsets)).astype(mx.int32)
+
+
+def _words(numbers: tuple[int, ...]) -> mx.array:
+    return mx.array(np.array(numbers, np.uint64))
+
+
+def gather(x: mx.array, ids: mx.array) -> mx.array:
+    return mx.take_along_axis(x, ids, axis=-1)
+
+
+def sum_(x: mx.array, axis: int, keepdims: bool) -> mx.array:
+    return mx.sum(x, axis=axis, keepdims=keepdims)
+
+
+def slice_(x: mx.array, start: int, stop: int) -> mx.array:
+    return x[..., start:stop]
+
+
+def concat(x: mx.array, y: mx.array) -> mx.array:
+    y = mx.broadcast_to(y, (*x.shape[:-1], y.shape[-1]))
+    return mx.concatenate([x, y], axis=-1)
+
+
+OPS: dict[str, Callable[..., mx.array]] = {
+    function.__name__.rstrip("_"): function
+    for function in (
+        embedding,
+        get_rows,
+        linear,
+        batched_linear,
+        mul_mat_id,
+        rms_norm,
+        layer_norm,
+        position_scale,
+        softmax,
+        top_k,
+        quotient,
+        remainder,
+        ngram_rows,
+        gather,
+        sum_,
+        slice_,
+        concat,
+    )
+}
+OPS.update((name, elementwise(each.formula)) for name, each in ELEMENTWISE.items() if each.formula and not each.expand)
+
+#: Operands that are matrices, or tables; all other weights are arrays of float32.
+MATRICES = {("embedding", "weight"), ("linear", "weight"), ("batched_linear", "weight"), ("mul_mat_id", "weight")}

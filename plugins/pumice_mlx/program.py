@@ -1,0 +1,155 @@
+"""Programs: a segment's nodes become MLX's lazy operations, which are computed at the end of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import (
+    OPERATIONS,
+    Batch,
+    KVState,
+    Limits,
+    Node,
+    Program,
+    RecurrentState,
+    Segment,
+    State,
+    Tensor,
+    Weight,
+    concrete,
+)
+from pumice_mlx.attention import ATTENTION_OPS
+from pumice_mlx.device import errors, is_gpu
+from pumice_mlx.kv_cache import KVCache
+from pumice_mlx.ops import MATRICES, OPS, rope
+from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
+from pumice_mlx.step import At, Step
+from pumice_mlx.weights import Weights, can_multiply
+
+Array = NDArray[Any]
+
+#: Operations that need more of a step than their operands.
+STEP_OPS = {"rope": rope, **ATTENTION_OPS, **RECURRENT_OPS}
+
+
+def claims(node: Node, limits: Limits) -> bool:
+    """Whether programs here can compute a node."""
+    if node.op not in OPS and node.op not in STEP_OPS and node.op != "reshape":
+        return False
+    if isinstance(node.state, KVState) and not limits.can_hold(node.state):
+        return False
+    weights = {name: tensor for name, tensor in node.inputs.items() if isinstance(tensor, Weight)}
+    return all(can_multiply(weight) for name, weight in weights.items() if (node.op, name) in MATRICES)
+
+
+@dataclass
+class Shared:
+    """What the programs of a model share: weights, and the states of its sequences."""
+
+    weights: Weights
+    states: dict[State, KVCache | Recurrent]
+
+    @classmethod
+    def of(cls, activations: str) -> Shared:
+        half = activations == "float16" or (activations == "auto" and is_gpu())
+        return cls(Weights(mx.float16 if half else mx.float32), {})
+
+    @property
+    def type(self) -> mx.Dtype:
+        """The type of activations in products."""
+        return self.weights.activations
+
+
+class MlxProgram(Program):
+    """Computes node after node; arrays belong to MLX, which gives their memory to others when they are used up."""
+
+    def __init__(self, shared: Shared, segment: Segment, limits: Limits) -> None:
+        self._shared = shared
+        self._segment = segment
+        before = shared.weights.nbytes
+        with errors("loading the weights"):
+            for node in segment.nodes:
+                for name, operand in node.inputs.items():
+                    if isinstance(operand, Weight):
+                        self._weight(node, name, operand)
+        self._weight_bytes = shared.weights.nbytes - before
+        new = [state for state in segment.states if state not in shared.states]
+        with errors("allocating the states of sequences"):
+            for state in new:
+                shared.states[state] = _make_state(state, limits)
+                mx.eval(shared.states[state].arrays)
+        self._state_bytes = sum(shared.states[state].nbytes for state in new)
+        self._states = [shared.states[state] for state in segment.states]
+
+    def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
+        try:
+            with errors("computing a step"):
+                outputs = self._forward(inputs, batch)
+                mx.eval(*outputs.values(), *(array for state in self._states for array in state.arrays))
+                return {name: np.array(array) for name, array in outputs.items()}
+        except BaseException:
+            self._settle()
+            raise
+
+    def _settle(self) -> None:
+        """After a step that failed, compute what its operations left of each state, or forget it."""
+        for state in self._states:
+            try:
+                mx.eval(state.arrays)
+            except RuntimeError:
+                state.clear()
+                mx.eval(state.arrays)
+
+    def _forward(self, inputs: Mapping[str, Array], batch: Batch) -> dict[str, mx.array]:
+        step, sizes = Step(batch, inputs), batch.sizes
+        values = {tensor: mx.array(np.ascontiguousarray(inputs[tensor.name])) for tensor in self._segment.inputs}
+        for node in self._segment.nodes:
+            if node.op == "reshape":
+                values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
+            else:
+                values[node.output] = self._compute(node, values, step)
+        return {tensor.name: values[tensor] for tensor in self._segment.outputs}
+
+    def _compute(self, node: Node, values: Mapping[Tensor, mx.array], step: Step) -> mx.array:
+        operands: dict[str, Any] = dict.fromkeys(OPERATIONS[node.op].operands)
+        for name, tensor in node.inputs.items():
+            operands[name] = self._weight(node, name, tensor) if isinstance(tensor, Weight) else values[tensor]
+        if node.op in OPS:
+            return OPS[node.op](**operands, **node.attrs)
+        state = self._shared.states[node.state] if node.state else None
+        return STEP_OPS[node.op](**operands, at=At(node, state, step, self._shared.type), **node.attrs)
+
+    def _weight(self, node: Node, name: str, weight: Weight) -> Any:
+        weights = self._shared.weights
+        return weights.matrix(weight) if (node.op, name) in MATRICES else weights.array(weight)
+
+    @property
+    def copies_slots(self) -> bool:
+        return True
+
+    def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
+        sources, targets = (mx.array(each) for each in zip(*pairs, strict=True))
+        for state in self._states:
+            if isinstance(state, Recurrent):
+                state.array[targets] = state.array[sources]
+                mx.eval(state.array)
+
+    @property
+    def memory(self) -> dict[str, int]:
+        return {"weights": self._weight_bytes, "kv_cache": self._state_bytes, "activations": 0}
+
+    def close(self) -> None:
+        self._states = []
+
+
+def _make_state(state: State, limits: Limits) -> KVCache | Recurrent:
+    if isinstance(state, KVState):
+        return KVCache(state, limits)
+    assert isinstance(state, RecurrentState)
+    return Recurrent(limits.n_slots, state.shape)

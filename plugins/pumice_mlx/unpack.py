@@ -1,0 +1,174 @@
+"""GGUF's quantized blocks to the codes and scales of ``pumice.plugin.Coding``, on the device.
+
+Block layouts are ggml's (`ggml-common.h`). Each function takes uint8 ``[n, bytes of a block]``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import mlx.core as mx
+
+from pumice.plugin import CODINGS, GGMLType
+
+
+class Blocks(NamedTuple):
+    """Blocks taken apart: a number is ``scale * (code - offset) + minimum``.
+
+    codes: uint8 ``[n, columns]``, unsigned: those of 8 bits have 128 added.
+    scales: float32 ``[n, columns / scale_columns]``; minimums: the same, or None.
+    """
+
+    codes: mx.array
+    scales: mx.array
+    minimums: mx.array | None = None
+
+
+def unpack(blocks: mx.array, type: GGMLType) -> Blocks:
+    """Take blocks ``[n, bytes]`` of a type that has a ``Coding`` apart."""
+    codes, scales = _LAYOUTS[type]
+    scale, *minimum = scales(blocks)
+    return Blocks(codes(blocks).reshape(len(blocks), -1), scale, *minimum)
+
+
+#: Where a byte's codes of two bits, and of one, begin. Arrays of constants belong to no thread, others do.
+TWO_BITS = mx.array([0, 2, 4, 6], mx.uint8)
+ONE_BIT = mx.array(list(range(8)), mx.uint8)
+Codes = Callable[[mx.array], mx.array]
+Scales = Callable[[mx.array], tuple[mx.array, ...]]
+
+
+def _f16(blocks: mx.array, start: int) -> mx.array:
+    """The float16 at a byte of each block, as float32 ``[n, 1]``."""
+    return mx.contiguous(blocks[:, start : start + 2]).view(mx.float16).astype(mx.float32)
+
+
+def _halves(data: mx.array) -> mx.array:
+    """Low nibbles ``[..., n]``, then high nibbles: ``[..., 2, n]``."""
+    return mx.stack([data & 15, data >> 4], axis=-2)
+
+
+def _planes(data: mx.array, shifts: mx.array, mask: int) -> mx.array:
+    """A plane of bits for each shift: ``[..., shifts, n]``."""
+    return (data[..., None, :] >> shifts[:, None]) & mask
+
+
+def _fifth_bits(data: mx.array) -> mx.array:
+    """32 bits in 4 bytes, lowest first, as 16 and 16, in the place of the fifth bit."""
+    bits = (data[..., None] >> ONE_BIT) & 1
+    return bits.reshape(len(data), 2, 16) << 4
+
+
+def _nibbles(start: int) -> Codes:
+    return lambda blocks: _halves(blocks[:, start : start + 16])
+
+
+def _nibbles_and_bits(start: int) -> Codes:
+    """The fifth bits are in the 4 bytes before ``start``."""
+    return lambda blocks: _nibbles(start)(blocks) | _fifth_bits(blocks[:, start - 4 : start])
+
+
+def _codes_q8_0(blocks: mx.array) -> mx.array:
+    return blocks[:, 2:] ^ 128
+
+
+def _codes_q2_0(blocks: mx.array) -> mx.array:
+    return (blocks[:, 2:, None] >> TWO_BITS) & 3
+
+
+def _codes_q2_k(blocks: mx.array) -> mx.array:
+    return _planes(blocks[:, 16:80].reshape(-1, 2, 32), TWO_BITS, 3)
+
+
+def _codes_q3_k(blocks: mx.array) -> mx.array:
+    low = _planes(blocks[:, 32:96].reshape(-1, 2, 32), TWO_BITS, 3)
+    return low.reshape(-1, 8, 32) | (_planes(blocks[:, :32], ONE_BIT, 1) << 2)
+
+
+def _codes_q4_k(blocks: mx.array) -> mx.array:
+    return _halves(blocks[:, 16:144].reshape(-1, 4, 32))
+
+
+def _codes_q5_k(blocks: mx.array) -> mx.array:
+    low = _halves(blocks[:, 48:176].reshape(-1, 4, 32)).reshape(-1, 8, 32)
+    return low | (_planes(blocks[:, 16:48], ONE_BIT, 1) << 4)
+
+
+def _codes_q6_k(blocks: mx.array) -> mx.array:
+    low = _halves(blocks[:, :128].reshape(-1, 2, 64)).reshape(-1, 2, 4, 32)
+    return low | (_planes(blocks[:, 128:192].reshape(-1, 2, 32), TWO_BITS, 3) << 4)
+
+
+def _codes_iq4_xs(blocks: mx.array) -> mx.array:
+    return _halves(blocks[:, 8:136].reshape(-1, 8, 16))
+
+
+def _one_f16(blocks: mx.array) -> tuple[mx.array, ...]:
+    return (_f16(blocks, 0),)
+
+
+def _one_f16_for_64(blocks: mx.array) -> tuple[mx.array, ...]:
+    return (mx.repeat(_f16(blocks, 0), 2, axis=1),)
+
+
+def _two_f16(blocks: mx.array) -> tuple[mx.array, ...]:
+    return _f16(blocks, 0), _f16(blocks, 2)
+
+
+def _scales_q2_k(blocks: mx.array) -> tuple[mx.array, ...]:
+    return _f16(blocks, 80) * (blocks[:, :16] & 15), -_f16(blocks, 82) * (blocks[:, :16] >> 4)
+
+
+def _scales_q3_k(blocks: mx.array) -> tuple[mx.array, ...]:
+    """Sixteen scales of 6 bits in 12 bytes: low nibbles first, then four planes of the two high bits; 32 is zero."""
+    low = _halves(blocks[:, 96:104]).reshape(-1, 16)
+    high = _planes(blocks[:, 104:108], TWO_BITS, 3).reshape(-1, 16)
+    return (_f16(blocks, 108) * ((low | (high << 4)).astype(mx.float32) - 32),)
+
+
+def _scales_q4_k(blocks: mx.array) -> tuple[mx.array, ...]:
+    """Eight scales and eight minimums of 6 bits in 12 bytes. The minimum is subtracted: its sign is turned here."""
+    scale, minimum, high = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
+    scales = mx.concatenate([scale & 63, (high & 15) | ((scale >> 6) << 4)], axis=1)
+    minimums = mx.concatenate([minimum & 63, (high >> 4) | ((minimum >> 6) << 4)], axis=1)
+    return _f16(blocks, 0) * scales, -_f16(blocks, 2) * minimums
+
+
+def _scales_q6_k(blocks: mx.array) -> tuple[mx.array, ...]:
+    return (_f16(blocks, 208) * mx.contiguous(blocks[:, 192:208]).view(mx.int8),)
+
+
+def _scales_iq4_xs(blocks: mx.array) -> tuple[mx.array, ...]:
+    """Eight scales of 6 bits: low nibbles in 4 bytes, high bits in 2; 32 is zero."""
+    low = mx.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=-1).reshape(-1, 8)
+    high = ((blocks[:, 2:4, None] >> TWO_BITS) & 3).reshape(-1, 8)
+    return (_f16(blocks, 0) * ((low | (high << 4)).astype(mx.float32) - 32),)
+
+
+def _one_exponent(blocks: mx.array) -> tuple[mx.array, ...]:
+    """A power of two, halved since the values of FP4 are doubled in the table; built of a float32's bits."""
+    exponent = blocks[:, :1].astype(mx.uint32)
+    bits = mx.where(exponent < 2, mx.array(0x00200000, mx.uint32) << exponent, (exponent - 1) << 23)
+    return (bits.view(mx.float32),)
+
+
+_LAYOUTS: dict[GGMLType, tuple[Codes, Scales]] = {
+    GGMLType.Q2_0: (_codes_q2_0, _one_f16_for_64),
+    GGMLType.Q4_0: (_nibbles(2), _one_f16),
+    GGMLType.Q4_1: (_nibbles(4), _two_f16),
+    GGMLType.Q5_0: (_nibbles_and_bits(6), _one_f16),
+    GGMLType.Q5_1: (_nibbles_and_bits(8), _two_f16),
+    GGMLType.Q8_0: (_codes_q8_0, _one_f16),
+    GGMLType.Q2_K: (_codes_q2_k, _scales_q2_k),
+    GGMLType.Q3_K: (_codes_q3_k, _scales_q3_k),
+    GGMLType.Q4_K: (_codes_q4_k, _scales_q4_k),
+    GGMLType.Q5_K: (_codes_q5_k, _scales_q4_k),
+    GGMLType.Q6_K: (_codes_q6_k, _scales_q6_k),
+    GGMLType.IQ4_NL: (_nibbles(2), _one_f16),
+    GGMLType.IQ4_XS: (_codes_iq4_xs, _scales_iq4_xs),
+    GGMLType.MXFP4: (_nibbles(1), _one_exponent),
+}
+
+#: The types that are taken apart here.
+TYPES = {type: CODINGS[type] for type in _LAYOUTS if type in CODINGS}

@@ -1,0 +1,273 @@
+"""Weights on the device: matrices of numbers, and quantized ones as MLX multiplies them.
+
+MLX's affine format has a scale and a bias for 32 columns, and codes of 2, 3, 4, 5, 6 or 8 bits in 32-bit words: a
+number is ``scale * code + bias``. Every format of GGUF whose numbers follow from codes is one of these, or two:
+
+- Where 16 columns have a scale of their own, the codes are multiplied twice, each time by the activations of every
+  other 16 columns, with the scales of those.
+- Where codes stand for the values of a table, the values are the codes, of 8 bits; MXFP4 has kernels of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mlx.core as mx
+import numpy as np
+
+from pumice.plugin import CODINGS, Coding, GGMLType, Weight, block_size, fixed, type_size
+from pumice_mlx.unpack import TYPES as CODED
+from pumice_mlx.unpack import Blocks, unpack
+
+GROUP = 32  # columns of one scale, the least that MLX has
+CHUNK = 1 << 22  # numbers repacked at a time
+FLOATS = {GGMLType.F32: mx.float32, GGMLType.F16: mx.float16, GGMLType.BF16: mx.bfloat16}
+LARGEST_HALF = 65504.0
+
+Mode = Literal["affine", "mxfp4"]
+
+
+class Matrix(ABC):
+    """A weight matrix ``[m, k]``, or several, ``[n, m, k]``. ``nbytes``: what it takes on the device."""
+
+    nbytes: int
+
+    @abstractmethod
+    def product(self, x: mx.array) -> mx.array:
+        """``x [..., k]`` times the matrix: float32 ``[..., m]``; of several ``x [n, t, k]``: ``[n, t, m]``."""
+
+    @abstractmethod
+    def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
+        """Rows ``x [..., 1, k]``, each times the matrix that ``ids [...]`` names: float32 ``[..., 1, m]``.
+
+        ``in_order``: the ids are sorted.
+        """
+
+    @abstractmethod
+    def rows(self, ids: mx.array) -> mx.array:
+        """Rows of a matrix, or of a vector of values, as float32."""
+
+
+class Dense(Matrix):
+    """Numbers as they are stored. Products have their type where activations may be rounded, else float32."""
+
+    def __init__(self, numbers: mx.array, activations: mx.Dtype) -> None:
+        self._numbers = numbers
+        self._type = numbers.dtype if activations == mx.float16 else mx.float32
+        self.nbytes = numbers.nbytes
+        mx.eval(numbers)  # what is not computed yet belongs to this thread
+
+    def product(self, x: mx.array) -> mx.array:
+        y = rounded(x, self._type) @ self._numbers.astype(self._type).swapaxes(-1, -2)
+        return y.astype(mx.float32)
+
+    def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
+        matrices = self._numbers.astype(self._type).swapaxes(-1, -2)
+        y = mx.gather_mm(rounded(x, self._type), matrices, rhs_indices=ids, sorted_indices=in_order)
+        return y.astype(mx.float32)
+
+    def rows(self, ids: mx.array) -> mx.array:
+        return self._numbers[ids].astype(mx.float32)
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What codes are multiplied by, and what is added, for each 32 columns ``[..., m, k / 32]``; MXFP4 adds nothing."""
+
+    scales: mx.array
+    biases: mx.array | None
+
+
+class Quantized(Matrix):
+    """Codes ``[..., m, words]``, with one or two sets of scales: two where every other 16 columns have their own."""
+
+    def __init__(self, codes: mx.array, bits: int, mode: Mode, parts: list[Scales], activations: mx.Dtype) -> None:
+        self._codes, self._bits, self._mode, self._parts = codes, bits, mode, parts
+        self._type = activations
+        arrays = [codes, *(array for part in parts for array in (part.scales, part.biases) if array is not None)]
+        self.nbytes = sum(array.nbytes for array in arrays)
+        mx.eval(arrays)
+
+    def product(self, x: mx.array) -> mx.array:
+        ys = [
+            mx.quantized_matmul(each, self._codes, part.scales, part.biases, transpose=True, **self._format)
+            for each, part in self._split(rounded(x, self._type))
+        ]
+        return _sum(ys)
+
+    def gathered(self, x: mx.array, ids: mx.array, in_order: bool) -> mx.array:
+        ys = [
+            mx.gather_qmm(
+                each,
+                self._codes,
+                part.scales,
+                part.biases,
+                rhs_indices=ids,
+                transpose=True,
+                sorted_indices=in_order,
+                **self._format,
+            )
+            for each, part in self._split(rounded(x, self._type))
+        ]
+        return _sum(ys)
+
+    def rows(self, ids: mx.array) -> mx.array:
+        found = [
+            mx.dequantize(
+                self._codes[ids],
+                part.scales[ids],
+                None if part.biases is None else part.biases[ids],
+                dtype=mx.float32,
+                **self._format,
+            ).astype(mx.float32)
+            for part in self._parts
+        ]
+        return found[0] if len(found) == 1 else _sum([each for each, _ in self._split(*found)])
+
+    def _split(self, *xs: mx.array) -> Iterator[tuple[mx.array, Scales]]:
+        """The columns that each set of scales is for, the others 0: of one array, or of one for each set."""
+        if len(self._parts) == 1:
+            yield xs[0], self._parts[0]
+            return
+        for i, part in enumerate(self._parts):
+            x = xs[i % len(xs)]
+            mask = mx.array([[1 - i], [i]], x.dtype)
+            yield (x.reshape(*x.shape[:-1], -1, 2, GROUP // 2) * mask).reshape(x.shape), part
+
+    @property
+    def _format(self) -> dict[str, Any]:
+        return {"group_size": GROUP, "bits": self._bits, "mode": self._mode}
+
+
+def rounded(x: mx.array, type: mx.Dtype) -> mx.array:
+    """Activations in the type of a product; what float16 cannot hold becomes its largest number."""
+    return (mx.clip(x, -LARGEST_HALF, LARGEST_HALF) if type == mx.float16 else x).astype(type)
+
+
+def _sum(ys: list[mx.array]) -> mx.array:
+    first, *others = (y.astype(mx.float32) for y in ys)
+    return first + others[0] if others else first
+
+
+def can_multiply(weight: Weight) -> bool:
+    """Whether a weight can be a ``Matrix``."""
+    return block_size(weight.type) == 1 or (weight.type in CODED and fixed(weight.shape)[-1] % GROUP == 0)
+
+
+def matrix_bytes(weight: Weight, activations: mx.Dtype) -> int:
+    """Bytes that a weight takes on the device."""
+    n = math.prod(fixed(weight.shape))
+    if weight.type not in CODED:
+        return n * (type_size(weight.type) if weight.type in FLOATS else 4)
+    coding = CODED[weight.type]
+    bits, mode = _format(coding)
+    per_group = 1 if mode == "mxfp4" else GROUP // coding.scale_columns * 2 * activations.size
+    return n * bits // 8 + n // GROUP * per_group
+
+
+def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
+    """Copy a weight to the device. activations: what they are rounded to in products, float32 or float16."""
+    if weight.type not in CODED:
+        return Dense(load_numbers(weight), activations)
+    shape, coding = fixed(weight.shape), CODINGS[weight.type]
+    bits, mode = _format(coding)
+    data = weight.data.reshape(-1, shape[-1] // block_size(weight.type), type_size(weight.type))
+    step = max(1, CHUNK // shape[-1])
+    chunks = []
+    for first in range(0, len(data), step):
+        blocks = mx.array(np.ascontiguousarray(data[first : first + step]))
+        chunk = _repack(blocks, weight.type, coding, bits, mode, activations)
+        mx.eval(chunk)
+        chunks.append(chunk)
+    arrays = [mx.concatenate(list(each)).reshape(*shape[:-1], -1) for each in zip(*chunks, strict=True)]
+    codes, *scales = arrays
+    parts = [Scales(scales[0], None)] if mode == "mxfp4" else [Scales(*pair) for pair in _pairs(scales)]
+    return Quantized(codes, bits, mode, parts, activations)
+
+
+def load_numbers(weight: Weight) -> mx.array:
+    """Copy a weight to the device as plain numbers, float32 unless it is stored as other floats."""
+    if weight.type not in FLOATS:
+        return mx.array(np.ascontiguousarray(weight.dequantize(), np.float32))
+    stored = mx.array(np.ascontiguousarray(weight.data).reshape(-1))
+    return stored.view(FLOATS[weight.type]).reshape(fixed(weight.shape))
+
+
+def _format(coding: Coding) -> tuple[int, Mode]:
+    """Bits of a code, and MLX's name of the format."""
+    if coding.scales == "e8m0":
+        return 4, "mxfp4"
+    return (8 if coding.values else coding.bits), "affine"
+
+
+def _repack(
+    blocks: mx.array, type: GGMLType, coding: Coding, bits: int, mode: Mode, activations: mx.Dtype
+) -> list[mx.array]:
+    """Rows of blocks ``[m, blocks, bytes]`` as MLX has them: codes, then scales and biases, once or twice."""
+    m = len(blocks)
+    found = unpack(blocks.reshape(-1, blocks.shape[-1]), type)
+    if mode == "mxfp4":
+        return [packed(found.codes.reshape(m, -1), bits), blocks[:, :, 0]]
+    codes, offset = found.codes, coding.offset + (128 if coding.bits == 8 else 0)
+    if coding.values:
+        codes, offset = mx.array([value + 128 for value in coding.values], mx.uint8)[codes], 128
+    parts = []
+    for scales, biases in _halves(found, offset, GROUP // coding.scale_columns):
+        parts += [each.reshape(m, -1).astype(activations) for each in (scales, biases)]
+    return [packed(codes.reshape(m, -1), bits), *parts]
+
+
+def _halves(found: Blocks, offset: int, n_parts: int) -> Iterator[tuple[mx.array, mx.array]]:
+    """Scales and biases; those of every second group apart where groups are of 16 columns."""
+    biases = -offset * found.scales + (0 if found.minimums is None else found.minimums)
+    for i in range(n_parts):
+        yield found.scales[:, i::n_parts], biases[:, i::n_parts]
+
+
+def packed(codes: mx.array, bits: int) -> mx.array:
+    """Codes ``[m, k]`` one behind the other, lowest bits first, in 32-bit words."""
+    eight = codes.reshape(len(codes), -1, 8).astype(mx.uint64)
+    shifts = mx.array([bits * i for i in range(8)], mx.uint64)
+    words = mx.sum(eight << shifts, axis=-1, keepdims=True).astype(mx.uint64)  # disjoint bits
+    return mx.contiguous(words.view(mx.uint8)[..., :bits]).reshape(len(codes), -1).view(mx.uint32)
+
+
+def _pairs(arrays: list[mx.array]) -> Iterator[tuple[mx.array, mx.array]]:
+    return zip(arrays[::2], arrays[1::2], strict=True)
+
+
+class Weights:
+    """The weights of one model, each range of rows of a source once."""
+
+    def __init__(self, activations: mx.Dtype) -> None:
+        self.activations = activations
+        self._matrices: dict[Hashable, Matrix] = {}
+        self._arrays: dict[Hashable, mx.array] = {}
+
+    @property
+    def nbytes(self) -> int:
+        held: list[Matrix | mx.array] = [*self._matrices.values(), *self._arrays.values()]
+        return sum(each.nbytes for each in held)
+
+    def matrix(self, weight: Weight) -> Matrix:
+        """A weight that is multiplied, or whose rows are looked up."""
+        key = _key(weight)
+        if key not in self._matrices:
+            self._matrices[key] = load_matrix(weight, self.activations)
+            weight.source.release()
+        return self._matrices[key]
+
+    def array(self, weight: Weight) -> mx.array:
+        """A weight of few numbers as float32."""
+        key = _key(weight)
+        if key not in self._arrays:
+            self._arrays[key] = mx.array(np.ascontiguousarray(weight.dequantize(), np.float32))
+        return self._arrays[key]
+
+
+def _key(weight: Weight) -> Hashable:
+    return weight.source, weight.first_row, weight.shape

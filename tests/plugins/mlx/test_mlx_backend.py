@@ -1,0 +1,161 @@
+"""The MLX backend as the engine and a user meet it: found, chosen, used by several sequences, out of memory."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("mlx.core", reason="MLX is not installed")
+
+import mlx.core as mx
+
+import pumice
+from graphs import limits
+from pumice.config import load_config
+from pumice.engine.backends import backend_line
+from pumice.graph import KVState, RecurrentState
+from pumice.plugin import BackendError, GGMLType, Weight
+from pumice.registry import get_registry
+from pumice_mlx import weights as mlx_weights
+from pumice_mlx.backend import MlxBackend, MlxOptions
+from pumice_mlx.device import errors
+from pumice_mlx.kv_cache import KVCache, state_bytes
+from pumice_mlx.weights import Weights, matrix_bytes
+from reference_models import error
+from tiny_models import IDS, N_CTX
+
+FLOAT = {"mlx": {"activations": "float32"}}
+
+
+def test_devices() -> None:
+    (device,) = MlxBackend.devices()
+    assert device.kind in ("cpu", "gpu")
+    assert device.memory_bytes > 0
+    assert "mlx" in device.details
+
+
+def test_where_mlx_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    assert MlxBackend.unavailable() == "MLX is not installed: pip install 'pumice[mlx]'"
+
+
+@pytest.mark.parametrize(("system", "machine", "chosen"), [("Darwin", "arm64", True), ("Linux", "aarch64", False)])
+def test_auto_takes_it_on_apple_machines_alone(
+    monkeypatch: pytest.MonkeyPatch, system: str, machine: str, chosen: bool
+) -> None:
+    monkeypatch.setattr("platform.system", lambda: system)
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    config = load_config({})
+    names = [name for name, _ in backend_line(get_registry(config), config)]
+    assert ("mlx" in names) == chosen
+    named = load_config({"backend": "mlx"})
+    assert [name for name, _ in backend_line(get_registry(named), named)] == ["mlx", "cpu", "numpy"]
+
+
+def test_unknown_activations() -> None:
+    with pytest.raises(BackendError, match="unknown activations 'int8'; choose one of auto, float32, float16"):
+        MlxBackend(MlxOptions(activations="int8"))
+
+
+@pytest.mark.parametrize("text", ["[metal::malloc] Attempting to allocate 9 bytes", "std::bad_alloc: out of memory"])
+def test_no_memory_is_an_error_that_says_what_to_do(text: str) -> None:
+    with pytest.raises(BackendError, match=r"mlx: loading: .*smaller --n-ctx"), errors("loading"):
+        raise RuntimeError(text)
+
+
+@pytest.mark.parametrize("type", [*mlx_weights.CODED, GGMLType.F16, GGMLType.BF16, GGMLType.F32], ids=str)
+@pytest.mark.parametrize("activations", [mx.float32, mx.float16], ids=str)
+def test_footprints_are_what_weights_take(type: GGMLType, activations: mx.Dtype) -> None:
+    weight = random_weight(type, (6, 512))
+    assert Weights(activations).matrix(weight).nbytes == matrix_bytes(weight, activations)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16", "q8_0", "q5_1", "q4_0"])
+def test_footprints_are_what_states_take(kv_type: str) -> None:
+    state, bounds = KVState("kv", 2, 64, 32), limits(kv_type=kv_type)
+    assert KVCache(state, bounds).nbytes == state_bytes(state, bounds)
+    assert MlxBackend().footprint(RecurrentState("conv", (3, 8)), bounds) == 4 * 4 * 3 * 8
+
+
+@pytest.mark.parametrize("type", mlx_weights.CODED, ids=str)
+def test_a_part_of_the_rows_in_several_chunks(type: GGMLType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mlx_weights, "CHUNK", 1024)
+    weight = random_weight(type, (9, 512)).rows(1, 8)
+    matrix, expected = Weights(mx.float32).matrix(weight), weight.dequantize()
+    scale = np.abs(expected).max()
+    rows = np.array(matrix.rows(mx.array([[6, 0], [3, 3]])))
+    np.testing.assert_allclose(rows, expected[[[6, 0], [3, 3]]], rtol=1e-5, atol=1e-6 * scale)
+    x = np.random.default_rng(0).standard_normal((3, 512)).astype(np.float32)
+    y = np.array(matrix.product(mx.array(x)))
+    np.testing.assert_allclose(y, x @ expected.T, rtol=1e-5, atol=3e-6 * np.abs(x @ expected.T).max())
+
+
+def random_weight(type: GGMLType, shape: tuple[int, int]) -> Weight:
+    from pumice.gguf import dequantize, quantize
+    from quantizers import quantize as quantize_any
+
+    values = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+    plain = type in (GGMLType.F16, GGMLType.BF16, GGMLType.F32)
+    data = quantize(values, type) if plain else quantize_any(values, type)
+
+    class Source:
+        nbytes = data.nbytes
+
+        def __init__(self) -> None:
+            self.type, self.shape, self.data = type, shape, data
+
+        def dequantize(self) -> Any:
+            return dequantize(data, type)
+
+        def release(self, start: int = 0, end: int | None = None) -> None:
+            pass
+
+    return Weight("w", shape, source=Source())
+
+
+@pytest.mark.parametrize("name", ["gemma3", "mamba", "deepseek2-v3", "gpt-oss"])
+def test_sequences_beside_each_other(tiny_file: Any, name: str) -> None:
+    """Prompts of several lengths in small steps, more than fit at once, with blocks that are shared and taken away."""
+    prompts = [IDS, IDS[:7], [*IDS[:20], 5], IDS[::-1] * 2, IDS[3:4]]
+    texts = []
+    for backend in ("numpy", "mlx"):
+        options = {"backend": backend, "kv_type": "f32", "n_ctx": 128, "n_batch": 16, "n_parallel": 3}
+        with pumice.load(tiny_file(name), config=FLOAT if backend == "mlx" else {}, **options) as model:
+            texts.append([each.tokens for each in model.generate_many(prompts, max_tokens=30, temperature=0)])
+    assert texts[0] == texts[1]
+
+
+def test_several_models(tiny_file: Any, tiny_logits: Any) -> None:
+    options: dict[str, Any] = {"backend": "mlx", "kv_type": "f32", "n_ctx": N_CTX, "config": FLOAT}
+    with pumice.load(tiny_file("gemma3"), **options) as one, pumice.load(tiny_file("rwkv7"), **options) as other:
+        for _ in range(2):
+            for model, name in ((one, "gemma3"), (other, "rwkv7")):
+                assert error(model.logits(IDS), tiny_logits[name]) < 1e-6
+
+
+def test_memory_is_given_back(tiny_file: Any) -> None:
+    before = mx.get_active_memory()
+    with pumice.load(tiny_file("gemma3"), backend="mlx", n_ctx=N_CTX) as model:
+        model.logits(IDS)
+        assert mx.get_active_memory() > before
+    assert mx.get_active_memory() <= before
+
+
+def test_a_step_that_fails_leaves_the_others(tiny_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failing operation is an error of one step; the next one gives what it gave before."""
+    from pumice_mlx.ops import OPS
+
+    with pumice.load(tiny_file("gemma3"), backend="mlx", kv_type="f32", n_ctx=N_CTX, config=FLOAT) as model:
+        expected = model.logits(IDS)
+
+        def fail(*_: object, **__: object) -> None:
+            raise RuntimeError("[malloc] Unable to allocate 7 bytes")
+
+        with monkeypatch.context() as patch:
+            patch.setitem(OPS, "get_rows", fail)
+            with pytest.raises(BackendError, match=r"mlx: computing a step: .*allocate 7 bytes; give"):
+                model.logits(IDS)
+        np.testing.assert_allclose(model.logits(IDS), expected, rtol=1e-5, atol=1e-5)

@@ -1,0 +1,72 @@
+"""Whole models on the MLX backend: against llama.cpp's logits, the NumPy backend's, and themselves in other chunks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pumice
+from demo_models import TYPES
+from reference_models import SHARED_IDS, SHARED_MODELS, error
+from tiny_models import IDS, N_CTX
+from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
+
+FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
+
+
+def logits(
+    path: Path, ids: list[int], n_batch: int = 512, activations: str = "float32", kv_type: str = "f32"
+) -> NDArray[np.float32]:
+    config = {"mlx": {"activations": activations}}
+    with pumice.load(path, backend="mlx", kv_type=kv_type, n_ctx=N_CTX, n_batch=n_batch, config=config) as model:
+        assert list(model.backends) == ["mlx"], "nothing falls back to another backend"
+        return model.logits(ids)
+
+
+@pytest.mark.parametrize("name", SHARED_MODELS)
+def test_llama_cpp_test_models(shared: Path, name: str) -> None:
+    with np.load(shared / "archs" / "expected_logits.npz") as expected:
+        assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-6
+
+
+@pytest.mark.parametrize("name", LARGEST.values())
+def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
+    assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-6)
+
+
+@pytest.mark.parametrize("name", [next(name for name in CHUNKED if name in models) for models in FAMILY_CLUSTERS])
+@pytest.mark.parametrize("n_batch", [1, 5])
+def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, name: str, n_batch: int) -> None:
+    assert error(logits(tiny_file(name), ZOO[name].ids, n_batch), tiny_logits[name]) < LIMITS.get(name, 1e-6)
+
+
+@pytest.mark.parametrize("name", ["gemma3", "gpt-oss", "deepseek2-v3"])
+def test_activations_of_float16(tiny_file: Any, tiny_logits: Any, name: str) -> None:
+    """Weights of float32 are multiplied in float32 all the same: attention is what is rounded."""
+    found = logits(tiny_file(name), IDS, activations="float16", kv_type="f16")
+    assert 1e-10 < error(found, tiny_logits[name]) < 1e-5
+
+
+@pytest.mark.parametrize("type", TYPES)
+def test_every_quantization_type(demo_model: Any, type: str) -> None:
+    path = demo_model(type)
+    ids = [(37 * i + 3) % 500 for i in range(12)]
+    with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as model:
+        expected = model.logits(ids)
+    for n_batch in (1, 12):
+        assert error(logits(path, ids, n_batch), expected) < 1e-10
+    assert error(logits(path, ids, activations="float16", kv_type="f16"), expected) < 1e-4
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "f16"])
+def test_the_text_of_llama_cpp(shared: Path, kv_type: str) -> None:
+    model_path, expected_path = (shared / "models" / f"stories260K.{suffix}" for suffix in ("gguf", "expected.json"))
+    with pumice.load(model_path, backend="mlx", kv_type=kv_type) as model:
+        for case in json.loads(expected_path.read_text()):
+            found = model.generate(case["prompt"], max_tokens=len(case["greedy_tokens"]), temperature=0)
+            assert found.tokens == case["greedy_tokens"]
