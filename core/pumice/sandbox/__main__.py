@@ -4,7 +4,9 @@ Nothing else is imported before: the modules that start threads, and those that 
 first instruction.
 """
 
+import contextlib
 import dataclasses
+import os
 import runpy
 import sys
 
@@ -14,12 +16,22 @@ from pumice.sandbox.runtime import python_access
 
 
 def main() -> None:
+    _write_only(2)
     policy = received()
     enforced = enforce(dataclasses.replace(policy, access=policy.access | python_access()))
     if policy.required and enforced.missing:
         sys.exit(f"sandbox: on, but {'; '.join(enforced.missing)}")
     del sys.argv[0]
     runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+
+
+def _write_only(descriptor: int) -> None:
+    """Open a terminal again, to write alone: as it is inherited it gives what the user types."""
+    if os.isatty(descriptor):
+        with contextlib.suppress(OSError):
+            terminal = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NOCTTY)
+            os.dup2(terminal, descriptor)
+            os.close(terminal)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,10 @@ _NUMBERS = {
     "setfsuid": (122, 151),
     "setfsgid": (123, 152),
     "capset": (126, 91),
-    # Landlock does not guard these: they change files that may only be read.
+    # Landlock does not guard these: they change files that may only be read, or tell of others.
+    "inotify_init": (253, -1),
+    "inotify_init1": (294, 26),
+    "inotify_add_watch": (254, 27),
     "truncate": (76, 45),
     "chmod": (90, -1),
     "fchmod": (91, 52),

@@ -33,6 +33,7 @@ def attempts(model: str = "", secret: str = "") -> Mapping[str, Callable[[], obj
         "read `/etc/passwd`": lambda: _read("/etc/passwd"),
         "list the home folder": lambda: os.listdir(Path.home()),
         "make a file in `/tmp`": _make_file,
+        "watch the home folder (`inotify`)": lambda: os.close(_call("inotify_init1", 0)),
         "read the parent's `/proc/PID/mem`": lambda: _read(f"/proc/{parent}/mem", 0),
         "read the parent's `/proc/PID/environ`": lambda: _read(f"/proc/{parent}/environ"),
     }

@@ -1,5 +1,7 @@
 """A process that is confined: what it may not do, what it still may, and what becomes of it where it cannot be."""
 
+import errno
+import os
 import re
 import signal
 import subprocess
@@ -12,6 +14,7 @@ import pytest
 from pumice import sandbox
 from pumice.sandbox import Access, Policy, kernel, landlock, seccomp, trial
 from sandboxes import needs_sandbox, run
+from waiting import PATIENCE
 
 TRIAL = "from pumice.sandbox import trial\nprint(json.dumps(trial.run(*{files!r})))"
 
@@ -219,6 +222,22 @@ def test_a_kernel_without_landlock(monkeypatch):
 def test_another_system(monkeypatch):
     monkeypatch.setattr(kernel, "LINUX", False)
     assert sandbox.missing() == (f"Landlock and seccomp are parts of Linux, this is {sys.platform}",)
+
+
+@needs_sandbox
+def test_a_terminal_may_be_written_to_alone(site):
+    """What the user types there is not for a confined process."""
+    (site / "listener.py").write_text(
+        "import os\ntry:\n    os.read(2, 1)\nexcept OSError as error:\n    os.write(2, str(error.errno).encode())"
+    )
+    ours, theirs = os.openpty()
+    os.write(ours, b"secret\n")
+    command, environment = sandbox.launch("listener", policy=Policy())
+    environment["PYTHONPATH"] = str(site)
+    subprocess.run(command, env=environment, stderr=theirs, start_new_session=True, check=True, timeout=PATIENCE)
+    assert os.read(ours, 100).splitlines() == [b"secret", str(errno.EBADF).encode()]  # the first is the terminal's echo
+    os.close(ours)
+    os.close(theirs)
 
 
 @needs_sandbox
