@@ -92,6 +92,8 @@ class Compiler:
         if strings is None:
             return Lexer(matcher)
         start = lru_cache(None)(partial(self._start, source, self._cut_texts))
+        for alphabet in strings.alphabets:
+            start(alphabet)  # here, and not between two steps
         return Lexer(matcher, partial(StringMasks, strings, self._lengths, start))
 
     def _start(self, source: str, texts: Texts, alphabet: Alphabet) -> tuple[Words, LLMatcher]:

@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from pumice.errors import RequestError
 from pumice.grammar.compiler import Compiler
-from pumice.grammar.strings import USUAL
 from pumice.sampler.mask import allow, n_words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
+
+_BY_WORDS = 3e-5  # seconds of a mask from words, about
 
 
 class Matcher:
@@ -106,7 +107,7 @@ class Matcher:
     @property
     def _by_words(self) -> bool:
         """Whether the mask is made from words, and not by a walk through the vocabulary."""
-        return self._strings is not None and self._strings.worth and not self.forced()
+        return self._strings is not None and self._strings.by_words and not self.forced()
 
     def _fill(self) -> None:
         """Write the mask."""
@@ -114,17 +115,11 @@ class Matcher:
         found = self._strings.mask() if self._strings and self._by_words else None
         if found is not None:
             self._mask[:] = found
-            self.lexer.took(USUAL)
+            self.lexer.took(_BY_WORDS)
         else:
             started = time.perf_counter()
             self._at.unsafe_compute_mask_ptr(self._own_address, self._own.nbytes)
-            self._took(time.perf_counter() - started)
-
-    def _took(self, seconds: float) -> None:
-        """Note the time of a walk through the vocabulary."""
-        self.lexer.took(seconds)
-        if self._strings:
-            self._strings.took(seconds)
+            self.lexer.took(time.perf_counter() - started)
 
     def _check(self) -> None:
         if self._at.is_error():
@@ -142,4 +137,4 @@ class Matcher:
             seconds = threads.fill([each._at for each in waiting], len(set(lexers)), masks)
             for each, mask in zip(waiting, masks, strict=True):
                 each._mask, each._filled = mask, True
-                each._took(seconds)
+                each.lexer.took(seconds)

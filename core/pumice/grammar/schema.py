@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import logging
+import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import lru_cache, reduce
 from typing import Any
 
 from pumice.grammar.alphabet import Alphabet, UnknownRule, sets_of_pattern, sets_of_text
 from pumice.grammar.place import Path
 from pumice.grammar.source import JSON_OPTIONS
+
+logger = logging.getLogger("pumice")
 
 _KNOWN = frozenset(
     """type properties required additionalProperties items prefixItems minItems maxItems minProperties maxProperties
@@ -24,8 +29,12 @@ _LENGTHS = {"minLength", "maxLength"}
 _ASKING = {*_LIMITS, "enum", "const"}  # keywords that ask something of a string
 _ELSEWHERE = {*_BESIDE, "$ref"}  # keywords of schemas that leave it to others
 _FORMATS = {"hostname": r"[A-Za-z][0-9]-\."}  # patterns of the sets that a format is made of: RFC 1123, section 2.1
+_COUNTED = re.compile(r"\{(\d+),(\d+)\}")
+_OF_ARRAYS = frozenset(["items", "prefixItems"])  # keywords
+_OTHER = ""  # a name of a member
 _ANYTHING: Mapping[str, Any] = {}
 _PATHS = 1024  # whose rules are kept
+_FIRST_PATHS = 256  # whose alphabets are found before anything is written
 _RANGES = 256  # of an alphabet, at most
 _ALPHABETS = 8  # of a schema, at most
 _NODES = 256  # schemas for one string, at most
@@ -38,44 +47,73 @@ class StringRule:
     Attributes:
         alphabet: the sets by which it tells characters apart.
         lengths: the least and the most characters, where nothing else is asked; None: more is, or no most.
-        lost: seconds that masks took more than usual, by parts of the string.
+        by_words: make masks from words. Walks through a vocabulary are long where characters are counted up to a most.
     """
 
     alphabet: Alphabet
     lengths: tuple[int, int] | None
-    lost: dict[int, float] = field(default_factory=dict)
+    by_words: bool
 
 
 class SchemaStrings:
-    """The rules of the strings of a schema."""
+    """The rules of the strings of a schema.
+
+    Attributes:
+        alphabets: those of strings whose masks are made from words, of the first paths that the schema knows.
+    """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._schema = {
             key: value for key, value in schema.items() if key != "$id"
         }  # which inside would move references
         self._rules: dict[frozenset[int], StringRule | None] = {}
-        self._alphabets: set[Alphabet] = set()
         self._understood: set[int] = set()  # ids of schemas
-        self.rule = lru_cache(_PATHS)(self._rule)
+        self.alphabets = frozenset(itertools.islice(dict.fromkeys(self._bounded()), _ALPHABETS))
+        self.rule = lru_cache(_PATHS)(self._chosen)
+
+    def _chosen(self, path: Path) -> StringRule | None:
+        """As ``_rule``; from words only where they are made when the grammar is compiled."""
+        rule = self._rule(path)
+        if rule and rule.by_words and rule.alphabet not in self.alphabets:
+            rule = replace(rule, by_words=False)
+        masks = "words" if rule and rule.by_words else "the vocabulary"
+        logger.debug("grammar: strings at %s: masks from %s", list(path), masks)
+        return rule
 
     def _rule(self, path: Path) -> StringRule | None:
         """Of the strings at a path; None where it is not known, or nothing is asked but to be one of some texts."""
         try:
-            nodes = self._beside([self._schema])
-            for name in path:
-                nodes = self._beside(inner for node in nodes for inner in _inner(node, name))
+            nodes = self._nodes(path)
             key = frozenset(map(id, nodes))
             if key not in self._rules:
-                self._rules[key] = self._few(_rule_of(nodes))
+                self._rules[key] = _rule_of(nodes)
             return self._rules[key]
         except UnknownRule:
             return None
 
-    def _few(self, rule: StringRule | None) -> StringRule | None:
-        """The rule, unless there are many alphabets already: each is a matcher of its own."""
-        if rule and len(self._alphabets) < _ALPHABETS:
-            self._alphabets.add(rule.alphabet)
-        return rule if rule and rule.alphabet in self._alphabets else None
+    def _nodes(self, path: Path) -> list[Mapping[str, Any]]:
+        """The schemas of the values at a path. Raises UnknownRule."""
+        nodes = self._beside([self._schema])
+        for name in path:
+            nodes = self._beside(inner for node in nodes for inner in _inner(node, name))
+        return nodes
+
+    def _bounded(self) -> Iterator[Alphabet]:
+        """The alphabets of strings whose masks should be made from words, as they are found."""
+        paths, seen = list[Path]([()]), set[frozenset[int]]()
+        for path in paths:
+            try:
+                nodes = self._nodes(path)
+            except UnknownRule:
+                continue
+            key = frozenset(map(id, nodes))
+            if key not in seen:
+                seen.add(key)
+                rule = self._rule(path)
+                if rule and rule.by_words:
+                    yield rule.alphabet
+                names = dict.fromkeys(name for node in nodes for name in _names(node))
+                paths += ((*path, name) for name in itertools.islice(names, _FIRST_PATHS - len(paths)))
 
     def _beside(self, nodes: Iterable[Any]) -> list[Mapping[str, Any]]:
         """Schemas, and those for the same value."""
@@ -123,6 +161,15 @@ def strings_of(source: str) -> SchemaStrings | None:
     return SchemaStrings(schema) if options == JSON_OPTIONS else None
 
 
+def _names(node: Mapping[str, Any]) -> Iterator[str | None]:
+    """The names of members that a schema knows, one for all others, and None for the elements of arrays."""
+    if not node.keys().isdisjoint(_OF_ARRAYS):
+        yield None
+    yield from node.get("properties", ())
+    if isinstance(node.get("additionalProperties"), Mapping):
+        yield _OTHER
+
+
 def _inner(node: Mapping[str, Any], name: str | None) -> Iterator[Any]:
     """Schemas of a member of an object, or of the elements of an array."""
     if name is None:
@@ -149,7 +196,13 @@ def _rule_of(nodes: Iterable[Mapping[str, Any]]) -> StringRule | None:
     alphabet = sets_of_text(texts).union(*sets)
     if sum(map(len, alphabet)) > _RANGES:
         raise UnknownRule(alphabet)
-    return StringRule(alphabet, _lengths_of(nodes))
+    lengths, most = _lengths_of(nodes), any("maxLength" in node for node in nodes)
+    return StringRule(alphabet, lengths, most or bool(formats) or any(map(_counts_to_a_most, patterns)))
+
+
+def _counts_to_a_most(pattern: str) -> bool:
+    """Whether a pattern has a part that may come several numbers of times, but not any."""
+    return any(least != most for least, most in _COUNTED.findall(pattern))
 
 
 def _lengths_of(nodes: Iterable[Mapping[str, Any]]) -> tuple[int, int] | None:

@@ -1,4 +1,7 @@
-"""Masks inside JSON strings: from one before, or from words where llguidance takes long to walk through all tokens."""
+"""Masks inside JSON strings: from one before, or from words where llguidance takes long to walk through all tokens.
+
+Which of them is a function of the schema and the vocabulary, and the masks are those of llguidance in any case.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +19,6 @@ from pumice.grammar.words import Words
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher
-
-USUAL = 3e-5  # seconds of a mask from words, about
-_LOST = 2e-3  # seconds that masks took more than that, after which they are made from words
-_MOST = 3e-4  # seconds that one is taken to need: what is more may be others' on the same core
-_FORGOTTEN = 1e-6  # seconds of those, with each mask from words, so that after some llguidance is tried again
-_PART = 16  # characters
-_PARTS = 32  # whose times are known apart; the rest of longer strings is one
 
 
 class StringMasks:
@@ -44,7 +40,6 @@ class StringMasks:
         self._place = Place()
         self._path: Path | None = None
         self._rule: StringRule | None = None  # of the string that it is in, behind a whole character
-        self._part = 0  # of that string: how long llguidance takes depends on what may still come
         self._texts: list[bytes] = []
         self._matchers: dict[Alphabet, _Matcher] = {}
 
@@ -55,7 +50,6 @@ class StringMasks:
         if self._path is not self._place.path:
             self._path, self._base = self._place.path, None
             self._rule = None if self._path is None else self._strings.rule(self._path)
-        self._part = min(self._place.size // _PART, _PARTS)
 
     @property
     def follows(self) -> bool:
@@ -63,15 +57,9 @@ class StringMasks:
         return self._base is not None
 
     @property
-    def worth(self) -> bool:
-        """Whether walks through the vocabulary took long in such a string, about here."""
-        return self._rule is not None and self._lost(self._rule) > _LOST
-
-    def took(self, seconds: float) -> None:
-        """Note the time of such a walk."""
-        if self._rule:
-            lost = self._lost(self._rule) + min(seconds, _MOST) - USUAL
-            self._rule.lost[self._part] = min(max(0.0, lost), 2 * _LOST)
+    def by_words(self) -> bool:
+        """Whether the mask is made from words, in such a string."""
+        return self._rule is not None and self._rule.by_words
 
     def follow(self, mask: NDArray[np.uint32]) -> None:
         """Write the mask, where it follows."""
@@ -85,18 +73,13 @@ class StringMasks:
             self._base, self._most_characters = mask.copy(), most
 
     def mask(self) -> NDArray[np.uint32] | None:
-        """The mask, where ``worth`` says so; not to be written to. None if words do not tell it."""
+        """The mask, where it is made from words; not to be written to. None if they do not tell it."""
         assert self._rule
-        self._rule.lost[self._part] = self._lost(self._rule) - _FORGOTTEN
         alphabet = self._rule.alphabet
         if alphabet not in self._matchers:
             words, start = self._start(alphabet)
             self._matchers[alphabet] = _Matcher(words, start.deep_copy())
         return self._matchers[alphabet].mask(self._texts)
-
-    def _lost(self, rule: StringRule) -> float:
-        """What is known of this part of strings, or at first of the part before."""
-        return rule.lost.setdefault(self._part, rule.lost.get(self._part - 1, 0.0))
 
 
 class _Matcher:

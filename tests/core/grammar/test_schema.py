@@ -150,11 +150,35 @@ def test_few_schemas_are_looked_at_for_a_string(n, known):
     assert (strings.rule(()) is not None) == known
 
 
-def test_a_schema_has_few_alphabets():
-    schema = {"properties": {c: {"type": "string", "pattern": f"^[{c}-z]*$"} for c in "abcdefghijk"}}
+def test_few_alphabets_of_a_schema_have_words():
+    schema = {"properties": {c: {"type": "string", "pattern": f"^[{c}-z]{{1,9}}$"} for c in "abcdefghijk"}}
     strings = strings_of(grammar_source(json_schema=schema))
     assert strings
-    assert sum(strings.rule((name,)) is not None for name in schema["properties"]) == 8
+    rules = [strings.rule((name,)) for name in schema["properties"]]
+    assert [rule.by_words for rule in rules] == [True] * 8 + [False] * 3
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"items": {"prefixItems": [{"pattern": "^[ab]{1,2}$"}]}},
+        {"properties": {"a": {"additionalProperties": {"pattern": "^[ab]{1,2}$"}}}},
+        {"$defs": {"a": {"pattern": "^[ab]{1,2}$"}}, "items": {"anyOf": [{"type": "null"}, {"$ref": "#/$defs/a"}]}},
+        {"items": {"$ref": "#"}, "pattern": "^[ab]{1,2}$"},
+    ],
+)
+def test_alphabets_are_found_before_anything_is_written(schema):
+    strings = strings_of(grammar_source(json_schema=schema))
+    assert strings
+    assert strings.alphabets == {sets_of_pattern("^[ab]{1,2}$")}
+
+
+def test_of_a_large_schema_the_first_paths_are_looked_at():
+    many = {f"p{i}": {"properties": {f"q{j}": {"items": {}} for j in range(9)}} for i in range(300)}
+    strings = strings_of(grammar_source(json_schema={"properties": {**many, "last": {"maxLength": 5}}}))
+    assert strings
+    assert not strings.alphabets
+    assert not strings.rule(("last",)).by_words
 
 
 @pytest.mark.parametrize(

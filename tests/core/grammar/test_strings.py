@@ -15,13 +15,10 @@ from tokenizer_fixtures import small
 VOCABULARIES = Path(__file__).parents[3].parent / "shared" / "vocabs"
 
 
-WORTH = StringMasks.worth
-
-
 @pytest.fixture(autouse=True)
 def words_always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Words make every mask that they can make, however quick llguidance is."""
-    monkeypatch.setattr(StringMasks, "worth", property(lambda masks: masks._rule is not None))
+    monkeypatch.setattr(StringMasks, "by_words", property(lambda masks: masks._rule is not None))
 
 
 def text(**limits):
@@ -165,19 +162,3 @@ def test_the_name_of_a_member_is_left_to_llguidance(compiler):
         keeping.accept(compiler.tokenizer.tokenize(character, add_special=False)[-1])
         made.append(keeping._matcher._by_words)
     assert made == [False] * 6 + [True] * 3
-
-
-def test_words_are_taken_where_llguidance_needs_long(compiler, monkeypatch):
-    monkeypatch.setattr(StringMasks, "worth", WORTH)
-    constraint = Constraint(Grammar(grammar_source(json_schema=many(text(maxLength=9)))), compiler)
-    masks = constraint._matcher._strings
-    for character in '["':
-        constraint.accept(compiler.tokenizer.tokenize(character, add_special=False)[-1])
-    slow = next(n for n in range(1, 100) if masks.took(3e-4) or masks.worth)
-    assert slow == 8
-    quick = next(n for n in range(1, 10_000) if masks.mask() is not None and not masks.worth)
-    assert 50 < quick < 500  # then it is tried again
-    for _ in range(100):
-        masks.took(1e-5)  # and needs less
-    masks.took(3e-4)
-    assert not masks.worth
