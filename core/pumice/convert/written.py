@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pumice.convert.lazy import LazyTensor
-from pumice.errors import ConvertError
+from pumice.errors import ConvertError, GGUFError
 from pumice.gguf import Encoded, encode
 
 if TYPE_CHECKING:
@@ -27,7 +27,14 @@ def entries(architecture: str, add: Callable[[gguf.GGUFWriter], None]) -> dict[s
     add(writer)
     found = {key: value for part in writer.kv_data for key, value in part.items()}
     del found["general.architecture"]
-    return {key: encode(each.value, _type_name(each)) for key, each in found.items()}
+    return {key: _encoded(key, each) for key, each in found.items()}
+
+
+def _encoded(key: str, value: Any) -> Encoded:
+    try:
+        return encode(value.value, _type_name(value))
+    except GGUFError as error:
+        raise ConvertError(f"metadata key {key!r}: {error}") from None
 
 
 def general_metadata(

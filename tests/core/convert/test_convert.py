@@ -310,6 +310,14 @@ def test_folders_that_are_no_models(folder, tmp_path):
         pumice.load(folder)
 
 
+def test_a_special_token_that_is_no_number(tmp_path):
+    case = CASES["llama"]
+    config = case["config"] | {"eos_token_id": False}
+    folder = write_checkpoint(tmp_path / "model", config, case["shapes"], case["tokenizer"])
+    with pytest.raises(ConvertError, match=r"'tokenizer\.ggml\.eos_token_id': False is not a value of type u32"):
+        open_model(folder)
+
+
 def test_several_files(folder):
     names = list(CASE["shapes"])
     tensors = {name: weights(name, shape) for name, shape in CASE["shapes"].items()}
