@@ -7,7 +7,6 @@ import secrets
 from collections.abc import Awaitable, Callable, Container
 from contextlib import AsyncExitStack
 from functools import wraps
-from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
@@ -26,6 +25,7 @@ _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PAGE = "/"  # what a link on another page may lead to, with the files below PREFIX
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_HOST = re.compile(r"(?:\[([0-9A-Za-z:.%]+)\]|([^\s\[\]@/\\?#:]+))(?::[0-9]*)?")
 _ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")  # what stands before its host
 _FOREIGN = "requests of other web pages are refused; --cors-origin names those that may ask"
 
@@ -147,8 +147,6 @@ def scoped(endpoint: Endpoint, scope: str) -> Endpoint:
 
 
 def _name(host: str) -> str | None:
-    """The name in a Host header, without its port."""
-    try:
-        return urlsplit(f"//{host}").hostname
-    except ValueError:
-        return None
+    """The name in a Host header, without its port; None for what is none."""
+    match = _HOST.fullmatch(host)
+    return (match[1] or match[2]).lower() if match else None

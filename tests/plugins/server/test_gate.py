@@ -18,7 +18,9 @@ def test_hosts_that_are_this_machine(server, host):
     assert server.client.get("/health", headers={"Host": host}).status_code == 200
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "[", ""])
+@pytest.mark.parametrize(
+    "host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example:80", "[", "", "127.[::1]", "x@localhost"]
+)
 def test_other_hosts_are_refused(server, host):
     response = server.client.get("/v1/models", headers={"Host": host})
     assert response.status_code in (400, 403)
