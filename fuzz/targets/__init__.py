@@ -15,6 +15,7 @@ class Target:
     tokens: Pieces that a mutator inserts.
     modules: Packages and modules under test, whose coverage is reported.
     max_len: Longest input in bytes.
+    runs: Inputs that `make test` tries.
     summary: First line of the module's docstring.
     """
 
@@ -24,6 +25,7 @@ class Target:
     tokens: tuple[bytes, ...]
     modules: tuple[str, ...]
     max_len: int
+    runs: int
     summary: str
 
 
@@ -42,5 +44,6 @@ def load(name: str) -> Target:
         tokens=getattr(module, "TOKENS", ()),
         modules=module.MODULES,
         max_len=getattr(module, "MAX_LEN", 4096),
+        runs=getattr(module, "RUNS", 300),
         summary=(module.__doc__ or "").splitlines()[0],
     )

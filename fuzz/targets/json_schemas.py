@@ -15,6 +15,7 @@ from random_schemas import random_schema
 
 MODULES = ("pumice.grammar.source", "pumice.grammar.schema", "pumice.grammar.strings", "pumice.grammar.alphabet")
 MAX_LEN = 500
+RUNS = 150
 _WORDS = (
     "type", "properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems",
     "minLength", "maxLength", "pattern", "format", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum",

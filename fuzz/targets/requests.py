@@ -18,6 +18,7 @@ MODULES = (
     *("pumice.chat.messages", "pumice.chat.request"),
 )
 MAX_LEN = 700
+RUNS = 150
 PATHS = sorted(path for paths in POST.values() for path in paths if "{" not in path and "unload" not in path)
 _USER = {"role": "user", "content": "ab"}
 _CHAT = {"messages": [_USER], "max_tokens": 2}

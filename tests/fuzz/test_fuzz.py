@@ -14,8 +14,6 @@ from fuzz.trial import Record, Trial
 
 from fuzz import ROOT, targets
 
-RUNS = 300
-
 
 @pytest.mark.parametrize("name", names())
 def test_a_target_finds_nothing(name: str) -> None:
@@ -23,7 +21,7 @@ def test_a_target_finds_nothing(name: str) -> None:
     seeds = list(target.seeds())
     assert seeds
     assert all(len(seed) <= target.max_len for seed in seeds)
-    for data in islice(mutations(seeds, target.tokens, target.max_len, seed=1), RUNS):
+    for data in islice(mutations(seeds, target.tokens, target.max_len, seed=1), target.runs):
         try:
             target.check(data)
         except BaseException:
@@ -38,7 +36,7 @@ def test_the_handbook_lists_the_targets():
 
 
 def target_of(check, seeds=(b"seed",), tokens=()) -> Target:
-    return Target("made_up", check, lambda: seeds, tokens, (), 64, "A target of this test")
+    return Target("made_up", check, lambda: seeds, tokens, (), 64, 1, "A target of this test")
 
 
 def test_mutations_are_the_same_each_time():

@@ -1,0 +1,90 @@
+"""Messages between processes: one error, or messages that are equal when sent again; frames keep bounds."""
+
+import io
+from collections.abc import Iterable
+
+import msgspec
+
+from fuzz.draw import Draw
+from pumice.engine.messages import Add, Ask, Cancel, Close, Encode, Failed, Finished, Output, Request, Timings
+from pumice.errors import EngineError, ModelError, PumiceError
+from pumice.grammar import Grammar
+from pumice.isolation import wire
+from pumice.process.codec import COMMANDS, REPORTS, CodecError, encode_events
+from pumice.process.frames import read_frames
+
+MODULES = ("pumice.process.codec", "pumice.process.frames", "pumice.isolation.wire")
+MAX_LEN = 1500
+_MOST = 1 << 12
+TOKENS = tuple(
+    msgspec.msgpack.encode(value)
+    for value in (
+        *(
+            "Add",
+            "Encode",
+            "Score",
+            "Cancel",
+            "Ask",
+            "Close",
+            "Load",
+            "Loading",
+            "Loaded",
+            "NotLoaded",
+            "Logged",
+            "Step",
+        ),
+        *("Output", "Finished", "Failed", "Progress", "Answer", "Scored", "Encoded", "ModelError", "QueueFullError"),
+        *(None, True, [], {}, -1, 2**31, 2**63, 1e300, float("nan"), b"\xff", [2**53, 4], "stop", [0, 0, "x"]),
+    )
+)
+
+
+def seeds() -> Iterable[bytes]:
+    request = Request(
+        [1, 2], sampling={"temperature": 0.5}, stop=["\n"], grammar=Grammar("x", ["<a>"]), adapters={"a": 0.5}
+    )
+    for command in (Add([1], request), Encode(1, [[1, 2], []], "mean", True, [0.5]), Cancel(1), Ask(1), Close()):
+        yield b"\0" + COMMANDS.encode(command)
+    timings = Timings(5, 4, 0.1, 0.2, 3, 0.3)
+    events = [Output(1, [5, 6], ["a", "é"]), Finished(1, "rest", "stop", timings), Failed(2, ModelError("no"))]
+    yield b"\1" + b"".join(encode_events(events))
+    yield b"\2" + wire.encode(wire.Answer(msgspec.Raw(b"\x01"), "", ""))
+    yield b"\3\5\0\0\0hello\3\0\0\0abc\xff\xff\xff\xff"
+
+
+def check(data: bytes) -> None:
+    draw = Draw(data)
+    kind = draw.below(4)
+    content = draw.rest()
+    if kind == 3:
+        _check_frames(content)
+    elif kind == 2:
+        try:
+            wire.decode(content, wire.Answer)
+        except msgspec.DecodeError:
+            return
+    else:
+        _check_messages(REPORTS if kind else COMMANDS, content)
+
+
+def _check_messages(codec: type, content: bytes) -> None:
+    try:
+        message = codec.decode(content)
+    except CodecError as error:
+        assert str(error).isprintable(), str(error)
+        return
+    assert isinstance(getattr(message, "error", PumiceError()), PumiceError)
+    encoded = codec.encode(message)
+    assert codec.encode(codec.decode(encoded)) == encoded
+
+
+def _check_frames(content: bytes) -> None:
+    stream = io.BytesIO(content)
+    try:
+        frames = list(read_frames(stream, lambda: _MOST))
+    except EngineError as error:
+        assert f"at most {_MOST}" in str(error) or "more than" in str(error)
+        return
+    written = b"".join(len(frame).to_bytes(4, "little") + frame for frame in frames)
+    assert content.startswith(written)
+    assert all(len(frame) <= _MOST for frame in frames)
