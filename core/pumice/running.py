@@ -8,11 +8,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+import msgspec
+
+_MAX_BYTES = 1 << 20  # of what a process tells of itself
 
 
 @dataclass(frozen=True)
@@ -71,9 +76,17 @@ def _read(path: Path) -> Running | None:
     except OSError:
         return None
     try:
-        return Running(**json.loads(path.read_text()))
-    except (OSError, ValueError, TypeError):
+        return msgspec.json.decode(_content(path), type=Running)
+    except (OSError, msgspec.DecodeError):
         return None
+
+
+def _content(path: Path) -> bytes:
+    """Of a file that another process wrote. Raises OSError for what is none."""
+    with open(os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)), "rb") as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise OSError(f"{path} is no file")
+        return file.read(_MAX_BYTES)
 
 
 def _forget(path: Path) -> None:

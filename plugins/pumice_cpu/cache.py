@@ -12,6 +12,7 @@ import functools
 import hashlib
 import importlib.metadata
 import json
+import logging
 import os
 import sys
 import tempfile
@@ -21,6 +22,8 @@ from typing import NamedTuple
 from pumice.plugin import cache_homes
 from pumice_cpu import sources
 from pumice_cpu.isa import current
+
+log = logging.getLogger("pumice")
 
 
 class Entry(NamedTuple):
@@ -62,13 +65,14 @@ def save(name: str, entry: Entry) -> None:
 def folders() -> list[Path]:
     """``$PUMICE_CACHE`` alone, or the user's cache folder, then one of their own among temporary files.
 
-    A confined process reads the user's, and keeps in one that only confined processes read.
+    A confined process reads the user's, and keeps in one that only confined processes read. A folder that other users
+    may write to is left out.
     """
     given = os.environ.get("PUMICE_CACHE")
     homes = _homes()
     if given:
-        return [Path(given), *homes[1:]]
-    folders = list(homes)
+        return [*filter(_is_safe, [Path(given), *homes[1:]])]
+    folders = [*filter(_is_safe, homes)]
     if hasattr(os, "getuid"):
         with contextlib.suppress(FileNotFoundError):  # no folder of temporary files can be written
             temporary = Path(tempfile.gettempdir()) / f"pumice-kernels-{os.getuid()}"
@@ -86,6 +90,18 @@ def _homes() -> list[Path]:
         return [home / "pumice" / "kernels" for home in cache_homes()]
     except RuntimeError:  # no home
         return []
+
+
+def _is_safe(folder: Path) -> bool:
+    """True if no other user but root may write to a folder, or it does not exist yet: code is run from there."""
+    try:
+        status = folder.stat()
+    except OSError:
+        return True
+    safe = not hasattr(os, "getuid") or (status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022)
+    if not safe:
+        log.warning("cpu: %s is not used: other users may write kernels there; chmod 700 it, or own it", folder)
+    return safe
 
 
 def _is_private(folder: Path) -> bool:

@@ -46,11 +46,16 @@ class Conversations:
             self._database = sqlite3.connect(path, timeout=_LOCK_SECONDS, isolation_level=None, check_same_thread=False)
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA foreign_keys = ON")
+            self._database.execute("PRAGMA trusted_schema = OFF")
             version = self._database.execute("PRAGMA user_version").fetchone()[0]
             if version == 0:
                 self._database.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version = {_VERSION}; COMMIT;")
+            tables = self._database.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name")
+            known = tables.fetchall() == [("table", "conversation"), ("table", "message")]
         except sqlite3.Error as error:
             raise pumice.PumiceError(f"conversations cannot be kept in {path}: {error}") from None
+        if version in (0, _VERSION) and not known:  # views and triggers of another could run for ever
+            raise pumice.PumiceError(f"{path} is a database of something else: name another file")
         if version not in (0, _VERSION):
             raise pumice.PumiceError(f"{path} holds conversations of another version of Pumice: {version}")
 

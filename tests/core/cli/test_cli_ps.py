@@ -6,8 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from filelock import FileLock
 
-from pumice.running import Running, directory, told
+from pumice.running import Running, directory, processes, told
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +70,16 @@ def test_damaged_notes_and_a_directory_that_cannot_be_written_do_no_harm(run, mo
     directory().mkdir()
     (directory() / "1-x.json").write_text("{")
     assert run("ps").stdout == ""
+
+
+@pytest.mark.parametrize("content", [b"{", b"[]", b'{"since": "a"}', b"\xff", b"[" * 100_000, b'{"pid": 1e400}', None])
+def test_notes_that_a_process_crafted_are_not_shown(content):
+    """An engine that a file has subverted may write anything there."""
+    directory().mkdir(parents=True)
+    note = directory() / "1-x.json"
+    if content is None:
+        os.mkfifo(note)
+    else:
+        note.write_bytes(content)
+    with FileLock(note.with_suffix(".lock")), told(running()):
+        assert [each.model for each in processes()] == ["x.gguf"]

@@ -87,6 +87,20 @@ def test_other_sets_and_versions_use_other_files(folder: Path, monkeypatch: pyte
     assert cache.load("name") is None
 
 
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o707])
+def test_a_cache_that_others_may_write_to_is_not_used(
+    folder: Path, mode: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    cache.save("name", ENTRY)
+    folder.chmod(mode)
+    cache.folders.cache_clear()
+    assert cache.load("name") is None
+    assert f"{folder} is not used" in caplog.text
+    folder.chmod(0o755)
+    cache.folders.cache_clear()
+    assert cache.load("name") == ENTRY
+
+
 def test_folders_of_others_are_not_trusted(tmp_path: Path) -> None:
     mine, open_to_all, link = tmp_path / "mine", tmp_path / "open", tmp_path / "link"
     open_to_all.mkdir()

@@ -1,5 +1,6 @@
 """Conversations of the page that the server keeps: who has which, bad requests, bad files."""
 
+import os
 import sqlite3
 
 import httpx2
@@ -81,6 +82,30 @@ def test_files_that_cannot_be_used(tmp_path):
         database.execute("PRAGMA user_version = 7")
     with pytest.raises(pumice.PumiceError, match="another version of Pumice: 7"):
         Conversations(tmp_path / "newer.db")
+
+
+ENDLESS = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT '' owner, '{}' body FROM n"
+CRAFTED = {
+    "a view that never ends": f"CREATE VIEW conversation AS {ENDLESS}; CREATE TABLE message (a)",
+    "a trigger": "CREATE TABLE conversation (a); CREATE TABLE message (a); "
+    "CREATE TRIGGER t AFTER INSERT ON message BEGIN DELETE FROM conversation; END",
+    "other tables": "CREATE TABLE a (b)",
+    "nothing": "",
+}
+
+
+@pytest.mark.parametrize("schema", CRAFTED.values(), ids=CRAFTED)
+def test_crafted_databases_are_refused(tmp_path, schema):
+    with sqlite3.connect(tmp_path / "a.db") as database:
+        database.executescript(f"{schema}; PRAGMA user_version = 1")
+    with pytest.raises(pumice.PumiceError, match="is a database of something else"):
+        Conversations(tmp_path / "a.db")
+
+
+def test_a_pipe_in_place_of_the_file_is_an_error(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(pumice.PumiceError, match="conversations cannot be kept"):
+        Conversations(tmp_path / "pipe")
 
 
 def test_a_disk_that_is_full_is_told_and_logged(tmp_path, model, monkeypatch, caplog):
