@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
+from pumice.errors import ModelError
 from pumice.gguf import GGMLType, TensorSource, dequantize, row_bytes
 from pumice.graph.shape import Dim, Shape, fixed, format_shape
 from pumice.graph.source import DerivedSource
@@ -106,8 +107,12 @@ class Weight(Tensor):
         return dequantize(self.data, self.type)
 
     def rows(self, start: int, stop: int) -> Weight:
-        """Rows ``start`` to ``stop`` along axis 0: how a fused qkv or gate-up matrix is taken apart, free of cost."""
-        assert 0 <= start < stop <= int(self.shape[0]), f"rows {start}:{stop} of {self}"
+        """Rows ``start`` to ``stop`` along axis 0: how a fused qkv or gate-up matrix is taken apart, free of cost.
+
+        Raises ModelError where it does not have them: architectures count by the file's hyperparameters.
+        """
+        if not 0 <= start < stop <= int(self.shape[0]):
+            raise ModelError(f"tensor {self.name!r} has {self.shape[0]} rows, its architecture needs {start} to {stop}")
         return Weight(
             f"{self.name}[{start}:{stop}]",
             (stop - start, *self.shape[1:]),
