@@ -244,7 +244,14 @@ def _files() -> list[Path]:
     if given and not Path(given).is_file():
         raise ConfigError(f"$PUMICE_CONFIG names {given!r}, which is not a file; correct or unset it")
     optional = [_user_directory() / "pumice" / "config.yaml", Path(_PROJECT_FILE)]
-    return [_package_file(), *(path for path in optional if path.exists()), *([Path(given)] if given else [])]
+    return [_package_file(), *filter(_exists, optional), *([Path(given)] if given else [])]
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read: {(error.strerror or str(error)).lower()}") from None
 
 
 def _package_file() -> Path:

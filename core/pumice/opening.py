@@ -36,11 +36,14 @@ def open_model(
         return GGUFFile.open(path)
     from pumice.convert import Folder, convert
 
-    folder = Folder(path)
-    conversion = _conversion(folder, registry)
-    if conversion.is_draft and options and options.target:
-        conversion.target = _conversion(Folder(options.target), registry)
-    return convert(folder, conversion, options)
+    try:
+        folder = Folder(path)
+        conversion = _conversion(folder, registry)
+        if conversion.is_draft and options and options.target:
+            conversion.target = _conversion(Folder(options.target), registry)
+        return convert(folder, conversion, options)
+    except OSError as error:
+        raise ConvertError(f"{error.filename or path}: {(error.strerror or str(error)).lower()}") from None
 
 
 def open_draft(path: str | os.PathLike[str], target: GGUFFile, registry: Registry | None = None) -> GGUFFile:

@@ -53,12 +53,23 @@ def save(name: str, entry: Entry) -> None:
     for folder in folders():
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=folder, delete=False) as file:
-                file.write(_digest(rest) + rest)
-            os.replace(file.name, folder / _file_name(name))
+            _write(folder / _file_name(name), _digest(rest) + rest)
             return
         except OSError:
             continue
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Whole or not at all. Raises OSError."""
+    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115
+    try:
+        with file:
+            file.write(content)
+        os.replace(file.name, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(file.name)
+        raise
 
 
 @functools.cache

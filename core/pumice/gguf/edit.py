@@ -7,6 +7,7 @@ from pathlib import Path
 
 from pumice.errors import GGUFError
 from pumice.gguf.copy import Progress, copy_tensors, encoded_metadata
+from pumice.gguf.output import write_errors
 from pumice.gguf.parser import ParsedFile, parse
 from pumice.gguf.values import Encoded
 from pumice.gguf.writer import Writer
@@ -48,7 +49,7 @@ def _write_in_place(file: ParsedFile, writer: Writer) -> bool:
     (new,) = writer.headers
     if writer.offsets != [tensor.offset for tensor in file.tensors.values()]:
         return False
-    with file.path.open("r+b") as stream:
+    with write_errors(file.path), file.path.open("r+b") as stream:
         old = stream.read(len(new))
         changed = [i for i, (before, after) in enumerate(zip(old, new, strict=True)) if before != after]
         if not changed:

@@ -13,22 +13,24 @@ from pumice.errors import GGUFError
 
 def check_output(path: Path, force: bool) -> None:
     """GGUFError if a file cannot come into being at ``path``, or one is there already and ``force`` is not said."""
-    if path.exists():
-        if not path.is_file():
-            raise GGUFError(f"{path}: is not a regular file")
-        if not force:
-            raise GGUFError(f"{path}: exists already; give --force to replace it")
-    elif path.is_symlink():
-        raise GGUFError(f"{path}: is a link to a file that does not exist")
-    if not path.parent.is_dir():
-        raise GGUFError(f"{path}: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK):
-        raise GGUFError(f"{path}: the folder cannot be written to")
+    with write_errors(path):
+        if path.exists():
+            if not path.is_file():
+                raise GGUFError(f"{path}: is not a regular file")
+            if not force:
+                raise GGUFError(f"{path}: exists already; give --force to replace it")
+        elif path.is_symlink():
+            raise GGUFError(f"{path}: is a link to a file that does not exist")
+        if not path.parent.is_dir():
+            raise GGUFError(f"{path}: there is no folder {path.parent}")
+        if not os.access(path.parent, os.W_OK):
+            raise GGUFError(f"{path}: the folder cannot be written to")
 
 
 def check_space(folder: Path, n_bytes: int) -> None:
     """GGUFError if the disk has no room for so much."""
-    free = shutil.disk_usage(folder).free
+    with write_errors(folder):
+        free = shutil.disk_usage(folder).free
     if n_bytes > free:
         raise GGUFError(f"{folder}: {n_bytes:,} bytes are to be written but {free:,} are free")
 
@@ -57,14 +59,14 @@ class NewFiles:
         self._finish()
         path = Path(os.path.realpath(self.paths[len(self._written)]))
         temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
-        with _errors(path):
+        with write_errors(path):
             self._file = temporary.open("xb")
             self._written.append((temporary, path))
 
     def write(self, data: bytes | memoryview) -> None:
         """Append to the current file."""
         assert self._file is not None
-        with _errors(self._written[-1][1]):
+        with write_errors(self._written[-1][1]):
             self._file.write(data)
 
     def __exit__(
@@ -79,12 +81,13 @@ class NewFiles:
                 with contextlib.suppress(OSError):  # of a full disk, which was named when it was met first
                     self._file.close()
             for temporary, _ in self._written:
-                temporary.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    temporary.unlink()
 
     def _finish(self) -> None:
         """The current file's bytes are on the disk."""
         if self._file is not None:
-            with _errors(self._written[-1][1]):
+            with write_errors(self._written[-1][1]):
                 self._file.flush()
                 os.fsync(self._file.fileno())
                 self._file.close()
@@ -94,7 +97,7 @@ class NewFiles:
         for _, path in self._written:
             check_output(path, self.force)  # another may have come meanwhile
         for temporary, path in reversed(self._written):
-            with _errors(path):
+            with write_errors(path):
                 if path.exists():
                     shutil.copymode(path, temporary)
                 os.replace(temporary, path)
@@ -102,7 +105,8 @@ class NewFiles:
 
 
 @contextlib.contextmanager
-def _errors(path: Path) -> Iterator[None]:
+def write_errors(path: Path) -> Iterator[None]:
+    """Errors of the system as a GGUFError that names ``path``."""
     try:
         yield
     except OSError as error:

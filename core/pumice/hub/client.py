@@ -7,6 +7,8 @@ an address that was checked, and the bodies of redirects are not read.
 from __future__ import annotations
 
 import contextlib
+import functools
+import ssl
 import urllib.request
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -183,12 +185,18 @@ class _Transport(httpx2.BaseTransport):
         if proxy not in self._ways:
             # A connection serves one request: those of two names at one address have two certificates.
             limits = httpx2.Limits(max_keepalive_connections=0)
-            self._ways[proxy] = httpx2.HTTPTransport(proxy=proxy or None, limits=limits)
+            self._ways[proxy] = httpx2.HTTPTransport(_certificates(), proxy=proxy or None, limits=limits)
         return self._ways[proxy]
 
     def close(self) -> None:
         for way in self._ways.values():
             way.close()
+
+
+@functools.cache
+def _certificates() -> ssl.SSLContext:
+    """Those that this machine trusts, or ``$SSL_CERT_FILE``'s; they take a while to read."""
+    return httpx2.create_ssl_context()
 
 
 def _proxy_of(url: httpx2.URL) -> str:

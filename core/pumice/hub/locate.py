@@ -110,13 +110,16 @@ def _is_bare(text: str) -> bool:
 
 
 def cached(name: Path | HubName | WebName) -> list[Path]:
-    """The files of a model that are on this machine; empty if it is not."""
+    """The files of a model that are on this machine; empty if it is not. Raises HubError."""
     from pumice.hub.repository import cached_model
     from pumice.hub.web import cached_file
 
     if isinstance(name, Path):
         return [name]
-    return cached_model(name) if isinstance(name, HubName) else cached_file(name)
+    try:
+        return cached_model(name) if isinstance(name, HubName) else cached_file(name)
+    except OSError as error:
+        raise HubError(f"{error.filename or name}: cannot be read: {error.strerror or error}") from None
 
 
 def _fetch(name: Path | HubName | WebName, progress: Progress | None) -> list[Path]:

@@ -67,7 +67,7 @@ def quantize(
     if imatrix is not None and not isinstance(imatrix, ImportanceMatrix):
         imatrix = read_imatrix(imatrix)
     with nullcontext(path) if isinstance(path, GGUFFile) else open_model(path) as file:
-        if Path(out).exists() and file.path.exists() and Path(out).samefile(file.path):
+        if _is_same_file(out, file.path):
             raise QuantizeError(f"{out}: is the model itself, which would be lost: give another name")
         plan = plan_quantization(file, to, imatrix=imatrix, options=options)
         if parts is not None:
@@ -77,3 +77,12 @@ def quantize(
             raise QuantizeError(f"{file.path}: {becomes}, which needs an importance matrix: pumice imatrix makes one")
         run(plan, out, get_registry(load_config()).quantizers, threads=threads, force=force, progress=progress)
     return plan
+
+
+def _is_same_file(out: str | os.PathLike[str], model: Path) -> bool:
+    try:
+        return os.path.samefile(out, model)
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError) as error:
+        raise QuantizeError(f"{out}: cannot be compared with {model}: {error}") from None
