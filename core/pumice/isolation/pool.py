@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -52,7 +54,10 @@ class WorkerPool:
         self._workers = [_Worker(work, self._limits) for _ in range(n_workers)]
         self._change = threading.Condition()
         self._n_large = 0  # calls with large payloads, also those that wait
-        self._finalizer = weakref.finalize(self, _close, self._workers)  # at the exit of the interpreter too
+        self._watch = _Watch(self._workers)
+        self._finalizer = weakref.finalize(
+            self, _close, self._workers, self._watch
+        )  # at the exit of the interpreter too
         _pools.add(self)
 
     def call(self, task: str, payload: object, returns: type[T]) -> T:
@@ -73,7 +78,7 @@ class WorkerPool:
         for _ in range(2):
             with self._free_worker(len(frame) > self._limits.max_small) as worker:
                 try:
-                    return self._result(worker.ask(frame), returns)
+                    return self._result(worker.ask(frame, self._watch), returns)
                 except _LostError as error:
                     lost = str(error)
         raise UnavailableError(f"{self._work} failed, its process {lost}: try again later")
@@ -91,6 +96,7 @@ class WorkerPool:
         """In a forked process: the workers are those of another process."""
         self._change = threading.Condition()
         self._n_large = 0
+        self._watch = _Watch(self._workers)
         for worker in self._workers:
             worker.forget()
 
@@ -154,6 +160,7 @@ class _Worker:
 
     def __init__(self, work: str, limits: Limits) -> None:
         self.busy = self.large = self.closed = False
+        self.deadline = math.inf  # of the call in progress, by the monotonic clock
         self._work = work
         self._limits = limits
         self._child: subprocess.Popen[bytes] | None = None
@@ -162,14 +169,16 @@ class _Worker:
     def pid(self) -> int | None:
         return self._child.pid if self._child else None
 
-    def ask(self, frame: bytes) -> bytes:
+    def ask(self, frame: bytes, watch: _Watch) -> bytes:
         """Send a call and return the answer. Raises TooExpensiveError, UnavailableError or _LostError."""
         child = self._running()
         assert child.stdin is not None
         assert child.stdout is not None
-        answer, deadline = None, _Deadline(self._limits.wall_seconds, child.kill)
+        answer, deadline = None, time.monotonic() + self._limits.wall_seconds
         try:
-            with deadline, contextlib.suppress(OSError):
+            self.deadline = deadline
+            watch.look()
+            with contextlib.suppress(OSError):
                 wire.write_frame(child.stdin, frame)
                 answer = wire.read_frame(child.stdout, self._limits.max_out)
         except OverflowError:
@@ -178,17 +187,24 @@ class _Worker:
         except BaseException:  # interrupted: what comes now would be the answer to the next
             self.end()
             raise
-        if answer is None or deadline.passed:
-            raise self._failure(self.end(_END_SECONDS), deadline.passed)
+        finally:
+            self.deadline = math.inf
+        if answer is None:
+            raise self._failure(self.end(_END_SECONDS), time.monotonic() >= deadline)
         return answer
+
+    def kill(self) -> None:
+        """End the process of a call in progress. Who asked it sees to the rest."""
+        if child := self._child:
+            child.kill()
 
     def close(self) -> None:
         self.closed = True
-        self.end()
+        self.kill() if self.busy else self.end()
 
     def forget(self) -> None:
         """Leave the process to whom it belongs."""
-        child, self._child, self.busy = self._child, None, False
+        child, self._child, self.busy, self.deadline = self._child, None, False, math.inf
         _close_pipes(child)
 
     def end(self, patience: float = 0.0) -> int:
@@ -225,30 +241,44 @@ class _Worker:
         return _LostError(f"was ended by {name}")
 
 
-class _Deadline:
-    """Calls ``act`` if what it surrounds takes longer than ``seconds``; ``passed`` says so."""
+class _Watch:
+    """Kills workers whose deadline has passed, in one thread, which sleeps while there are no calls.
 
-    def __init__(self, seconds: float, act: Callable[[], None]) -> None:
-        self.passed = False
-        self._act = act
-        self._over = False
-        self._lock = threading.Lock()
-        self._timer = threading.Timer(seconds, self._pass)
-        self._timer.daemon = True
+    A worker that takes its next call at that very moment is lost, and that call is asked again.
+    """
 
-    def __enter__(self) -> None:
-        self._timer.start()
+    def __init__(self, workers: Sequence[_Worker]) -> None:
+        self._workers = workers
+        self._wake = threading.Event()
+        self._asleep = False
+        self._thread: threading.Thread | None = None
 
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._over = True
-        self._timer.cancel()
+    def look(self) -> None:
+        """Take notice of a new deadline. Raises UnavailableError where no thread can be started."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="pumice-worker-watch", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError as error:
+                self._thread = None
+                raise UnavailableError(f"no thread can be started: {error}") from None
+        if self._asleep:
+            self._wake.set()
 
-    def _pass(self) -> None:
-        with self._lock:
-            if not self._over:
-                self.passed = True
-                self._act()
+    def end(self) -> None:
+        """Where all workers are closed."""
+        self._wake.set()
+
+    def _run(self) -> None:
+        while not all(worker.closed for worker in self._workers):
+            self._asleep = True  # before deadlines are read: a later one wakes this
+            first = min(worker.deadline for worker in self._workers)
+            self._asleep = first == math.inf
+            self._wake.wait(None if self._asleep else max(0.0, first - time.monotonic()))
+            self._wake.clear()
+            for worker in self._workers:
+                if worker.deadline <= time.monotonic():
+                    worker.kill()
 
 
 def _start(limits: Limits) -> subprocess.Popen[bytes]:
@@ -276,9 +306,10 @@ def _close_pipes(child: subprocess.Popen[bytes] | None) -> None:
                 pipe.close()
 
 
-def _close(workers: Iterable[_Worker]) -> None:
+def _close(workers: Sequence[_Worker], watch: _Watch) -> None:
     for worker in workers:
         worker.close()
+    watch.end()
 
 
 def _forget_all() -> None:
