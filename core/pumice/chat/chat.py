@@ -10,6 +10,7 @@ from functools import cached_property, lru_cache
 from typing import Any
 
 from pumice.chat.answer import Answer
+from pumice.chat.families import GENERIC
 from pumice.chat.form import answer_grammar
 from pumice.chat.formats import ChatFormat, detect
 from pumice.chat.guard import special_spellings, tokenize_marked
@@ -156,7 +157,8 @@ class Chat:
                 "" if token is None else self._spelling(token) for token in (self._tokenizer.bos, self._tokenizer.eos)
             )
             described = self._workers.describe(ChatTemplate(source, bos, eos))
-            format = detect(source, self._formats.values()) or described.format
+            shown = described.format if described.format.is_sound else GENERIC
+            format = detect(source, self._formats.values()) or shown
             known = _Known(described.template, described.capabilities, format, self._special(format))
             self._known[source] = known
             while len(self._known) > _KEPT:

@@ -9,6 +9,8 @@ from functools import cached_property
 from pumice.chat.calls import Keys
 from pumice.chat.pattern import Pattern
 
+_MAX_SHOWN = 2000  # characters of all marks; those of published templates have up to 154
+
 
 @dataclass(frozen=True)
 class ChatFormat:
@@ -46,6 +48,13 @@ class ChatFormat:
         if not all(self.reasoning):
             return "its reasoning must have a beginning and an end"
         return next((problem for pattern in self.patterns if (problem := pattern.problem())), "")
+
+    @property
+    def is_sound(self) -> bool:
+        """True if its marks are as short as marks are, and it has no problem: one that a template shows may not be."""
+        keys = (self.keys.name, self.keys.arguments, self.keys.id)
+        texts = (*self.reasoning, *self.calls, self.param, *self.section, *keys, self.after_reasoning)
+        return sum(map(len, texts)) <= _MAX_SHOWN and not self.problem()
 
     @cached_property
     def patterns(self) -> list[Pattern]:

@@ -28,7 +28,7 @@ class Limits:
     """
 
     cpu_seconds: int = 5
-    wall_seconds: float = 30.0
+    wall_seconds: float = 60.0
     wait_seconds: float = 10.0
     memory: int = 1 << 30
     max_in: int = 1 << 25

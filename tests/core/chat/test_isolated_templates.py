@@ -146,3 +146,11 @@ def test_what_workers_get_and_give_is_plain_data():
     described = isolated.template_workers().describe(ChatTemplate(BUILTIN["chatml"], "<s>", "</s>"))
     assert described.template.bos == "<s>"
     assert described.template.traits.has_system
+
+
+def test_marks_that_a_template_shows_are_no_longer_than_marks_are():
+    long = "{% for m in messages %}{% if m.reasoning_content %}" + "<" + "x" * 3000 + ">{{ m.reasoning_content }}</x>"
+    source = long + "{% endif %}{{ m.content }}{% endfor %}"
+    assert len(isolated.template_workers().describe(ChatTemplate(source)).format.reasoning[0]) > 3000
+    assert chat(source).turn(read()).format.reasoning == ("<think>", "</think>")
+    assert chat(source.replace("x" * 3000, "x")).turn(read()).format.reasoning == ("<x>", "</x>")
