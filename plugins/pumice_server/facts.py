@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from pumice_server.generation_settings import generation_settings
 from pumice_server.models import Models, service_of
 from pumice_server.service import Service
 from pumice_server.summaries import capabilities, listed, meta, summary_of
+from pumice_server.work import waiting
 
 logger = logging.getLogger("pumice")
 
@@ -108,7 +108,7 @@ async def props(request: Request) -> Response:
         told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
         return json_response({**told, "ui_settings": page, "build_info": build_info()})
     service = await service_of(request, name)
-    able = await asyncio.to_thread(_template_capabilities, service)  # the first time it renders chats
+    able = await waiting(_template_capabilities, service)  # the first time it renders chats
     return json_response({**_properties(service, able), "ui_settings": page})
 
 

@@ -89,12 +89,15 @@ class Chat:
         chat_template: str | None = None,
         workers: TemplateWorkers | None = None,
         checker: GrammarChecker | None = None,
+        n_ctx: int | None = None,
     ) -> None:
         """``formats``: the known ones, by name; ``chat_template``: for requests that name none.
 
-        ``checker`` compiles the grammars of answers before an engine does; None: in this process.
+        ``checker`` compiles the grammars of answers before an engine does; None: in this process. ``n_ctx``: tokens
+        of the context; a prompt that is far longer is refused before it is tokenized.
         """
         self._tokenizer = tokenizer
+        self._n_ctx = n_ctx
         self._checker = checker or GrammarChecker()
         self._formats = formats
         self._templates = ChatTemplates(metadata, chat_template)
@@ -147,6 +150,8 @@ class Chat:
             request.add_generation_prompt,
         )
         written = self._workers.write(job)
+        if self._n_ctx is not None:
+            self._tokenizer.check_fits([written.text], self._n_ctx)
         tokens = tokenize_marked(self._tokenizer, written.text, written.mark)
         return Prompt(written.text.replace(written.mark, ""), tokens, written.opening)
 

@@ -13,7 +13,7 @@ from pumice.chat.template import check_chosen
 from pumice.config import Config
 from pumice.engine import EngineClient
 from pumice.engine.messages import Facts
-from pumice.errors import PromptTooLongError, TokenizerError
+from pumice.errors import TokenizerError
 from pumice.gguf import GGUFFile
 from pumice.grammar import GrammarChecker
 from pumice.opening import is_lora
@@ -23,10 +23,6 @@ from pumice.summary import Summary
 from pumice.tokenizers import Tokenizer, from_metadata
 
 T = TypeVar("T")
-
-_FEW_CHARACTERS = 1 << 16  # of texts that are never too long to be tokenized as they are
-_PER_TOKEN = 8  # characters of a token, of which texts that fit rarely have more
-_CHUNK = 1 << 14  # characters
 
 
 class Base(ABC):
@@ -107,24 +103,8 @@ class Base(ABC):
         return self.tokenizer.tokenize(text, add_special, parse_special)
 
     def check_fits(self, texts: Sequence[str]) -> None:
-        """Raise PromptTooLongError for texts that the context cannot hold together, without tokenizing them whole.
-
-        That would take memory and time for each of their characters. A text that fits is never refused, unless it has
-        more characters than ``n_ctx`` tokens of the longest kind.
-        """
-        n_characters = sum(map(len, texts))
-        if n_characters <= max(_FEW_CHARACTERS, _PER_TOKEN * self.n_ctx):
-            return
-        n_tokens = n_characters // self.tokenizer.longest
-        if n_tokens > self.n_ctx:
-            raise PromptTooLongError(n_tokens, self.n_ctx, exact=False)
-        # Cut anywhere, a text has a few more tokens: twice as many are too many all the same.
-        n_tokens = 0
-        for text in texts:
-            for begin in range(0, len(text), _CHUNK):
-                n_tokens += len(self.tokenize(text[begin : begin + _CHUNK], add_special=False))
-                if n_tokens > 2 * self.n_ctx:
-                    raise PromptTooLongError(n_tokens // 2, self.n_ctx, exact=False)
+        """Raise PromptTooLongError for texts that the context cannot hold together, as ``Tokenizer.check_fits``."""
+        self.tokenizer.check_fits(texts, self.n_ctx)
 
     def detokenize(self, ids: Sequence[int]) -> str:
         return self.tokenizer.detokenize(ids)

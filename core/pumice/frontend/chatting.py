@@ -82,7 +82,7 @@ class Chatting(Generating):
     @cached_property
     def _chat(self) -> Chat:
         template = self.config.chat_template or None
-        return Chat(self.metadata, self.tokenizer, self._formats, template, checker=self._checker)
+        return Chat(self.metadata, self.tokenizer, self._formats, template, checker=self._checker, n_ctx=self.n_ctx)
 
 
 def _start(

@@ -1,16 +1,20 @@
 """What all tokenizers share: special tokens, BOS and EOS, and turning ids back into text."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any, ClassVar
 
-from pumice.errors import TokenizerError
+from pumice.errors import PromptTooLongError, TokenizerError
 from pumice.tokenizers.incremental import IncrementalDecoder
 from pumice.tokenizers.partition import Partition
 from pumice.tokenizers.pre_tokenizers import PreTokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary, is_unicode, value
+
+_FEW_CHARACTERS = 1 << 16  # of texts that are never too long to be tokenized as they are
+_PER_TOKEN = 8  # characters of a token, of which texts that fit rarely have more
+_CHUNK = 1 << 14  # characters
 
 
 class Tokenizer(ABC):
@@ -88,6 +92,26 @@ class Tokenizer(ABC):
         for part in self._partition.split(text, parse_special):
             ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
         return self._before() + ids + self._after() if add_special else ids
+
+    def check_fits(self, texts: Sequence[str], n_ctx: int) -> None:
+        """Raise PromptTooLongError for texts that ``n_ctx`` tokens cannot hold together, without tokenizing them whole.
+
+        That would take memory and time for each of their characters. A text that fits is never refused, unless it has
+        more characters than ``n_ctx`` tokens of the longest kind.
+        """
+        n_characters = sum(map(len, texts))
+        if n_characters <= max(_FEW_CHARACTERS, _PER_TOKEN * n_ctx):
+            return
+        n_tokens = n_characters // self.longest
+        if n_tokens > n_ctx:
+            raise PromptTooLongError(n_tokens, n_ctx, exact=False)
+        # Cut anywhere, a text has a few more tokens: twice as many are too many all the same.
+        n_tokens = 0
+        for text in texts:
+            for begin in range(0, len(text), _CHUNK):
+                n_tokens += len(self.tokenize(text[begin : begin + _CHUNK], add_special=False))
+                if n_tokens > 2 * n_ctx:
+                    raise PromptTooLongError(n_tokens // 2, n_ctx, exact=False)
 
     def detokenize(self, ids: Iterable[int], *, special: bool = False) -> str:
         """The text of ``ids``; with ``special``, control tokens and the unknown token are spelt out.

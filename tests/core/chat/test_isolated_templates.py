@@ -12,7 +12,7 @@ from pumice.chat import BUILTIN, FORMATS, Chat, ChatRequest, isolated
 from pumice.chat.guard import Guard
 from pumice.chat.isolated import TemplateWorkers
 from pumice.chat.template import ChatTemplate
-from pumice.errors import ModelError, RequestError, TooExpensiveError, UnavailableError
+from pumice.errors import ModelError, PromptTooLongError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import Limits, WorkerPool
 from tokenizer_fixtures import small
 from waiting import PATIENCE, seconds_of, wait_until
@@ -154,3 +154,14 @@ def test_marks_that_a_template_shows_are_no_longer_than_marks_are():
     assert len(isolated.template_workers().describe(ChatTemplate(source)).format.reasoning[0]) > 3000
     assert chat(source).turn(read()).format.reasoning == ("<think>", "</think>")
     assert chat(source.replace("x" * 3000, "x")).turn(read()).format.reasoning == ("<x>", "</x>")
+
+
+def test_a_prompt_that_is_far_too_long_is_not_tokenized(monkeypatch):
+    """Where tools make it so long, say."""
+    tokenizer = small("bpe")
+    lengths = []
+    monkeypatch.setattr(tokenizer, "_encode", lambda text: lengths.append(len(text)) or [0] * len(text))
+    one = Chat({KEY: "{{ messages[0].content }}{{ tools }}"}, tokenizer, FORMATS, workers=workers(), n_ctx=512)
+    with pytest.raises(PromptTooLongError, match=r"the prompt has at least .* tokens, n_ctx is 512"):
+        one.turn(read(tools=[{"name": "f", "description": "a b " * 50_000}]))
+    assert max(lengths, default=0) < 20_000
