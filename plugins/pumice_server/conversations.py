@@ -5,24 +5,25 @@ Each client, told from others by its key, has its own. What a conversation or a 
 
 from __future__ import annotations
 
-import asyncio
 import re
 import sqlite3
 import threading
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 import pumice
-from pumice_server.answers import json_response, to_json
+from pumice_server.answers import JSON, json_response, to_json
 from pumice_server.body import read_object
 from pumice_server.errors import bad_request
 from pumice_server.gate import scoped
+from pumice_server.limits import MAX_SAID
+from pumice_server.work import aside, waiting
 
 _VERSION = 1  # of the schema, SQLite's user_version
 _SCHEMA = """
@@ -33,7 +34,12 @@ CREATE TABLE message (
 );
 """
 _ID = re.compile(r"[A-Za-z0-9-]{1,64}")
+_ROWS = 8  # that are read at once
 _LOCK_SECONDS = 10.0  # to wait for another process that writes to the file
+
+
+Row = tuple[int, str]
+"""The number of a row, and its body."""
 
 
 class Conversations:
@@ -59,11 +65,14 @@ class Conversations:
         if version not in (0, _VERSION):
             raise pumice.PumiceError(f"{path} holds conversations of another version of Pumice: {version}")
 
-    def list(self, owner: str) -> list[str]:
-        return self._bodies("SELECT body FROM conversation WHERE owner = ?", owner)
+    def list(self, owner: str, after: int) -> Sequence[Row]:
+        """Some conversations, those after a row."""
+        return self._rows("SELECT rowid, body FROM conversation WHERE owner = ?", owner, after)
 
-    def messages(self, owner: str, conversation: str) -> Sequence[str]:
-        return self._bodies("SELECT body FROM message WHERE owner = ? AND conversation = ?", owner, conversation)
+    def messages(self, owner: str, conversation: str, after: int) -> Sequence[Row]:
+        """Some messages of a conversation, those after a row."""
+        select = "SELECT rowid, body FROM message WHERE owner = ? AND conversation = ?"
+        return self._rows(select, owner, conversation, after)
 
     def put(self, owner: str, conversation: str, body: str) -> None:
         self._run(
@@ -86,10 +95,10 @@ class Conversations:
     def remove(self, owner: str, conversation: str) -> None:
         self._run("DELETE FROM conversation WHERE owner = ? AND id = ?", owner, conversation)
 
-    def _bodies(self, statement: str, *values: str) -> Any:
-        return [body for (body,) in self._run(statement, *values)]
+    def _rows(self, select: str, *values: str | int) -> Sequence[Row]:
+        return self._run(f"{select} AND rowid > ? ORDER BY rowid LIMIT {_ROWS}", *values)
 
-    def _run(self, statement: str, *values: str) -> Sequence[Any]:
+    def _run(self, statement: str, *values: str | int) -> Sequence[Any]:
         with self._lock:
             return self._database.execute(statement, values).fetchall()
 
@@ -98,25 +107,39 @@ def routes(path: Path) -> list[Route]:
     """Endpoints under ``/conversations``. Raises PumiceError where the file cannot be used."""
     kept = Conversations(path)
 
-    async def run(request: Request, work: Any, *values: str) -> Any:
+    async def run(request: Request, work: Any, *values: str | int) -> Any:
         ids = list(request.path_params.values())
         if not all(map(_ID.fullmatch, ids)):
             raise bad_request("an id is 1 to 64 letters, digits and hyphens")
         try:
-            return await asyncio.to_thread(work, request.state.client, *ids, *values)
+            return await waiting(work, request.state.client, *ids, *values)
         except sqlite3.IntegrityError:
             raise HTTPException(404, f"there is no conversation {ids[0]}") from None
         except sqlite3.Error as error:
             raise HTTPException(500, f"conversations cannot be kept: {error}") from None
 
     async def get(request: Request) -> Response:
-        bodies = await run(request, kept.messages if request.path_params else kept.list)
-        return Response(f"[{','.join(bodies)}]", media_type="application/json")
+        work = kept.messages if request.path_params else kept.list
+        first = await run(request, work, -1)
+
+        async def parts() -> AsyncIterator[bytes]:
+            rows, mark = first, b"["
+            while rows:
+                for _, body in rows:
+                    yield mark + body.encode()
+                    mark = b","
+                rows = await run(request, work, rows[-1][0])
+            yield b"]" if first else b"[]"
+
+        return StreamingResponse(parts(), media_type=JSON)
 
     async def put(request: Request) -> Response:
         body = await read_object(request)
         work = kept.put_message if "message" in request.path_params else kept.put
-        await run(request, work, to_json(body).decode())
+        text = await aside(lambda: to_json(body).decode())
+        if len(text) > MAX_SAID:
+            raise bad_request(f"a conversation or a message has at most {MAX_SAID} characters, not {len(text)}")
+        await run(request, work, text)
         return json_response({})
 
     async def remove(request: Request) -> Response:

@@ -124,7 +124,8 @@ async def _embed(service: Service, texts: Sequence[list[int]], body: Body) -> Ve
 
 
 def _scaled(vector: NDArray[np.float32], norm: int) -> NDArray[np.float32]:
-    size = np.abs(vector).max() / _LARGEST_VALUE if norm == _LARGEST else np.linalg.norm(vector, norm)
+    peak = np.abs(vector).max()  # powers of what is at most 1 do not overflow
+    size = peak / _LARGEST_VALUE if norm == _LARGEST else peak and peak * np.linalg.norm(vector / peak, norm)
     return vector / np.float32(size) if size else vector
 
 

@@ -24,6 +24,8 @@ IDLE_SECONDS = 75  # of a connection, longer than clients and proxies keep their
 MAX_CONNECTIONS = 1000  # at once; beyond, the answer is 503
 MAX_KEPT = 64 << 20  # bytes of kept responses, the oldest forgotten first
 
+MAX_SAID = 4 << 20  # characters of a conversation's or a message's object, where the server keeps them
+
 # --- of fields, and of what is in them
 
 MAX_MESSAGES = 10_000
@@ -37,7 +39,7 @@ MAX_LOGPROBS = 20  # likeliest tokens that are told for each
 MAX_PROBS = 100  # the same, for llama-server's completions
 MAX_BIAS = 1e30  # what is added to a logit, up and down
 MAX_BIAS_LENGTH = 256  # characters of a text that stands for tokens
-MAX_SPELT = 4 << 20  # characters of a text whose tokens are told
+MAX_SPELT = 2 << 20  # bytes of a text whose tokens are told: each may be one
 
 
 def shown(value: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 
 from starlette.exceptions import HTTPException
 
+import pumice
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.limits import MAX_IDS, MAX_PROMPTS
@@ -42,11 +43,12 @@ def mixed_tokens(
     given: Sequence[str | int], service: Service, add_special: bool, parse_special: bool = True
 ) -> list[int]:
     """Of texts and token ids."""
-    parts = [
-        [each] if isinstance(each, int) else service.tokens_of(each, add_special and i == 0, parse_special)
-        for i, each in enumerate(given)
-    ]
-    return [token for part in parts for token in part]
+    tokens: list[int] = []
+    for i, each in enumerate(given):
+        tokens += [each] if isinstance(each, int) else service.tokens_of(each, add_special and i == 0, parse_special)
+        if len(tokens) > service.model.n_ctx:
+            raise pumice.PromptTooLongError(len(tokens), service.model.n_ctx, exact=False)
+    return tokens
 
 
 def fill_in(service: Service, prefix: Prompt, suffix: Prompt, before_middle: Sequence[int] = ()) -> list[int]:

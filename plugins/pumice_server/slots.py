@@ -6,7 +6,6 @@ them again.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import secrets
@@ -27,6 +26,7 @@ from pumice_server.errors import bad_request
 from pumice_server.facts import snapshot_of
 from pumice_server.models import service_of
 from pumice_server.service import Service
+from pumice_server.work import waiting
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
 _MAX_FILE = 64 << 20  # bytes
@@ -69,7 +69,7 @@ async def _save(request: Request, service: Service, slot: int, body: Body) -> di
     tokens = service.slots.get((request.state.client, slot), [])
     started = time.perf_counter()
     data = orjson.dumps({"model": service.name, "tokens": tokens})
-    await asyncio.to_thread(_write, path, data)
+    await waiting(_write, path, data)
     spent = (time.perf_counter() - started) * 1000
     return {"filename": name, "n_saved": len(tokens), "n_written": len(data), "timings": {"save_ms": spent}}
 
@@ -77,7 +77,7 @@ async def _save(request: Request, service: Service, slot: int, body: Body) -> di
 async def _restore(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
     name, path = _file(request, body)
     started = time.perf_counter()
-    data = await asyncio.to_thread(_read, path, name)
+    data = await waiting(_read, path, name)
     try:
         saved = orjson.loads(data)
         tokens = [int(token) for token in saved["tokens"]]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pumice
 from pumice.cli.options import summarize_model
 from pumice_server.entry import Entry
+from pumice_server.work import waiting
 
 #: llama.cpp's numbers of tokenizers, by `tokenizer.ggml.model`.
 _VOCAB_TYPES = {"llama": 1, "gpt2": 2, "bert": 3, "t5": 4, "rwkv": 5, "plamo2": 6}
@@ -22,7 +22,7 @@ async def summary_of(entry: Entry) -> pumice.Summary | None:
     if entry.service:
         return entry.service.model.summary
     if entry.summary is None:
-        entry.summary = await asyncio.to_thread(summarize_model, entry.spec.path)
+        entry.summary = await waiting(summarize_model, entry.spec.path)
     return entry.summary
 
 

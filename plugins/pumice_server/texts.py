@@ -27,8 +27,8 @@ async def tokenize(request: Request) -> Response:
     special = body.get("add_special", bool, False), body.get("parse_special", bool, True)
     spell = service.token_bytes if body.get("with_pieces", bool, False) else None
     text = body.get("content", str, "")
-    if len(text) > MAX_SPELT:
-        raise bad_request(f"content: at most {MAX_SPELT} characters, not {len(text)}")
+    if len(text) > MAX_SPELT or len(text.encode()) > MAX_SPELT:
+        raise bad_request(f"content: at most {MAX_SPELT} bytes of text, not {len(text)} characters: {shown(text)}")
     tokens = await service.tokenize(text, *special)
 
     async def parts() -> AsyncIterator[bytes]:

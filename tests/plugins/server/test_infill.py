@@ -16,7 +16,7 @@ class Letters:
 
     def __init__(self, **fim: int) -> None:
         tokenizer = SimpleNamespace(fim=MARKS | fim, bos=1, add_bos=True)
-        self.model = SimpleNamespace(tokenizer=tokenizer)
+        self.model = SimpleNamespace(tokenizer=tokenizer, n_ctx=512)
 
     def tokens_of(self, text: str | list[int], add_special: bool, parse_special: bool) -> list[int]:
         assert not add_special

@@ -1,0 +1,91 @@
+"""The memory that a request takes is bounded by a multiple of its body."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import httpx2
+import pytest
+
+from pumice_server.limits import MAX_IDS, MAX_SPELT, MAX_VALUES
+from waiting import PATIENCE
+
+ROOT = Path(__file__).parents[3]
+MIB = 1 << 20
+BASE = 48 * MIB  # whatever the body
+TIMES = 40  # the body, as JSON
+TIMES_TOKENS = 150  # the body, while its text is cut into tokens
+
+pytestmark = pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no process tells its memory here")
+
+
+class Process(NamedTuple):
+    pid: int
+    client: httpx2.Client
+
+    def growth(self, path: str, body: bytes) -> tuple[int, int]:
+        """The status, and the bytes by which the process's memory was larger meanwhile."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")  # its peak is what it has now
+        before = self._bytes("VmRSS")
+        status = self.client.post(path, content=body).status_code
+        return status, self._bytes("VmHWM") - before
+
+    def _bytes(self, name: str) -> int:
+        return 1024 * int(re.search(rf"{name}:\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text())[1])
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Process]:
+    command = [sys.executable, "-m", "pumice", "serve", "--port", "0"]
+    server = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    try:
+        url = next(found[1] for line in server.stderr if (found := re.match(r"listening on (\S+)", line)))
+        with httpx2.Client(base_url=url, timeout=2 * PATIENCE) as client:
+            for path in ("/v1/chat/completions", "/tokenize", "/detokenize"):  # what is made once
+                small = {
+                    "messages": [{"role": "user", "content": "Once"}],
+                    "content": "a",
+                    "tokens": [5],
+                    "max_tokens": 1,
+                }
+                assert client.post(path, json=small).status_code == 200
+            yield Process(server.pid, client)
+    finally:
+        server.kill()
+        server.wait()
+        server.stderr.close()
+
+
+def chat(content: str) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": content}]}, ensure_ascii=False).encode()
+
+
+LISTS = b'{"other":[' + b"[]," * (MAX_VALUES // 2 - 10) + b"[]]}"
+OBJECTS = b'{"other":[' + b'{"a":1},' * (MAX_VALUES // 2 - 10) + b"{}]}"
+LARGE = {
+    "lists": ("/v1/chat/completions", LISTS, 400, TIMES),
+    "objects": ("/v1/chat/completions", OBJECTS, 400, TIMES),
+    "more objects": ("/v1/chat/completions", OBJECTS * 3, 400, TIMES),
+    "a text of wide characters": ("/v1/chat/completions", chat("word " * 6_000_000 + "\U0001f600"), 400, TIMES),
+    "token ids": ("/v1/completions", json.dumps({"prompt": [1000] * MAX_IDS}).encode(), 400, TIMES),
+    "tokens": ("/detokenize", json.dumps({"tokens": [1000] * MAX_IDS}).encode(), 200, TIMES),
+    "a text": ("/tokenize", json.dumps({"content": "a" * MAX_SPELT, "with_pieces": True}).encode(), 200, TIMES_TOKENS),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_memory_of_the_largest_bodies(process, name):
+    path, body, expected, times = LARGE[name]
+    status, growth = process.growth(path, body)
+    assert status == expected
+    assert growth < BASE + times * len(body), f"{growth / MIB:.0f} MiB for {len(body) / MIB:.1f}"
+
+
+def test_the_documentation_tells_the_multiples():
+    page = (ROOT / "docs" / "server.md").read_text()
+    assert f"{TIMES} times its body" in page
+    assert f"{TIMES_TOKENS} bytes for each of its bytes; {BASE // MIB} MiB beside" in page
