@@ -42,7 +42,10 @@ def encode(value: object) -> bytes:
 
 def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
     """Raises msgspec.DecodeError or msgspec.ValidationError where ``data`` is no ``kind``."""
-    return msgspec.msgpack.decode(data, type=kind)
+    try:
+        return msgspec.msgpack.decode(data, type=kind)
+    except (UnicodeDecodeError, RecursionError) as error:
+        raise msgspec.DecodeError(str(error)) from None
 
 
 def write_frame(stream: IO[bytes], data: bytes) -> None:

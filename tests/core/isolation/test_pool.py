@@ -98,9 +98,10 @@ def test_an_answer_makes_nothing_but_an_error(make, monkeypatch, name):
     monkeypatch.setattr(pumice.isolation.pool._Worker, "ask", lambda *_: forged)
     with pytest.raises(pumice.PumiceError):
         make().call(ECHO, {}, dict)
-    monkeypatch.setattr(pumice.isolation.pool._Worker, "ask", lambda *_: pickle.dumps({}))
-    with pytest.raises(EngineError, match="answers what it should not"):
-        make().call(ECHO, {}, dict)
+    for answer in (pickle.dumps({}), b"\x93\xc0\xa1\xff\xa0"):  # the second has a text that is not UTF-8
+        monkeypatch.setattr(pumice.isolation.pool._Worker, "ask", lambda *_, answer=answer: answer)
+        with pytest.raises(EngineError, match="answers what it should not"):
+            make().call(ECHO, {}, dict)
 
 
 def test_too_much_time_memory_or_stack_costs_the_call_alone(make):
