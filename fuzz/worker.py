@@ -3,6 +3,7 @@
 import argparse
 import ast
 import logging
+import math
 import os
 import re
 import resource
@@ -72,10 +73,10 @@ def _run_atheris(target: Target, trial: Trial, arguments: argparse.Namespace) ->
     dictionary = arguments.folder / "dictionary"
     dictionary.write_text("".join(f'"{_escaped(token)}"\n' for token in target.tokens))
     options = [
-        f"-max_total_time={int(arguments.seconds)}", f"-runs={arguments.runs or -1}", f"-seed={arguments.seed or 1}",
-        f"-max_len={target.max_len}", f"-rss_limit_mb={MEMORY >> 20}", f"-dict={dictionary}", f"-timeout={LIMIT}",
+        f"-max_total_time={math.ceil(arguments.seconds)}", f"-runs={arguments.runs or -1}",
+        f"-seed={arguments.seed or 1}", f"-max_len={target.max_len}", f"-rss_limit_mb={MEMORY >> 20}",
+        f"-dict={dictionary}", f"-timeout={LIMIT}", f"-report_slow_units={LIMIT}",
         f"-artifact_prefix={arguments.finds}{os.sep}{target.name}-", "-detect_leaks=0", "-reload=0",
-        "-report_slow_units=0",
     ]  # fmt: skip
     atheris.Setup([sys.argv[0], *options, str(corpus)], trial)
     atheris.Fuzz()
