@@ -2,16 +2,22 @@
 
 import json
 import logging
+import os
 
 import pytest
+from click.testing import CliRunner
 
 import pumice
+from adapters import write_case
+from checkpoints import FIXTURES, write_checkpoint
 from gguf_files import tiny_llama
 from installed_plugins import install
+from pumice.cli import cli
 from pumice.config import Layer, load_config
 from pumice.process.confinement import engine_policy
 from pumice.registry import get_registry
 from sandboxes import needs_sandbox, run
+from tiny_zoo import ZOO
 from waiting import wait_until
 
 INTRUDER = """
@@ -157,6 +163,40 @@ def test_a_user_may_switch_it_off(home, monkeypatch):
     monkeypatch.setenv("PUMICE_CONFIG", str(home.parent / "mine.yaml"))
     assert load_config().sandbox == "off"
     assert load_config({"sandbox": "on"}).sandbox == "on"
+
+
+def generated(path, **config) -> list[int]:
+    """What a confined engine generates from a model."""
+    with pumice.load_process(path, backend="numpy", config={"sandbox": "on", **config}) as model:
+        return model.generate([3, 4, 5], max_tokens=3, temperature=0.0).tokens
+
+
+@needs_sandbox
+def test_a_model_in_parts(path, home, tmp_path):
+    split = CliRunner().invoke(cli, ["gguf", "split", str(path), str(tmp_path / "parts"), "--max-tensors", "8"])
+    assert split.exit_code == 0, split.output
+    parts = sorted(tmp_path.glob("parts-*.gguf"))
+    assert len(parts) > 1
+    assert generated(parts[0]) == generated(path)
+
+
+@needs_sandbox
+def test_a_folder_of_links_as_in_the_cache_of_a_hub(home, tmp_path):
+    case = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
+    folder = write_checkpoint(tmp_path / "blobs", case["config"], case["shapes"], case["tokenizer"])
+    (tmp_path / "snapshot").mkdir()
+    for file in folder.iterdir():
+        (tmp_path / "snapshot" / file.name).symlink_to(f"../blobs/{file.name}")
+    assert generated(tmp_path / "snapshot") == generated(folder)
+
+
+@needs_sandbox
+def test_an_adapter(home, tmp_path):
+    model = ZOO["llama-bias"]
+    ((adapter, scale),) = write_case(tmp_path, "attention")
+    file = model.write(tmp_path / "model.gguf")
+    adapters = {"one": {"file": os.path.relpath(adapter), "scale": 50 * scale}}
+    assert generated(file, adapters=adapters) != generated(file)
 
 
 @needs_sandbox
