@@ -12,7 +12,7 @@ import stat
 import time
 import uuid
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -65,6 +65,7 @@ def processes() -> list[Running]:
 
 
 def _read(path: Path) -> Running | None:
+    """What a process tells of itself; None if it ended, or if it was taken over and tells what no process would."""
     from filelock import FileLock, Timeout
 
     try:
@@ -76,9 +77,18 @@ def _read(path: Path) -> Running | None:
     except OSError:
         return None
     try:
-        return msgspec.json.decode(_content(path), type=Running)
+        running = msgspec.json.decode(_content(path), type=Running)
     except (OSError, msgspec.DecodeError):
         return None
+    command, model, address, *backends = map(
+        _printable, (running.command, running.model, running.address, *running.backends)
+    )
+    return replace(running, command=command, model=model, address=address, backends=backends)
+
+
+def _printable(text: str) -> str:
+    """A text that does nothing to a terminal."""
+    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _content(path: Path) -> bytes:

@@ -19,6 +19,7 @@ _ABOUT_DEVICES = (
     "/proc/devices",
     "/proc/driver",
     "/proc/modules",
+    "/proc/sys/dev",
     "/sys/bus",
     "/sys/class/drm",
     "/sys/dev/char",

@@ -15,6 +15,7 @@ _SYSTEM = (
     "/nix/store",
     "/run/opengl-driver",
     "/etc/ld.so.cache",
+    "/etc/ld.so.preload",
     "/etc/localtime",
     "/etc/locale.alias",
     "/etc/ssl/openssl.cnf",

@@ -83,3 +83,8 @@ def test_notes_that_a_process_crafted_are_not_shown(content):
         note.write_bytes(content)
     with FileLock(note.with_suffix(".lock")), told(running()):
         assert [each.model for each in processes()] == ["x.gguf"]
+
+
+def test_names_that_a_process_crafted_do_nothing_to_a_terminal(run):
+    with told(running(model="x\x1b]0;y\x07")):
+        assert run("ps").stdout.splitlines()[0].endswith("x?]0;y?")
