@@ -86,7 +86,7 @@ class Quantized(Matrix):
     """Codes ``[..., m, words]``, with one or two sets of scales: two where every other 16 columns have their own."""
 
     def __init__(self, codes: mx.array, bits: int, mode: Mode, parts: list[Scales], activations: mx.Dtype) -> None:
-        self._codes, self._bits, self._mode, self._parts = codes, bits, mode, parts
+        self.codes, self.bits, self._mode, self.parts = codes, bits, mode, parts
         self._type = activations
         arrays = [codes, *(array for part in parts for array in (part.scales, part.biases) if array is not None)]
         self.nbytes = sum(array.nbytes for array in arrays)
@@ -94,7 +94,7 @@ class Quantized(Matrix):
 
     def product(self, x: mx.array) -> mx.array:
         ys = [
-            mx.quantized_matmul(each, self._codes, part.scales, part.biases, transpose=True, **self._format)
+            mx.quantized_matmul(each, self.codes, part.scales, part.biases, transpose=True, **self._format)
             for each, part in self._split(rounded(x, self._type))
         ]
         return _sum(ys)
@@ -103,7 +103,7 @@ class Quantized(Matrix):
         ys = [
             mx.gather_qmm(
                 each,
-                self._codes,
+                self.codes,
                 part.scales,
                 part.biases,
                 rhs_indices=ids,
@@ -118,29 +118,29 @@ class Quantized(Matrix):
     def rows(self, ids: mx.array) -> mx.array:
         found = [
             mx.dequantize(
-                self._codes[ids],
+                self.codes[ids],
                 part.scales[ids],
                 None if part.biases is None else part.biases[ids],
                 dtype=mx.float32,
                 **self._format,
             ).astype(mx.float32)
-            for part in self._parts
+            for part in self.parts
         ]
         return found[0] if len(found) == 1 else _sum([each for each, _ in self._split(*found)])
 
     def _split(self, *xs: mx.array) -> Iterator[tuple[mx.array, Scales]]:
         """The columns that each set of scales is for, the others 0: of one array, or of one for each set."""
-        if len(self._parts) == 1:
-            yield xs[0], self._parts[0]
+        if len(self.parts) == 1:
+            yield xs[0], self.parts[0]
             return
-        for i, part in enumerate(self._parts):
+        for i, part in enumerate(self.parts):
             x = xs[i % len(xs)]
             mask = mx.array([[1 - i], [i]], x.dtype)
             yield (x.reshape(*x.shape[:-1], -1, 2, GROUP // 2) * mask).reshape(x.shape), part
 
     @property
     def _format(self) -> dict[str, Any]:
-        return {"group_size": GROUP, "bits": self._bits, "mode": self._mode}
+        return {"group_size": GROUP, "bits": self.bits, "mode": self._mode}
 
 
 def rounded(x: mx.array, type: mx.Dtype) -> mx.array:
