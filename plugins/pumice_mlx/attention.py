@@ -47,6 +47,11 @@ class Scores:
     sinks: mx.array | None
     log_sum: bool
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether MLX's attention computes it without a mask that says more than what is seen."""
+        return not (self.softcap or self.slopes or self.log_sum or self.bias is not None)
+
     def oldest(self, queries: Ints) -> Ints:
         """The first position that each query can see."""
         if self.chunk:
@@ -218,6 +223,10 @@ def _attend(
     at: At,
 ) -> mx.array:
     """``q [n, h, t, d]``, ``keys [n, g, c, d]`` and ``values [n, g, c, e]``: ``[n, h, t, e]``."""
+    if added is None and how.is_plain and _sees_all_before(run, context, how):
+        n_seen = int(run.positions[0, -1]) + 1 - int(context.positions[0, 0])
+        keys, values = keys[:, :, :n_seen], values[:, :, :n_seen]
+        return _fused(q, keys, values, "causal" if run.length > 1 else None, how)
     key = (*context.key, how.causal, how.window, how.chunk)
     visible = at.step.array((*key, "visible"), lambda: how.visible(run.positions, context.positions)[:, None])
     terms = [] if added is None else [added[:, None]]
@@ -225,12 +234,21 @@ def _attend(
         distance = at.step.array((*key, "distance"), lambda: _distance(run, context))
         terms += _of_distance(distance, how)
     if not how.softcap and not how.log_sum:
-        mask = visible
-        if terms:
-            mask = mx.where(visible, sum(terms[1:], terms[0]), mx.array(-mx.inf)).astype(q.dtype)
-        sinks = None if how.sinks is None else how.sinks.astype(q.dtype)
-        return mx.fast.scaled_dot_product_attention(q, keys, values, scale=how.scale, mask=mask, sinks=sinks)
+        mask = mx.where(visible, sum(terms[1:], terms[0]), mx.array(-mx.inf)).astype(q.dtype) if terms else visible
+        return _fused(q, keys, values, mask, how)
     return _attend_by_parts(q, keys, values, visible, how, terms)
+
+
+def _fused(q: mx.array, keys: mx.array, values: mx.array, mask: mx.array | str | None, how: Scores) -> mx.array:
+    sinks = None if how.sinks is None else how.sinks.astype(q.dtype)
+    return mx.fast.scaled_dot_product_attention(q, keys, values, scale=how.scale, mask=mask, sinks=sinks)
+
+
+def _sees_all_before(run: Run, context: Context, how: Scores) -> bool:
+    """Whether it is one sequence whose tokens see every position of the context up to their own."""
+    reach = how.window or how.chunk
+    n_positions = run.positions[0, -1] + 1
+    return len(run.seqs) == 1 and how.causal and (not reach or n_positions <= reach)
 
 
 def _distance(run: Run, context: Context) -> Ints:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 import mlx.core as mx
@@ -12,7 +13,10 @@ from numpy.typing import NDArray
 
 from pumice.plugin import (
     OPERATIONS,
+    Ahead,
+    Ask,
     Batch,
+    Input,
     KVState,
     Limits,
     Node,
@@ -28,6 +32,7 @@ from pumice_mlx.attention import ATTENTION_OPS
 from pumice_mlx.device import errors, is_gpu
 from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.ops import MATRICES, OPS, rope
+from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
 from pumice_mlx.step import At, Step
 from pumice_mlx.weights import Weights, can_multiply
@@ -88,11 +93,49 @@ class MlxProgram(Program):
         self._states = [shared.states[state] for state in segment.states]
 
     def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
+        with self._computing():
+            outputs = self._forward(inputs, batch)
+            mx.eval(*outputs.values(), self._state_arrays)
+            return {name: np.array(array) for name, array in outputs.items()}
+
+    @property
+    def max_steps(self) -> int:
+        """Steps can follow each other where nothing but tokens and positions changes from one to the next."""
+        known = all(_is_known(tensor) for tensor in self._segment.inputs)
+        return MAX_STEPS if self._segment.gives_logits and known else 0
+
+    @property
+    def max_best(self) -> int:
+        return MAX_BEST if self.max_steps else 0
+
+    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Array] | None = None) -> Ahead:
+        """Each step is handed to the device when it is built, so that the next one is built while that computes."""
+        picker = Picker(ask)
+        tokens = mx.array(batch.tokens)
+        with self._computing():
+            for number in range(len(ask.numbers)):
+                ahead = replace(batch, positions=batch.positions + np.int32(number))
+                (logits,) = self._forward(self._inputs_of(ahead), ahead, {"tokens": tokens}).values()
+                tokens = picker.pick(logits)
+                mx.async_eval(tokens, self._state_arrays)
+            return picker.results()
+
+    def _inputs_of(self, batch: Batch) -> dict[str, Array]:
+        """The segment's inputs but for the tokens."""
+        known = {"positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
+        made = {each.name: each.fill(batch) for each in self._segment.inputs if isinstance(each, Input) and each.fill}
+        return made | known
+
+    @property
+    def _state_arrays(self) -> list[mx.array]:
+        return [array for state in self._states for array in state.arrays]
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Name what fails, and leave no state half computed."""
         try:
             with errors("computing a step"):
-                outputs = self._forward(inputs, batch)
-                mx.eval(*outputs.values(), *(array for state in self._states for array in state.arrays))
-                return {name: np.array(array) for name, array in outputs.items()}
+                yield
         except BaseException:
             self._settle()
             raise
@@ -106,9 +149,15 @@ class MlxProgram(Program):
                 state.clear()
                 mx.eval(state.arrays)
 
-    def _forward(self, inputs: Mapping[str, Array], batch: Batch) -> dict[str, mx.array]:
-        step, sizes = Step(batch, inputs), batch.sizes
-        values = {tensor: mx.array(np.ascontiguousarray(inputs[tensor.name])) for tensor in self._segment.inputs}
+    def _forward(
+        self, inputs: Mapping[str, Array], batch: Batch, computed: Mapping[str, mx.array] | None = None
+    ) -> dict[str, mx.array]:
+        """The outputs, not computed yet, of inputs on the host and of those that are ``computed`` on the device."""
+        step, sizes, computed = Step(batch, inputs), batch.sizes, computed or {}
+        values = {
+            tensor: computed[tensor.name] if tensor.name in computed else mx.array(np.array(inputs[tensor.name]))
+            for tensor in self._segment.inputs
+        }
         for node in self._segment.nodes:
             if node.op == "reshape":
                 values[node.output] = values[node.inputs["x"]].reshape(concrete(node.output.shape, sizes))
@@ -146,6 +195,13 @@ class MlxProgram(Program):
 
     def close(self) -> None:
         self._states = []
+
+
+def _is_known(tensor: Tensor) -> bool:
+    """Whether an input of each of several steps is known: a token, a position, or the same for all of them."""
+    if tensor.name in ("tokens", "positions", "output_ids"):
+        return True
+    return isinstance(tensor, Input) and tensor.of_sequences
 
 
 def _make_state(state: State, limits: Limits) -> KVCache | Recurrent:

@@ -1,0 +1,66 @@
+"""Picking the next token on the device, as ``Pick`` says, so that several steps follow each other without the host."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+
+from pumice.plugin import Ahead, Ask
+
+MAX_BEST = 64
+MAX_STEPS = 16
+
+
+class Picker:
+    """What is asked of some steps, as arrays ``[n_seqs, 1]``; their results are collected."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._n_best = ask.n_best
+        self._numbers = mx.array(ask.numbers)[..., None]
+        self._top_k = _column([pick.top_k for pick in ask.picks], mx.int32)
+        self._top_p = _column([pick.top_p for pick in ask.picks], mx.float32)
+        self._min_p = _column([pick.min_p for pick in ask.picks], mx.float32)
+        self._temperature = _column([pick.temperature for pick in ask.picks], mx.float32)
+        self._results: list[tuple[mx.array, mx.array, mx.array]] = []
+
+    def pick(self, logits: mx.array) -> mx.array:
+        """Pick the tokens ``[n_seqs]`` of the next step, of logits ``[n_seqs, n_vocab]``."""
+        ids, best = _best(logits, self._n_best)
+        if self._n_best == 1:
+            picked = ids[:, 0]
+        else:
+            index = self._index(best, self._numbers[len(self._results)])
+            picked = mx.take_along_axis(ids, index, axis=-1)[:, 0]
+        self._results.append((ids, best, picked))
+        return picked
+
+    def results(self) -> Ahead:
+        """Wait for the steps."""
+        mx.eval(self._results)
+        ids, best, picked = (np.stack([np.array(each) for each in of]) for of in zip(*self._results, strict=True))
+        return Ahead(ids, best, picked)
+
+    def _index(self, best: mx.array, number: mx.array) -> mx.array:
+        """Which of the highest logits ``[n_seqs, n_best]``, in descending order, is picked: int32 ``[n_seqs, 1]``."""
+        low, places = mx.array(-mx.inf), mx.arange(best.shape[-1])
+        best = mx.where(places < self._top_k, best, low)
+        p = mx.softmax(best, axis=-1)
+        kept = (mx.cumsum(p, axis=-1) - p < self._top_p) & (p >= self._min_p * p[:, :1])
+        warm = mx.maximum(self._temperature, 1e-10)
+        q = mx.softmax(mx.where(kept, (best - best[:, :1]) / warm, low), axis=-1)
+        n_below = mx.sum(mx.cumsum(q, axis=-1) <= number, axis=-1, keepdims=True)
+        last = mx.sum(kept, axis=-1, keepdims=True) - 1
+        return mx.where(self._temperature > 0, mx.minimum(n_below, last), 0).astype(mx.int32)
+
+
+def _column(values: list[Any], type: mx.Dtype) -> mx.array:
+    return mx.array(values, type)[:, None]
+
+
+def _best(logits: mx.array, n: int) -> tuple[mx.array, mx.array]:
+    """The ``n`` highest logits of each row, in descending order, with their ids; one that is NaN comes first."""
+    ranked = mx.where(mx.isnan(logits), mx.array(mx.inf), logits)
+    ids = mx.argmax(ranked, axis=-1, keepdims=True) if n == 1 else mx.argsort(-ranked, axis=-1)[:, :n]
+    return ids.astype(mx.int32), mx.take_along_axis(logits, ids, axis=-1)
