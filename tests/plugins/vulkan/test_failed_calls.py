@@ -1,0 +1,130 @@
+"""Every call that takes something of the driver fails once, while a model is loaded and generates.
+
+That is one error of that load or of that generation; everything is given back, and the next try gives the right tokens.
+"""
+
+import importlib
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import pumice
+from pumice.errors import PumiceError
+from tiny_models import IDS
+
+pytestmark = pytest.mark.usefixtures("vulkan_device")
+
+MODULES = ("memory", "commands", "descriptors", "gate", "logical", "pipeline")
+#: Those that the package ``vulkan`` wraps raise an error, the others return a code.
+RAISING = (
+    "vkCreateBuffer",
+    "vkAllocateCommandBuffers",
+    "vkAllocateDescriptorSets",
+    "vkCreateDescriptorPool",
+    "vkCreateDescriptorSetLayout",
+    "vkCreatePipelineLayout",
+    "vkCreateSemaphore",
+    "vkCreateCommandPool",
+    "vkCreateFence",
+    "vkCreatePipelineCache",
+    "vkCreateComputePipelines",
+    "vkCreateShaderModule",
+    "vkCreateDevice",
+)
+RETURNING = (
+    "vkAllocateMemory",
+    "vkBindBufferMemory",
+    "vkMapMemory",
+    "vkBeginCommandBuffer",
+    "vkEndCommandBuffer",
+    "vkQueueSubmit",
+)
+
+
+class Calls:
+    """Stands for the functions of ``vulkan``: counts the calls of some, and lets one of them fail."""
+
+    def __init__(self, wrapped: Any, counts: Counter[str], failing: tuple[str, int]) -> None:
+        self._wrapped, self._counts, self._failing = wrapped, counts, failing
+
+    def __getattr__(self, name: str) -> Any:
+        function = getattr(self._wrapped, name)
+        return self._counted(name, function) if name in RAISING + RETURNING else function
+
+    def _counted(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        import vulkan
+
+        def call(*arguments: Any) -> Any:
+            self._counts[name] += 1
+            if (name, self._counts[name]) != self._failing:
+                return function(*arguments)
+            if name in RAISING:
+                raise vulkan.VkErrorOutOfDeviceMemory
+            return vulkan.VK_ERROR_OUT_OF_DEVICE_MEMORY
+
+        return call
+
+
+@contextmanager
+def failing(name: str, number: int) -> Iterator[Counter[str]]:
+    """Let the call ``number`` of a function fail; how often each is called."""
+    counts: Counter[str] = Counter()
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (importlib.import_module(f"pumice_vulkan.device.native.{name}") for name in MODULES):
+            for functions in ("vk", "lib"):
+                if hasattr(module, functions):
+                    patch.setattr(module, functions, Calls(getattr(module, functions), counts, (name, number)))
+        yield counts
+
+
+def load(path: Path) -> pumice.Model:
+    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):  # also where a module's fixture loads
+        return pumice.load(path, backend="vulkan", n_ctx=64, n_batch=16, config={"vulkan": {"driver": "native"}})
+
+
+def tokens(model: pumice.Model) -> list[int]:
+    return model.generate(IDS[:6], max_tokens=5, temperature=0).tokens
+
+
+@pytest.fixture(scope="module")
+def path(tiny_file):
+    return tiny_file("llama-bias")
+
+
+@pytest.fixture(scope="module")
+def expected(path):
+    with load(path) as model:
+        return tokens(model)
+
+
+@pytest.fixture(scope="module")
+def counts(path, expected):
+    """How often each function is called by a load and a generation."""
+    with failing("", 0) as counts, load(path) as model:
+        assert tokens(model) == expected
+    return counts
+
+
+@pytest.mark.parametrize("name", RAISING + RETURNING)
+def test_a_call_that_fails_is_one_error(path, expected, counts, name):
+    assert counts[name] or name in ("vkCreateSemaphore", "vkCreatePipelineCache"), "never called: what does it prove?"
+    for number in sorted({1, counts[name] // 2, counts[name]} - {0}):
+        errors, model = [], None
+        with failing(name, number) as called:
+            try:
+                model = load(path)
+                tokens(model)
+            except PumiceError as error:
+                errors.append(str(error))
+            assert called[name] >= number
+            assert len(errors) == 1, f"call {number} of {name} failed, and nobody noticed"
+            assert "\n" not in errors[0]
+            if model is not None:
+                with model:
+                    assert tokens(model) == expected, f"after call {number} of {name} failed with {errors}"
