@@ -49,8 +49,7 @@ class Body:
     @classmethod
     async def read(cls, request: Request) -> Body:
         """Raises HTTPException for what is no JSON object, too slow, or out of bounds."""
-        data = await _receive(request)
-        return await aside(cls._parse, data, size=sum(map(len, data)))
+        return await _read(request, cls._parse)
 
     @classmethod
     def _parse(cls, data: Sequence[bytes]) -> Body:
@@ -102,17 +101,39 @@ async def read_object(request: Request) -> dict[str, Any]:
 
 async def read_json(request: Request) -> Any:
     """The body, whatever JSON it is. Raises HTTPException."""
-    data = await _receive(request)
-    return await aside(_parse, data, size=sum(map(len, data)))
+    return await _read(request, _parse)
 
 
-async def _receive(request: Request) -> list[bytes]:
-    """The parts of the body. Raises HTTPException."""
+async def _read(request: Request, parse: Callable[[Sequence[bytes]], T]) -> T:
+    """What is made of the parts of the body. Raises HTTPException."""
+    parts: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(limits.BODY_SECONDS):
-            return [part async for part in request.stream() if part]
+            async for part in request.stream():
+                size += len(part)
+                _arriving.add(len(part), size)
+                parts.append(part)
+        return await aside(parse, parts, size=size)
     except TimeoutError:
         raise HTTPException(408, f"the body did not arrive within {limits.BODY_SECONDS:g} seconds") from None
+    finally:
+        _arriving.size -= size
+
+
+class _Arriving:
+    """The bytes of all bodies that are not read yet."""
+
+    size = 0
+
+    def add(self, n: int, of_body: int) -> None:
+        """Raises HTTPException where that is too much; small bodies always have room."""
+        self.size += n
+        if self.size > limits.MAX_ARRIVING and of_body > limits.SMALL_BODY:
+            raise HTTPException(503, "too many large bodies arrive at once: try again later")
+
+
+_arriving = _Arriving()
 
 
 def _as_object(value: Any) -> dict[str, Any]:

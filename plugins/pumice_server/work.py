@@ -13,19 +13,22 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 SMALL = 4 << 10  # bytes with which work takes less than going to another thread and back
-MAX_WORKERS = 4  # requests whose bytes are worked on at once
+MEDIUM = 256 << 10  # bytes with which work has threads of its own, which no large work keeps
+MAX_WORKERS = 2  # requests with so much work that are worked on at once, and as many with more
 MAX_WAITERS = 16  # requests that wait at once for what other processes do: templates, files
 
-_workers = ThreadPoolExecutor(MAX_WORKERS, "pumice-work")
+_workers, _large = ThreadPoolExecutor(MAX_WORKERS, "pumice-work"), ThreadPoolExecutor(MAX_WORKERS, "pumice-large")
 _waiters = ThreadPoolExecutor(MAX_WAITERS, "pumice-wait")
 
 
-async def aside(function: Callable[..., T], *arguments: Any, size: int = SMALL + 1) -> T:
+async def aside(function: Callable[..., T], *arguments: Any, size: int = MEDIUM) -> T:
     """The result of work on about ``size`` bytes: in a thread, unless that is little.
 
     Where the request is cancelled before its turn, nothing is done.
     """
-    return function(*arguments) if size <= SMALL else await _run(_workers, function, *arguments)
+    if size <= SMALL:
+        return function(*arguments)
+    return await _run(_workers if size <= MEDIUM else _large, function, *arguments)
 
 
 async def waiting(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:

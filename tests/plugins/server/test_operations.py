@@ -100,6 +100,21 @@ def test_a_body_that_does_not_come(server, monkeypatch):
         assert connection.recv(1000).startswith(b"HTTP/1.1 408 ")
 
 
+def test_bodies_that_do_not_end_take_little_memory_together(server, monkeypatch):
+    """Large ones get 503 while others arrive, small ones are answered; when those leave there is room again."""
+    monkeypatch.setattr(limits, "MAX_ARRIVING", 1 << 20)
+    host, port = server.url.removeprefix("http://").split(":")
+    body = json.dumps({"content": "a" * (300 << 10)}).encode()
+    with socket.create_connection((host, int(port)), timeout=PATIENCE) as connection:
+        head = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000000\r\n\r\n"
+        connection.sendall(head + bytes(900 << 10))
+        wait_until(lambda: server.client.post("/tokenize", content=body).status_code == 503)
+        refused = server.client.post("/tokenize", content=body)
+        assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+        assert server.client.post("/tokenize", json={"content": "a"}).status_code == 200
+    wait_until(lambda: server.client.post("/tokenize", content=body).status_code == 200)
+
+
 def test_a_connection_that_is_used_again_is_kept(slow):
     """However long it is between two requests, and an answer takes. On a slow machine headers may be late."""
     body = {"prompt": "Once", "max_tokens": 300, "ignore_eos": True}
