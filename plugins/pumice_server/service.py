@@ -32,6 +32,7 @@ Progress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
 
 WORK = 8  # times the work of reading JSON that tokenizing is, as much of it as there are characters
+_LOOKS = 8  # for the answer of an engine that is asked for a sign of life
 
 logger = logging.getLogger("pumice")
 
@@ -186,7 +187,7 @@ class Service:
             self._metrics.count(self.name, stream.timings)
             logs.note(self.name, stream.timings)
 
-    async def snapshot(self, timeout: float = 10.0) -> Any:
+    async def snapshot(self, timeout: float | None = 10.0) -> Any:
         """What the engine has in hand. Raises TimeoutError if no step ended for so many seconds."""
         snapshot = await asyncio.wait_for(asyncio.wrap_future(self.model.client.ask()), timeout)
         self.heard = time.monotonic()
@@ -198,14 +199,18 @@ class Service:
             self._asked = asyncio.create_task(self._expect(timeout))
 
     async def _expect(self, timeout: float) -> None:
+        asking = asyncio.ensure_future(self.snapshot(None))
         try:
-            await self.snapshot(timeout)
-        except TimeoutError:
-            logger.error("%s: its engine has not ended a step for %.0f seconds", self.name, timeout)
-            if isinstance(self.model, pumice.ProcessModel):
-                await asyncio.to_thread(self.model.process.kill)
-        except pumice.PumiceError:
-            pass  # it is dead already, which is noticed elsewhere
+            for _ in range(_LOOKS):  # a clock that jumps, as after the sleep of a machine, is one of them
+                await asyncio.wait([asking], timeout=timeout / _LOOKS)
+            if asking.done():
+                asking.exception()  # it is dead already, which is noticed elsewhere
+                return
+        finally:
+            asking.cancel()
+        logger.error("%s: its engine has not ended a step for %.0f seconds", self.name, timeout)
+        if isinstance(self.model, pumice.ProcessModel):
+            await asyncio.to_thread(self.model.process.kill)
 
     async def apply_template(self, messages: Any, options: Mapping[str, Any]) -> str:
         """The prompt of a chat, as text. Raises RequestError."""

@@ -49,6 +49,10 @@ class Loading(Message, frozen=True):
     total: Count
 
 
+class Alive(Message, frozen=True):
+    """A sign of life while the model is loaded."""
+
+
 class Loaded(Message, frozen=True):
     """The engine takes commands from now on."""
 
@@ -74,7 +78,7 @@ class Step(Message, frozen=True):
     events: Sequence[Event]
 
 
-Report = Loading | Loaded | NotLoaded | Logged | Step
+Report = Loading | Alive | Loaded | NotLoaded | Logged | Step
 """What an engine's process says."""
 
 

@@ -34,6 +34,8 @@ from pumice.sandbox import Policy, launch
 
 WORKER = "pumice.process.worker"
 _CLOSE_SECONDS = 30.0  # then it is killed
+_SILENCE = 12  # times so many seconds without a message, after which an engine that is being loaded is killed:
+_SILENCE_SECONDS = 10.0  # a clock that jumps, as after the sleep of a machine, counts as one of them
 _AHEAD = 256  # messages that may wait for who hears them
 _AHEAD_SECONDS = 10.0  # for those to be heard; an event loop that is busy for longer gets more of them
 
@@ -68,6 +70,7 @@ class EngineProcess:
         self._caught_up = caught_up
         self._awaited = Awaited()
         self._closing = False
+        self._heard = threading.Event()
         first = COMMANDS.encode(load)
         self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._child = subprocess.Popen(
@@ -80,6 +83,7 @@ class EngineProcess:
         self._commands.put(first)
         for run, pipe in ((self._write, self._child.stdin), (self._read, self._child.stdout)):
             threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()
+        threading.Thread(target=self._watch_loading, name="pumice-engine-watch", daemon=True).start()
 
     @property
     def pid(self) -> int:
@@ -119,6 +123,7 @@ class EngineProcess:
         try:
             with BufferedReader(cast(RawIOBase, pipe)) as reports:  # a message is one call of the system
                 for number, data in enumerate(read_frames(reports, lambda: self._awaited.max_bytes), 1):
+                    self._heard.set()
                     self._take(REPORTS.decode(data))
                     if number % _AHEAD == 0:
                         self._caught_up(_AHEAD_SECONDS)
@@ -134,7 +139,19 @@ class EngineProcess:
             self.error = self.error or EngineDiedError(_describe(status))
         if not self.loaded.done():
             self.loaded.set_exception(self.error)
+        self._heard.set()
         self._died(self.error)
+
+    def _watch_loading(self) -> None:
+        """Kill a process that is stopped, or hangs, before its model is loaded; later the server asks it for life."""
+        n_silent = 0
+        while not self.loaded.done():
+            n_silent = 0 if self._heard.wait(_SILENCE_SECONDS) else n_silent + 1
+            self._heard.clear()
+            if n_silent == _SILENCE and not self.loaded.done():
+                seconds = _SILENCE * _SILENCE_SECONDS
+                self.error = EngineError(f"the engine's process gave no sign of life for {seconds:g} seconds")
+                self._child.kill()
 
     def _take(self, report: Report) -> None:
         """Raises EngineError for what should not come now."""

@@ -5,6 +5,7 @@ It ends when its input does, so that it never outlives who started it.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -23,6 +24,7 @@ from pumice.process.codec import (
     COMMANDS,
     MAX_COMMAND_BYTES,
     REPORTS,
+    Alive,
     Load,
     Loaded,
     Loading,
@@ -38,6 +40,7 @@ from pumice.running import Running, told
 
 logger = logging.getLogger("pumice")
 
+_ALIVE_SECONDS = 2.0  # between two signs of life while the model is loaded
 _CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
 
 
@@ -61,7 +64,8 @@ def main() -> int:
     loaded: Future[EngineHost] = Future()
     threading.Thread(target=_obey, args=(loaded, coming), name="pumice-commands", daemon=True).start()
     try:
-        model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
+        with _signs_of_life(write):
+            model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
     except Exception as error:
         write(NotLoaded(error))
         return 1
@@ -90,6 +94,24 @@ def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:
     except BaseException:
         traceback.print_exc()
         os._exit(1)
+
+
+@contextlib.contextmanager
+def _signs_of_life(write: Callable[[Report], None]) -> Iterator[None]:
+    """Say now and then that this process runs, however long one step of loading takes."""
+    over = threading.Event()
+
+    def say() -> None:
+        while not over.wait(_ALIVE_SECONDS):
+            write(Alive())
+
+    thread = threading.Thread(target=say, name="pumice-alive", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
 
 
 def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:

@@ -1,0 +1,156 @@
+"""An engine's process that is killed, or stopped, at any of its messages: what was asked for ends, and ends right."""
+
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import pumice
+import pumice.process.engine
+from gguf_files import tiny_llama
+from pumice.process.codec import Alive, Loaded
+from pumice.process.engine import EngineProcess
+from pumice.sandbox import Launch
+
+EXACT = {"backend": "numpy", "kv_type": "f32", "n_batch": 16, "config": {"numpy": {"batch_invariant": True}}}
+GREEDY = {"temperature": 0.0, "max_tokens": 12}
+
+SHIM = """
+import os, subprocess, sys
+from pumice.isolation import wire
+from pumice.process import frames, worker
+
+left = {{"read": {read}, "write": {write}}}
+
+def count(way):
+    left[way] -= 1
+    if left[way] == 0:
+        if {resumed}:
+            subprocess.Popen(["sh", "-c", f"sleep 0.3; kill -CONT {{os.getpid()}}"])
+        os.kill(os.getpid(), {number})
+
+def read_frame(stream, most):
+    data = wire.read_frame(stream, most)
+    count("read")
+    return data
+
+def write_frame(stream, data):
+    wire.write_frame(stream, data)
+    count("write")
+
+frames.read_frame, frames.write_frame = read_frame, write_frame
+sys.exit(worker.main())
+"""
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("faults") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def other(path) -> Iterator[pumice.ProcessModel]:
+    with pumice.load_process(path, **EXACT) as model:
+        yield model
+
+
+def asked_of(model: pumice.ProcessModel) -> list[Callable[[], Any]]:
+    """Prompts that are read in steps, streams, a cancellation, scores and questions, all begun."""
+    streams = [model.stream([5 + number] * 40, **GREEDY) for number in range(2)]
+    cancelled = model.stream([9] * 40, **{**GREEDY, "max_tokens": 100})
+    cancelled.close()
+    scored = model._score([5, 6, 7, 8], 1, None, "")
+    asked = model.client.ask()
+    return [
+        *(lambda stream=stream: stream.completion().tokens for stream in streams),
+        lambda: scored.result(60),
+        lambda: asked.result(60).n_slots,
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected(other) -> list[Any]:
+    return [answer() for answer in asked_of(other)]
+
+
+@pytest.fixture
+def faulty(path, monkeypatch) -> Callable[..., pumice.ProcessModel]:
+    """Loads a model whose process gets a signal at its so manieth message."""
+
+    def load(way: str, number: int, sent: signal.Signals, resumed: bool = False) -> pumice.ProcessModel:
+        code = SHIM.format(**{"read": 0, "write": 0, way: number}, number=int(sent), resumed=resumed)
+        launched = Launch([sys.executable, "-P", "-c", code], dict(os.environ))
+        monkeypatch.setattr(pumice.process.engine, "launch", lambda *_, **__: launched)
+        return pumice.load_process(path, **EXACT)
+
+    return load
+
+
+AT = [("read", 1), ("read", 3), ("read", 6), ("write", 1), ("write", 4), ("write", 9), ("write", 14)]
+
+
+@pytest.mark.parametrize(("way", "number"), AT)
+def test_a_killed_engine_gives_right_answers_or_an_error(faulty, expected, other, way, number):
+    try:
+        model = faulty(way, number, signal.SIGKILL)
+    except pumice.EngineDiedError:
+        return
+    answers: list[Callable[[], Any]] = []
+    with suppress(pumice.EngineDiedError):
+        answers = asked_of(model)
+    for answer, right in zip(answers, expected, strict=False):
+        with suppress(pumice.EngineDiedError):
+            assert answer() == right
+    model.close()
+    assert model.process._child.poll() is not None
+    assert other.generate([5] * 40, **GREEDY).tokens == expected[0]
+    assert not model.client._listeners
+
+
+@pytest.mark.parametrize(("way", "number"), AT[2::2])
+def test_a_stopped_engine_goes_on_where_it_was(faulty, expected, way, number):
+    with faulty(way, number, signal.SIGSTOP, resumed=True) as model:
+        assert [answer() for answer in asked_of(model)] == expected
+
+
+def test_an_engine_that_is_stopped_while_it_loads_is_killed(faulty, monkeypatch):
+    monkeypatch.setattr(pumice.process.engine, "_SILENCE_SECONDS", 0.1)
+    with pytest.raises(pumice.EngineError, match=r"gave no sign of life for 1\.2 seconds"):
+        faulty("write", 1, signal.SIGSTOP)
+
+
+def test_a_stopped_engine_can_be_closed(faulty, monkeypatch):
+    monkeypatch.setattr(pumice.process.engine, "_CLOSE_SECONDS", 0.5)
+    model = faulty("read", 3, signal.SIGSTOP)
+    stream = model.stream([5] * 40, **GREEDY)
+    scored = model._score([5, 6, 7, 8], 1, None, "")
+    model.close()
+    assert model.process._child.poll() == -signal.SIGKILL
+    with pytest.raises(pumice.ModelClosedError):
+        stream.completion()
+    with pytest.raises(pumice.ModelClosedError):
+        scored.result(60)
+
+
+def test_a_long_step_of_loading_is_no_silence(path, monkeypatch):
+    slow = """
+import sys, time
+from pumice.process import worker
+load = worker.Model
+worker._ALIVE_SECONDS = 0.1
+worker.Model = lambda *given: time.sleep(1) or load(*given)
+sys.exit(worker.main())
+"""
+    heard = []
+    take = EngineProcess._take
+    launched = Launch([sys.executable, "-P", "-c", slow], dict(os.environ))
+    monkeypatch.setattr(pumice.process.engine, "launch", lambda *_, **__: launched)
+    monkeypatch.setattr(EngineProcess, "_take", lambda self, report: heard.append(report) or take(self, report))
+    with pumice.load_process(path, **EXACT) as model:
+        assert Alive() in heard
+        assert model.generate([5], max_tokens=1).tokens
+        assert Alive() not in heard[heard.index(Loaded(model.facts)) :]

@@ -1,0 +1,33 @@
+"""The clock of the wall may jump: it is shown, and decides nothing. Times are those of clocks that only go forward."""
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+SHOWN = {
+    "core/pumice/cli/ps.py": "for how long a model is loaded",
+    "core/pumice/running.py": "since when a model is loaded",
+    "plugins/pumice_server/entry.py": "when a model was listed",
+    "plugins/pumice_server/ollama_facts.py": "when a model will be unloaded",
+    "plugins/pumice_server/openai_chat.py": "when an answer was begun",
+    "plugins/pumice_server/openai_completions.py": "when an answer was begun",
+    "plugins/pumice_server/openai_responses.py": "when an answer was begun",
+    "plugins/pumice_server/service.py": "when a model was loaded",
+    "core/pumice/chat/jinja.py": "strftime_now of templates",
+    "core/pumice/chat/template.py": "a date in a built-in template",
+    "plugins/pumice_server/ollama.py": "when an answer was made",
+}
+WALL = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow", "datetime.datetime.now", "date.today"}
+
+
+def reads_wall(path: Path) -> bool:
+    tree = ast.parse(path.read_text())
+    names = {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    return bool(names & WALL)
+
+
+def test_the_clock_of_the_wall_is_only_shown():
+    sources = [path for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py")]
+    found = {str(path.relative_to(ROOT)) for path in sources if "pumice_ray" not in path.parts and reads_wall(path)}
+    assert found == SHOWN.keys()
