@@ -94,7 +94,7 @@ class GrammarChecker:
 @functools.cache
 def shared_checker() -> GrammarChecker:
     """One for all models of this process, with workers."""
-    return GrammarChecker(WorkerPool("compiling the grammar", _LIMITS, 2))
+    return GrammarChecker(WorkerPool("compiling the grammar", _LIMITS))
 
 
 def describe(error: str) -> str:

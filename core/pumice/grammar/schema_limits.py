@@ -13,6 +13,7 @@ from pumice.grammar.limits import (
     MAX_COUNT,
     MAX_DEPTH,
     MAX_ELEMENTS,
+    MAX_MULTIPLE,
     MAX_PROPERTIES,
     MAX_TEXT,
     MAX_VALUES,
@@ -47,7 +48,7 @@ class _Place:
     def __str__(self) -> str:
         keys, place = list[str](), self
         while place.outer:
-            keys.append(place.key[:40])
+            keys.append(place.key[:40] if place.key.isprintable() else ascii(place.key[:40]))
             place = place.outer
         return f"{place.key}{': ' * bool(keys)}{'.'.join(keys[::-1])}"
 
@@ -95,6 +96,8 @@ def _check_value(place: _Place) -> None:
             check_number(str(place), "characters", len(value), MAX_TEXT)
     elif isinstance(value, float) and not math.isfinite(value):
         raise RequestError(f"{place}: {value!r} is not a number of JSON")
+    elif place.key == "multipleOf" and isinstance(value, int | float) and value > MAX_MULTIPLE:
+        raise RequestError(f"{place}: {value!r:.20} is too large; at most {MAX_MULTIPLE} is allowed")
     elif place.key in _COUNTS and isinstance(value, int | float) and not 0 <= value <= MAX_COUNT:
         raise RequestError(f"{place}: {value!r:.20} is out of range; 0 to {MAX_COUNT} are allowed")
 

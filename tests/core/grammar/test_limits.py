@@ -9,7 +9,16 @@ from pumice import RequestError
 from pumice.chat import ChatRequest
 from pumice.chat.tool_schemas import ToolSchemas
 from pumice.grammar import GrammarChecker, grammar_source
-from pumice.grammar.limits import MAX_CHAIN, MAX_DEPTH, MAX_ELEMENTS, MAX_PROPERTIES, MAX_RULES, MAX_TEXT, MAX_VALUES
+from pumice.grammar.limits import (
+    MAX_CHAIN,
+    MAX_DEPTH,
+    MAX_ELEMENTS,
+    MAX_MULTIPLE,
+    MAX_PROPERTIES,
+    MAX_RULES,
+    MAX_TEXT,
+    MAX_VALUES,
+)
 
 
 def references(n):
@@ -50,6 +59,8 @@ BEYOND = {
     "a pattern of names": ({"json_schema": {"patternProperties": {"(" * 65: {}}}}, "more than 64 levels of parenth"),
     "a length": ({"json_schema": {"maxLength": 10**10}}, "json_schema: maxLength: 10000000000 is out of range"),
     "a number of items": ({"json_schema": {"minItems": -1}}, "json_schema: minItems: -1 is out of range"),
+    "a multiple": ({"json_schema": {"items": {"multipleOf": 99991}}}, "multipleOf: 99991 is too large; at most 32768"),
+    "a place of two lines": ({"json_schema": {"properties": {"a\nb": {"minItems": -1}}}}, r".'a\nb'.minItems"),
     "an infinite number": ({"json_schema": '{"minimum": 1e999}'}, "json_schema: JSON cannot hold it"),
     "options": ({"json_schema": {"x-guidance": {}}}, "json_schema: unknown keyword 'x-guidance'"),
     "rules of GBNF": ({"grammar": "".join(f"r{i} ::= [a]\n" for i in range(MAX_RULES + 1))}, "grammar: 4097 rules"),
@@ -84,6 +95,7 @@ def test_a_grammar_beyond_a_limit_is_refused(kind):
         grammar_source(**given)
     assert message in str(error.value)
     assert len(str(error.value)) < 200
+    assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -102,6 +114,7 @@ def test_a_grammar_beyond_a_limit_is_refused(kind):
         {"grammar": gbnf_rules(MAX_CHAIN - 2)},
         {"grammar": lark_rules(MAX_CHAIN - 2)},
         {"grammar": "start: start start | /a/ // a comment\n"},
+        {"json_schema": {"multipleOf": MAX_MULTIPLE}},
         {"regex": "(" * MAX_DEPTH + ")" * MAX_DEPTH + "{1,2000000000}"},
         {"choices": ["a" * MAX_TEXT] * 20},
     ],
