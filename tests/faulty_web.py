@@ -75,7 +75,7 @@ def reply(body: bytes, status: str = "200 OK", length: int | None = -1, **header
     if length is not None:
         lines.append(f"Content-Length: {len(body) if length == -1 else length}")
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
-    return "\r\n".join([*lines, "", ""]).encode() + body
+    return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 def ranges(data: bytes, etag: str = '"1"') -> Answer:

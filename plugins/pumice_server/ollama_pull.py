@@ -18,6 +18,7 @@ from pumice_server.ollama import NDJSON
 from pumice_server.pulls import Pull
 
 _MAX_NAME = 500  # letters
+_MAX_MODELS = 1000  # served: one model has many names, by case and host
 _SUCCESS = {"status": "success"}
 
 
@@ -33,6 +34,8 @@ async def pull(request: Request) -> Response:
         return _told(stream, [{"status": "pulling manifest"}, _SUCCESS])
     if not models.settings.allow_pull:
         raise HTTPException(403, "models are not fetched for clients: start the server with --allow-pull")
+    if len(models.entries) >= _MAX_MODELS:
+        raise HTTPException(503, f"{_MAX_MODELS} models are served already; the server's operator can start it again")
     pull = models.pulls.join(name)
     lines = _lines(models, name, pull)
     if stream:

@@ -39,6 +39,7 @@ class Pull:
         self.n_clients = 0
         self.result: asyncio.Future[Pulled] = asyncio.get_running_loop().create_future()
         self._download = download
+        self._aborted = False
         self._progress: Progress | None = None
         self._loop = asyncio.get_running_loop()
 
@@ -47,6 +48,7 @@ class Pull:
         threading.Thread(target=self._run, args=(ended,), name="pumice-pull", daemon=True).start()
 
     def abort(self) -> None:
+        self._aborted = True
         self._download.abort()
 
     async def follow(self) -> AsyncIterator[Progress]:
@@ -75,7 +77,8 @@ class Pull:
     def _end(self, outcome: Pulled | Exception, ended: Callable[[], None]) -> None:
         ended()
         if isinstance(outcome, Exception):
-            self.result.set_exception(_told(outcome))
+            stopping = HTTPException(503, "the server is stopping; what came of the model is kept")
+            self.result.set_exception(stopping if self._aborted else _told(outcome))
             self.result.exception()  # maybe nobody waits for it any more
         else:
             self.result.set_result(outcome)

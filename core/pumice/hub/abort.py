@@ -12,6 +12,10 @@ from typing import Any
 from pumice.errors import HubError
 
 
+class AbortedError(HubError):
+    """Nobody wants the download any more."""
+
+
 class Abort:
     """Stops a download from another thread, also while it waits for a silent server."""
 
@@ -26,9 +30,9 @@ class Abort:
         self._hang_up()
 
     def check(self) -> None:
-        """Raise HubError after ``abort``."""
+        """Raise AbortedError after ``abort``."""
         if self._aborted.is_set():
-            raise HubError("the download was cancelled; what came is kept")
+            raise AbortedError("the download was cancelled; what came is kept")
 
     def sleep(self, seconds: float) -> None:
         """Wait. Raises as ``check``, as soon as ``abort`` is called."""
@@ -49,8 +53,10 @@ class Abort:
     def trace(self, event: str, facts: Mapping[str, Any]) -> None:
         """Note the sockets of a request: its extension ``trace``."""
         if event.endswith((".connect_tcp.complete", ".start_tls.complete")):
+            each = facts["return_value"].get_extra_info("socket")
             with self._lock:
-                self._sockets.add(facts["return_value"].get_extra_info("socket"))
+                if each is not None:  # TLS within that of a proxy has none
+                    self._sockets.add(each)
             self.check()
 
     def _hang_up(self) -> None:

@@ -152,8 +152,10 @@ class Transfer:
         headers = dict(self._remote.headers or {})
         if have:
             headers["Range"] = f"bytes={have}-"
-            if self._validator and not self._validator.startswith("W/"):
-                headers["If-Range"] = self._validator
+            if self._validator.isascii() and self._validator and not self._validator.startswith("W/"):
+                headers["If-Range"] = (
+                    self._validator
+                )  # a weak one or no text of a request is compared in the answer alone
         with self._client.stream("GET", self._remote.url, headers) as response:
             start, size = self._read_headers(response, have)
             self._partial.touch()

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from pumice.config import Config, Layer, load_config
 from pumice.errors import HubError, UnknownModelError
 from pumice.handbook import page
-from pumice.hub.abort import Abort
+from pumice.hub.abort import Abort, AbortedError
 from pumice.hub.catalogue import catalogue, look_up
 from pumice.hub.download import Progress
 from pumice.hub.names import CatalogueName, HubName, WebName, parse_name
@@ -74,6 +74,9 @@ class ClientFetch:
             paths = _fetch_from(self._name, progress, self._trusted(), self._abort, public_only=True)
             return Located(paths[0], self._options)
         except UnknownModelError:
+            raise
+        except AbortedError as error:
+            _logger.info("%s: %s", self._model, error)
             raise
         except HubError as error:
             _logger.error("%s", error)

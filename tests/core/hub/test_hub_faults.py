@@ -109,6 +109,16 @@ def test_a_file_that_changes_is_never_a_mixture():
             assert fetch(web.url)[0].read_bytes() == OTHER
 
 
+@pytest.mark.parametrize("tag", ['W/"1"', "\xff\xfe", "x" * 5_000, ""])
+def test_a_tag_may_be_any_text(tag):
+    """What is no text of a request is compared, and not sent."""
+    whole = reply(DATA, ETag=tag)
+    with serve(
+        reset_after(whole, len(whole) - 9_000), ranges(DATA, tag), head=reply(b"", length=len(DATA), ETag=tag)
+    ) as web:
+        assert locate(web.url).path.read_bytes() == DATA
+
+
 def test_a_file_without_a_tag_is_not_resumed():
     bare = reply(DATA, length=None)
     with serve(reset_after(reply(DATA), 9_000), reply(OTHER)) as web:

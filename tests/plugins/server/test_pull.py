@@ -105,6 +105,14 @@ def test_a_mirror_leads_nowhere_else(hub, model):
     assert hub.sent == []
 
 
+def test_models_that_clients_add_are_bounded(hub, model, monkeypatch):
+    monkeypatch.setattr("pumice_server.ollama_pull._MAX_MODELS", 3)
+    with running(model, allow_pull=True) as server:
+        names = ["a/b:F32", "a/b:f32", "hf.co/a/b:F32"]
+        answers = [server.client.post("/api/pull", json={"model": name, "stream": False}) for name in names]
+        assert [answer.status_code for answer in answers] == [200, 200, 503]
+
+
 def test_nothing_is_fetched_unless_that_is_allowed(server):
     assert server.client.post("/api/pull", json={"model": "hf.co/a/b"}).status_code == 403
     assert server.client.post("/api/pull", json={"model": "demo"}).status_code == 200
@@ -155,7 +163,7 @@ def test_a_server_that_stops_does_not_wait_for_downloads(slow, tmp_path):
             assert "manifest" in next(lines)
             wait_until(lambda: slow.sent)
             server.models.drain(PATIENCE)
-            assert "cannot be fetched" in next(line for line in lines if "error" in line)
+            assert "the server is stopping" in next(line for line in lines if "error" in line)
         with pytest.raises(httpx2.HTTPStatusError, match="503"):
             client.post(f"{server.url}/api/pull", json={"model": "slow/m1"}).raise_for_status()
     assert time.monotonic() - started < PATIENCE
