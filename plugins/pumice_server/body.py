@@ -146,6 +146,8 @@ def _parse(parts: Sequence[bytes]) -> Any:
     data = b"".join(parts).removeprefix(BOM_UTF8)
     if len(data) > limits.MAX_VALUES and sum(map(data.count, (b",", b"[", b"{"))) > limits.MAX_VALUES:
         raise bad_request(f"the body has more than {limits.MAX_VALUES} commas and opening brackets")
+    if len(data) > limits.MAX_BRACKETS and data.count(b"[") + data.count(b"{") > limits.MAX_BRACKETS:
+        raise bad_request(f"the body has more than {limits.MAX_BRACKETS} opening brackets")
     try:
         value = orjson.loads(data)
     except orjson.JSONDecodeError as error:

@@ -105,7 +105,7 @@ async def answer_error(request: Request, error: Exception) -> Response:
     problem = Problem.of(error)
     if problem.message == HTTPStatus(problem.status).phrase:  # the router's own
         problem = replace(problem, message=_unknown(request, problem.status))
-    foreseen = isinstance(error, HTTPException) and problem.status in (501, 503)
+    foreseen = isinstance(error, (HTTPException, pumice.UnavailableError)) and problem.status in (501, 503)
     if problem.status >= 500 and not foreseen:
         logger.error("%s %s: %s: %s", request.method, request.url.path, type(error).__name__, error)
     return problem.response(request.url.path, request.state.request_id)

@@ -16,6 +16,7 @@ from typing import Any
 MAX_BODY = 32 << 20  # bytes
 MAX_DEPTH = 64  # brackets within brackets
 MAX_VALUES = 1 << 21  # commas and opening brackets of a body: at least as many as its values
+MAX_BRACKETS = 1 << 18  # opening brackets of a body: at least as many as its lists and objects, which cost most
 MAX_ARRIVING = 256 << 20  # bytes of all bodies that arrive at once; beyond, the answer is 503
 SMALL_BODY = 64 << 10  # bytes of a body that always has room
 BODY_SECONDS = 60.0  # for a body to arrive

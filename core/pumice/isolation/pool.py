@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import math
 import os
 import signal
@@ -23,6 +24,8 @@ from pumice.isolation.limits import Limits, measure
 from pumice.sandbox import SWITCH
 
 T = TypeVar("T")
+
+logger = logging.getLogger("pumice")
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS")
 _VARIABLES = (
@@ -81,6 +84,7 @@ class WorkerPool:
                     return self._result(worker.ask(frame, self._watch), returns)
                 except _LostError as error:
                     lost = str(error)
+                    logger.warning("%s: its process %s", self._work, lost)
         raise UnavailableError(f"{self._work} failed, its process {lost}: try again later")
 
     def close(self) -> None:
@@ -232,6 +236,7 @@ class _Worker:
         name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
         if too_late:
             seconds = f"{self._limits.wall_seconds:g} seconds"
+            logger.warning("%s: its process gave nothing in %s", self._work, seconds)
             return UnavailableError(f"{self._work} gave nothing in {seconds}, its process hangs: try again later")
         if name == "SIGXCPU":
             seconds = f"{self._limits.cpu_seconds} seconds of processor time"
