@@ -2,52 +2,51 @@
 
 import io
 from collections.abc import Iterable
+from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from fuzz.draw import Draw
-from pumice.engine.messages import Add, Ask, Cancel, Close, Encode, Failed, Finished, Output, Request, Timings
-from pumice.errors import EngineError, ModelError, PumiceError
+from pumice.config import load_config
+from pumice.engine import messages
+from pumice.engine.messages import Encoded, Facts, Failed, Finished, Output, Request, Timings
+from pumice.errors import EngineError, ModelError, PromptTooLongError, PumiceError
 from pumice.grammar import Grammar
 from pumice.isolation import wire
-from pumice.process.codec import COMMANDS, REPORTS, CodecError, encode_events
+from pumice.process.codec import COMMANDS, REPORTS, CodecError, Load, Loaded, Loading, Logged, NotLoaded, Step
 from pumice.process.frames import read_frames
 
 MODULES = ("pumice.process.codec", "pumice.process.frames", "pumice.isolation.wire")
-MAX_LEN = 1500
+MAX_LEN = 4000
 _MOST = 1 << 12
-TOKENS = tuple(
-    msgspec.msgpack.encode(value)
-    for value in (
-        *(
-            "Add",
-            "Encode",
-            "Score",
-            "Cancel",
-            "Ask",
-            "Close",
-            "Load",
-            "Loading",
-            "Loaded",
-            "NotLoaded",
-            "Logged",
-            "Step",
-        ),
-        *("Output", "Finished", "Failed", "Progress", "Answer", "Scored", "Encoded", "ModelError", "QueueFullError"),
-        *(None, True, [], {}, -1, 2**31, 2**63, 1e300, float("nan"), b"\xff", [2**53, 4], "stop", [0, 0, "x"]),
-    )
-)
+_NAMES = (
+    "Add", "Encode", "Score", "Cancel", "Ask", "Close", "Load", "Loading", "Loaded", "NotLoaded", "Logged", "Step",
+    "Output", "Finished", "Failed", "Progress", "Answer", "Scored", "Encoded", "ModelError", "QueueFullError", "stop",
+)  # fmt: skip
+_VALUES = (None, True, [], {}, -1, 2**31, 2**63, 1e300, float("nan"), b"\xff", [2**53, 4], [0, 0, "x"])
+TOKENS = tuple(msgspec.msgpack.encode(value) for value in (*_NAMES, *_VALUES))
 
 
 def seeds() -> Iterable[bytes]:
     request = Request(
         [1, 2], sampling={"temperature": 0.5}, stop=["\n"], grammar=Grammar("x", ["<a>"]), adapters={"a": 0.5}
     )
-    for command in (Add([1], request), Encode(1, [[1, 2], []], "mean", True, [0.5]), Cancel(1), Ask(1), Close()):
+    encode = messages.Encode(1, [[1, 2], []], "mean", True, [0.5])
+    commands = (messages.Add([1], request), encode, messages.Cancel(1), messages.Ask(1), messages.Close())
+    for command in commands:
         yield b"\0" + COMMANDS.encode(command)
+    config = load_config({"n_ctx": 77, "sampling": {"seed": 5}})
+    yield b"\0" + COMMANDS.encode(Load(Path("/m.gguf"), config, "name", "serve", 20))
     timings = Timings(5, 4, 0.1, 0.2, 3, 0.3)
     events = [Output(1, [5, 6], ["a", "é"]), Finished(1, "rest", "stop", timings), Failed(2, ModelError("no"))]
-    yield b"\1" + b"".join(encode_events(events))
+    arrays = Encoded(3, [np.arange(6, dtype=np.float32).reshape(2, 3)])
+    reports = (
+        *(Step(events), Step([arrays]), Loading(1, 2), Logged(20, "line"), NotLoaded(PromptTooLongError(5, 3))),
+        Loaded(Facts(512, 512, 100, ["cpu"], {"weights": 5})),
+    )
+    for report in reports:
+        yield b"\1" + REPORTS.encode(report)
     yield b"\2" + wire.encode(wire.Answer(msgspec.Raw(b"\x01"), "", ""))
     yield b"\3\5\0\0\0hello\3\0\0\0abc\xff\xff\xff\xff"
 

@@ -1,4 +1,4 @@
-"""Folders of Hugging Face: whatever their configurations say, an error or a model, which its own reader reads again."""
+"""Folders of Hugging Face: whatever their configurations say, an error, or a model with metadata and tensors."""
 
 import json
 from collections.abc import Iterable

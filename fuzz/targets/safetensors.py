@@ -1,4 +1,4 @@
-"""Safetensors headers: an error, or tensors inside the file; what the package `safetensors` accepts is read alike."""
+"""Safetensors headers: an error, or tensors inside the file; what keeps the format's rules is accepted."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Chat templates: an error, or the same text each time, of the messages alone; none of Python is reachable."""
+"""Chat templates: an error, or the same text each time; no Python object is shown."""
 
 from collections.abc import Iterable
 
