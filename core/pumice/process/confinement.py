@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pumice.config import Config
@@ -15,6 +15,9 @@ from pumice.guard import guarded
 from pumice.registry import Registry
 from pumice.running import directory
 from pumice.sandbox import Access, Policy, interpreter, make_cache, missing, switched_off
+
+_WEIGHTS = (".gguf", ".safetensors")
+_MOST_FILES = 200
 
 
 def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | None:
@@ -40,12 +43,26 @@ def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | No
 
 
 def _files_of(model: Path) -> Iterator[str]:
-    """The file of a model and its other parts, or a folder and what its links lead to."""
+    """The file of a model and its other parts, or a folder and the weights that its links lead to.
+
+    In the cache of huggingface_hub all files are links to the folder ``blobs``. Elsewhere the maker of a folder may
+    have put links to whatever files of the user they could think of.
+    """
     yield str(model)
-    if model.is_dir():
-        yield from (os.path.realpath(file) for file in model.rglob("*") if file.is_symlink())
-    elif part := SPLIT_NAME.fullmatch(model.name):
-        yield from glob.glob(str(model.parent / f"{glob.escape(part['prefix'])}-*-of-{part['count']}.gguf"))
+    if not model.is_dir():
+        if part := SPLIT_NAME.fullmatch(model.name):
+            parts = glob.glob(str(model.parent / f"{glob.escape(part['prefix'])}-*-of-{part['count']}.gguf"))
+            yield from _few(parts)
+    elif model.parent.name == "snapshots":
+        yield str(model.parents[1] / "blobs")
+    else:
+        targets = (os.path.realpath(file) for file in model.rglob("*") if file.is_symlink())
+        yield from _few([target for target in targets if target.endswith(_WEIGHTS)])
+
+
+def _few(files: Sequence[str]) -> Sequence[str]:
+    """The files, or if they are many their folders: the policy is passed in a variable of the environment."""
+    return files if len(files) <= _MOST_FILES else sorted({os.path.dirname(file) for file in files})
 
 
 def _backends(config: Config, registry: Registry) -> Iterator[Access]:

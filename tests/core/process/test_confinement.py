@@ -110,12 +110,31 @@ def test_parts_and_folders(tmp_path, home):
         (tmp_path / f"m-0000{part}-of-00002.gguf").touch()
     policy = engine_policy(tmp_path / "m-00001-of-00002.gguf", config, get_registry(config))
     assert str(tmp_path / "m-00002-of-00002.gguf") in policy.access.read
-    (tmp_path / "blobs").mkdir()
-    (tmp_path / "blobs" / "1234").touch()
-    (tmp_path / "snapshot").mkdir()
-    (tmp_path / "snapshot" / "config.json").symlink_to("../blobs/1234")
-    policy = engine_policy(tmp_path / "snapshot", config, get_registry(config))
-    assert {str(tmp_path / "snapshot"), str(tmp_path / "blobs" / "1234")} <= set(policy.access.read)
+    hub = tmp_path / "models--a--b"
+    (hub / "snapshots" / "1").mkdir(parents=True)
+    policy = engine_policy(hub / "snapshots" / "1", config, get_registry(config))
+    assert {str(hub / "snapshots" / "1"), str(hub / "blobs")} <= set(policy.access.read)
+
+
+def test_links_in_the_folder_of_a_stranger(tmp_path, home):
+    """They lead to weights, not to other files of the user."""
+    config, folder = load_config(), tmp_path / "model"
+    folder.mkdir()
+    for name, target in (("model.safetensors", "elsewhere.safetensors"), ("config.json", ".ssh/id_ed25519")):
+        (folder / name).symlink_to(tmp_path / target)
+    policy = engine_policy(folder, config, get_registry(config))
+    assert str(tmp_path / "elsewhere.safetensors") in policy.access.read
+    assert str(tmp_path / ".ssh" / "id_ed25519") not in policy.access.read
+
+
+def test_a_model_in_very_many_parts(tmp_path, home):
+    """A policy has to fit into a variable of the environment."""
+    for part in range(1, 1001):
+        (tmp_path / f"m-{part:05}-of-01000.gguf").touch()
+    config = load_config()
+    policy = engine_policy(tmp_path / "m-00001-of-01000.gguf", config, get_registry(config))
+    assert len(policy.access.read) < 200
+    assert str(tmp_path) in policy.access.read
 
 
 def test_backends_are_asked_what_they_open(home, path):
@@ -184,10 +203,11 @@ def test_a_model_in_parts(path, home, tmp_path):
 def test_a_folder_of_links_as_in_the_cache_of_a_hub(home, tmp_path):
     case = json.loads((FIXTURES / "cases.json").read_text())["llama-bpe"]
     folder = write_checkpoint(tmp_path / "blobs", case["config"], case["shapes"], case["tokenizer"])
-    (tmp_path / "snapshot").mkdir()
+    snapshot = tmp_path / "snapshots" / "1"
+    snapshot.mkdir(parents=True)
     for file in folder.iterdir():
-        (tmp_path / "snapshot" / file.name).symlink_to(f"../blobs/{file.name}")
-    assert generated(tmp_path / "snapshot") == generated(folder)
+        (snapshot / file.name).symlink_to(f"../../blobs/{file.name}")
+    assert generated(snapshot) == generated(folder)
 
 
 @needs_sandbox
