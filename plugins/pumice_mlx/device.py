@@ -10,6 +10,8 @@ import mlx.core as mx
 
 from pumice.plugin import BackendError, host_memory_bytes
 
+CACHE_BYTES = 2**30
+
 
 def is_gpu() -> bool:
     """Whether MLX has a GPU here."""
@@ -37,6 +39,13 @@ def _working_set(info: dict[str, str | int]) -> int:
         if info.get(name):
             return int(info[name])
     return mx.get_memory_limit()
+
+
+def prepare() -> None:
+    """Bound what MLX keeps of memory that is free again, and have a Mac keep weights where its GPU reads them."""
+    mx.set_cache_limit(CACHE_BYTES)
+    if mx.metal.is_available() and is_gpu():
+        mx.set_wired_limit(_working_set(mx.device_info()))
 
 
 def release() -> None:

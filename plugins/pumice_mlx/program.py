@@ -29,7 +29,7 @@ from pumice.plugin import (
     concrete,
 )
 from pumice_mlx.attention import ATTENTION_OPS
-from pumice_mlx.device import errors, is_gpu
+from pumice_mlx.device import errors, is_gpu, prepare
 from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.ops import MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
@@ -62,6 +62,7 @@ class Shared:
 
     @classmethod
     def of(cls, activations: str) -> Shared:
+        prepare()
         half = activations == "float16" or (activations == "auto" and is_gpu())
         return cls(Weights(mx.float16 if half else mx.float32), {})
 

@@ -1,6 +1,7 @@
 """GGUF's quantized blocks to the codes and scales of ``pumice.plugin.Coding``, on the device.
 
-Block layouts are ggml's (`ggml-common.h`). Each function takes uint8 ``[n, bytes of a block]``.
+Block layouts are ggml's (`ggml-common.h`). Each function takes uint8 ``[n, bytes of a block]``. Types without a coding
+(IQ1, IQ2, IQ3, TQ, NVFP4, Q1_0) are decoded by the core: numbers of 16 columns are multiples of one, which is found.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import mlx.core as mx
+import numpy as np
 
-from pumice.plugin import CODINGS, GGMLType
+from pumice.plugin import CODINGS, Coding, GGMLType, dequantize
 
 
 class Blocks(NamedTuple):
@@ -26,11 +28,36 @@ class Blocks(NamedTuple):
 
 
 def unpack(blocks: mx.array, type: GGMLType) -> Blocks:
-    """Take blocks ``[n, bytes]`` of a type that has a ``Coding`` apart."""
+    """Take blocks ``[n, bytes]`` apart."""
+    if type not in _LAYOUTS:
+        return _multiples(mx.array(dequantize(np.array(blocks), type)))
     codes, scales = _LAYOUTS[type]
     scale, *minimum = scales(blocks)
     return Blocks(codes(blocks).reshape(len(blocks), -1), scale, *minimum)
 
+
+def _multiples(numbers: mx.array) -> Blocks:
+    """Numbers ``[n, k]`` as int8 multiples of a scale for 16: the largest scale that all of them are multiples of.
+
+    The one of the largest magnitude is a negative multiple, since int8 has -128.
+    """
+    groups = numbers.reshape(len(numbers), -1, 16)
+    largest = -mx.take_along_axis(groups, mx.argmax(mx.abs(groups), axis=-1, keepdims=True), axis=-1)
+    relative = mx.where(largest == 0, 0, groups / largest)
+    divisor = mx.zeros_like(largest)
+    for candidate in range(1, LARGEST_MULTIPLE + 1):
+        multiples = relative * candidate
+        fits = mx.all(mx.abs(multiples - mx.round(multiples)) < WHOLE, axis=-1, keepdims=True)
+        divisor = mx.where((divisor == 0) & fits, candidate, divisor)
+        if mx.all(divisor > 0):
+            break
+    divisor = mx.where(divisor == 0, LARGEST_MULTIPLE, divisor)
+    codes = (mx.round(relative * divisor) + 128).astype(mx.uint8)
+    return Blocks(codes.reshape(numbers.shape), (largest / divisor)[..., 0])
+
+
+LARGEST_MULTIPLE = 128
+WHOLE = 1e-3  # how near to a whole number a multiple is; others are at least 1 / LARGEST_MULTIPLE away
 
 #: Where a byte's codes of two bits, and of one, begin. Arrays of constants belong to no thread, others do.
 TWO_BITS = mx.array([0, 2, 4, 6], mx.uint8)
@@ -170,5 +197,10 @@ _LAYOUTS: dict[GGMLType, tuple[Codes, Scales]] = {
     GGMLType.MXFP4: (_nibbles(1), _one_exponent),
 }
 
-#: The types that are taken apart here.
-TYPES = {type: CODINGS[type] for type in _LAYOUTS if type in CODINGS}
+#: Of types that have none: int8 codes, as ``_multiples`` gives them.
+MULTIPLES = Coding(8, "k16")
+
+
+def coding_of(type: GGMLType) -> Coding:
+    """How numbers follow from the codes that ``unpack`` gives."""
+    return CODINGS[type] if type in _LAYOUTS else MULTIPLES

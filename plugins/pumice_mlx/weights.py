@@ -5,7 +5,8 @@ number is ``scale * code + bias``. Every format of GGUF whose numbers follow fro
 
 - Where 16 columns have a scale of their own, the codes are multiplied twice, each time by the activations of every
   other 16 columns, with the scales of those.
-- Where codes stand for the values of a table, the values are the codes, of 8 bits; MXFP4 has kernels of its own.
+- Where codes stand for the values of a table, or are none of a few bits, numbers are multiples of the scale, of 8 bits.
+  MXFP4 has kernels of its own.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from typing import Any, Literal
 import mlx.core as mx
 import numpy as np
 
-from pumice.plugin import CODINGS, Coding, GGMLType, Weight, block_size, fixed, type_size
-from pumice_mlx.unpack import TYPES as CODED
-from pumice_mlx.unpack import Blocks, unpack
+from pumice.plugin import Coding, GGMLType, Weight, block_size, fixed, type_size
+from pumice_mlx.unpack import Blocks, coding_of, unpack
 
 GROUP = 32  # columns of one scale, the least that MLX has
 CHUNK = 1 << 22  # numbers repacked at a time
@@ -155,15 +155,15 @@ def _sum(ys: list[mx.array]) -> mx.array:
 
 def can_multiply(weight: Weight) -> bool:
     """Whether a weight can be a ``Matrix``."""
-    return block_size(weight.type) == 1 or (weight.type in CODED and fixed(weight.shape)[-1] % GROUP == 0)
+    return block_size(weight.type) == 1 or fixed(weight.shape)[-1] % GROUP == 0
 
 
 def matrix_bytes(weight: Weight, activations: mx.Dtype) -> int:
     """Bytes that a weight takes on the device."""
     n = math.prod(fixed(weight.shape))
-    if weight.type not in CODED:
+    if block_size(weight.type) == 1:
         return n * (type_size(weight.type) if weight.type in FLOATS else 4)
-    coding = CODED[weight.type]
+    coding = coding_of(weight.type)
     bits, mode = _format(coding)
     per_group = 1 if mode == "mxfp4" else GROUP // coding.scale_columns * 2 * activations.size
     return n * bits // 8 + n // GROUP * per_group
@@ -171,9 +171,9 @@ def matrix_bytes(weight: Weight, activations: mx.Dtype) -> int:
 
 def load_matrix(weight: Weight, activations: mx.Dtype) -> Matrix:
     """Copy a weight to the device. activations: what they are rounded to in products, float32 or float16."""
-    if weight.type not in CODED:
+    if block_size(weight.type) == 1:
         return Dense(load_numbers(weight), activations)
-    shape, coding = fixed(weight.shape), CODINGS[weight.type]
+    shape, coding = fixed(weight.shape), coding_of(weight.type)
     bits, mode = _format(coding)
     data = weight.data.reshape(-1, shape[-1] // block_size(weight.type), type_size(weight.type))
     step = max(1, CHUNK // shape[-1])
