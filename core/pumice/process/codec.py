@@ -238,7 +238,10 @@ def _array_of(value: object) -> NDArray[np.float32]:
 
 
 def _config_of(value: object) -> Config:
-    return merge_layers([Layer(*each) for each in msgspec.convert(value, list[tuple[str, dict[str, Any]]])])
+    layers = [Layer(*each) for each in msgspec.convert(value, list[tuple[str, dict[str, Any]]])]
+    if not layers:
+        raise ValueError("a configuration has no layers")
+    return merge_layers(layers)
 
 
 def _path_of(value: object) -> Path:

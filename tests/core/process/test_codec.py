@@ -101,6 +101,12 @@ def test_what_loads_a_model_comes_back():
     assert REPORTS.decode(REPORTS.encode(codec.Loaded(facts))).facts == facts
 
 
+def test_a_configuration_without_layers_is_refused():
+    empty = msgspec.msgpack.encode(["Load", b"/a.gguf", [], "name", "serve", 20])
+    with pytest.raises(CodecError, match="a configuration has no layers"):
+        COMMANDS.decode(empty)
+
+
 class PluginsError(ModelError):
     def __init__(self, what, why):
         super().__init__(f"{what}: {why}")
