@@ -160,8 +160,8 @@ async def metrics(request: Request) -> Response:
     """Prometheus' text format, with ``names=llamacpp`` under llama-server's names."""
     models: Models = request.app.state.models
     for entry in models.entries:
-        if entry.service:
-            models.metrics.engine(entry.name, await snapshot_of(entry.service), entry.service.model.memory)
+        if service := entry.service:  # it may be unloaded while its engine is asked
+            models.metrics.engine(entry.name, await snapshot_of(service), service.model.memory)
         else:
             models.metrics.no_engine(entry.name)
     text = models.metrics.llamacpp() if request.query_params.get("names") == "llamacpp" else models.metrics.text()

@@ -29,8 +29,9 @@ async def tags(request: Request) -> Response:
 
 async def running(request: Request) -> Response:
     models: Models = request.app.state.models
-    loaded = [entry for entry in models.entries if entry.service]
-    return json_response({"models": [listed(entry, await summary_of(entry)) | _held(entry) for entry in loaded]})
+    summaries = [(entry, await summary_of(entry)) for entry in models.entries if entry.service]
+    loaded = [(entry, summary) for entry, summary in summaries if entry.service]  # still
+    return json_response({"models": [listed(entry, summary) | _held(entry) for entry, summary in loaded]})
 
 
 async def show(request: Request) -> Response:

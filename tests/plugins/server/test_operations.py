@@ -27,6 +27,21 @@ def test_health(server):
         server.application.state.models.draining = False
 
 
+def test_metrics_of_a_model_that_is_unloaded_meanwhile(server, monkeypatch):
+    entry = server.application.state.models.entries[0]
+    service, snapshot = entry.service, entry.service.snapshot
+
+    async def unloading(timeout: float):
+        entry.service = None
+        return await snapshot(timeout)
+
+    monkeypatch.setattr(service, "snapshot", unloading)
+    try:
+        assert server.client.get("/metrics").status_code == 200
+    finally:
+        entry.service = service
+
+
 def test_metrics_by_llama_servers_names(server):
     server.client.post("/completion", json={"prompt": "Once", "n_predict": 3})
     lines = server.client.get("/metrics?names=llamacpp").text.splitlines()
