@@ -19,7 +19,7 @@ from pumice_server.generation_settings import generation_settings
 from pumice_server.models import Models, service_of
 from pumice_server.service import Service
 from pumice_server.summaries import capabilities, listed, meta, summary_of
-from pumice_server.work import waiting
+from pumice_server.work import aside, waiting
 
 logger = logging.getLogger("pumice")
 
@@ -164,7 +164,8 @@ async def metrics(request: Request) -> Response:
             models.metrics.engine(entry.name, await snapshot_of(service), service.model.memory)
         else:
             models.metrics.no_engine(entry.name)
-    text = models.metrics.llamacpp() if request.query_params.get("names") == "llamacpp" else models.metrics.text()
+    theirs = request.query_params.get("names") == "llamacpp"
+    text = await aside(models.metrics.llamacpp if theirs else models.metrics.text)
     return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 

@@ -159,6 +159,7 @@ class Service:
             for each in self._seeded(options, n):
                 tell = partial(progress, len(streams)) if progress else None
                 streams.append(self.model.achat_stream(turn, progress=tell, **self._always, **each))
+                await asyncio.sleep(0)  # each has a parser of its own: others have their turn
             for stream in streams:
                 await stream.accepted()
         return streams
