@@ -90,7 +90,7 @@ class _Fault(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
     """An error of Pumice's."""
 
     kind: Name
-    arguments: list[str | int | float | None]
+    arguments: list[str | int | float | bool | None]
     prompt_index: Count | None = None
 
 
