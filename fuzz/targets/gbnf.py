@@ -20,7 +20,8 @@ TOKENS = (
     b"{99999999}", b"[]", b"[^]",
 )  # fmt: skip
 _PYTHON = re.compile(r"[a-z0-9 ()|*+?]*(?:\[[a-z0-9]+\][a-z0-9 ()|*+?]*)*")
-"""Expressions that mean the same in Python and in Rust."""
+_RUST = re.compile(r"[*+?][*+?]|\(\?")
+"""Expressions of the first that do not match the second mean the same in Python and in Rust."""
 
 
 def seeds() -> Iterable[bytes]:
@@ -46,7 +47,7 @@ def check(data: bytes) -> None:
         return
     if answer is not None:
         written = answer.decode()
-        if is_regex and _PYTHON.fullmatch(text) and "+" * 2 not in text:
+        if is_regex and _PYTHON.fullmatch(text) and not _RUST.search(text):
             assert re.fullmatch(text, written), (text, written)
     if "::=" in text and chosen(data, 256):
         check_linear(_converted, text[: len(text) // 3], text[len(text) // 3 :])
