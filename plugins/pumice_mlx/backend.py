@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import glob
 import importlib.metadata
 import importlib.util
+import os
 import platform
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pumice.plugin import (
+    Access,
     Backend,
     BackendError,
     DeviceInfo,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pumice_mlx.program import Shared
 
 RESERVE = 512 * 2**20  # bytes of a GPU that are left for activations and others
+_ABOUT_DEVICES = ("/proc/devices", "/proc/driver", "/proc/modules", "/sys/bus", "/sys/devices", "/sys/module")
 ACTIVATIONS = ("auto", "float32", "float16")
 
 
@@ -62,6 +66,12 @@ class MlxBackend(Backend):
     @classmethod
     def automatic(cls) -> bool:
         return platform.system() == "Darwin" and platform.machine() == "arm64"
+
+    @classmethod
+    def access(cls) -> Access:
+        """Return what CUDA opens: NVIDIA's devices, and headers for the kernels that MLX compiles."""
+        toolkits = [os.environ[name] for name in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(name)]
+        return Access(read=(*_ABOUT_DEVICES, "/usr/local/cuda", *toolkits), devices=tuple(glob.glob("/dev/nvidia*")))
 
     @classmethod
     def devices(cls) -> list[DeviceInfo]:
