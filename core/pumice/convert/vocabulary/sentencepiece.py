@@ -122,6 +122,8 @@ class ModelFile:
             parts = dict(self._fields)
             trainer = dict(_fields(parts.get(_TRAINER, b"")))
             normalizer = dict(_fields(parts.get(_NORMALIZER, b"")))
+            if not isinstance(normalizer.get(_CHARSMAP, b""), bytes):
+                raise ValueError("its table of replacements is a number")
         self.is_unigram = trainer.get(_MODEL_TYPE, _UNIGRAM) == _UNIGRAM
         self.charsmap: bytes = normalizer.get(_CHARSMAP, b"")
         self.adds_space = bool(normalizer.get(_ADDS_SPACE, True))
