@@ -19,6 +19,7 @@ import click
 import httpx2
 import pytest
 import yaml
+from tools.lock import FILES
 
 from pumice.commands import BUNDLED_COMMANDS
 from pumice_server.arguments import IGNORED, REFUSED, leave_out
@@ -235,11 +236,12 @@ def test_no_sandbox_switches_it_off_for_all_that_is_started(monkeypatch):
 def test_the_image_is_built_from_all_that_the_wheel_is_made_of_and_has_its_extras():
     root = Path(__file__).parents[3]
     project = tomllib.loads((root / "pyproject.toml").read_text())
-    (extras,) = re.findall(r"/source\[(.*)\]", (root / "deploy" / "Dockerfile").read_text())
-    assert {"server", "vulkan"} == {*extras.split(",")} <= project["project"]["optional-dependencies"].keys()
+    locks = re.findall(r"^COPY (\S+\.txt) ", (root / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    assert locks == [".ci/locks/build.txt", ".ci/locks/image.txt"]
+    assert FILES["image.txt"].extras == ("server", "vulkan")
     nothing, *lines = [line for line in (root / ".dockerignore").read_text().splitlines() if line[0] in "*!"]
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {"pyproject.toml", "README.md", "LICENSE", *wheel["force-include"]}
+    needed = {"pyproject.toml", "README.md", "LICENSE", ".ci/locks", *wheel["force-include"]}
     needed |= {package.split("/")[0] for package in wheel["packages"]}
     assert nothing == "*"
     assert {line[1:] for line in lines if line[0] == "!"} == needed
