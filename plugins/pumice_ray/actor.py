@@ -12,7 +12,7 @@ from typing import Any
 
 import pumice
 from pumice.engine.messages import Close
-from pumice.process.codec import COMMANDS, REPORTS, Load, Loaded, NotLoaded, encode_events
+from pumice.process.codec import Load, Loaded, NotLoaded, decode_command, encode_events, encode_report
 from pumice.process.host import EngineHost
 from pumice.running import Running, told
 from pumice_ray.mailbox import Mailbox
@@ -38,14 +38,14 @@ class EngineActor:
         try:
             model = await asyncio.to_thread(pumice.load, name, **own_devices(options))
         except Exception as error:
-            return REPORTS.encode(NotLoaded(error))
+            return encode_report(NotLoaded(error))
         self._stack.callback(model.close)
         self._running = Running("ray", name, model.backends, model.memory, model.n_ctx, own_address())
         self._stack.enter_context(told(self._running))
         self._host = EngineHost(model, self._mailbox.put)
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
         self._loaded.set()
-        return REPORTS.encode(Loaded(model.facts))
+        return encode_report(Loaded(model.facts))
 
     async def describe(self) -> dict[str, Any]:
         """The fields of ``Running``, for ``pumice ps --ray``; waits until the model is loaded."""
@@ -68,7 +68,7 @@ class EngineActor:
 
     def _obey(self) -> None:
         while (data := self._commands.get()) is not None:
-            command = COMMANDS.decode(data)
+            command = decode_command(data)
             if not isinstance(command, (Load, Close)):
                 self._host.obey(command)
 

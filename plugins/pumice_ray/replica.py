@@ -32,7 +32,7 @@ from pumice.engine.messages import (
     Finished,
     Score,
 )
-from pumice.process.codec import COMMANDS, REPORTS, Loaded, encode_events
+from pumice.process.codec import Loaded, decode_command, encode_events, encode_report
 from pumice.process.host import EngineHost
 from pumice.running import Running
 from pumice_ray.actor import own_address, own_devices
@@ -66,7 +66,7 @@ class EngineReplica:
         threading.Thread(target=self._obey, name="pumice-commands", daemon=True).start()
 
     async def facts(self) -> bytes:
-        return REPORTS.encode(Loaded(self._model.facts))
+        return encode_report(Loaded(self._model.facts))
 
     async def describe(self) -> dict[str, Any]:
         """The fields of ``Running``, for ``pumice ps --ray``."""
@@ -77,7 +77,7 @@ class EngineReplica:
 
         If nobody waits for it any more, they end. ``command`` is an ``Add`` with ids of no other process.
         """
-        add = COMMANDS.decode(command)
+        add = decode_command(command)
         if not isinstance(add, Add):
             raise pumice.RequestError(f"a replica generates for Add, not for {type(add).__name__}")
         ids = add.ids
@@ -109,7 +109,7 @@ class EngineReplica:
 
     async def answer(self, command: bytes) -> bytes:
         """The one event that answers an ``Encode`` or a ``Score``, with an id of this replica."""
-        asked = COMMANDS.decode(command)
+        asked = decode_command(command)
         if not isinstance(asked, (Encode, Score)):
             raise pumice.RequestError(f"a replica answers Encode and Score, not {type(asked).__name__}")
         return await self._ask(lambda id: msgspec.structs.replace(asked, id=id))

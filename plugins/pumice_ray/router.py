@@ -10,7 +10,7 @@ from typing import Any
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 
 from pumice.engine.messages import Add, Request
-from pumice.process.codec import COMMANDS
+from pumice.process.codec import decode_command
 from pumice_ray.prefixes import Prefixes
 
 _SOME = 8  # replicas of which one with the fewest requests is taken: of all, those that route apart took the same
@@ -86,6 +86,6 @@ def _asked(pending: PendingRequest | None) -> Request | str | None:
     """What a call asks for: a request, or to listen to the replica of that name."""
     asked = pending.args[0] if pending and pending.args else None
     if isinstance(asked, bytes):
-        command = COMMANDS.decode(asked)
+        command = decode_command(asked)
         return command.request if isinstance(command, Add) else None
     return asked if isinstance(asked, str) else None

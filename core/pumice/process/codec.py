@@ -152,6 +152,16 @@ def decode_events(data: bytes) -> Sequence[Event]:
     return _STEPS.decode(data).events
 
 
+def decode_command(data: bytes) -> Load | Command:
+    """Raises CodecError. A function, which Ray pickles by its name; a codec would be pickled with what it holds."""
+    return COMMANDS.decode(data)
+
+
+def encode_report(report: Report) -> bytes:
+    """What an engine says of its loading, for ``decode_facts``."""
+    return REPORTS.encode(report)
+
+
 def decode_facts(data: bytes) -> Facts:
     """The facts of an engine that says whether it is loaded. Raises what loading raised, or CodecError."""
     report = REPORTS.decode(data)

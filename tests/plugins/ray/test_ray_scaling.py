@@ -13,6 +13,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.plugin import Replicas
+from pumice.process.codec import decode_events
 from pumice_server.entry import Spec
 from waiting import PATIENCE, at_best, wait_until
 
@@ -74,7 +75,7 @@ class Asking:
 
 
 def pids(model: pumice.LinkedModel) -> set[int]:
-    return {each.pid for each in model.link._handle.broadcast("describe").results(timeout_s=PATIENCE)}
+    return {each["pid"] for each in model.link._handle.broadcast("describe").results(timeout_s=PATIENCE)}
 
 
 def test_a_rolling_update_loses_no_request(cluster: Any, spec: Spec) -> None:
@@ -130,7 +131,7 @@ def test_a_slow_machine_gets_fewer_requests(cluster: Any, spec: Spec) -> None:
         def steps() -> dict[int, int]:
             handle = model.link._handle
             told = (handle.broadcast(each).results(timeout_s=PATIENCE) for each in ("describe", "snapshot"))
-            return {each.pid: snapshot.n_steps for each, snapshot in zip(*told, strict=True)}
+            return {each["pid"]: decode_events(data)[0].snapshot.n_steps for each, data in zip(*told, strict=True)}
 
         def share() -> float:
             """Of the steps of the next seconds, those of the slow one."""

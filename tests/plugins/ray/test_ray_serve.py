@@ -146,7 +146,7 @@ def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(serve
     for thread in threads:
         thread.start()
     begun.wait(PATIENCE)
-    before = {each.pid for each in described(model)}
+    before = {each["pid"] for each in described(model)}
     for pid in before:
         os.kill(pid, signal.SIGKILL)
     for thread in threads:
@@ -154,7 +154,7 @@ def test_a_replica_that_is_killed_in_midstream_is_an_error_and_is_replaced(serve
     errors = [json.loads(answer.removeprefix("data: "))["error"] for answer in answers]
     assert [error["code"] for error in errors] == [503] * 4
     assert client.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
-    wait_until(lambda: len({each.pid for each in described(model)} - before) == 2, 120)
+    wait_until(lambda: len({each["pid"] for each in described(model)} - before) == 2, 120)
 
 
 def test_rays_exporter_has_what_the_engines_have_in_hand(server):

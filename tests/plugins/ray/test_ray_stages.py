@@ -69,7 +69,7 @@ def test_a_stage_that_dies_ends_what_runs_and_gives_its_room_back(cluster, path)
         streams = [model.stream("a", **ENDLESS) for _ in range(2)]
         for stream in streams:
             next(stream)
-        pid = ray.get(stages()[1].describe.remote()).pid
+        pid = ray.get(stages()[1].describe.remote())["pid"]
         threading.Timer(0.2, os.kill, [pid, signal.SIGKILL]).start()
         for stream in streams:
             with pytest.raises(pumice.EngineDiedError, match="stage 2 of 2 is gone"):
@@ -93,10 +93,10 @@ def test_a_replica_whose_stage_dies_says_so_and_is_started_again(cluster, path):
         expected = model.generate("a", **QUIET).text
         before = stages()
         described = ray.get([stage.describe.remote() for stage in before])
-        assert [each.model.partition(" ")[2] for each in described] == ["(stage 1 of 2)", "(stage 2 of 2)"]
+        assert [each["model"].partition(" ")[2] for each in described] == ["(stage 1 of 2)", "(stage 2 of 2)"]
         stream = model.stream("a", **ENDLESS)
         next(stream)
-        os.kill(described[0].pid, signal.SIGKILL)
+        os.kill(described[0]["pid"], signal.SIGKILL)
         with pytest.raises(pumice.EngineDiedError, match="stage 1 of 2 is gone"):
             stream.completion()
 
