@@ -115,7 +115,7 @@ class Repeats:
     def lengths(self, tokens: NDArray[np.int32]) -> NDArray[np.int32]:
         """int32 [n - 1]: how many tokens that end at each of a sequence's last n equal those at its end."""
         n = len(tokens)
-        if self._n_new > _FEW or not len(self._lengths):
+        if self._n_new > _FEW or self._n_new >= n or not len(self._lengths):
             self._lengths = match_lengths(tokens)
         else:
             for left in range(self._n_new - 1, -1, -1):

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from pumice.errors import RequestError
@@ -70,6 +70,7 @@ def test_match_lengths() -> None:
 
 
 @given(st.lists(st.integers(0, 2), min_size=1, max_size=60), st.integers(1, 20), st.sets(st.integers(0, 59)))
+@example([0, 0, 0, 0], 2, {0, 1})
 def test_lengths_follow_from_those_before(history: list[int], window: int, asked: set[int]) -> None:
     """Whenever they are asked for, they are those of the window alone."""
     repeats = Repeats()
