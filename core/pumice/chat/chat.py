@@ -125,7 +125,7 @@ class Chat:
         marks = {self._spelling(token): token for token in known.special}
         grammar = answer_grammar(request, format, prompt.opening, marks, form, self._checker)
         if grammar:
-            self._checker.check(grammar.source, self._tokenizer)
+            self._checker.check(grammar.source, lambda: self._tokenizer)
         return Turn(request, format, prompt, known.special, grammar, (closing, closing_tokens))
 
     @property

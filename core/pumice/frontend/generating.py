@@ -142,7 +142,7 @@ class Generating(Base):
         source = grammar_source(**{name: value for name, value in options.items() if name in FORMS})
         if source is None:
             return None
-        self._checker.check(source, self.tokenizer)
+        self._checker.check(source, lambda: self.tokenizer)
         return Grammar(source)
 
 

@@ -51,18 +51,19 @@ class GrammarChecker:
         """
         return self._look_up("fragments", sources, self._fragments)
 
-    def check(self, source: str, tokenizer: Tokenizer) -> None:
+    def check(self, source: str, load_tokenizer: Callable[[], Tokenizer]) -> None:
         """Compile a whole grammar. Raises RequestError if it is wrong, and as ``problems``.
 
-        ``tokenizer`` has the tokens that it may name, by their ids or as they are spelt. Without a pool nothing is
-        done: the engine, which is in this process too, compiles it anyway.
+        The tokenizer has the tokens that a grammar may name, by their ids or as they are spelt; it is loaded where one
+        does. Without a pool nothing is done: the engine, which is in this process too, compiles the grammar anyway.
         """
         if self._pool is None:
             return
         pool, named = self._pool, set(_SPECIAL.findall(source))
         if named:
+            tokenizer = load_tokenizer()
             named &= {tokenizer.token_text(token) for token in tokenizer.vocabulary.hidden}
-        n_vocab = tokenizer.n_vocab if _BY_ID in source else 0
+        n_vocab = load_tokenizer().n_vocab if _BY_ID in source else 0
         payload = {"source": source, "n_vocab": n_vocab, "special": sorted(named)}
         kind = f"whole {n_vocab} {' '.join(sorted(named))}"
         [problem] = self._look_up(kind, [source], lambda _: [pool.call(f"{__name__}:whole_problem", payload, str)])

@@ -89,6 +89,7 @@ def test_a_full_context_ends_it(dream: Any) -> None:
         ({"block_length": 2.5}, "block_length must be an integer"),
         ({"diffusion_algorithm": "magic"}, "diffusion_algorithm must be one of confidence, entropy,"),
         ({"cfg_scale": float("nan")}, "cfg_scale must be a number"),
+        ({"grammar": 'root ::= "a"'}, "it cannot do a grammar"),
         ({"logprobs": 2}, "it cannot do logprobs"),
         ({"context_shift": True}, "it cannot do context_shift"),
     ],

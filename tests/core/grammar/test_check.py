@@ -34,7 +34,7 @@ def tokenizer():
 
 @pytest.mark.parametrize("given", [{"grammar": 'root ::= "a" [b-d]+'}, {"regex": "a{1,9}/b"}, {"choices": ["a", "b"]}])
 def test_a_grammar_that_compiles_is_sound(given, checker, tokenizer):
-    checker.check(grammar_source(**given), tokenizer)
+    checker.check(grammar_source(**given), lambda: tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_grammar_that_compiles_is_sound(given, checker, tokenizer):
 def test_a_grammar_that_does_not_says_why(source, message, checker, tokenizer):
     for _ in range(2):
         with pytest.raises(RequestError) as error:
-            checker.check(source, tokenizer)
+            checker.check(source, lambda: tokenizer)
         assert message in str(error.value)
         assert "\n" not in str(error.value)
 
@@ -57,8 +57,8 @@ def test_a_grammar_that_does_not_says_why(source, message, checker, tokenizer):
 @pytest.mark.parametrize(("source", "message"), [(CRASHES, "crashes"), (ENDLESS, "seconds of processor time")])
 def test_a_grammar_that_crashes_its_compiler_ends_a_worker_alone(source, message, checker, tokenizer):
     with pytest.raises(TooExpensiveError, match=message):
-        checker.check(source, tokenizer)
-    checker.check('start: "a"', tokenizer)
+        checker.check(source, lambda: tokenizer)
+    checker.check('start: "a"', lambda: tokenizer)
 
 
 def test_so_does_a_part_of_one(checker):
@@ -67,15 +67,15 @@ def test_so_does_a_part_of_one(checker):
 
 
 def test_answers_are_kept(checker, pool, tokenizer):
-    checker.check('start: "kept"', tokenizer)
+    checker.check('start: "kept"', lambda: tokenizer)
     with pytest.raises(RequestError):
-        checker.check("start: kept", tokenizer)
+        checker.check("start: kept", lambda: tokenizer)
     (pid,) = pool.pids
     os.kill(pid, signal.SIGSTOP)
     try:
-        checker.check('start: "kept"', tokenizer)
+        checker.check('start: "kept"', lambda: tokenizer)
         with pytest.raises(RequestError):
-            checker.check("start: kept", tokenizer)
+            checker.check("start: kept", lambda: tokenizer)
     finally:
         os.kill(pid, signal.SIGCONT)
 
@@ -84,16 +84,16 @@ def test_an_answer_is_kept_for_its_vocabulary(checker, tokenizer):
     assert small("spm").n_vocab != tokenizer.n_vocab
     smaller, larger = sorted([tokenizer, small("spm")], key=lambda tokenizer: tokenizer.n_vocab)
     source = f"start: <[{smaller.n_vocab}]>"
-    checker.check(source, larger)
+    checker.check(source, lambda: larger)
     with pytest.raises(RequestError, match="range"):
-        checker.check(source, smaller)
+        checker.check(source, lambda: smaller)
 
 
 def test_tokens_are_named_by_their_spelling(checker, tokenizer):
     names = [tokenizer.token_text(token) for token in sorted(tokenizer.vocabulary.hidden)]
-    checker.check(f'start: "a" {next(name for name in names if name.startswith("<"))} "<b>"', tokenizer)
+    checker.check(f'start: "a" {next(name for name in names if name.startswith("<"))} "<b>"', lambda: tokenizer)
     with pytest.raises(RequestError, match="special token"):
-        checker.check('start: "a" <nowhere>', tokenizer)
+        checker.check('start: "a" <nowhere>', lambda: tokenizer)
 
 
 def test_parts_of_grammars_are_looked_at_together(checker):
@@ -103,9 +103,9 @@ def test_parts_of_grammars_are_looked_at_together(checker):
 
 
 def test_a_worker_that_is_killed_is_no_verdict(checker, pool, tokenizer):
-    checker.check('start: "c"', tokenizer)
+    checker.check('start: "c"', lambda: tokenizer)
     os.kill(pool.pids[0], signal.SIGKILL)
-    wait_until(lambda: checker.check('start: "d"', tokenizer) is None)
+    wait_until(lambda: checker.check('start: "d"', lambda: tokenizer) is None)
 
 
 def test_without_a_pool_whole_grammars_are_left_to_the_engine(tokenizer):
