@@ -7,6 +7,34 @@ from pumice.graph import GraphBuilder, Tensor
 from pumice.step import Batch, Limits, Memory
 from pumice.testing import compile_graph
 
+#: Prompts and single tokens, some together; the last step has one token alone.
+STEPS = [(5, 170, 0), (1, 1, 1), (0, 1, 0), (37, 90, 64), (1, 0, 1), (0, 1, 0)]
+SLOPES = tuple(2.0 ** -(i / 2) for i in range(8))
+
+BIASED = {
+    "chunk": {"chunk": 48, "kv_type": "f16"},
+    "alibi": {"slopes": SLOPES, "kv_type": "q8_0"},
+    "relative": {"reach": 20, "window": 100, "softcap": 5.0},
+    "both": {"slopes": SLOPES, "reach": 3, "sinks": True},
+}
+"""Options of attention whose scores have a bias, or are cut into chunks."""
+
+WITHOUT_CACHE = [
+    {},
+    {"causal": False},
+    {"causal": False, "window": 33},
+    {"causal": False, "reach": 9},
+    {"values": False},
+]
+"""Options of attention over the step alone."""
+
+
+def compare_attention(folder, mine, right, steps, tolerance=1e-5, **options):
+    """A backend's outputs of every step against another's."""
+    options.setdefault("scale", 0.2)
+    for a, b in zip(*(attend(folder, backend, steps, **options) for backend in (mine, right)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
 
 def batches(steps, n_ctx, block_size, window):
     """Sequences that grow by ``lengths[s]`` tokens each step, with blocks dealt out in a mixed order."""

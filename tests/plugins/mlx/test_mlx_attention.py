@@ -3,14 +3,10 @@
 import numpy as np
 import pytest
 
-from attention_steps import attend, attend_to_chosen, attend_to_memory
+from attention_steps import BIASED, STEPS, WITHOUT_CACHE, attend_to_chosen, attend_to_memory, compare_attention
 from pumice.gguf import KV_TYPES
 from pumice_mlx.backend import MlxBackend, MlxOptions
 from pumice_numpy import NumpyBackend
-
-#: Prompts and single tokens, some together; the last step has one token alone.
-STEPS = [(5, 170, 0), (1, 1, 1), (0, 1, 0), (37, 90, 64), (1, 0, 1), (0, 1, 0)]
-SLOPES = tuple(2.0 ** -(i / 2) for i in range(8))
 
 
 def backend():
@@ -18,11 +14,7 @@ def backend():
 
 
 def compare(folder, steps, tolerance=1e-5, **options):
-    options.setdefault("scale", 0.2)
-    actual = attend(folder, backend(), steps, **options)
-    expected = attend(folder, NumpyBackend(), steps, **options)
-    for mine, right in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(mine, right, rtol=tolerance, atol=tolerance)
+    compare_attention(folder, backend(), NumpyBackend(), steps, tolerance, **options)
 
 
 @pytest.mark.parametrize("kv_type", KV_TYPES)
@@ -63,24 +55,12 @@ def test_values_inside_the_keys(tmp_path, kv_type):
     compare(tmp_path, STEPS, heads=(17, 1), dims=(576, 512), values=False, kv_type=kv_type, scale=0.05)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"chunk": 48, "kv_type": "f16"},
-        {"slopes": SLOPES, "kv_type": "q8_0"},
-        {"reach": 20, "window": 100, "softcap": 5.0},
-        {"slopes": SLOPES, "reach": 3, "sinks": True},
-    ],
-    ids=["chunk", "alibi", "relative", "both"],
-)
+@pytest.mark.parametrize("options", BIASED.values(), ids=BIASED)
 def test_scores_with_a_bias_and_chunks(tmp_path, options):
     compare(tmp_path, STEPS, heads=(8, 2), dims=(64, 32), **options)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [{}, {"causal": False}, {"causal": False, "window": 33}, {"causal": False, "reach": 9}, {"values": False}],
-)
+@pytest.mark.parametrize("options", WITHOUT_CACHE)
 @pytest.mark.parametrize("lengths", [(70, 1, 300), (1,)])
 def test_attention_over_the_step_alone(tmp_path, options, lengths):
     compare(tmp_path, [lengths, lengths[::-1]][:1], heads=(6, 2), dims=(40, 24), cache=False, **options)
