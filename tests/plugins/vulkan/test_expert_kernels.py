@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator
-from unittest import mock
 
 import numpy as np
 import pytest
@@ -28,11 +27,7 @@ Build = Callable[[GraphBuilder, dict[str, Tensor]], Tensor]
 
 
 @pytest.fixture(scope="module", params=["float", "int8"])
-def vulkan(request: pytest.FixtureRequest) -> Iterator[VulkanBackend]:
-    with mock.patch.dict("os.environ", {"PUMICE_VULKAN_SOFTWARE": "1"}):
-        reason = VulkanBackend.unavailable()
-    if reason:
-        pytest.skip(reason)
+def vulkan(vulkan_device: None, request: pytest.FixtureRequest) -> Iterator[VulkanBackend]:
     backend = VulkanBackend(VulkanBackend.Options(activations=request.param))
     yield backend
     backend.close()

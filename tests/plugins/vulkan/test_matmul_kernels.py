@@ -37,11 +37,7 @@ Build = Callable[[GraphBuilder, dict[str, Tensor]], Tensor]
 
 
 @pytest.fixture(scope="module", params=["float", "int8"])
-def vulkan(request: pytest.FixtureRequest) -> Iterator[VulkanBackend]:
-    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
-        reason = VulkanBackend.unavailable()
-    if reason:
-        pytest.skip(reason)
+def vulkan(vulkan_device: None, request: pytest.FixtureRequest) -> Iterator[VulkanBackend]:
     backend = VulkanBackend(VulkanBackend.Options(driver="native", activations=request.param))
     yield backend
     backend.close()

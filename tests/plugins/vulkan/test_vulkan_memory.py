@@ -9,16 +9,11 @@ import pumice
 from gguf_files import tiny_llama
 from pumice.demo import demo_model_path
 from pumice.engine.placement import layer_bytes
-from pumice_vulkan import VulkanBackend, backend
+from pumice_vulkan import backend
 from pumice_vulkan.device import Device, list_devices
 from pumice_vulkan.program import DeviceProgram
 
-
-@pytest.fixture(autouse=True)
-def usable(allow_software: None) -> None:
-    reason = VulkanBackend.unavailable()
-    if reason:
-        pytest.skip(reason)
+pytestmark = pytest.mark.usefixtures("vulkan_device")
 
 
 @pytest.fixture

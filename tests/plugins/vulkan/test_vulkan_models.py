@@ -22,11 +22,7 @@ from tiny_zoo import CHUNKED, CLUSTERS, LARGEST, LIMITS, ZOO
 FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(CHUNKED)]
 
 
-@pytest.fixture(autouse=True)
-def device(allow_software: None) -> None:
-    reason = VulkanBackend.unavailable()
-    if reason:
-        pytest.skip(reason)
+pytestmark = pytest.mark.usefixtures("vulkan_device")
 
 
 def logits(path: Path, ids: list[int], n_batch: int = 32, activations: str = "float") -> NDArray[np.float32]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,7 @@ from quantizers import quantize
 
 
 @pytest.fixture(scope="module")
-def vulkan() -> Iterator[VulkanBackend]:
-    with mock.patch.dict(os.environ, {"PUMICE_VULKAN_SOFTWARE": "1"}):
-        reason = VulkanBackend.unavailable()
-    if reason:
-        pytest.skip(reason)
+def vulkan(vulkan_device: None) -> Iterator[VulkanBackend]:
     backend = VulkanBackend()
     yield backend
     backend.close()
