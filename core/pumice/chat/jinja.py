@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
 from pumice.errors import ModelError, RequestError
+from pumice.isolation import measure
 
 MAX_SOURCE = 1 << 20  # characters of a template
 MAX_OUTPUT = 1 << 26  # characters of a rendered prompt
@@ -60,7 +62,7 @@ class JinjaTemplate:
         """The text for a context of plain values. Raises RequestError if the template refuses or fails."""
         import minijinja
 
-        self._environment.fuel = FUEL + FUEL_PER_VALUE * _count(context)
+        self._environment.fuel = FUEL + FUEL_PER_VALUE * measure(context, sys.maxsize)[0]
         try:
             text = self._environment.render_template("chat", **context)
         except _Refused as refusal:
@@ -94,15 +96,6 @@ def _without_changes(source: str) -> str:
     """``append`` and ``pop(0)`` of lists as assignments."""
     source = _APPEND.sub(r"{%\1 set \2 = \2 + [\3] \4%}", source)
     return _POP_FIRST.sub(r"{%\1 set \2 = \3[0] %}{%- set \3 = \3[1:] \4%}", source)
-
-
-def _count(value: Any) -> int:
-    """The values in a value."""
-    if isinstance(value, Mapping):
-        return 1 + sum(map(_count, value.values()))
-    if isinstance(value, list | tuple):
-        return 1 + sum(map(_count, value))
-    return 1
 
 
 def _raise_exception(message: str) -> None:
