@@ -31,6 +31,8 @@ from typing import Any
 
 import httpx2
 import numpy as np
+from serve import percentile
+from serve_faults import held
 
 from pumice.demo import demo_model_path
 from pumice.gguf import GGMLType, GGUFFile, TensorInfo, Writer
@@ -250,16 +252,8 @@ def engines(pid: int) -> list[int]:
     return chosen
 
 
-def held(pid: int) -> dict[str, int]:
-    """Memory in bytes, open files and threads of the process that speaks HTTP."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    values = {name: int(re.search(rf"{name}:\s+(\d+)", status)[1]) for name in ("VmRSS", "Threads")}
-    files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
-    return {"memory": values["VmRSS"] * 1024, "threads": values["Threads"], "files": files}
-
-
-def percentile(values: list[float], share: float) -> float:
-    return sorted(values)[int(share * (len(values) - 1))] if values else 0.0
+def p99(seconds: list[float]) -> float:
+    return percentile(seconds, 99) if seconds else 0.0
 
 
 def quarter(seen: list[Any], which: int) -> list[Any]:
@@ -295,7 +289,7 @@ def soak(url: str, pid: int, given: argparse.Namespace, tally: Tally) -> list[di
         time.sleep(min(given.kill_every, given.seconds / 8))
         seen.append(held(pid))
         recent = [seconds for when, seconds in tally.firsts if when > time.monotonic() - given.kill_every]
-        now, late = seen[-1], percentile(recent, 0.99)
+        now, late = seen[-1], p99(recent)
         state = f"{now['memory'] / 2**20:.1f} MiB, {now['files']} files, {now['threads']} threads"
         print(
             f"{time.monotonic() - started:7.0f} s  {state}, first token p99 {late:.2f} s, {dict(tally.counts)}",
@@ -322,7 +316,7 @@ def main() -> int:
     given, tally = parser.parse_args(), Tally()
     with tempfile.TemporaryDirectory() as folder, server(Path(folder), given.model, given.backend) as (process, url):
         seen = soak(url, process.pid, given, tally)
-    second, last = (percentile([s for _, s in quarter(tally.firsts, which)], 0.99) for which in (2, 4))
+    second, last = (p99([s for _, s in quarter(tally.firsts, which)]) for which in (2, 4))
     told = {
         "seconds": given.seconds, "counts": tally.counts, "kills": len(tally.kills),
         "wrong": len(tally.wrong), "lost": len(tally.lost), "examples": [*tally.wrong[:5], *tally.lost[:5]],
