@@ -121,7 +121,7 @@ async def _read(request: Request, parse: Callable[[Sequence[bytes]], T]) -> T:
         _arriving.size -= size
 
 
-class _Arriving:
+class Arriving:
     """The bytes of all bodies that are not read yet."""
 
     size = 0
@@ -133,7 +133,7 @@ class _Arriving:
             raise HTTPException(503, "too many large bodies arrive at once: try again later")
 
 
-_arriving = _Arriving()
+_arriving = Arriving()
 
 
 def _as_object(value: Any) -> dict[str, Any]:

@@ -292,9 +292,10 @@ def test_a_worker_knows_no_secrets(make, monkeypatch):
 
 
 def test_a_pool_that_nobody_has_any_more_ends_its_workers():
+    others = threading.enumerate()
     pool = WorkerPool("the work", n_workers=1)
     pool.call(ECHO, {}, dict)
     (pid,) = pool.pids
+    (watch,) = (thread for thread in threading.enumerate() if thread not in others)
     del pool
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    assert threading.active_count() < 50
+    wait_until(lambda: not Path(f"/proc/{pid}").exists() and not watch.is_alive())
