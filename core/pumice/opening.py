@@ -90,7 +90,7 @@ def _made(folder: Folder, known: Names[type[Conversion]]) -> Conversion:
     if name not in known:
         raise ConvertError(
             f"{folder.config.path}: models of class {name!r} cannot be converted{did_you_mean(name, known)}; "
-            f"docs/making_models.md lists the {len(list(known))} classes that can, a plugin can add another"
+            f"docs/model_classes.md lists the {len(list(known))} classes that can, a plugin can add another"
         )
     with understood(folder.config):
         return known.find(name).made_for(folder)

@@ -1,7 +1,7 @@
 """Bounds of what a request may choose.
 
 ``FIELDS`` has every field of a JSON body that an endpoint reads: ``Body`` shows no field without a bound. The table in
-docs/server.md is made of it.
+docs/request_limits.md is made of it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Make the table of model families in docs/models.md: what was compared with llama.cpp, and how near each backend is.
+"""Make the table of model families in docs/families.md: what was compared with llama.cpp, and how near each backend is.
 
     python tests/make_fixtures/families.py [ARCHITECTURE...]    (minutes, most of them for a software Vulkan device)
 
@@ -35,7 +35,7 @@ from tiny_zoo import ZOO  # noqa: E402
 
 ALL = ZOO | tiny_encoders.MODELS | DRAFTS | tiny_t5.MODELS
 
-DOCS = TESTS.parent / "docs" / "models.md"
+DOCS = TESTS.parent / "docs" / "families.md"
 BEGIN, END = "<!-- families -->\n", "<!-- end of families -->\n"
 BACKENDS = ("numpy", "cpu", "vulkan")
 HEADER = "| architecture | keys beyond Llama's | tiny models | NumPy | CPU | Vulkan |\n" + "| --- " * 6 + "|\n"

@@ -1,4 +1,4 @@
-"""Make the table of model classes in docs/making_models.md: what each becomes, and what was compared.
+"""Make the table of model classes in docs/model_classes.md: what each becomes, and what was compared.
 
 python tests/make_fixtures/model_classes.py
 """
@@ -18,7 +18,7 @@ from checkpoints import FIXTURES  # noqa: E402
 from pumice.lazy import resolve  # noqa: E402
 from pumice_architectures.conversions import CONVERSIONS  # noqa: E402
 
-DOCS = TESTS.parent / "docs" / "making_models.md"
+DOCS = TESTS.parent / "docs" / "model_classes.md"
 BEGIN, END = "<!-- model classes -->\n", "<!-- end of model classes -->\n"
 HEADER = (
     "| architecture | model classes | compared with llama.cpp's converter | with transformers |\n"

@@ -1,4 +1,4 @@
-"""The table of families in docs/models.md is what ``make fixtures NAME=families`` would write, and is complete."""
+"""The table of families in docs/families.md is what ``make fixtures NAME=families`` would write, and is complete."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""The table of model classes in docs/making_models.md is what ``make fixtures NAME=model_classes`` would write."""
+"""The table of model classes in docs/model_classes.md is what ``make fixtures NAME=model_classes`` would write."""
 
 from make_fixtures import model_classes
 

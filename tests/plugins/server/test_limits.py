@@ -151,8 +151,8 @@ def test_bounds_inside_of_fields():
 
 
 def test_the_documentation_has_every_bound():
-    page = (ROOT / "docs" / "server.md").read_text()
-    assert limits.table() in page, f"put this into docs/server.md:\n{limits.table()}"
+    page = (ROOT / "docs" / "request_limits.md").read_text()
+    assert limits.table() in page, f"put this into docs/request_limits.md:\n{limits.table()}"
 
 
 # --- over HTTP

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "server.md").read_text()
+PAGE = (ROOT / "docs" / "server_tests.md").read_text()
 
 
 def test_the_tests_that_are_named_are_there():
