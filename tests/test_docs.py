@@ -87,7 +87,7 @@ def test_what_the_page_on_python_shows_runs():
 def test_the_page_on_python_has_every_option_of_a_request_and_every_error():
     rows = dict(re.findall(r"^\| `(\w+)` \| `(.*?)` \|", read("python.md"), re.MULTILINE))
     defaults = {field.name: field.default for field in dataclasses.fields(Request) if field.name in OPTIONS}
-    defaults |= dict.fromkeys(FORMS) | {"max_tokens": MAX_TOKENS}
+    defaults |= dict.fromkeys(FORMS) | {"json_whitespace": False, "max_tokens": MAX_TOKENS}
     assert rows == {name: repr(default).replace("'", '"') for name, default in defaults.items()}
     errors = {name for name in pumice.__all__ if name.endswith("Error")}
     assert errors <= set(re.findall(r"`(?:pumice\.)?(\w+)`", read("python.md")))

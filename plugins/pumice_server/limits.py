@@ -219,6 +219,7 @@ _GENERATION: dict[str, Sequence[Kind]] = {
     "json_schema": _SCHEMA,
     "regex": (Text(1 << 16),),
     "choices": _CHOICES,
+    "json_whitespace": _SWITCH,
     "structured_outputs": (Object(64, _FORMS),),
     **{f"guided_{name}": kinds for name, kinds in _FORMS.items()},
     "grammar_lazy": _ANYTHING,

@@ -22,7 +22,7 @@ from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
 from pumice_server.work import aside, waiting
 
-FORMS = ("grammar", "json_schema", "regex", "choices")
+FORMS = ("grammar", "json_schema", "regex", "choices", "json_whitespace")
 """What the text has to look like, by the names of ``Model.generate`` and llama-server."""
 
 T = TypeVar("T")

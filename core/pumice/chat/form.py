@@ -93,7 +93,7 @@ class _Calls:
         """Calls, one after the other; ``other`` is a rule that may stand for them."""
         marks = self._marks(self._format.silent_for(self._names))
         answers = [self._in_section(self._many()), *([other] if other else [])]
-        return self._lark.source(f"{marks} WS? ({' | '.join(answers)})")
+        return self._lark.source(f"{marks} ({' | '.join(answers)})")
 
     def source_of_one(self) -> str:
         """A call, or a section of them; or a mark that begins as a call does and means nothing."""
@@ -200,7 +200,7 @@ def _with_marks(form: str, format: ChatFormat, special: Mapping[str, int], calls
     else:
         lark = Lark(special)
         marks = lark.any_of([lark.literal(mark) for mark in format.silent_for(())])
-        outer = lark.source(f"{marks} WS? @form")
+        outer = lark.source(f"{marks} @form")
     inner = json.loads(form)["grammars"] if form.lstrip().startswith("{") else [{"lark_grammar": form}]
     named = [{**inner[0], "name": "form"}, *inner[1:]]
     return json.dumps({"grammars": [{"name": "answer", "lark_grammar": outer}, *named]})

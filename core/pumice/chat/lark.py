@@ -12,13 +12,14 @@ from pumice.grammar import JSON_OPTIONS
 from pumice.grammar.limits import MAX_GENERATED, check_number
 
 _HEAD = """start: {start}
-WS: /[ \\n]{{1,8}}/
+WS: / |\\n\\n? {{0,4}}/
 ID: /[A-Za-z0-9_-]{{1,40}}/
 NUMBER: /[0-9]{{1,3}}/
 NEWLINE: /\\n/
 QUOTED: /'([^'\\\\\\n]|\\\\.)*'/
 """
 TOOL_OPTIONS = {**JSON_OPTIONS, "lenient": True}  # tools are many: a keyword that is not known is left out
+_MOST_MARKS = 4  # that mean nothing, before a call or an answer
 _DEFINITIONS = ("$defs", "definitions")  # where a schema keeps what its ``$ref`` name
 
 
@@ -55,8 +56,8 @@ class Lark:
         return self._named(f"[suffix={json.dumps(word)}]: /{regex}/")
 
     def any_of(self, rules: Sequence[str]) -> str:
-        """Any of some rules, any number of times."""
-        return f"({' | '.join(f'({rule} WS?)' for rule in rules)})*" if rules else ""
+        """Any of some rules, a few times: a weak model would go on for ever."""
+        return f"({' | '.join(f'({rule} WS?)' for rule in rules)}){{0,{_MOST_MARKS}}}" if rules else ""
 
     def sequence(self, parts: Sequence[tuple[bool, str]], comma: str, may_be_empty: bool = True) -> str:
         """Parts in their order, each with whether it has to come, and commas between them."""

@@ -9,7 +9,7 @@ from typing import Any
 from pumice.chat.lark import TOOL_OPTIONS
 from pumice.chat.schemas import Schema, patterns_of, regex_of_pattern, text_regex, without_patterns
 from pumice.errors import RequestError
-from pumice.grammar import GrammarChecker, check_schema, regex_source, schema_source
+from pumice.grammar import GrammarChecker, check_schema, close_objects, regex_source, schema_source
 from pumice.grammar.limits import MAX_GENERATED, check_number
 
 
@@ -24,12 +24,12 @@ class ToolSchemas(Mapping[str, Schema]):
             check_schema(_place(name), schema)
         check_number("tools", "characters of all parameters", len(json.dumps(schemas)), MAX_GENERATED)
         unreadable, self._regexes = _look_at_patterns(patterns_of(list(schemas.values())), checker)
-        readable = {name: without_patterns(schema, unreadable) for name, schema in schemas.items()}
+        readable = {name: close_objects(without_patterns(schema, unreadable)) for name, schema in schemas.items()}
         problems = checker.problems([schema_source(schema, TOOL_OPTIONS) for schema in readable.values()])
         for name, problem in zip(readable, problems, strict=True):
             if problem:
                 raise RequestError(f"{_place(name)}: {problem}")
-        self._schemas = {name: schema or {"type": "object"} for name, schema in readable.items()}
+        self._schemas: dict[str, Schema] = dict(readable)
 
     def __getitem__(self, name: str) -> Schema:
         return self._schemas[name]
@@ -56,8 +56,10 @@ def _look_at_patterns(patterns: set[str], checker: GrammarChecker) -> tuple[set[
 
 
 def _object(given: Any) -> Schema:
-    """The schema of arguments; a keyword that is null, as some servers of tools have it, is none."""
-    return {key: value for key, value in given.items() if value is not None} if isinstance(given, Mapping) else {}
+    """The schema of arguments, without keywords that are null, as some servers of tools write; without one, no keys."""
+    if not isinstance(given, Mapping):
+        return {"type": "object", "properties": {}}
+    return {key: value for key, value in given.items() if value is not None} or {"type": "object"}
 
 
 def _place(name: str) -> str:

@@ -1,6 +1,7 @@
 """Structured output: what an answer has to look like, and which tokens keep it so."""
 
 from pumice.grammar.check import GrammarChecker, shared_checker
+from pumice.grammar.closed import close_objects
 from pumice.grammar.compiler import Compiler
 from pumice.grammar.constraint import Constraint, Grammar
 from pumice.grammar.schema_limits import check_schema
@@ -14,6 +15,7 @@ __all__ = [
     "Grammar",
     "GrammarChecker",
     "check_schema",
+    "close_objects",
     "grammar_source",
     "regex_source",
     "schema_source",

@@ -13,7 +13,7 @@ from typing import Any
 
 from pumice.grammar.alphabet import Alphabet, UnknownRule, sets_of_pattern, sets_of_text
 from pumice.grammar.place import Path
-from pumice.grammar.source import JSON_OPTIONS
+from pumice.grammar.source import JSON_OPTIONS, SPACED_OPTIONS
 
 logger = logging.getLogger("pumice")
 
@@ -158,7 +158,7 @@ def strings_of(source: str) -> SchemaStrings | None:
         options = schema.pop("x-guidance")
     except (AttributeError, KeyError, TypeError, ValueError):
         return None
-    return SchemaStrings(schema) if options == JSON_OPTIONS else None
+    return SchemaStrings(schema) if options in (JSON_OPTIONS, SPACED_OPTIONS) else None
 
 
 def _names(node: Mapping[str, Any]) -> Iterator[str | None]:

@@ -120,14 +120,14 @@ def _parts(value: Any, schema: Any) -> Iterator[Any]:
     """The values in a value of a schema, and that to which it refers."""
     if isinstance(value, Mapping):
         yield from (part for key, part in value.items() if key not in _DEFINITIONS and isinstance(part, dict | list))
-        target = _referred(value.get("$ref"), schema)
+        target = referred(value.get("$ref"), schema)
         if isinstance(target, Mapping):
             yield target
     elif isinstance(value, list | tuple):
         yield from (part for part in value if isinstance(part, dict | list))
 
 
-def _referred(reference: Any, schema: Any) -> Any:
+def referred(reference: Any, schema: Any) -> Any:
     """What a reference within a schema names; None if there is nothing."""
     if not isinstance(reference, str) or not reference.startswith("#"):
         return None

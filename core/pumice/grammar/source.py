@@ -9,21 +9,28 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 from pumice.errors import RequestError
+from pumice.grammar.closed import close_objects
 from pumice.grammar.gbnf import gbnf_to_lark
 from pumice.grammar.lark_limits import check_lark
 from pumice.grammar.limits import MAX_DEPTH, MAX_ELEMENTS, MAX_SOURCE, MAX_TEXT, check_number
 from pumice.grammar.schema_limits import check_regex, check_schema
 
-FORMS = frozenset(["grammar", "json_schema", "regex", "choices"])  # arguments that say what a text has to look like
+FORMS = frozenset(["grammar", "json_schema", "regex", "choices", "json_whitespace"])
+"""Arguments that say what a text has to look like."""
+
 _KEPT = 64  # schemas and grammars whose sources are kept
 _LARK = re.compile(r"^[ \t]*(%llguidance\b|start\s*:(?!:))", re.MULTILINE)
 _REGEX_PART = re.compile(r"\\.|/", re.DOTALL)
 
-JSON_OPTIONS = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}  # between two tokens: as models write, but never endless
+JSON_OPTIONS: dict[str, Any] = {"whitespace_flexible": False, "key_separator": ": ?", "item_separator": ", ?"}
+"""JSON as compact writers have it, in llguidance's words: weak models fill their answers with other white space."""
+
+SPACED_OPTIONS: dict[str, Any] = {"whitespace_pattern": r"( |\n[ \t]{0,20})?"}
+"""JSON that may be indented: between two tokens a space, or a line break and 20 spaces."""
 
 
 def grammar_source(
@@ -32,19 +39,22 @@ def grammar_source(
     regex: str | None = None,
     choices: Sequence[str] | None = None,
     response_format: Mapping[str, Any] | None = None,
+    json_whitespace: bool = False,
 ) -> str | None:
     """The llguidance grammar of the one argument that is given; None if there is none.
 
-    ``json_schema`` is a dictionary, JSON text, or a class of pydantic.
+    ``json_schema`` is a dictionary, JSON text, or a class of pydantic; ``json_whitespace`` allows indented JSON.
     ``response_format`` is that of chat completions: of the type "text", "json_object" or "json_schema".
     Raises RequestError for several arguments, and for one of the wrong type or size; what it means is not looked at.
     """
+    if not isinstance(json_whitespace, bool):
+        raise RequestError(f"json_whitespace: expected True or False, not {json_whitespace!r:.60}")
     makers: dict[str, tuple[Any, Callable[[Any], str | None]]] = {
         "grammar": (grammar, _from_grammar),
-        "json_schema": (json_schema, _from_schema),
+        "json_schema": (json_schema, partial(_from_schema, spaced=json_whitespace)),
         "regex": (regex, _from_regex),
         "choices": (choices, _from_choices),
-        "response_format": (response_format, _from_response_format),
+        "response_format": (response_format, partial(_from_response_format, spaced=json_whitespace)),
     }
     given = {name: (value, make) for name, (value, make) in makers.items() if value is not None}
     if len(given) > 1:
@@ -84,7 +94,7 @@ def _source_of_grammar(text: str) -> str:
     return text
 
 
-def _from_schema(schema: Any) -> str:
+def _from_schema(schema: Any, spaced: bool) -> str:
     if hasattr(schema, "model_json_schema"):
         schema = schema.model_json_schema()
     if isinstance(schema, str):
@@ -96,15 +106,15 @@ def _from_schema(schema: Any) -> str:
         raise RequestError(f"json_schema: expected a JSON object, not {schema!r:.60}")
     text = _dump("json_schema", schema)
     _check_text("json_schema", text)
-    return _source_of_schema(text)
+    return _source_of_schema(text, spaced)
 
 
 @lru_cache(_KEPT)
-def _source_of_schema(text: str) -> str:
+def _source_of_schema(text: str, spaced: bool) -> str:
     """Clients send the same schema again and again."""
     schema = json.loads(text)
     check_schema("json_schema", schema)
-    return schema_source(schema, JSON_OPTIONS)
+    return schema_source(close_objects(schema), SPACED_OPTIONS if spaced else JSON_OPTIONS)
 
 
 def _from_regex(regex: Any) -> str:
@@ -125,21 +135,21 @@ def _from_choices(choices: Any) -> str:
     return lark
 
 
-def _from_response_format(given: Any) -> str | None:
+def _from_response_format(given: Any, spaced: bool) -> str | None:
     if not isinstance(given, Mapping):
         raise RequestError(f"response_format: expected an object with a type, not {given!r:.60}")
     kind = given.get("type")
     if kind == "text":
         return None
     if kind == "json_object":
-        return _from_schema(given.get("schema", {"type": "object"}))
+        return _from_schema(given.get("schema", {"type": "object"}), spaced)
     if kind != "json_schema":
         raise RequestError(f"response_format.type: expected text, json_object or json_schema, not {kind!r:.60}")
     inner = given.get("json_schema")
     schema = inner.get("schema") if isinstance(inner, Mapping) else given.get("schema")
     if schema is None:
         raise RequestError("response_format.json_schema.schema is missing")
-    return _from_schema(schema)
+    return _from_schema(schema, spaced)
 
 
 def _check_text(name: str, text: Any) -> None:

@@ -32,6 +32,7 @@ RESERVED = frozenset(
         "each",
         "grammar",
         "json_schema",
+        "json_whitespace",
         "logprobs",
         "logprobs_sampled",
         "max_tokens",

@@ -1,6 +1,7 @@
 """Answers of models with random weights that have to have a form: calls of every family, and JSON."""
 
 import json
+import re
 
 import jsonschema
 import pytest
@@ -28,6 +29,8 @@ WEATHER = {
 }
 TIME = {"name": "get_time", "parameters": {"type": "object", "properties": {}, "additionalProperties": False}}
 NAMED = {"type": "function", "function": {"name": "get_weather"}}
+SPACES = ["▁", "▁▁", "<0x0A>", "<0x20>", "<0x09>"]
+SHORT = {"max_tokens": 400, "reasoning_budget": 40}
 ANSWER = {
     "type": "object",
     "properties": {"sun": {"type": "boolean"}},
@@ -50,7 +53,7 @@ def family(request, tmp_path_factory):
 def test_required_calls_are_calls(family):
     for seed in range(2):
         completion = family.chat(
-            [USER], tools=[WEATHER, TIME], tool_choice="required", seed=seed, temperature=2.0, max_tokens=400
+            [USER], tools=[WEATHER, TIME], tool_choice="required", seed=seed, temperature=2.0, **SHORT
         )
         calls = completion.message.tool_calls
         assert calls, completion
@@ -62,15 +65,26 @@ def test_required_calls_are_calls(family):
             assert completion.message.content.strip() == ""
 
 
+def test_a_required_call_has_no_white_space_that_a_compact_writer_leaves_out(model):
+    """The sampler would rather write white space than anything else."""
+    spaces = {token: 50.0 for token, text in enumerate(model.tokenizer.vocabulary.tokens) if text in SPACES}
+    options = {"tools": [WEATHER], "tool_choice": NAMED, "logit_bias": spaces, "reasoning": False}
+    completion = model.chat([USER], seed=1, max_tokens=400, parallel_tool_calls=False, **options)
+    text = model.tokenizer.detokenize(completion.tokens, special=True)
+    assert text.startswith("<tool_call>")
+    assert not re.search(r"\s\s\s|\n\n\n", text.split("{", 1)[1].rsplit("}", 1)[0])
+    assert completion.message.tool_calls
+
+
 def test_an_answer_may_be_one_call(family):
     options = {"tools": [WEATHER, TIME], "tool_choice": "required", "parallel_tool_calls": False, "temperature": 2.0}
-    completion = family.chat([USER], seed=1, max_tokens=400, **options)
+    completion = family.chat([USER], seed=1, **SHORT, **options)
     assert (len(completion.message.tool_calls), completion.finish_reason) == (1, "tool_calls")
     assert not completion.message.content
 
 
 def test_a_named_tool_is_called(family):
-    completion = family.chat([USER], tools=[WEATHER, TIME], tool_choice=NAMED, seed=1, max_tokens=400)
+    completion = family.chat([USER], tools=[WEATHER, TIME], tool_choice=NAMED, seed=1, **SHORT)
     assert [call.name for call in completion.message.tool_calls] == ["get_weather"]
 
 
@@ -104,7 +118,7 @@ def test_an_answer_has_its_form(model, form):
 
 def test_many_tools_with_ordinary_schemas(model):
     """Long texts, patterns, nesting: as many tools as coding agents bring."""
-    text = {"type": "string", "maxLength": 4000, "description": "a text"}
+    text = {"type": "string", "maxLength": 400, "description": "a text"}
     step = {"type": "object", "properties": {"id": {"type": "string", "pattern": "^[a-z]{2,8}$"}, "note": text}}
     properties = {"path": text, "steps": {"type": "array", "items": {**step, "required": ["id"]}, "maxItems": 3}}
     parameters = {"type": "object", "properties": properties, "required": ["steps"], "additionalProperties": False}
@@ -112,7 +126,7 @@ def test_many_tools_with_ordinary_schemas(model):
     brief = "{# <tool_call> #}{{ messages[0].content }}"  # the tools do not fit the context
     options = {"tools": tools, "tool_choice": "required", "parallel_tool_calls": False, "chat_template": brief}
     for seed in range(3):
-        completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=1900, **options)
+        completion = model.chat([USER], seed=seed, temperature=2.0, max_tokens=1900, reasoning_budget=40, **options)
         (call,) = completion.message.tool_calls
         assert call.name.startswith("tool_")
         jsonschema.validate(call.arguments, parameters)

@@ -146,11 +146,12 @@ def test_a_call_that_begins_is_well_formed(model):
 def test_a_recipient_of_gpt_oss_is_a_tool_and_gets_its_arguments(model, header):
     strict = {**TOOL, "parameters": {**TOOL["parameters"], **CLOSED}}
     options = {"tools": [strict, {"name": "get_time", "parameters": CLOSED}], "chat_template": HARMONY}
-    completion = model.chat([USER], recite=header + '{"city": 7, "all": true}', **options)
+    wrong = '{"city": 7, "all": true}'
+    completion = model.chat([USER], recite=header + wrong, **options)
     [call] = completion.message.tool_calls
     assert call.name in ("get_weather", "get_time")
     assert set(call.arguments) <= {"city"}
-    assert completion.message.content.rstrip("}") in ("", "Hm.")  # the last brace may be one too many
+    assert wrong[1:].endswith(completion.message.content.removeprefix("Hm."))  # the call may end before what it recites
     assert completion.message.reasoning in ("", "Well")
 
 

@@ -47,7 +47,7 @@ def test_the_schema_alone_says_which_masks_are_made_from_words(kind, compiler, c
 
 
 def test_words_are_made_when_a_grammar_is_compiled(compiler, monkeypatch):
-    schema = {"type": "array", "prefixItems": [pattern("^[a-q]{1,9}$"), many(pattern("^[r-z]{2,4}$"))]}
+    schema = {"type": "array", "prefixItems": [pattern("^[a-q]{1,9}$"), many(pattern("^[r-z]{2,4}$"))], "minItems": 2}
     constraint = Constraint(Grammar(grammar_source(json_schema=schema)), compiler)
     monkeypatch.setattr(Compiler, "_start", None)
     rng = np.random.default_rng(0)
