@@ -65,6 +65,9 @@ class Operation(Generic[P]):
         self.expand_prompt = expand_prompt
         self.__doc__ = rule.__doc__
         self._signature = inspect.signature(rule)
+        parameters = self._signature.parameters.values()
+        self._by_position = [each.name for each in parameters if each.kind is not each.KEYWORD_ONLY]
+        self._defaults = self.defaults
         hints = typing.get_type_hints(rule)
         self.operands = tuple(name for name in self._signature.parameters if _is_tensor(hints[name]))
         self.attributes = tuple(name for name in self._signature.parameters if name not in self.operands)
@@ -78,14 +81,19 @@ class Operation(Generic[P]):
 
     def bind(self, *args: Any, **kwargs: Any) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Operands that are there and all attributes, by name. Raises ModelError for a call that does not fit."""
-        try:
-            bound = self._signature.bind(*args, **kwargs)
-        except TypeError as error:
-            raise ModelError(f"operation {self.name}: {error}") from None
-        bound.apply_defaults()
-        values = bound.arguments
+        given = {**dict(zip(self._by_position, args, strict=False)), **kwargs}
+        values = {**self._defaults, **given}
+        if len(given) < len(args) + len(kwargs) or values.keys() != self._signature.parameters.keys():
+            self._refuse(*args, **kwargs)
         operands = {name: values[name] for name in self.operands if values[name] is not None}
         return operands, {name: values[name] for name in self.attributes}
+
+    def _refuse(self, *args: Any, **kwargs: Any) -> None:
+        """Raise ModelError for a call that does not fit, in Python's words, which take long to find."""
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise ModelError(f"operation {self.name}: {error}") from None
 
     @overload
     def __get__(self, builder: None, owner: type) -> Operation[P]: ...
@@ -152,4 +160,5 @@ def check_broadcast(x: Tensor, *others: Tensor | None) -> None:
     for y in others:
         if y is not None:
             pairs = zip(x.shape[::-1], y.shape[::-1], strict=False)
-            need(len(y.shape) <= len(x.shape) and all(b in (a, 1) for a, b in pairs), f"{y} does not broadcast to {x}")
+            if len(y.shape) > len(x.shape) or not all(b in (a, 1) for a, b in pairs):
+                raise ModelError(f"{y} does not broadcast to {x}")
