@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import gc
 import logging
 import os
 import shutil
@@ -36,6 +37,13 @@ def logs_as_before() -> Iterator[None]:
     logger.setLevel(before[0])
     logger.propagate, logger.handlers = before[1:]
     warnings.showwarning = shown
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_old_objects_to_look_at() -> None:
+    """Leave what earlier modules hold out of garbage collection: Numba alone keeps millions of objects."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
