@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
+from pumice.cli.confinement import one_thread
 from pumice.cli.messages import show_logs
 from pumice.cli.options import locate_model, no_sandbox_option, parse_settings
 from pumice_server.arguments import ServeCommand
@@ -138,7 +139,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     _environment(options.pop("hf_token"), options.pop("offline"))
     settings.check(options.pop("insecure"))
     try:
-        from pumice_server.serving import listen, serve
+        with one_thread():
+            from pumice_server.serving import listen, serve
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
     paths = choose_models(names, options)

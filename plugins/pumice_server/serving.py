@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import logging
 import os
 import signal
@@ -19,6 +20,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pumice
+from pumice.cli.confinement import confined_server
+from pumice.cli.options import is_here
 from pumice.cli.progress import show_progress
 from pumice_server import limits
 from pumice_server.application import make_application
@@ -75,7 +78,12 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, l
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)  # uvicorn has its own, and raises the signal again at its end
     logging.getLogger("uvicorn.error").parent = logging.getLogger("pumice")
-    server.run(sockets=[listening])
+    told_system()
+    fetches = settings.allow_pull or not all(is_here(spec.path) for spec in specs)
+    with contextlib.ExitStack() as stack:
+        if load is None:
+            stack.enter_context(confined_server(specs[0].options, settings.written, fetches))
+        server.run(sockets=[listening])
     if errors:
         raise errors[0]
 
@@ -170,10 +178,24 @@ def load_process(
 
 def notify(state: str) -> None:
     """Tell systemd, where it started this process and wants to know."""
+    if told := told_system():
+        with contextlib.suppress(OSError):
+            told.send(state.encode())
+
+
+@functools.cache
+def told_system() -> socket.socket | None:
+    """The socket of systemd. A process that is confined later opens it before."""
     where = os.environ.get("NOTIFY_SOCKET", "")
-    if where[:1] in ("/", "@"):
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told, contextlib.suppress(OSError):
-            told.sendto(state.encode(), where.replace("@", "\0", 1))
+    if where[:1] not in ("/", "@"):
+        return None
+    told = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        told.connect(where.replace("@", "\0", 1))
+    except OSError:
+        told.close()
+        return None
+    return told
 
 
 class _Server(uvicorn.Server):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -70,6 +71,14 @@ class Settings:
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Keys):
             object.__setattr__(self, "keys", Keys(self.keys))
+
+    @property
+    def written(self) -> list[str]:
+        """Files and folders that requests change; SQLite has two files more beside its own."""
+        folder = [] if self.slot_folder is None else [self.slot_folder]
+        database = self.conversations
+        files = [] if database is None else [database.with_name(database.name + end) for end in ("", "-wal", "-shm")]
+        return [os.path.abspath(path) for path in (*folder, *files)]
 
     @property
     def is_loopback(self) -> bool:

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 LAYERS = [
     ["errors", "file_names", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running", "sandbox"],
+    ["spawning"],
     ["isolation"],
     ["gguf"],
     ["tokenizers"],
@@ -44,7 +45,14 @@ LAYERS = [
     ["cli"],
     ["__main__"],
 ]
-COMMANDS = {"pumice", "pumice.cli.cluster", "pumice.cli.options", "pumice.cli.messages", "pumice.cli.progress"}
+COMMANDS = {
+    "pumice",
+    "pumice.cli.cluster",
+    "pumice.cli.confinement",
+    "pumice.cli.messages",
+    "pumice.cli.options",
+    "pumice.cli.progress",
+}
 ENGINES = {
     "pumice.config",
     "pumice.engine.messages",

@@ -219,6 +219,17 @@ def summarize_model(model: str) -> Summary | None:
         return None
 
 
+def is_here(model: str) -> bool:
+    """Whether a model is on this machine, so that it need not be fetched."""
+    from pumice.errors import PumiceError
+    from pumice.hub.locate import cached, resolve_name
+
+    try:
+        return bool(cached(resolve_name(model)[0]))
+    except PumiceError:
+        return True  # nothing would be fetched
+
+
 def locate_model(model: str) -> Path:
     """The file of a model; what is fetched shows a progress bar where standard error is a terminal."""
     from pumice.hub import locate

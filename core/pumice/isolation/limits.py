@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, is_dataclass
 
-from pumice.sandbox import Policy, enforce, python_access
+from pumice.sandbox import SWITCH, Launch, Policy, enforce, python_access
+
+_VARIABLES = (
+    "PATH",
+    "HOME",
+    "USERPROFILE",
+    "APPDATA",
+    "SYSTEMROOT",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "TZ",
+    SWITCH,
+)
 
 
 @dataclass(frozen=True)
@@ -36,6 +50,15 @@ class Limits:
     max_values: int = 250_000
     max_small: int = 1 << 17
     max_large: int = 4
+
+
+def launch_worker(limits: bytes) -> Launch:
+    """How a worker is started; ``limits`` as JSON.
+
+    Of this process's environment it gets what finds Python, so no keys and tokens.
+    """
+    variables = {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
+    return Launch([sys.executable, "-P", "-m", "pumice.isolation.worker", limits.decode()], variables)
 
 
 def confine(limits: Limits) -> None:

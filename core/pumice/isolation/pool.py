@@ -6,9 +6,7 @@ import contextlib
 import logging
 import math
 import os
-import signal
 import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -21,24 +19,13 @@ import pumice.errors
 from pumice.errors import EngineError, PumiceError, TooExpensiveError, UnavailableError
 from pumice.isolation import wire
 from pumice.isolation.limits import Limits, measure
-from pumice.sandbox import SWITCH
+from pumice.spawning import Child, describe_status, start
 
 T = TypeVar("T")
 
 logger = logging.getLogger("pumice")
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS")
-_VARIABLES = (
-    "PATH",
-    "HOME",
-    "USERPROFILE",
-    "APPDATA",
-    "SYSTEMROOT",
-    "LD_LIBRARY_PATH",
-    "DYLD_LIBRARY_PATH",
-    "TZ",
-    SWITCH,
-)
 _END_SECONDS = 1.0  # for a process that closed its output to be gone
 
 
@@ -167,7 +154,7 @@ class _Worker:
         self.deadline = math.inf  # of the call in progress, by the monotonic clock
         self._work = work
         self._limits = limits
-        self._child: subprocess.Popen[bytes] | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int | None:
@@ -176,8 +163,6 @@ class _Worker:
     def ask(self, frame: bytes, watch: _Watch) -> bytes:
         """Send a call and return the answer. Raises TooExpensiveError, UnavailableError or _LostError."""
         child = self._running()
-        assert child.stdin is not None
-        assert child.stdout is not None
         answer, deadline = None, time.monotonic() + self._limits.wall_seconds
         try:
             self.deadline = deadline
@@ -223,17 +208,20 @@ class _Worker:
         _close_pipes(child)
         return status
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _running(self) -> Child:
         if self.closed:
             raise UnavailableError(f"{self._work} is not possible any more: this process is ending")
         if self._child is None or self._child.poll() is not None:
             self.end()
-            self._child = _start(self._limits)
+            try:
+                self._child = start("worker", msgspec.json.encode(self._limits))
+            except (OSError, EngineError) as error:
+                raise _LostError(f"does not start: {error}") from None
         return self._child
 
     def _failure(self, status: int, too_late: bool) -> Exception:
         """Why there is no answer, by the status of the process."""
-        name = signal.Signals(-status).name if -status in set(signal.Signals) else f"status {status}"
+        name = describe_status(status)
         if too_late:
             seconds = f"{self._limits.wall_seconds:g} seconds"
             logger.warning("%s: its process gave nothing in %s", self._work, seconds)
@@ -286,29 +274,10 @@ class _Watch:
                     worker.kill()
 
 
-def _start(limits: Limits) -> subprocess.Popen[bytes]:
-    """Raises _LostError. Of this process's environment a worker gets what finds Python, so no keys and tokens."""
-    variables = {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
-    command = [sys.executable, "-P", "-m", "pumice.isolation.worker", msgspec.json.encode(limits).decode()]
-    try:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-            env=variables,
-            start_new_session=True,  # Ctrl-C in a terminal is for the program that started it
-        )
-    except OSError as error:
-        raise _LostError(f"does not start: {error}") from None
-
-
-def _close_pipes(child: subprocess.Popen[bytes] | None) -> None:
+def _close_pipes(child: Child | None) -> None:
     for pipe in (child.stdin, child.stdout) if child else ():
         with contextlib.suppress(OSError):
-            if pipe:
-                pipe.close()
+            pipe.close()
 
 
 def _close(workers: Sequence[_Worker], watch: _Watch) -> None:

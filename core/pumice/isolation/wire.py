@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Mapping
 from typing import IO, TypeVar
@@ -46,6 +47,16 @@ def decode(data: bytes | msgspec.Raw, kind: type[T]) -> T:
         return msgspec.msgpack.decode(data, type=kind)
     except (UnicodeDecodeError, RecursionError) as error:
         raise msgspec.DecodeError(str(error)) from None
+
+
+def take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
+    """Standard input and output, for messages alone: what else reads finds nothing, what else writes is a message."""
+    incoming, outgoing = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", buffering=0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    os.dup2(2, 1)
+    return incoming, outgoing
 
 
 def write_frame(stream: IO[bytes], data: bytes) -> None:

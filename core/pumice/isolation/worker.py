@@ -5,22 +5,20 @@ It ends when its input does, so it does not outlive the process that started it 
 
 from __future__ import annotations
 
-import os
 import sys
-from typing import IO
 
 import msgspec
 
 from pumice.errors import PumiceError
 from pumice.isolation.limits import Limits, allow_seconds, confine
-from pumice.isolation.wire import Answer, Call, decode, encode, read_frame, write_frame
+from pumice.isolation.wire import Answer, Call, decode, encode, read_frame, take_standard_streams, write_frame
 from pumice.lazy import resolve
 
 _HEAD = 1 << 10  # bytes of a frame beside a payload or a result
 
 
 def main(argument: str) -> None:
-    calls, answers = _take_standard_streams()
+    calls, answers = take_standard_streams()
     limits = msgspec.json.decode(argument, type=Limits)
     confine(limits)
     while (frame := read_frame(calls, limits.max_in + _HEAD)) is not None:
@@ -47,16 +45,6 @@ def _answer(frame: bytes, limits: Limits) -> Answer:
     if len(result) > limits.max_out - _HEAD:
         return Answer(error="TooExpensiveError", message=f"gives {len(result)} bytes, at most {limits.max_out}")
     return Answer(msgspec.Raw(result))
-
-
-def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Standard input and output, unbuffered; what else reads finds nothing, what else writes is dropped."""
-    calls, answers = os.fdopen(os.dup(0), "rb", buffering=0), os.fdopen(os.dup(1), "wb", buffering=0)
-    nothing = os.open(os.devnull, os.O_RDWR)
-    os.dup2(nothing, 0)
-    os.dup2(nothing, 1)
-    os.close(nothing)
-    return calls, answers
 
 
 if __name__ == "__main__":

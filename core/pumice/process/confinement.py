@@ -9,15 +9,37 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from pumice.config import Config
-from pumice.errors import PluginError, SandboxError
+from pumice.errors import EngineError, PluginError, SandboxError
 from pumice.gguf.split import SPLIT_NAME
 from pumice.guard import guarded
-from pumice.registry import Registry
+from pumice.process.codec import Load, decode_command
+from pumice.registry import Registry, get_registry
 from pumice.running import directory
-from pumice.sandbox import Access, Policy, interpreter, make_cache, missing, switched_off
+from pumice.sandbox import Access, Launch, Policy, interpreter, launch, make_cache, missing, switched_off
 
+WORKER = "pumice.process.worker"
 _WEIGHTS = (".gguf", ".safetensors")
 _MOST_FILES = 200
+_STRENGTHS = ("off", "auto", "on")
+
+
+_kept: Config | None = None  # the configuration whose sandbox all engines that this process starts have
+
+
+def keep_sandbox(config: Config) -> None:
+    """Start no engine that is confined less than ``config`` says, whoever orders it."""
+    global _kept
+    _kept = config
+
+
+def launch_engine(order: bytes) -> Launch:
+    """How the engine of an encoded ``Load`` is started. Raises as ``engine_policy``."""
+    load = decode_command(order)
+    if not isinstance(load, Load):
+        raise EngineError(f"{type(load).__name__} orders no engine")
+    if _kept and _is_weaker(load.config, _kept):
+        raise SandboxError(f"{load.path}: the sandbox cannot be weakened while the server runs: start it again")
+    return launch(WORKER, policy=engine_policy(load.path, load.config, get_registry(load.config)))
 
 
 def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | None:
@@ -40,6 +62,11 @@ def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | No
     for backend in _backends(config, registry):
         access |= backend
     return Policy(access | _plugins(registry), make_cache(), execute=interpreter(), required=config.sandbox == "on")
+
+
+def _is_weaker(config: Config, than: Config) -> bool:
+    more = set(config.sandbox_read) - set(than.sandbox_read) or set(config.sandbox_write) - set(than.sandbox_write)
+    return bool(more) or _STRENGTHS.index(config.sandbox) < _STRENGTHS.index(than.sandbox)
 
 
 def _files_of(model: Path) -> Iterator[str]:

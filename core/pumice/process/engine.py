@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import signal
 import subprocess
 import threading
 from collections.abc import Callable
@@ -30,10 +29,9 @@ from pumice.process.codec import (
     one_line,
 )
 from pumice.process.frames import FrameWriter, read_frames
-from pumice.sandbox import Policy, launch
+from pumice.spawning import describe_status, start
 
-WORKER = "pumice.process.worker"
-_CLOSE_SECONDS = 30.0  # then it is killed
+_CLOSE_SECONDS = 5.0  # then it is killed
 _SILENCE = 12  # times so many seconds without a message, after which an engine that is being loaded is killed:
 _SILENCE_SECONDS = 10.0  # a clock that jumps, as after the sleep of a machine, counts as one of them
 _AHEAD = 256  # messages that may wait for who hears them
@@ -46,7 +44,6 @@ class EngineProcess:
     """An engine in a process of its own, which is not trusted: it is killed when it says what it should not.
 
     Args:
-        policy: confines the process; None: nothing does.
         receive: gets the events of each step in the thread that reads them.
         died: called once if the process ends and nobody closed it; ``loaded`` then fails too, if it was not there yet.
         caught_up: waits until the events that ``receive`` got were heard, or for so many seconds. It is called after
@@ -59,7 +56,6 @@ class EngineProcess:
         receive: Callable[[list[Event]], None],
         died: Callable[[Exception], None],
         progress: Callable[[int, int], None] | None = None,
-        policy: Policy | None = None,
         caught_up: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         self.loaded: Future[Facts] = Future()
@@ -73,13 +69,7 @@ class EngineProcess:
         self._heard = threading.Event()
         first = COMMANDS.encode(load)
         self._commands: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._child = subprocess.Popen(
-            **launch(WORKER, policy=policy)._asdict(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            bufsize=0,
-            start_new_session=True,  # Ctrl-C in a terminal is for the program that started it
-        )
+        self._child = start("engine", first)
         self._commands.put(first)
         for run, pipe in ((self._write, self._child.stdin), (self._read, self._child.stdout)):
             threading.Thread(target=run, args=[pipe], name="pumice-engine-pipe", daemon=True).start()
@@ -175,7 +165,7 @@ class EngineProcess:
 def _describe(status: int) -> str:
     """Why a process ended, from the status that it gave."""
     if status >= 0:
-        return f"the engine's process ended with status {status}"
-    name = signal.Signals(-status).name if -status in set(signal.Signals) else f"signal {-status}"
+        return f"the engine's process ended with {describe_status(status)}"
+    name = describe_status(status)
     hint = "; was there too little memory?" if name == "SIGKILL" else ""
     return f"the engine's process was ended by {name}{hint}"

@@ -10,10 +10,8 @@ from pathlib import Path
 from pumice.config import Config
 from pumice.engine.messages import Event
 from pumice.process.codec import Load
-from pumice.process.confinement import engine_policy
 from pumice.process.engine import EngineProcess
 from pumice.process.linked import Deliver, LinkedModel
-from pumice.registry import get_registry
 
 
 class ProcessModel(LinkedModel):
@@ -35,10 +33,8 @@ class ProcessModel(LinkedModel):
     ) -> None:
         load = Load(path, config, name or str(path), command, logging.getLogger("pumice").getEffectiveLevel())
 
-        policy = engine_policy(path, config, get_registry(config))
-
         def connect(receive: Callable[[list[Event]], None], died: Callable[[Exception], None]) -> EngineProcess:
-            self.process = EngineProcess(load, receive, died, progress, policy, caught_up)
+            self.process = EngineProcess(load, receive, died, progress, caught_up)
             return self.process
 
         def caught_up(seconds: float) -> None:

@@ -14,11 +14,11 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import IO
 
 from pumice import sandbox
 from pumice.engine.messages import Close, Command, Event
 from pumice.errors import EngineError
+from pumice.isolation.wire import take_standard_streams
 from pumice.model import Model
 from pumice.process.codec import (
     COMMANDS,
@@ -45,7 +45,7 @@ _CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
 
 
 def main() -> int:
-    commands, events = _take_standard_streams()
+    commands, events = take_standard_streams()
     frames = FrameWriter(events)
 
     def write(report: Report) -> None:
@@ -112,16 +112,6 @@ def _signs_of_life(write: Callable[[Report], None]) -> Iterator[None]:
     finally:
         over.set()
         thread.join()
-
-
-def _take_standard_streams() -> tuple[IO[bytes], IO[bytes]]:
-    """Standard input and output, for messages alone: what else reads finds nothing, what else writes is a message."""
-    commands, events = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb", 0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    os.dup2(2, 1)
-    return commands, events
 
 
 def _log_to(write: Callable[[Report], None], level: int) -> None:

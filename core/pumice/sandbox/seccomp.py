@@ -56,7 +56,6 @@ _NUMBERS = {
     "socket": (41, 198),
     "connect": (42, 203),
     "bind": (49, 200),
-    "listen": (50, 201),
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
@@ -163,7 +162,7 @@ _NUMBERS = {
 
 #: Allowed by what they are called with, see ``_filter``.
 _BY_ARGUMENT = {"seccomp", "clone", "ioctl", "prlimit64", "socket", "kill", "tgkill"}
-_SOCKETS = {"connect", "bind", "listen"}
+_SOCKETS = {"connect", "bind"}
 _PROCESSES = {"fork", "vfork", "execve"}
 _DENIED = _NUMBERS.keys() - _BY_ARGUMENT - _SOCKETS - _PROCESSES
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import pumice
+import pumice.process.confinement
 import pumice.process.engine
 from gguf_files import tiny_llama
 from pumice.process.codec import Alive, Loaded
@@ -84,7 +85,7 @@ def faulty(path, monkeypatch) -> Callable[..., pumice.ProcessModel]:
     def load(way: str, number: int, sent: signal.Signals, resumed: bool = False) -> pumice.ProcessModel:
         code = SHIM.format(**{"read": 0, "write": 0, way: number}, number=int(sent), resumed=resumed)
         launched = Launch([sys.executable, "-P", "-c", code], dict(os.environ))
-        monkeypatch.setattr(pumice.process.engine, "launch", lambda *_, **__: launched)
+        monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
         return pumice.load_process(path, **EXACT)
 
     return load
@@ -148,7 +149,7 @@ sys.exit(worker.main())
     heard = []
     take = EngineProcess._take
     launched = Launch([sys.executable, "-P", "-c", slow], dict(os.environ))
-    monkeypatch.setattr(pumice.process.engine, "launch", lambda *_, **__: launched)
+    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
     monkeypatch.setattr(EngineProcess, "_take", lambda self, report: heard.append(report) or take(self, report))
     with pumice.load_process(path, **EXACT) as model:
         assert Alive() in heard

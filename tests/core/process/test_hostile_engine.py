@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import pumice
+import pumice.process.confinement
 import pumice.process.engine
 from gguf_files import tiny_llama
 from pumice.engine.messages import (
@@ -84,7 +85,7 @@ LOADED = report(Loaded(FACTS))
 def start_instead(monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     """Run a program where an engine's process is started."""
     launched = Launch([sys.executable, "-S", "-c", code], dict(os.environ))
-    monkeypatch.setattr(pumice.process.engine, "launch", lambda *_, **__: launched)
+    monkeypatch.setattr(pumice.process.confinement, "launch_engine", lambda order: launched)
 
 
 @pytest.fixture(scope="module")

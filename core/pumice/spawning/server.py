@@ -1,0 +1,131 @@
+"""The spawner's process: starts children as it is asked, tells of their ends, and ends them with whoever asked."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import subprocess
+from typing import NoReturn
+
+import msgspec
+
+import pumice.errors
+from pumice.errors import PumiceError
+from pumice.spawning import wire
+from pumice.spawning.child import KINDS, popen
+
+MAX_CHILDREN = 64  # at once; a server has four workers for each kind of work, and as many engines as fit
+
+
+def serve(channel: socket.socket) -> NoReturn:
+    """Be the spawner until the other end closes ``channel``. Called in a process that was just forked."""
+    status = 1
+    try:
+        _detach(channel)
+        status = _Children(channel).serve()
+    except Exception as error:
+        _say(f"the process that starts engines ends: {type(error).__name__}: {error}")
+    finally:
+        os._exit(status)
+
+
+def _detach(channel: socket.socket) -> None:
+    """Keep nothing of the process that this one was forked from but standard error and ``channel``."""
+    os.setsid()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: None)  # it ends when its parent does; a function, so that children get none
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    signal.set_wakeup_fd(-1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(nothing, 1)
+    os.closerange(3, channel.fileno())
+    os.closerange(channel.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def _wake_at_ends() -> int:
+    """Return a descriptor that is readable when a child has ended."""
+    ends, wake = os.pipe()
+    for end in (ends, wake):
+        os.set_blocking(end, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+    return ends
+
+
+def _kind(error: Exception) -> str:
+    """The class of ``pumice.errors`` that an error is of; empty: of none."""
+    names = (each.__name__ for each in type(error).__mro__ if getattr(pumice.errors, each.__name__, None) is each)
+    return next(names, "")
+
+
+def _say(line: str) -> None:
+    with contextlib.suppress(OSError):
+        os.write(2, f"{line}\n".encode(errors="backslashreplace"))
+
+
+class _Children:
+    def __init__(self, channel: socket.socket) -> None:
+        self._channel = channel
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._ends = _wake_at_ends()
+        self._selector = selectors.DefaultSelector()
+        for source in (channel, self._ends):
+            self._selector.register(source, selectors.EVENT_READ)
+
+    def serve(self) -> int:
+        """Return the status of this process, once nobody asks any more or somebody asks what cannot be."""
+        try:
+            while True:
+                for key, _ in self._selector.select():
+                    if key.fileobj is not self._channel:
+                        self._reap()
+                    elif not self._obey():
+                        return 0
+        except (OverflowError, msgspec.MsgspecError, ValueError) as error:
+            _say(f"the process that starts engines was asked for what cannot be, and ends: {error}")
+            return 1
+        except OSError:
+            return 0  # the other end is gone
+        finally:
+            for child in self._children.values():
+                child.kill()
+
+    def _obey(self) -> bool:
+        """False: the other end is closed. Raises ValueError for what makes no sense."""
+        received = wire.receive(self._channel, wire.ASKED)
+        if received is None:
+            return False
+        asked, pipes = received
+        try:
+            if isinstance(asked, wire.Kill):
+                if asked.number in self._children:
+                    self._children[asked.number].kill()
+            elif asked.kind not in KINDS or len(pipes) != 2 or asked.number in self._children:
+                raise ValueError(f"no child can be started: {asked.kind!r:.40}, {len(pipes)} pipes")
+            else:
+                self._start(asked, pipes[0], pipes[1])
+        finally:
+            wire.close(pipes)
+        return True
+
+    def _start(self, asked: wire.Start, stdin: int, stdout: int) -> None:
+        try:
+            if len(self._children) >= MAX_CHILDREN:
+                raise OSError(f"{MAX_CHILDREN} processes run already")
+            child = popen(asked.kind, asked.order, stdin, stdout)
+        except (OSError, PumiceError) as error:
+            wire.send(self._channel, wire.NotStarted(asked.number, _kind(error), str(error)))
+            return
+        self._children[asked.number] = child
+        wire.send(self._channel, wire.Started(asked.number, child.pid))
+
+    def _reap(self) -> None:
+        os.read(self._ends, 1 << 16)
+        for number, child in list(self._children.items()):
+            if (status := child.poll()) is not None:
+                del self._children[number]
+                wire.send(self._channel, wire.Ended(number, status))

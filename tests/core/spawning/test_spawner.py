@@ -1,0 +1,192 @@
+"""The spawner: what it starts for a process that may start nothing itself, and what becomes of both ends."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from pumice.config import load_config
+from pumice.errors import EngineError, SandboxError, UnavailableError
+from pumice.isolation import Limits, WorkerPool
+from pumice.process import confinement
+from pumice.process.codec import COMMANDS, Load
+from pumice.spawning import describe_status, server, spawner, start, wire
+from sandboxes import needs_sandbox
+from waiting import PATIENCE, hang, wait_until
+
+pytestmark = pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="pipes are not passed on this system")
+
+LIMITS = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
+WEAK = (Path("model.gguf"), load_config({}), "", "", 30)
+
+
+@pytest.fixture
+def spawned():
+    with spawner() as made:
+        yield made
+
+
+@pytest.fixture
+def pool(spawned):
+    pool = WorkerPool("the work", LIMITS, 1)
+    yield pool
+    pool.close()
+
+
+def parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+def gone(pid: int) -> bool:
+    with suppress(ProcessLookupError):
+        os.kill(pid, 0)
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "Z"
+    return True
+
+
+def test_workers_are_its_children_and_end_with_it():
+    with spawner() as made:
+        pool = WorkerPool("the work", LIMITS, 1)
+        assert pool.call("builtins:dict", {"a": 1}, dict) == {"a": 1}
+        (pid,) = pool.pids
+        assert parent(pid) == made.pid
+        with pytest.raises(UnavailableError, match="was ended by SIGKILL"):  # its status comes here
+            pool.call("signal:raise_signal", int(signal.SIGKILL), object)
+        assert pool.call("builtins:len", [1], int) == 1
+        (pid,) = pool.pids
+    wait_until(lambda: gone(pid))
+    assert gone(made.pid)
+    pool.close()
+
+
+def test_a_stopped_worker_is_killed(spawned):
+    pool = WorkerPool("the work", Limits(cpu_seconds=60, wall_seconds=1.0), 1)
+    with suppress(UnavailableError):  # a slow machine
+        pool.call("builtins:dict", {}, dict)
+    child = start("worker", b'{"cpu_seconds":60}')
+    hang(child.pid)
+    with pytest.raises(subprocess.TimeoutExpired):
+        child.wait(0.1)
+    assert child.poll() is None
+    child.kill()
+    assert child.wait(PATIENCE) == -signal.SIGKILL == child.poll()
+    pool.close()
+
+
+def test_a_killed_spawner_leaves_what_runs(spawned, pool, caplog):
+    assert pool.call("builtins:len", [1], int) == 1
+    (pid,) = pool.pids
+    os.kill(spawned.pid, signal.SIGKILL)
+    wait_until(lambda: caplog.messages)
+    assert caplog.messages == [
+        "the process that starts engines and workers has ended: start the server again; what runs goes on"
+    ]
+    assert pool.call("builtins:len", [1, 2], int) == 2
+    assert pool.pids == [pid]
+    with pytest.raises(UnavailableError, match="has ended: start the server again"):
+        pool.call("os:_exit", 1, object)
+    with pytest.raises(EngineError, match="start the server again"):
+        start("worker", b"{}")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\x04\x00\x00\x00\xc1\xc1\xc1\xc1",
+        b"\x03\x00\x00\x00\x92\xa1a",
+        b"\x05\x00\x00\x00\xa4Kill",
+        wire._LENGTH.pack(12) + b"\x94\xa5Start\x01\xa2sh\xc4\x00",  # no such kind
+    ],
+)
+def test_a_wrong_message_ends_it_and_all_that_it_started(data, capfd, caplog):
+    with spawner() as made:
+        child = start("worker", b"{}")
+        made._channel.sendall(data)
+        wait_until(lambda: gone(child.pid) and caplog.messages)
+        _, status = os.waitpid(made.pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 1
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("the process that starts engines was asked for what cannot be, and ends: ")
+
+
+def test_orders_that_are_refused(spawned):
+    for order in (b"", b"\x00" * 10, COMMANDS.encode(Load(*WEAK)).replace(b"Load", b"Lode")):
+        with pytest.raises(EngineError, match="a message from another process is wrong"):
+            start("engine", order)
+    with pytest.raises(OverflowError, match="at most"):
+        start("engine", bytes(wire.MAX_BYTES))
+
+
+@needs_sandbox
+def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
+    config = load_config({})
+    monkeypatch.setattr(confinement, "_kept", config)
+    with spawner():
+        for weaker in ({"sandbox": "off"}, {"sandbox_read": ["/"]}, {"sandbox_write": ["/"]}):
+            with pytest.raises(SandboxError, match="cannot be weakened"):
+                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config(weaker), *WEAK[2:])))
+        child = start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"sandbox": "on"}), *WEAK[2:])))
+        child.kill()
+
+
+def test_so_many_children_and_no_more(monkeypatch):
+    monkeypatch.setattr(server, "MAX_CHILDREN", 2)
+    with spawner():
+        children = [start("worker", b"{}") for _ in range(2)]
+        with pytest.raises(OSError, match="2 processes run already"):
+            start("worker", b"{}")
+        children[0].kill()
+        children[0].wait(PATIENCE)
+        start("worker", b"{}").kill()
+
+
+def test_it_keeps_nothing_of_its_parent(tmp_path):
+    """No descriptors, so no socket that is listened on. It does not end by signals of a terminal; its children do."""
+    with socket.create_server(("127.0.0.1", 0)), open(tmp_path / "file", "w"), spawner() as made:
+        wait_until(lambda: len(os.listdir(f"/proc/{made.pid}/fd")) <= 8)
+        links = [os.readlink(f"/proc/{made.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{made.pid}/fd")]
+        assert sum("socket" in link for link in links) == 1
+        assert not any("file" in link for link in links)
+        child = start("worker", b"{}")
+        os.kill(made.pid, signal.SIGTERM)
+        os.kill(made.pid, signal.SIGINT)
+        os.kill(child.pid, signal.SIGTERM)
+        assert child.wait(PATIENCE) == -signal.SIGTERM
+
+
+CONFINED = """
+import json, os, subprocess, sys
+from pumice.isolation import WorkerPool
+from pumice.sandbox import Access, Policy, enforce, trial
+from pumice.spawning import spawner
+
+with spawner():
+    enforce(Policy(Access(read=("/",))))
+    pool = WorkerPool("the work")
+    outcomes = trial.run()
+    print(json.dumps([pool.call("builtins:len", [1, 2], int), outcomes]))
+    pool.close()
+"""
+
+
+@needs_sandbox
+def test_a_process_that_may_start_nothing_has_workers():
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", CONFINED], env=environment, capture_output=True, check=True)
+    length, outcomes = json.loads(done.stdout)
+    assert length == 2
+    allowed = {name for name, outcome in outcomes.items() if outcome != "denied"}
+    assert allowed == {"read `/etc/passwd`", "list the home folder", "read the parent's `/proc/PID/environ`"} & allowed
+
+
+@pytest.mark.parametrize(("status", "text"), [(0, "status 0"), (7, "status 7"), (-9, "SIGKILL"), (-70, "signal 70")])
+def test_statuses_have_names(status, text):
+    assert describe_status(status) == text
