@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -122,7 +123,8 @@ class _Answer:
             "usage": _usage(done.usage),
         }
         if self._keep:
-            kept = await aside(Kept.of, self._owner, [*self._messages, done.message.to_dict()], told)
+            whole = replace(done.message, tool_calls=[call for call in done.message.tool_calls if not call.partial])
+            kept = await aside(Kept.of, self._owner, [*self._messages, whole.to_dict()], told)
             self._store.keep(told["id"], kept)
         return told
 

@@ -83,7 +83,8 @@ class Items:
         where = {"item_id": item["id"], "output_index": index}
         yield "response.function_call_arguments.delta", {**where, "delta": arguments}
         yield "response.function_call_arguments.done", {**where, "name": call.name, "arguments": arguments}
-        yield from self._end({**item, "status": "completed", "arguments": arguments})
+        status = "incomplete" if call.partial else "completed"
+        yield from self._end({**item, "status": status, "arguments": arguments})
 
     def _end(self, item: dict[str, Any]) -> Iterator[Event]:
         yield "response.output_item.done", {"output_index": len(self.done), "item": item}

@@ -41,7 +41,7 @@ class Answer:
 
     def finish(self, reason: FinishReason, n_prompt: int, n_cached: int) -> ChatDelta:
         """The last delta. ``n_cached`` of the prompt's tokens were in the cache."""
-        delta = self._delta(self._parser.finish())
+        delta = self._delta(self._parser.finish(cut=reason != "stop"))
         called = self._calls and reason == "stop"
         usage = Usage(n_prompt, n_cached, len(self.tokens), self.n_reasoning)
         self._end = ChatDelta(
@@ -64,7 +64,8 @@ class Answer:
             elif part[0] == "reasoning":
                 reasoning += part[1]
             elif self._parallel or not (self._calls or calls):
-                calls.append(ToolCall(part[1].name, dict(part[1].arguments), part[1].id or _new_id()))
+                call = part[1]
+                calls.append(ToolCall(call.name, dict(call.arguments), call.id or _new_id(), call.partial))
         self._content.append(content)
         self._reasoning.append(reasoning)
         self._calls += calls

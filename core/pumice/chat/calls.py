@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _BARE_KEY = re.compile(r"([{,]\s*)([\w.\-]+)\s*:")
-_QUOTE = re.compile(r'<\|"\|>|<escape>')
+QUOTE = re.compile(r'<\|"\|>|<escape>')
 
 
 @dataclass(frozen=True)
@@ -24,12 +24,16 @@ class Keys:
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it was written; the values of ``texts`` may be text or JSON: the tool's schema tells."""
+    """A call as it was written; the values of ``texts`` may be text or JSON: the tool's schema tells.
+
+    ``partial``: the text ended in it, and it has the arguments that were complete.
+    """
 
     name: str
     arguments: Mapping[str, Any]
     id: str = ""
     texts: frozenset[str] = frozenset()
+    partial: bool = False
 
 
 def json_call(value: Any, keys: Keys, may_lack_arguments: bool) -> Call | None:
@@ -94,7 +98,7 @@ class _JSONNames(ast.NodeTransformer):
 
 def braces_to_json(text: str) -> str:
     """Gemma's arguments as JSON: quoted texts stand between marks, keys without quotes."""
-    parts = _QUOTE.split(text)
+    parts = QUOTE.split(text)
     parts[::2] = [_BARE_KEY.sub(r'\1"\2":', part) for part in parts[::2]]
     parts[1::2] = [json.dumps(part) for part in parts[1::2]]
     return "".join(parts)

@@ -23,15 +23,21 @@ _REASONING_KEYS = ("reasoning", "reasoning_content", "thinking")
 
 @dataclass(frozen=True)
 class ToolCall:
-    """A call of a tool that the model asks for. The result goes back in a message of the role "tool"."""
+    """A call of a tool that the model asks for. The result goes back in a message of the role "tool".
+
+    ``partial``: the answer was cut in the call (``finish_reason`` "length", say); ``arguments`` has what was complete.
+    """
 
     name: str
     arguments: dict[str, Any]
     id: str = ""
+    partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As chat completions have it, with the arguments as JSON text."""
+        """As chat completions have it, with the arguments as JSON text; that of a partial call is not closed."""
         arguments = json.dumps(self.arguments, ensure_ascii=False)
+        if self.partial:
+            arguments = arguments[:-1] if self.arguments else ""
         return {"id": self.id, "type": "function", "function": {"name": self.name, "arguments": arguments}}
 
 

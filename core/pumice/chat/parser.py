@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from pumice.chat.calls import Call
+from pumice.chat.cut import cut_calls
 from pumice.chat.formats import ChatFormat
 from pumice.chat.pattern import Pattern
 from pumice.chat.schemas import resolved, typed
@@ -51,6 +52,7 @@ class ChatParser:
         self._source.text = begun(opening, [mark.text for mark in self._marks])
         self._goes_on = self.in_reasoning and bool(opening.rpartition(start)[2].strip())
         self._written = _Written()
+        self._cut = False
         self._run = self._read()
 
     def push(self, text: str) -> list[Part]:
@@ -59,9 +61,9 @@ class ChatParser:
         next(self._run, None)
         return self._written.take()
 
-    def finish(self) -> list[Part]:
-        """The rest, when no more text comes."""
-        self._source.ended = True
+    def finish(self, cut: bool = False) -> list[Part]:
+        """The rest, when no more text comes; ``cut``: the model would have gone on, so the last call may be partial."""
+        self._source.ended, self._cut = True, cut
         next(self._run, None)
         return self._written.take()
 
@@ -82,6 +84,8 @@ class ChatParser:
                 position = after
             else:
                 called = yield from self._read_calls(mark, position, after, self._call)
+                if called is None and self._take_cut(mark, position if mark.kind == "call" else after):
+                    return
                 if called is None:
                     self._written.content(self._source.text[position])
                 position = position + 1 if called is None else called
@@ -135,6 +139,9 @@ class ChatParser:
         if not patterns or not self._schemas or self._format.section[0]:
             return position
         read = yield from self._match(patterns, position)
+        if read is None and self._cut:
+            calls = cut_calls(patterns, self._source.text[position:])
+            read = (calls, len(self._source.text)) if calls else None
         if read is None or not all(call.name in self._schemas for call in read[0]):
             return position
         self._call(read[0])
@@ -158,6 +165,15 @@ class ChatParser:
             return end
         closed = yield from literal(self._source, end, self._format.section[1])
         return end if closed is None else closed
+
+    def _take_cut(self, mark: _Mark, at: int) -> bool:
+        """Take the call that ``mark`` announces and in which the text was cut, once its name is complete."""
+        patterns = [p for p in self._format.patterns if mark.kind == "section" or p.opening == mark.text]
+        calls = cut_calls(patterns, self._source.text[at:]) if self._cut else None
+        self._call(calls or [])
+        if calls is not None:
+            self._written.structure()
+        return calls is not None
 
     def _match(self, patterns: Sequence[Pattern], position: int) -> Reading[tuple[list[Call], int] | None]:
         for pattern in patterns:

@@ -99,16 +99,16 @@ class Pattern:
             if kind == "literal":
                 position = yield from literal(source, position, text)
             elif text == "params":
-                position = yield from self._read_params(source, position, found)
+                position = yield from self.read_params(source, position, found)
             else:
                 after = self.elements[i + 1][1] if i + 1 < len(self.elements) else ""
-                position = yield from _read_field(source, position, text, after, found)
+                position = yield from read_field(source, position, text, after, found)
             if position is None:
                 return None
-        calls = self._calls(found)
+        calls = self.calls(found)
         return (calls, position) if calls and position is not None else None
 
-    def _read_params(self, source: Source, position: int, found: dict[str, Any]) -> Reading[int]:
+    def read_params(self, source: Source, position: int, found: dict[str, Any]) -> Reading[int]:
         """``found`` gets the arguments, and the names of those that may be text or JSON."""
         found["arguments"], found["texts"] = {}, set()
         while True:
@@ -133,7 +133,7 @@ class Pattern:
                 if text == "value" and self.nests and (yield from self._begins_another(source, position, after)):
                     position = yield from self._read_nested(source, position, after, one, depth + 1)
                 else:
-                    position = yield from _read_field(source, position, text, after, one)
+                    position = yield from read_field(source, position, text, after, one)
             if position is None:
                 return None
         return position
@@ -162,7 +162,7 @@ class Pattern:
         one["value"] = [value for _, value in parts] if all(key == ITEM for key, _ in parts) else dict(parts)
         return position
 
-    def _calls(self, found: dict[str, Any]) -> list[Call]:
+    def calls(self, found: dict[str, Any]) -> list[Call]:
         """The calls that the fields give; none if a field is not what it should be."""
         if "json" in found:
             values = found["json"] if isinstance(found["json"], list) else [found["json"]]
@@ -193,7 +193,7 @@ def _elements(pattern: str) -> list[tuple[str, str]]:
     return elements
 
 
-def _read_field(source: Source, position: int, name: str, after: str, found: dict[str, Any]) -> Reading[int | None]:
+def read_field(source: Source, position: int, name: str, after: str, found: dict[str, Any]) -> Reading[int | None]:
     """Read one field into ``found``; ``after`` is the literal behind it. Where it ends, or None."""
     end: int | None
     if name in ("name", "id", "key", "type"):

@@ -110,6 +110,15 @@ def test_logprobs_are_of_every_token(model):
     assert [each for delta in deltas for each in delta.logprobs] == completion.logprobs
 
 
+def test_a_call_that_max_tokens_cuts_is_partial(model):
+    n = len(model.chat([USER], tools=[TOOL], recite=CALL).tokens)
+    cut = model.chat([USER], tools=[TOOL], recite=CALL, max_tokens=n - 20)
+    [call] = cut.message.tool_calls
+    assert (cut.finish_reason, call.name, call.partial, cut.message.content) == ("length", "get_weather", True, "")
+    [*_, end] = model.chat_stream([USER], tools=[TOOL], recite=CALL, max_tokens=n - 20)
+    assert (end.finish_reason, [each.name for each in end.tool_calls]) == ("length", ["get_weather"])
+
+
 def test_calls_and_their_results_go_back(model):
     first = model.chat([USER], tools=[TOOL], recite=CALL)
     assert first.finish_reason == "tool_calls"
@@ -166,11 +175,6 @@ def test_without_tools_a_call_is_text(model):
     for options in ({}, {"tools": [TOOL], "tool_choice": "none"}):
         completion = model.chat([USER], recite=CALL, **options)
         assert (completion.message.content, completion.finish_reason) == (CALL, "stop")
-
-
-def test_a_call_cut_short_is_text(model):
-    completion = model.chat([USER], tools=[TOOL], recite=CALL, max_tokens=30)
-    assert (completion.message.content, completion.finish_reason) == (CALL[:30], "length")
 
 
 def test_stop_strings_and_limits(model):

@@ -1,6 +1,7 @@
 """Reasoning and tool calls as each protocol has them, of a model that says what it is told."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -23,10 +24,12 @@ DELTAS = [
     pumice.ChatDelta(reasoning="Let me "),
     pumice.ChatDelta(reasoning="see."),
     pumice.ChatDelta(content="I will."),
-    pumice.ChatDelta(tool_calls=CALLS[:1]),
-    pumice.ChatDelta(tool_calls=CALLS[1:]),
-    pumice.ChatDelta(finish_reason="tool_calls", usage=USAGE),
 ]
+CUT = [pumice.ToolCall("add", {"a": 1}, "call1", partial=True)]
+
+
+def _end(reason: Any) -> pumice.ChatDelta:
+    return pumice.ChatDelta(finish_reason=reason, usage=USAGE)
 
 
 class Told:
@@ -34,8 +37,9 @@ class Told:
 
     timings = Timings(20, 5, 0.0, 0.1, 9, 0.2)
 
-    def __init__(self) -> None:
-        self._coming = iter(DELTAS)
+    def __init__(self, calls: Sequence[pumice.ToolCall] = CALLS, reason: str = "tool_calls") -> None:
+        self._coming = iter([*DELTAS, *(pumice.ChatDelta(tool_calls=[call]) for call in calls), _end(reason)])
+        self._calls, self._reason = list(calls), reason
 
     async def ready(self) -> list[pumice.ChatDelta]:
         return list(islice(self._coming, 1))
@@ -44,7 +48,7 @@ class Told:
         pass
 
     async def completion(self) -> pumice.ChatCompletion:
-        return pumice.ChatCompletion(pumice.Message("I will.", "Let me see.", CALLS), "tool_calls", USAGE, [])
+        return pumice.ChatCompletion(pumice.Message("I will.", "Let me see.", self._calls), self._reason, USAGE, [])
 
     def close(self) -> None:
         pass
@@ -56,13 +60,14 @@ class Scripted:
     def __init__(self, model: pumice.Model) -> None:
         self._model = model
         self.asked: dict[str, Any] = {}
+        self.tell = Told
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def achat_stream(self, messages: Any, **options: Any) -> Told:
         self.asked = {"messages": messages, **options}
-        return Told()
+        return self.tell()
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +219,45 @@ def test_ollama(scripted):
     assert [call.function.arguments for call in calls] == [{"a": 1}, {"a": 2}]
     assert scripted.model.asked["reasoning_effort"] == "high"
     assert parts[-1].done_reason == "stop"
+
+
+@pytest.fixture
+def cut(scripted) -> Iterator[Running]:
+    scripted.model.tell = partial(Told, CUT, "length")
+    yield scripted
+    scripted.model.tell = Told
+
+
+def test_a_call_that_was_cut_is_a_partial_call_in_every_protocol(cut):
+    """Its arguments are JSON that does not end, so that no client takes them for all of them."""
+    chat = {"messages": CHAT, "max_tokens": 9, "stream": False}
+    body = cut.client.post("/v1/chat/completions", json=chat).json()["choices"][0]
+    assert body["finish_reason"] == "length"
+    assert body["message"]["tool_calls"][0]["function"] == {"name": "add", "arguments": '{"a": 1'}
+    body = cut.client.post("/v1/messages", json=chat).json()
+    assert (body["stop_reason"], body["content"][-1]["input"]) == ("max_tokens", {"a": 1})
+    body = cut.client.post("/v1/responses", json={"input": "Add"}).json()
+    assert (body["status"], body["output"][-1]["status"], body["output"][-1]["arguments"]) == (
+        *["incomplete"] * 2,
+        '{"a": 1',
+    )
+    further = cut.client.post("/v1/responses", json={"input": "And?", "previous_response_id": body["id"]})
+    assert further.status_code == 200
+    body = cut.client.post("/api/chat", json=chat).json()
+    assert (body["done_reason"], body["message"]["tool_calls"][0]["function"]["arguments"]) == ("length", {"a": 1})
+
+
+@pytest.mark.parametrize(
+    ("path", "reason", "part"),
+    [
+        ("/v1/chat/completions", '"finish_reason":"length"', '"arguments":"{\\"a\\": 1"'),
+        ("/v1/messages", '"stop_reason":"max_tokens"', '"partial_json":"{\\"a\\": 1"'),
+        ("/v1/responses", "response.incomplete", '"delta":"{\\"a\\": 1"'),
+        ("/api/chat", '"done_reason":"length"', '"arguments":{"a":1}'),
+    ],
+)
+def test_a_call_that_was_cut_is_streamed_as_a_partial_call(cut, path, reason, part):
+    body = {"input": "Add"} if path == "/v1/responses" else {"messages": CHAT, "max_tokens": 9}
+    streamed = cut.client.post(path, json={**body, "stream": True}).text
+    assert reason in streamed
+    assert part in streamed
