@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -28,10 +28,11 @@ class Pick:
     multiplied, and loses ``count * frequency_penalty + presence_penalty``. Where it is ``restricted`` each token has a
     ``Restriction``, and last come its biases and its mask.
 
-    ``exact``: that is all that is to be done, so the token picked is the token. Else somebody looks at it again.
+    Without ``top_k`` it is not whole: samplers that say what to do follow. ``exact``: that is all that is to be done,
+    so the token picked is the token. Else somebody looks at it again.
     """
 
-    top_k: int
+    top_k: int = 0
     top_p: float = 1.0
     min_p: float = 0.0
     temperature: float = 1.0
@@ -49,14 +50,29 @@ class Pick:
         return bool(self.biases) or self.last_n > 0 or self.restricted
 
     @property
-    def only_adjusts(self) -> bool:
+    def only_truncates(self) -> bool:
         """Whether nothing is done to the ``top_k`` highest but to pick one."""
         return (self.top_p, self.min_p, self.temperature) == (1.0, 0.0, 1.0)
 
     @property
+    def only_adjusts(self) -> bool:
+        """Whether all logits are kept, some of them adjusted."""
+        return not self.top_k and self.only_truncates
+
+    @property
     def only_biases(self) -> bool:
-        """Whether nothing is done to logits but to add biases, and to pick one of the ``top_k`` highest."""
-        return self == Pick(self.top_k, biases=self.biases)
+        """Whether nothing is done to logits but to add biases."""
+        return self == Pick(biases=self.biases)
+
+    @property
+    def raises(self) -> bool:
+        """Whether any logit may become higher: the highest may then be none of those that were."""
+        penalties = self.repeat_penalty >= 1 and self.frequency_penalty >= 0 and self.presence_penalty >= 0
+        return not penalties or any(value > 0 for _, value in self.biases)
+
+    def guessed(self) -> Pick:
+        """The same, after which something is still to be done that lowers logits."""
+        return replace(self, exact=False)
 
     def unadjusted(self) -> Pick:
         """The same without adjusting: a guess, where there is something to adjust."""

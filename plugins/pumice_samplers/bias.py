@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from pumice.plugin import Candidates, Pick, RequestError, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, RequestError, SamplerContext
 
 
 @dataclass
-class LogitBias(Sampler):
+class LogitBias(PlannedSampler):
     """Add to the logits of single tokens.
 
     Attributes:
@@ -20,13 +20,8 @@ class LogitBias(Sampler):
     logit_bias: dict[int, float] = field(default_factory=dict)
     ignore_eos: bool = False
 
-    @property
-    def is_neutral(self) -> bool:
-        return not self.logit_bias and not self.ignore_eos
-
-    @property
-    def lowers(self) -> bool:
-        return all(value <= 0 for value in self.logit_bias.values())
+    def plan(self) -> Plan:
+        return Plan(neutral=not self.logit_bias and not self.ignore_eos, pick=self._pick)
 
     def start(self, context: SamplerContext) -> None:
         bias = dict(self.logit_bias)
@@ -42,13 +37,9 @@ class LogitBias(Sampler):
         self._tokens = np.array(list(bias), np.int64)
         self._values = np.array(list(bias.values()), np.float32)
 
-    @property
-    def adjusts(self) -> bool:
-        return True
-
-    def guess(self, pick: Pick) -> Pick | None:
+    def _pick(self, pick: Pick) -> Pick | None:
         if not pick.only_biases:
-            return super().guess(pick)
+            return pick.guessed() if (self._values <= 0).all() else None
         biases = dict(pick.biases)
         for token, value in zip(self._tokens.tolist(), self._values.tolist(), strict=True):
             biases[token] = biases.get(token, 0.0) + value

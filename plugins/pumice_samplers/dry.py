@@ -12,7 +12,7 @@ import numpy as np
 from annotated_types import Ge, MaxLen
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, SamplerContext
 from pumice_samplers.breakers import Breakers, Breaks
 from pumice_samplers.history import History
 
@@ -21,7 +21,7 @@ _FEW = 64  # tokens, for which lengths follow from those before
 
 
 @dataclass
-class Dry(Sampler):
+class Dry(PlannedSampler):
     """If the last n tokens occurred before, then the token that followed them there loses
 
         dry_multiplier * dry_base ** (n - dry_allowed_length)        if n >= dry_allowed_length
@@ -45,13 +45,9 @@ class Dry(Sampler):
         default_factory=lambda: ["\n", ":", '"', "*"]
     )
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
-
-    @property
-    def lowers(self) -> bool:
-        return True
+    def plan(self) -> Plan:
+        neutral = self.dry_multiplier == 0 or self.dry_penalty_last_n == 0
+        return Plan(neutral, pick=self._pick, biases=self.biases)
 
     def start(self, context: SamplerContext) -> None:
         self._history = History()
@@ -64,10 +60,11 @@ class Dry(Sampler):
         self._breaks.append(token)
         self._repeats.append()
 
-    def guess(self, pick: Pick) -> Pick | None:
-        return replace(pick, restricted=True) if pick.only_adjusts else super().guess(pick)
+    def _pick(self, pick: Pick) -> Pick:
+        return replace(pick, restricted=True) if pick.only_adjusts else pick.guessed()
 
     def biases(self) -> Sequence[tuple[int, float]]:
+        """The tokens that would extend a repetition, and what is added to their logits."""
         tokens, penalties = self._penalties()
         return list(zip(tokens.tolist(), (-penalties).tolist(), strict=True))
 

@@ -9,14 +9,14 @@ import numpy as np
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Sampler, SamplerContext
+from pumice.plugin import Candidates, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice_samplers.select import draw
 
 _SLOPE_TOKENS = 100
 
 
 @dataclass
-class Mirostat(Sampler):
+class Mirostat(PlannedSampler, Selector):
     """Drop what would surprise more than ``mu`` bits, choose at random, and correct ``mu`` by the surprise it was.
 
     It replaces the samplers that truncate. Penalties still apply, if asked for.
@@ -28,17 +28,15 @@ class Mirostat(Sampler):
         mirostat_eta: learning rate of ``mu``.
     """
 
-    selects = True
     mirostat: Annotated[int, Interval(ge=0, le=2)] = 0
     mirostat_tau: Annotated[float, Ge(0)] = 5.0
     mirostat_eta: Annotated[float, Ge(0)] = 0.1
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.mirostat == 0
+    def plan(self) -> Plan:
+        return Plan(neutral=self.mirostat == 0)
 
     def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
-        return [sampler for sampler in before if not sampler.truncates]
+        return [sampler for sampler in before if not Plan.of(sampler).truncates]
 
     def start(self, context: SamplerContext) -> None:
         self._rng = context.rng

@@ -1,17 +1,17 @@
 """Penalties on tokens that occurred lately."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import numpy as np
 from annotated_types import Ge, Gt
 
-from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, SamplerContext
 from pumice_samplers.history import History
 
 
 @dataclass
-class Penalties(Sampler):
+class Penalties(PlannedSampler):
     """Repetition penalty (Keskar et al. 2019, arXiv:1909.05858), frequency and presence penalty (OpenAI API).
 
     A token that occurred ``count`` times in the last ``repeat_last_n`` tokens, prompt included, gets
@@ -33,24 +33,16 @@ class Penalties(Sampler):
     frequency_penalty: float = 0.0
     presence_penalty: float = 0.0
 
-    @property
-    def is_neutral(self) -> bool:
+    def plan(self) -> Plan:
         penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty)
-        return self.repeat_last_n == 0 or penalties == (1.0, 0.0, 0.0)
+        return Plan(neutral=self.repeat_last_n == 0 or penalties == (1.0, 0.0, 0.0), pick=self._pick)
 
-    @property
-    def lowers(self) -> bool:
-        return self.repeat_penalty >= 1 and self.frequency_penalty >= 0 and self.presence_penalty >= 0
-
-    @property
-    def adjusts(self) -> bool:
-        return True
-
-    def guess(self, pick: Pick) -> Pick | None:
-        if not pick.only_biases:
-            return super().guess(pick)
+    def _pick(self, pick: Pick) -> Pick | None:
         penalties = (self.repeat_penalty, self.frequency_penalty, self.presence_penalty)
-        return Pick(pick.top_k, 1.0, 0.0, 1.0, pick.biases, self.repeat_last_n, *penalties)
+        penalized = Pick(0, 1.0, 0.0, 1.0, (), self.repeat_last_n, *penalties)
+        if pick.only_biases:
+            return replace(penalized, biases=pick.biases)
+        return None if penalized.raises else pick.guessed()
 
     def start(self, context: SamplerContext) -> None:
         self._history = History()

@@ -6,37 +6,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
+from pumice.plugin import Candidates, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice_samplers.temperature import TOO_COLD
 
 _BLOCK = 1024
 
 
 @dataclass
-class Greedy(Sampler):
+class Greedy(PlannedSampler, Selector):
     """The highest logit, of equal ones the lowest token id. Active at temperature 0 or less."""
 
-    selects = True
     temperature: float = 0.8
     dynatemp_range: float = 0.0
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.temperature >= TOO_COLD or self.dynatemp_range > 0
+    def plan(self) -> Plan:
+        neutral = self.temperature >= TOO_COLD or self.dynatemp_range > 0
+        return Plan(neutral, pick=lambda pick: replace(pick, top_k=pick.top_k or 1, temperature=0.0))
 
     def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
         """Not the last ones that cannot change which candidate is best."""
         n = len(before)
-        while n and before[n - 1].keeps_best:
+        while n and Plan.of(before[n - 1]).keeps_best:
             n -= 1
         return before[:n]
-
-    @property
-    def n_best(self) -> int:
-        return 1
-
-    def guess(self, pick: Pick) -> Pick:
-        return replace(pick, temperature=0.0)
 
     def apply(self, candidates: Candidates) -> None:
         candidates.peak()
@@ -44,7 +36,7 @@ class Greedy(Sampler):
 
 
 @dataclass
-class Dist(Sampler):
+class Dist(PlannedSampler, Selector):
     """At random, each candidate with its probability.
 
     Attributes:
@@ -52,12 +44,11 @@ class Dist(Sampler):
         rng: their kind: "pcg64", or "mt19937", with which a seed gives the choices of llama.cpp.
     """
 
-    selects = True
     seed: int = -1
     rng: str = "pcg64"
 
-    def guess(self, pick: Pick) -> Pick:
-        return pick
+    def plan(self) -> Plan:
+        return Plan(pick=lambda pick: pick)
 
     def start(self, context: SamplerContext) -> None:
         self._rng = context.rng

@@ -7,14 +7,14 @@ from typing import Annotated
 import numpy as np
 from annotated_types import Ge
 
-from pumice.plugin import Candidates, Pick, Sampler
+from pumice.plugin import Candidates, Pick, Plan, PlannedSampler
 
 TOO_COLD = 1e-30
 """Below it, logits divided by the temperature leave the range of float32: only the best can be chosen."""
 
 
 @dataclass
-class Temperature(Sampler):
+class Temperature(PlannedSampler):
     """Divide the logits by ``temperature``; 0 or less: only the highest logit stays.
 
     If ``dynatemp_range`` is above 0, the temperature follows the normalized entropy H of the n candidates,
@@ -23,16 +23,14 @@ class Temperature(Sampler):
         low + (high - low) * H ** dynatemp_exponent     low, high = temperature -+ dynatemp_range, low >= 0
     """
 
-    keeps_best = True
     temperature: float = 0.8
     dynatemp_range: Annotated[float, Ge(0)] = 0.0
     dynatemp_exponent: Annotated[float, Ge(0)] = 1.0
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.temperature == 1 and self.dynatemp_range == 0
+    def plan(self) -> Plan:
+        return Plan(neutral=self.temperature == 1 and self.dynatemp_range == 0, keeps_best=True, pick=self._pick)
 
-    def guess(self, pick: Pick) -> Pick | None:
+    def _pick(self, pick: Pick) -> Pick | None:
         if self.dynatemp_range > 0:
             return None
         return replace(pick, temperature=self.temperature if self.temperature >= TOO_COLD else 0.0)

@@ -8,29 +8,22 @@ import numpy as np
 from annotated_types import Ge, Interval
 from numpy.typing import NDArray
 
-from pumice.plugin import Candidates, Pick, Sampler, SamplerContext
+from pumice.plugin import Candidates, Pick, Plan, PlannedSampler, SamplerContext
 
 Probability = Annotated[float, Interval(ge=0, le=1)]
 
 
 @dataclass
-class TopK(Sampler):
+class TopK(PlannedSampler):
     """The ``top_k`` most probable (Fan et al. 2018, arXiv:1805.04833); 0 or -1: all."""
 
-    truncates = True
-    keeps_best = True
     top_k: Annotated[int, Ge(-1)] = 40
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.top_k <= 0
+    def plan(self) -> Plan:
+        return Plan(self.top_k <= 0, truncates=True, keeps_best=True, pick=self._pick)
 
-    @property
-    def n_best(self) -> int:
-        return self.top_k
-
-    def guess(self, pick: Pick) -> Pick | None:
-        return replace(pick, top_k=min(self.top_k, pick.top_k)) if pick.only_adjusts else None
+    def _pick(self, pick: Pick) -> Pick | None:
+        return replace(pick, top_k=self.top_k) if pick.only_adjusts else None
 
     def apply(self, candidates: Candidates) -> None:
         if self.top_k < len(candidates):
@@ -38,23 +31,20 @@ class TopK(Sampler):
 
 
 @dataclass
-class TopP(Sampler):
+class TopP(PlannedSampler):
     """Nucleus sampling (Holtzman et al. 2019, arXiv:1904.09751): the fewest most probable that reach ``top_p``.
 
     At least ``min_keep`` stay; ``top_p`` 1: all.
     """
 
-    truncates = True
-    keeps_best = True
     top_p: Probability = 0.95
     min_keep: Annotated[int, Ge(0)] = 0
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.top_p >= 1
+    def plan(self) -> Plan:
+        return Plan(self.top_p >= 1, truncates=True, keeps_best=True, pick=self._pick)
 
-    def guess(self, pick: Pick) -> Pick | None:
-        return replace(pick, top_p=self.top_p) if pick.only_adjusts and not self.min_keep else None
+    def _pick(self, pick: Pick) -> Pick | None:
+        return replace(pick, top_p=self.top_p) if pick.only_truncates and not self.min_keep else None
 
     def apply(self, candidates: Candidates) -> None:
         best = _fewest(candidates, candidates.probabilities(), self.top_p, self.min_keep, "left")
@@ -63,22 +53,19 @@ class TopP(Sampler):
 
 
 @dataclass
-class MinP(Sampler):
+class MinP(PlannedSampler):
     """Those with at least ``min_p`` times the highest probability (Nguyen et al. 2024, arXiv:2407.01082).
 
     At least ``min_keep`` stay; ``min_p`` 0: all.
     """
 
-    truncates = True
-    keeps_best = True
     min_p: Probability = 0.05
     min_keep: Annotated[int, Ge(0)] = 0
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.min_p <= 0
+    def plan(self) -> Plan:
+        return Plan(self.min_p <= 0, truncates=True, keeps_best=True, pick=self._pick)
 
-    def guess(self, pick: Pick) -> Pick | None:
+    def _pick(self, pick: Pick) -> Pick | None:
         return replace(pick, min_p=self.min_p) if pick.temperature == 1 and not self.min_keep else None
 
     def apply(self, candidates: Candidates) -> None:
@@ -90,20 +77,17 @@ class MinP(Sampler):
 
 
 @dataclass
-class TopNSigma(Sampler):
+class TopNSigma(PlannedSampler):
     """Top-nσ: those within n standard deviations of the highest logit (Tang et al. 2024, arXiv:2411.07641).
 
     The others stay as candidates whose logit is -inf, as in llama.cpp: dynamic temperature counts them.
     0 or less: all.
     """
 
-    truncates = True
-    keeps_best = True
     top_n_sigma: float = -1.0
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.top_n_sigma <= 0
+    def plan(self) -> Plan:
+        return Plan(self.top_n_sigma <= 0, truncates=True, keeps_best=True)
 
     def apply(self, candidates: Candidates) -> None:
         logits = candidates.logits
@@ -113,20 +97,18 @@ class TopNSigma(Sampler):
 
 
 @dataclass
-class TypicalP(Sampler):
+class TypicalP(PlannedSampler):
     """Locally typical sampling (Meister et al. 2022, arXiv:2202.00666).
 
     The fewest that together exceed ``typical_p``, taking first those whose surprise, -log(p), is closest to
     the entropy. At least ``min_keep`` stay; ``typical_p`` 1: all.
     """
 
-    truncates = True
     typical_p: Probability = 1.0
     min_keep: Annotated[int, Ge(0)] = 0
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.typical_p >= 1
+    def plan(self) -> Plan:
+        return Plan(self.typical_p >= 1, truncates=True)
 
     def apply(self, candidates: Candidates) -> None:
         weights = candidates.weights()
@@ -139,21 +121,19 @@ class TypicalP(Sampler):
 
 
 @dataclass
-class Xtc(Sampler):
+class Xtc(PlannedSampler):
     """Exclude top choices: of those with at least ``xtc_threshold``, only the least probable stays.
 
     By p-e-w, https://github.com/oobabooga/text-generation-webui/pull/6335. It happens with
     ``xtc_probability`` at each step, and only if ``min_keep`` candidates remain.
     """
 
-    truncates = True
     xtc_probability: Probability = 0.0
     xtc_threshold: Probability = 0.1
     min_keep: Annotated[int, Ge(0)] = 0
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.xtc_probability <= 0 or self.xtc_threshold > 0.5
+    def plan(self) -> Plan:
+        return Plan(self.xtc_probability <= 0 or self.xtc_threshold > 0.5, truncates=True)
 
     def start(self, context: SamplerContext) -> None:
         self._rng = context.filter_rng()

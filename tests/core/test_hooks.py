@@ -10,7 +10,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama, write_gguf
 from installed_plugins import backend_plugin, install
-from pumice.plugin import Sampler, Tokenizer, hookimpl
+from pumice.plugin import Selector, Tokenizer, hookimpl
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
 from tokenizer_fixtures import metadata
@@ -111,9 +111,7 @@ def test_an_installed_plugin_may_be_passed_again(model, site):
 
 
 def test_a_module_is_a_plugin_and_a_sampler_is_chosen_by_configuration(model):
-    class Last(Sampler):
-        selects = True
-
+    class Last(Selector):
         def apply(self, candidates):
             candidates.select(len(candidates) - 1)
 

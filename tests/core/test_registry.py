@@ -162,6 +162,18 @@ def pumice_register_samplers(register):
         (BACKEND.replace("'mine'", "'n_ctx'"), "backend 'n_ctx' (plugin wrong): this name means something else"),
         (SAMPLER.format(field="mine: int"), "sampler 'mine' (plugin wrong): its parameter 'mine' needs a default"),
         (SAMPLER.format(field="stop: str = ''"), "its parameter 'stop' is an argument of generate"),
+        (
+            SAMPLER.format(field="selects = True"),
+            "sampler 'mine' (plugin wrong): 'selects' is no member of a sampler any more: subclass Selector",
+        ),
+        (
+            SAMPLER.format(field="def mask(self): ..."),
+            "'mask' is no member of a sampler any more: subclass MaskSampler",
+        ),
+        (
+            SAMPLER.format(field="is_neutral = False"),
+            "'is_neutral' is no member of a sampler any more: subclass PlannedSampler, and say it in its plan",
+        ),
         (SAMPLER.format(field="temperature: str = ''"), "'temperature' is str, and float in the sampler 'temperature'"),
         (LAZY.format(kind="pre_tokenizers", name="mine", target=["a+"]), "expected a PreTokenizer, not ['a+']"),
         (LAZY.format(kind="tokenizers", name="mine", target=3), "expected a subclass of Tokenizer, not 3"),

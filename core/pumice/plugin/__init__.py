@@ -56,7 +56,7 @@ from pumice.hookspecs import hookimpl
 from pumice.host import cores, host_memory_bytes
 from pumice.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.quantizer import Quantizer
-from pumice.sampler import Candidates, Sampler, SamplerContext
+from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice.sandbox import Access, cache_homes
 from pumice.step import Batch, Limits, Memory
 from pumice.tokenizers import PreTokenizer, Tokenizer
@@ -102,6 +102,7 @@ __all__ = [
     "KernelTime",
     "Keys",
     "Limits",
+    "MaskSampler",
     "Masks",
     "Memory",
     "MemoryPlan",
@@ -110,6 +111,8 @@ __all__ = [
     "Node",
     "Operation",
     "Pick",
+    "Plan",
+    "PlannedSampler",
     "PreTokenizer",
     "Program",
     "PumiceError",
@@ -123,6 +126,7 @@ __all__ = [
     "Sampler",
     "SamplerContext",
     "Segment",
+    "Selector",
     "Sizes",
     "SpecialTokens",
     "State",

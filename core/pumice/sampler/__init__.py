@@ -2,6 +2,16 @@
 
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.chain import Chain, make_masks
-from pumice.sampler.contract import Sampler, SamplerContext
+from pumice.sampler.contract import MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 
-__all__ = ["Candidates", "Chain", "Sampler", "SamplerContext", "make_masks"]
+__all__ = [
+    "Candidates",
+    "Chain",
+    "MaskSampler",
+    "Plan",
+    "PlannedSampler",
+    "Sampler",
+    "SamplerContext",
+    "Selector",
+    "make_masks",
+]

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from pumice.guard import guarded, raise_named
 from pumice.pick import Pick, Restriction
 from pumice.sampler import parameters
 from pumice.sampler.candidates import Candidates, largest
-from pumice.sampler.contract import Sampler, SamplerContext
+from pumice.sampler.contract import MaskSampler, Plan, Sampler, SamplerContext, Selector
 from pumice.sampler.mask import Mask, allows, at_most_one, count, to_tokens
 from pumice.sampler.random import make_rng
 from pumice.suggest import unknown_name
@@ -33,27 +33,29 @@ class Chain:
         """``samplers``: the last of them, and only it, selects.
 
         ``n_best`` is then how many of the highest logits decide, None if it may be any; with ``lowers`` only after some
-        were lowered or masked, so that a few more may be needed. ``pick``, where there is one, chooses the same tokens
-        but for roundings and for what is adjusted, unless that is part of it.
+        were lowered or masked, so that a few more may be needed. ``pick``, where there is one, most likely chooses the
+        same tokens with the numbers from ``peek``, and where it is exact the same but for roundings.
         """
         self.samplers = tuple(samplers)
         self._context = context
         self._remember = [s for s in self.samplers if type(s).accept is not Sampler.accept]
-        self.masking = [s for s in self.samplers if type(s).mask is not Sampler.mask]
-        self._adding = [s for s in self.samplers if type(s).biases is not Sampler.biases]
+        self.masking = [s for s in self.samplers if isinstance(s, MaskSampler)]
+        plans = [_plan(sampler) for sampler in self.samplers]
+        self._biases = [plan.biases for plan in plans if plan.biases]
         self._mask: Mask | None = None
         self._few: Sequence[int] | None = None  # the token of a mask that leaves one, or none
         self._coming = np.empty(0, np.float32)  # random numbers that were looked at already
         self._n_skipped = 0  # of those, taken elsewhere
         self._mask_known = not self.masking
-        self._n_lower = next((i for i, s in enumerate(self.samplers) if not s.lowers), len(self.samplers))
-        self.lowers = self._n_lower > 0
         self._peeking = make_rng(context.kind, 0)
-        self.n_best = self._n_best(lambda sampler: sampler.lowers)
         for sampler in self.samplers:
             guarded(sampler.start, f"{_describe(sampler)}: start")(context)
-        self.pick = self._pick()
-        self.certain = self.samplers[-1].n_best == 1
+        self._n_lower = 0  # of the first samplers, those that only lower some logits
+        self.n_best: int | None = None
+        self.pick = self._follow(plans)
+        self.lowers = self._n_lower > 0
+        choice = self._picking(-1, plans[-1], Pick())
+        self.certain = choice is not None and choice.temperature == 0
         """Whether the same logits always give the same token."""
 
     @classmethod
@@ -209,11 +211,11 @@ class Chain:
     @property
     def restriction(self) -> Restriction:
         """What holds for the next token, where ``pick`` is restricted."""
-        if not self._adding:
+        if not self._biases:
             return Restriction(self.mask)
         added: dict[int, float] = {}
-        for sampler in self._adding:
-            for token, value in sampler.biases():
+        for biases in self._biases:
+            for token, value in biases():
                 added[token] = added.get(token, 0.0) + value
         return Restriction(self.mask, tuple(added.items()))
 
@@ -262,27 +264,33 @@ class Chain:
         candidates.keep(np.argsort(candidates.ids))
         return bool(np.count_nonzero(candidates.logits > highest_left_out) >= self.n_best)
 
-    def _n_best(self, before: Callable[[Sampler], bool]) -> int | None:
-        """How many of the highest logits decide, behind the first samplers, those ``before``.
+    def _follow(self, plans: Sequence[Plan]) -> Pick | None:
+        """Compose what the samplers do, as far as plans say it; None if it takes all logits."""
+        pick = Pick()
+        for i, plan in enumerate(plans):
+            following = self._picking(i, plan, pick)
+            # Where all logits are kept they stay in the order of their tokens.
+            if following is None or following.top_k >= self.n_vocab:
+                return None
+            if not following.top_k and (not following.only_adjusts or isinstance(self.samplers[i], Selector)):
+                return None
+            pick = following
+            if i == self._n_lower and pick.top_k:
+                self.n_best = pick.top_k
+            elif i == self._n_lower and not pick.raises:
+                self._n_lower += 1
+        return dataclasses.replace(pick, restricted=True) if self.masking else pick
 
-        Where all are kept they stay in the order of their tokens.
-        """
-        first = next((sampler for sampler in self.samplers if not before(sampler)), None)
-        n_best = first.n_best if first else None
-        return n_best if n_best is not None and n_best < self._context.n_vocab else None
-
-    def _pick(self) -> Pick | None:
-        """What most likely chooses the same tokens, with the numbers from ``peek``; None if no ``Pick`` does."""
-        top_k = self._n_best(lambda sampler: sampler.adjusts)
-        pick = None if top_k is None else Pick(top_k)
-        for sampler in self.samplers:
-            pick = pick and sampler.guess(pick)
-        return dataclasses.replace(pick, restricted=True) if pick and self.masking else pick
+    def _picking(self, i: int, plan: Plan, pick: Pick) -> Pick | None:
+        try:
+            return plan.pick(pick)
+        except Exception as error:
+            raise_named(error, f"{_describe(self.samplers[i])}: plan")
 
 
 def make_masks(chains: Sequence[Chain]) -> None:
     """Have what several sequences need to know of their next tokens made together, where their samplers can."""
-    kinds: dict[type[Sampler], list[Sampler]] = {}
+    kinds: dict[type[MaskSampler], list[MaskSampler]] = {}
     for sampler in itertools.chain.from_iterable(chain.masking for chain in chains):
         kinds.setdefault(type(sampler), []).append(sampler)
     for kind, samplers in kinds.items():
@@ -295,15 +303,23 @@ def _describe(sampler: Sampler) -> str:
     return f"sampler {type(sampler).__module__}.{type(sampler).__qualname__}"
 
 
+def _plan(sampler: Sampler) -> Plan:
+    """The plan of a sampler, whose errors name it."""
+    try:
+        return Plan.of(sampler)
+    except Exception as error:
+        raise_named(error, f"{_describe(sampler)}: plan")
+
+
 def _without_idle(samplers: Sequence[Sampler]) -> list[Sampler]:
     """Up to the sampler that selects, the samplers that do something.
 
     That is the first active one that selects, or else the last: ``[top_k, dist]`` has no other choice.
     """
-    selecting = [s for s in samplers if s.selects]
+    selecting = [s for s in samplers if isinstance(s, Selector)]
     if not selecting:
         raise RequestError("the list of samplers has none that selects a token; end it with dist or greedy")
-    choice = next((s for s in selecting if not s.is_neutral), selecting[-1])
+    choice = next((s for s in selecting if not _plan(s).neutral), selecting[-1])
     place = next(i for i, s in enumerate(samplers) if s is choice)
-    before = [s for s in samplers[:place] if not s.is_neutral and not s.selects]
+    before = [s for s in samplers[:place] if not isinstance(s, Selector) and not _plan(s).neutral]
     return [*choice.relevant(before), choice]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import secrets
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Self
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,57 +62,34 @@ class Sampler(ABC):
         @dataclass
         class TopK(Sampler):
             top_k: Annotated[int, Ge(0)] = 40       # ranges as the annotated_types package writes them
+
+    One that chooses is a ``Selector``, one that only forbids tokens is a ``MaskSampler``, and one that a device can
+    replace is a ``PlannedSampler``.
     """
-
-    selects: ClassVar[bool] = False
-    """It chooses the token. The first such sampler that is not neutral ends the chain."""
-
-    truncates: ClassVar[bool] = False
-    """It only drops unlikely candidates."""
-
-    keeps_best: ClassVar[bool] = False
-    """The candidate with the highest logit stays the one with the highest logit."""
-
-    @property
-    def lowers(self) -> bool:
-        """Whether all it does is to lower the logits of some tokens, and to mask: the highest that stay as they were
-        are then among the highest before, and a device may give only those."""
-        return False
-
-    @property
-    def adjusts(self) -> bool:
-        """Whether all it does is to change the logits of some tokens, up or down, and to mask."""
-        return self.lowers
-
-    @property
-    def is_neutral(self) -> bool:
-        """Whether these parameters switch the sampler off: the chain then leaves it out."""
-        return False
-
-    def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
-        """For one that selects: which of the samplers before it matter. The chain leaves out the others."""
-        return before
-
-    @property
-    def n_best(self) -> int | None:
-        """How many of the highest logits its result depends on; None: on any of them.
-
-        It counts for the first sampler of a chain, those that only lower, or on a device adjust, aside.
-        """
-        return None
-
-    def guess(self, pick: Pick) -> Pick | None:
-        """What ``pick``, which does what the samplers before do, becomes with this one; None: no ``Pick`` does that.
-
-        It lets a device go on with the token that the chain will most likely choose. The chain has the last word,
-        unless ``pick`` stays ``exact``: then it does all that the samplers do, but for masks, which hold in any case.
-        It is asked after ``start``.
-        """
-        return replace(pick, exact=False) if self.lowers else None
 
     def start(self, context: SamplerContext) -> None:  # noqa: B027 - most samplers have no state
         """Begin a sequence. The tokens of the prompt follow, through ``accept``."""
 
+    def accept(self, token: int) -> None:  # noqa: B027 - most samplers have no history
+        """Take note of the next token of the sequence, from the prompt or chosen."""
+
+    @abstractmethod
+    def apply(self, candidates: Candidates) -> None:
+        """Change the candidates in place, and leave at least one."""
+
+
+class Selector(Sampler):
+    """A sampler that chooses: ``apply`` calls ``candidates.select``. The first that is not neutral ends the chain."""
+
+    def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
+        """Return those samplers before it that matter. The chain leaves out the others."""
+        return before
+
+
+class MaskSampler(Sampler):
+    """A sampler that only forbids tokens: what is not in its mask is no candidate."""
+
+    @abstractmethod
     def mask(self) -> NDArray[np.uint32] | None:
         """Which tokens may come next: a bit a token; None: all.
 
@@ -122,9 +99,8 @@ class Sampler(ABC):
         allowed is appended without being sampled, and several such in a row are computed together, like a prompt. A
         mask that allows none ends the sequence, as an end token does.
         """
-        return None
 
-    @classmethod  # noqa: B027 - most samplers have no mask
+    @classmethod
     def make_masks(cls, samplers: Sequence[Self]) -> None:
         """Prepare the masks of several sequences together, right before each is asked for; errors wait until then."""
 
@@ -132,30 +108,72 @@ class Sampler(ABC):
         """The next tokens, as far as it is known at little cost that ``mask`` will leave no choice about them."""
         return ()
 
-    def biases(self) -> Sequence[tuple[int, float]]:
-        """What a sampler whose ``guess`` is ``restricted`` will add to the logits of single tokens, each of them once.
+    def apply(self, candidates: Candidates) -> None:
+        """Nothing: the chain gives it only what the mask allows."""
 
-        It is asked once for each token, after ``accept`` of the one before.
-        """
-        return ()
+
+def _unknown(pick: Pick) -> None:
+    """No pick does what such a sampler does."""
+
+
+class Plan(NamedTuple):
+    """What a sampler will do, as far as it is known before it runs. Asked before ``start``; its functions after.
+
+    Attributes:
+        neutral: these parameters switch the sampler off, and the chain leaves it out.
+        truncates: it only drops unlikely candidates; selectors that truncate by themselves leave it out.
+        keeps_best: the candidate with the highest logit stays that; selectors that take it leave it out.
+        pick: the ``Pick`` that does what its argument does and then what the sampler does; None: there is none, and the
+            chain waits for all logits. A ``Pick`` without ``top_k`` may only adjust logits. While it is ``exact``
+            it is all that the chain does but for masks; else the chain looks at the highest logits again, and what it
+            does not say may only lower logits.
+        biases: where ``pick`` is made ``restricted``, what the sampler adds to the logits of single tokens, each of
+            them once, none above 0. It is called once for each token, after ``accept`` of the one before.
+    """
+
+    neutral: bool = False
+    truncates: bool = False
+    keeps_best: bool = False
+    pick: Callable[[Pick], Pick | None] = _unknown
+    biases: Callable[[], Sequence[tuple[int, float]]] | None = None
+
+    @staticmethod
+    def of(sampler: Sampler) -> Plan:
+        """The plan of any sampler: of one without, that nothing is known."""
+        if isinstance(sampler, PlannedSampler):
+            return sampler.plan()
+        return Plan(pick=_unchanged) if isinstance(sampler, MaskSampler) else Plan()
+
+
+def _unchanged(pick: Pick) -> Pick:
+    return pick
+
+
+class PlannedSampler(Sampler):
+    """A sampler that says beforehand what it will do, so that a device can do it instead."""
 
     @abstractmethod
-    def apply(self, candidates: Candidates) -> None:
-        """Change the candidates in place, and leave at least one."""
-
-    def accept(self, token: int) -> None:  # noqa: B027 - most samplers have no history
-        """Take note of the next token of the sequence, from the prompt or chosen."""
+    def plan(self) -> Plan:
+        """Describe what ``apply`` does with these parameters."""
 
 
-class MaskSampler(Sampler):
-    """A sampler that is nothing but its mask: what is not in it is no candidate."""
+_MOVED = {
+    "selects": "subclass Selector",
+    "relevant": "subclass Selector",
+    "mask": "subclass MaskSampler",
+    "make_masks": "subclass MaskSampler",
+    "forced": "subclass MaskSampler",
+    **dict.fromkeys(("is_neutral", "truncates", "keeps_best"), "subclass PlannedSampler, and say it in its plan"),
+    **dict.fromkeys(("guess", "n_best", "lowers", "adjusts"), "subclass PlannedSampler, and say it in its plan's pick"),
+}
+"""Former members, and what took their places."""
 
-    @property
-    def lowers(self) -> bool:
-        return True
 
-    def guess(self, pick: Pick) -> Pick:
-        return pick
-
-    def apply(self, candidates: Candidates) -> None:
-        """Nothing."""
+def outdated(cls: type[Sampler]) -> str | None:
+    """Why a class does not fit the contract any more, where it has a member that nobody would ask."""
+    parts = [base for base in (Selector, MaskSampler) if issubclass(cls, base)]
+    fields = getattr(cls, "__dataclass_fields__", {})
+    for name, instead in _MOVED.items():
+        if hasattr(cls, name) and name not in fields and not any(hasattr(base, name) for base in parts):
+            return f"{name!r} is no member of a sampler any more: {instead}"
+    return None

@@ -8,7 +8,7 @@ import pytest
 import pumice
 from family_templates import FAMILIES
 from gguf_files import tiny_llama
-from pumice.plugin import Candidates, ChatFormat, Sampler, SamplerContext, hookimpl
+from pumice.plugin import Candidates, ChatFormat, MaskSampler, SamplerContext, Selector, hookimpl
 
 USER = {"role": "user", "content": "Hi"}
 TOOL = {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}
@@ -20,10 +20,9 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 
 @dataclass
-class Recital(Sampler):
+class Recital(MaskSampler, Selector):
     """Writes a text in tokens of a byte, then ends; where ``after`` was written it goes on with ``then``."""
 
-    selects = True
     recite: str = ""
     after: str = ""
     then: str = ""

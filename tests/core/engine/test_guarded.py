@@ -8,7 +8,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import BackendError, NoOptions, Sampler, hookimpl
+from pumice.plugin import BackendError, NoOptions, Selector, hookimpl
 from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
@@ -117,9 +117,7 @@ def test_an_architecture(path, method):
     assert str(caught.value) == f"architecture 'llama' (plugin buggy): {method}: RuntimeError: two lines"
 
 
-class Choosing(Sampler):
-    selects = True
-
+class Choosing(Selector):
     def apply(self, candidates):
         candidates.select(0)
 

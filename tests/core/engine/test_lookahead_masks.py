@@ -9,8 +9,7 @@ import pytest
 
 from guessing_programs import GREEDY, N_VOCAB, PROMPTS, RANDOM, Behind, Cells, engine, request, run
 from pumice.engine import Engine, Generation, Preparer, Request
-from pumice.pick import Pick
-from pumice.sampler import Candidates, Sampler, SamplerContext, mask
+from pumice.sampler import MaskSampler, SamplerContext, mask
 from pumice_samplers import SAMPLERS
 
 Add = Callable[[Engine, Request], Generation]
@@ -18,20 +17,12 @@ pytestmark = pytest.mark.usefixtures("patient")
 
 
 @dataclass
-class Grammar(Sampler):
+class Grammar(MaskSampler):
     """Every third token is any below ``width``, the two after it follow from it; ``length`` tokens in all; 0: off."""
 
     length: int = 0
     width: int = 20
     knows: bool = False  # what comes next in any case
-
-    @property
-    def is_neutral(self) -> bool:
-        return self.length == 0
-
-    @property
-    def lowers(self) -> bool:
-        return True
 
     def start(self, context: SamplerContext) -> None:
         self.n_prompt, self.seen = 0, []
@@ -39,7 +30,9 @@ class Grammar(Sampler):
     def accept(self, token: int) -> None:
         self.seen.append(token)
 
-    def mask(self) -> np.ndarray:
+    def mask(self) -> np.ndarray | None:
+        if not self.length:
+            return None
         written = self.seen[3:]
         if len(written) == self.length:
             return mask.from_tokens([], N_VOCAB)
@@ -50,12 +43,6 @@ class Grammar(Sampler):
         written = self.seen[3:]
         left = min(-len(written) % 3, self.length - len(written)) if self.knows else 0
         return [written[-1] + 1 + i for i in range(left)]
-
-    def guess(self, pick: Pick) -> Pick:
-        return pick
-
-    def apply(self, candidates: Candidates) -> None:
-        pass
 
 
 @pytest.fixture

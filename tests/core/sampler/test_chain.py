@@ -1,7 +1,7 @@
 """The chain: which samplers it runs, which parameters they get, and what it refuses. No bundled sampler is used."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
 import numpy as np
@@ -9,22 +9,21 @@ import pytest
 from annotated_types import Ge, Interval
 
 from pumice.errors import BackendError, PluginError, RequestError
-from pumice.sampler import Candidates, Chain, Sampler, SamplerContext
+from pumice.sampler import Candidates, Chain, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice.sampler.mask import from_tokens
 from pumice.sampler.random import make_rng
 
 
 @dataclass
-class Shift(Sampler):
+class Shift(PlannedSampler):
     """Move every logit one token up, ``shift`` times."""
 
     shift: Annotated[int, Interval(ge=0, le=9)] = 0
     scale: Annotated[float, Ge(0)] = 1.0
     words: list[str] = field(default_factory=list)
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.shift == 0
+    def plan(self) -> Plan:
+        return Plan(neutral=self.shift == 0)
 
     def start(self, context: SamplerContext) -> None:
         self.seen: list[int] = []
@@ -37,26 +36,22 @@ class Shift(Sampler):
 
 
 @dataclass
-class Best(Sampler):
-    selects = True
-
+class Best(Selector):
     def apply(self, candidates: Candidates) -> None:
         candidates.select(int(candidates.logits.argmax()))
 
 
 @dataclass
-class Any_(Sampler):
+class Any_(PlannedSampler, Selector):
     """At random, whatever the logits, if switched on; only what was not truncated before matters."""
 
-    selects = True
     wild: bool = False
 
-    @property
-    def is_neutral(self) -> bool:
-        return not self.wild
+    def plan(self) -> Plan:
+        return Plan(neutral=not self.wild)
 
     def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
-        return [s for s in before if not s.truncates]
+        return [s for s in before if not Plan.of(s).truncates]
 
     def start(self, context: SamplerContext) -> None:
         self.rng = context.rng
@@ -66,17 +61,16 @@ class Any_(Sampler):
 
 
 @dataclass
-class Nothing(Sampler):
-    truncates = True
+class Nothing(PlannedSampler):
+    def plan(self) -> Plan:
+        return Plan(truncates=True)
 
     def apply(self, candidates: Candidates) -> None:
         candidates.keep(np.zeros(len(candidates), bool))
 
 
-class Wild(Sampler):
+class Wild(Selector):
     """Chooses what there is not."""
-
-    selects = True
 
     def apply(self, candidates: Candidates) -> None:
         candidates.selected = 1000
@@ -89,10 +83,8 @@ class Gone(Sampler):
         candidates.logits = None  # type: ignore[assignment]
 
 
-class Silent(Sampler):
+class Silent(Selector):
     """No dataclass, so no parameters; it claims to select and does not."""
-
-    selects = True
 
     def apply(self, candidates: Candidates) -> None:
         pass
@@ -249,11 +241,10 @@ def test_a_sampler_that_breaks_the_contract_is_named() -> None:
 
 
 @dataclass
-class Masked(Sampler):
+class Masked(MaskSampler):
     """Allows some tokens, and changes nothing."""
 
     tokens: list[int] = field(default_factory=list)
-    lowers = True
 
     def start(self, context: SamplerContext) -> None:
         self._mask = from_tokens(self.tokens, context.n_vocab)
@@ -261,20 +252,15 @@ class Masked(Sampler):
     def mask(self) -> Any:
         return self._mask
 
-    def apply(self, candidates: Candidates) -> None:
-        pass
-
 
 @dataclass
-class Few(Sampler):
+class Few(PlannedSampler, Selector):
     """Keeps the highest, at most so many."""
 
     k: int = 3
-    selects = True
 
-    @property
-    def n_best(self) -> int:
-        return self.k
+    def plan(self) -> Plan:
+        return Plan(pick=lambda pick: replace(pick, top_k=self.k, temperature=0.0))
 
     def apply(self, candidates: Candidates) -> None:
         candidates.keep_top(self.k)

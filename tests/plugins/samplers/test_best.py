@@ -82,7 +82,8 @@ def test_how_many_logits_decide() -> None:
     assert (chain({"repeat_penalty": 1.1}).n_best, chain({"logit_bias": {3: -1.0}, "top_k": 7}).n_best) == (40, 7)
     for params in ({"top_k": 0}, {"top_k": N_VOCAB}, {"top_n_sigma": 1.0}, {"repeat_penalty": 0.9}):
         assert chain(params).n_best is None, params
-    assert chain({"top_p": 0.5}, order=["top_p", "top_k", "dist"]).n_best is None
+    for order in (["top_p", "top_k", "dist"], ["dist"]):
+        assert chain({}, order=order).n_best is None, order
 
 
 def test_what_a_device_may_guess() -> None:
@@ -94,6 +95,18 @@ def test_what_a_device_may_guess() -> None:
     assert [chain(params).pick for params in refused] == [None] * len(refused)
     for order in (["temperature", "top_k"], ["top_k", "temperature", "top_p"], ["top_k", "min_p", "top_p"]):
         assert chain({}, order=[*order, "dist"]).pick is None, order
+
+
+def test_what_is_adjusted_behind_top_k_is_a_guess() -> None:
+    """A bias makes none of the tokens that were dropped before likelier than those that were kept."""
+    order = ["top_k", "logit_bias", "dry", "penalties", "dist"]
+    lowered = chain({"top_k": 5, "logit_bias": {1: -1.0}, "dry_multiplier": 1.0, "repeat_penalty": 1.1}, order=order)
+    assert lowered.pick == Pick(5, exact=False)
+    assert lowered.n_best == 5
+    assert chain({"top_k": 5, "logit_bias": {1: 1.0}}, order=order).pick is None
+    exact = chain({"top_k": 5, "logit_bias": {1: 1.0}}, order=["logit_bias", "top_k", "dist"])
+    assert exact.pick == Pick(5, biases=((1, 1.0),))
+    assert exact.n_best is None, "the highest may be none of those that were"
 
 
 def test_random_numbers_can_be_seen_before_they_are_drawn() -> None:

@@ -16,10 +16,6 @@ class NoRepeat(Sampler):
 
     no_repeat: Annotated[int, Ge(0)] = 1
 
-    @property
-    def is_neutral(self) -> bool:
-        return self.no_repeat == 0
-
     def start(self, context: SamplerContext) -> None:
         self._last: deque[int] = deque(maxlen=self.no_repeat)
 
