@@ -6,8 +6,9 @@ STAMP := .venv/.installed
 RUN_STAMP := .venv/.runs
 KOMPUTE_STAMP := .venv-kompute/.installed
 FIXTURES_STAMP := .venv/.fixtures
+DOCS_STAMP := .venv-docs/.installed
 
-.PHONY: demo help test test-ray test-kompute fuzz lint types format check wheel platform-wheels lock sbom audit fixtures shaders clean
+.PHONY: demo help test test-ray test-kompute fuzz lint types format check docs wheel platform-wheels lock sbom audit fixtures shaders clean
 
 demo: $(RUN_STAMP)  ## Tell a story; PROMPT="Once upon a time" to continue, MODEL=path for another model
 	@$(VENV)/pumice run $(if $(MODEL),"$(MODEL)") -p "$(PROMPT)"
@@ -44,6 +45,9 @@ format: $(STAMP)  ## Fix what lint can fix
 check:  ## Run all that must pass before a change is merged: style, types, tests of both drivers
 	.ci/run
 
+docs: $(DOCS_STAMP)  ## Build the documentation site into build/site; a link that leads nowhere is an error
+	.venv-docs/bin/python -m sphinx -q -W --keep-going -b dirhtml -c tools/site -d build/doctrees docs build/site
+
 wheel: $(STAMP)  ## Build the wheel and the source distribution into dist; .ci/wheel also tries the wheel
 	$(VENV)/python -m hatchling build
 
@@ -70,7 +74,7 @@ shaders: $(STAMP)  ## Compile shaders to SPIR-V again
 	$(VENV)/python tools/compile_shaders.py
 
 clean:  ## Remove what the targets above made
-	rm -rf .venv .venv-kompute .fuzz dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf .venv .venv-docs .venv-kompute .fuzz build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(RUN_STAMP): pyproject.toml .ci/setup .ci/locks/run.txt
 	@./.ci/setup run
@@ -82,6 +86,10 @@ $(STAMP): pyproject.toml .ci/setup .ci/locks/dev.txt
 
 $(KOMPUTE_STAMP): pyproject.toml .ci/setup-kompute .ci/locks/kompute.txt tools/build_kompute.sh
 	@./.ci/setup-kompute
+	@touch $@
+
+$(DOCS_STAMP): pyproject.toml .ci/setup-docs .ci/locks/docs.txt
+	@./.ci/setup-docs
 	@touch $@
 
 $(FIXTURES_STAMP): $(STAMP) tests/make_fixtures/requirements.txt

@@ -64,7 +64,14 @@ def test_locks_of_one_environment_agree():
     assert differing == set()
 
 
-INSTALLERS = [".ci/setup", ".ci/ray", ".ci/setup-kompute", "tools/build_kompute.sh", "deploy/Dockerfile"]
+INSTALLERS = [
+    ".ci/setup",
+    ".ci/ray",
+    ".ci/setup-docs",
+    ".ci/setup-kompute",
+    "tools/build_kompute.sh",
+    "deploy/Dockerfile",
+]
 
 
 @pytest.mark.parametrize("path", INSTALLERS)

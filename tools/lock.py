@@ -47,6 +47,7 @@ FILES = {  # each is resolved after the one that it is within
     "run.txt": Lock(),
     "build.txt": Lock(extras=None, further=("hatchling>=1.26",)),
     "image.txt": Lock(extras=("server", "vulkan")),
+    "docs.txt": Lock(extras=("server",), further=("furo>=2025.12", "myst-parser>=5", "sphinx>=9")),
     "wheels.txt": Lock(extras=None, further=("ziglang",)),
     "audit.txt": Lock(extras=None, further=("pip-audit",), within=None),
     "fuzz.txt": Lock(extras=None, further=("atheris==3.0.*",), within=None),
