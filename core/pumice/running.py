@@ -17,6 +17,8 @@ from pathlib import Path
 
 import msgspec
 
+from pumice.printable import printable
+
 _MAX_BYTES = 1 << 20  # of what a process tells of itself
 
 
@@ -81,14 +83,9 @@ def _read(path: Path) -> Running | None:
     except (OSError, msgspec.DecodeError):
         return None
     command, model, address, *backends = map(
-        _printable, (running.command, running.model, running.address, *running.backends)
+        printable, (running.command, running.model, running.address, *running.backends)
     )
     return replace(running, command=command, model=model, address=address, backends=backends)
-
-
-def _printable(text: str) -> str:
-    """A text that does nothing to a terminal."""
-    return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def _content(path: Path) -> bytes:

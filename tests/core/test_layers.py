@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 LAYERS = [
-    ["errors", "file_names", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "running", "sandbox"],
+    ["errors", "file_names", "suggest", "lazy", "commands", "demo", "guard", "handbook", "host", "printable"],
+    ["running", "sandbox"],
     ["spawning"],
     ["isolation"],
     ["gguf"],

@@ -22,6 +22,7 @@ from pumice.file_names import is_safe_file_name
 from pumice.hub.choice import choose, models_in
 from pumice.hub.download import Progress, Remote, check_space, download, explain_os_error, locked, reporter, status_line
 from pumice.hub.names import HubName
+from pumice.printable import printable
 
 if TYPE_CHECKING:
     from pumice.hub.client import HubClient
@@ -268,4 +269,4 @@ def _folder(name: HubName) -> str:
 
 def _first_line(error: Exception) -> str:
     line = str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    return printable(line)
