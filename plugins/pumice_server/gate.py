@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import secrets
 from collections.abc import Awaitable, Callable, Container
@@ -21,6 +22,7 @@ from pumice_server.rates import Rates
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
 
+_UNANSWERED = 499  # the status of a request whose answer did not begin
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _PAGE = "/"  # what a link on another page may lead to, with the files below PREFIX
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
@@ -64,7 +66,7 @@ class Gate:
         state = scope.setdefault("state", {})
         state["request_id"] = request_id
         logs.begin({"id": request_id, "method": scope["method"], "path": scope["path"]})
-        status = 499  # unless an answer begins
+        status = _UNANSWERED
 
         async def send_with_id(message: Message) -> None:
             nonlocal status
@@ -79,6 +81,10 @@ class Gate:
         with tracing.span(scope["method"], scope["path"], headers) as span:
             try:
                 await self._serve(scope, receive, send_with_id, headers)
+            except asyncio.CancelledError:  # by uvicorn, which stops, and would log a traceback
+                if status == _UNANSWERED:
+                    problem = Problem.of(HTTPException(503, "the server is stopping", {"Connection": "close"}))
+                    await problem.response(scope["path"], request_id)(scope, receive, send_with_id)
             finally:
                 ended = logs.end(status)
                 tracing.describe(span, ended)

@@ -31,7 +31,8 @@ class Limits:
 
     Attributes:
         cpu_seconds: processor time, in whole seconds. A call that needs more is too expensive.
-        wall_seconds: time for the answer. A worker that is stopped, or gets no processor, exceeds it.
+        wall_seconds: time for the answer. A worker that gets no processor exceeds it; one that is stopped (SIGSTOP) is
+            ended a second after its processor time would be over, and its call is asked again.
         wait_seconds: time to wait for a free worker.
         memory: address space of a worker, in bytes.
         max_in, max_out: encoded size of the payload and of the result, in bytes.

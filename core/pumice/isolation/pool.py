@@ -26,6 +26,7 @@ T = TypeVar("T")
 logger = logging.getLogger("pumice")
 
 _CRASHES = ("SIGSEGV", "SIGABRT", "SIGBUS", "SIGILL", "SIGFPE", "SIGSYS")
+_LOOK_SECONDS = 1.0  # between two looks at a worker that has had its processor time, whether it is stopped
 _END_SECONDS = 1.0  # for a process that closed its output to be gone
 
 
@@ -152,6 +153,7 @@ class _Worker:
     def __init__(self, work: str, limits: Limits) -> None:
         self.busy = self.large = self.closed = False
         self.deadline = math.inf  # of the call in progress, by the monotonic clock
+        self.late = math.inf  # when it is looked whether the worker is stopped: it cannot run for so long
         self._work = work
         self._limits = limits
         self._child: Child | None = None
@@ -165,7 +167,7 @@ class _Worker:
         child = self._running()
         answer, deadline = None, time.monotonic() + self._limits.wall_seconds
         try:
-            self.deadline = deadline
+            self.deadline, self.late = deadline, time.monotonic() + self._limits.cpu_seconds + _LOOK_SECONDS
             watch.look()
             with contextlib.suppress(OSError):
                 wire.write_frame(child.stdin, frame)
@@ -177,7 +179,7 @@ class _Worker:
             self.end()
             raise
         finally:
-            self.deadline = math.inf
+            self.deadline = self.late = math.inf
         if answer is None:
             raise self._failure(self.end(_END_SECONDS), time.monotonic() >= deadline)
         return answer
@@ -186,6 +188,15 @@ class _Worker:
         """End the process of a call in progress. Who asked it sees to the rest."""
         if child := self._child:
             child.kill()
+
+    def look(self, now: float) -> None:
+        """End the process of a call in progress whose time is over, or whose worker is stopped."""
+        child = self._child
+        if child and self.deadline <= now:
+            child.kill()
+        elif child and self.late <= now:
+            self.late = now + _LOOK_SECONDS
+            child.kill(if_stopped=True)
 
     def close(self) -> None:
         self.closed = True
@@ -235,7 +246,7 @@ class _Worker:
 
 
 class _Watch:
-    """Kills workers whose deadline has passed, in one thread, which sleeps while there are no calls.
+    """Kills workers that are late, or stopped, in one thread, which sleeps while there are no calls.
 
     A worker that takes its next call at that very moment is lost, and that call is asked again.
     """
@@ -265,13 +276,12 @@ class _Watch:
     def _run(self) -> None:
         while not all(worker.closed for worker in self._workers):
             self._asleep = True  # before deadlines are read: a later one wakes this
-            first = min(worker.deadline for worker in self._workers)
+            first = min(min(worker.deadline, worker.late) for worker in self._workers)
             self._asleep = first == math.inf
             self._wake.wait(None if self._asleep else max(0.0, first - time.monotonic()))
             self._wake.clear()
             for worker in self._workers:
-                if worker.deadline <= time.monotonic():
-                    worker.kill()
+                worker.look(time.monotonic())
 
 
 def _close_pipes(child: Child | None) -> None:

@@ -31,6 +31,7 @@ from pumice.process.codec import (
 from pumice.process.frames import FrameWriter, read_frames
 from pumice.spawning import describe_status, start
 
+_STOPPED_SECONDS = 1.0  # of closing, then it is killed if it is stopped
 _CLOSE_SECONDS = 5.0  # then it is killed
 _SILENCE = 12  # times so many seconds without a message, after which an engine that is being loaded is killed:
 _SILENCE_SECONDS = 10.0  # a clock that jumps, as after the sleep of a machine, counts as one of them
@@ -93,10 +94,12 @@ class EngineProcess:
         """End it: what it has in hand ends as cancelled, and its memory is given back. Waits for that."""
         self._closing = True
         self._commands.put(None)
-        try:
-            self._child.wait(_CLOSE_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
+        for seconds, if_stopped in ((_STOPPED_SECONDS, True), (_CLOSE_SECONDS, False)):
+            try:
+                self._child.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self._child.kill(if_stopped)
+        self._child.wait()
 
     def kill(self) -> None:
         """End it at once, as a crash would."""

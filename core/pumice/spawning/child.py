@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import signal
 import subprocess
 from typing import IO, Final, NamedTuple, Protocol
@@ -24,7 +26,23 @@ class Child(Protocol):
     def wait(self, timeout: float | None = None) -> int:
         """Return its status when it has ended. Raises subprocess.TimeoutExpired."""
 
-    def kill(self) -> None: ...
+    def kill(self, if_stopped: bool = False) -> None:
+        """End it at once; ``if_stopped``: only if it is stopped, as by SIGSTOP."""
+
+
+class OwnChild(subprocess.Popen[bytes]):
+    """A child of this process."""
+
+    def kill(self, if_stopped: bool = False) -> None:
+        if not if_stopped or self._is_stopped():
+            super().kill()
+
+    def _is_stopped(self) -> bool:
+        if not hasattr(os, "waitid") or self.returncode is not None:
+            return False
+        with contextlib.suppress(ChildProcessError):
+            return os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+        return False
 
 
 class Kind(NamedTuple):
@@ -42,11 +60,11 @@ KINDS: Final = {
 UNKNOWN: Final = 1 << 16  # the status of a process whose end nobody saw
 
 
-def popen(kind: str, order: bytes, stdin: int, stdout: int) -> subprocess.Popen[bytes]:
+def popen(kind: str, order: bytes, stdin: int, stdout: int) -> OwnChild:
     """Start a child here. Raises OSError, and PumiceError for an order that is refused."""
     launch, silent = KINDS[kind]
     arguments, environment = resolve(launch)(order)
-    return subprocess.Popen(
+    return OwnChild(
         arguments,
         env=environment,
         stdin=stdin,

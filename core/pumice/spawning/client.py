@@ -96,10 +96,10 @@ class Spawner:
             wire.close([far_in, far_out])
         return child
 
-    def kill(self, child: _Spawned) -> None:
+    def kill(self, child: _Spawned, if_stopped: bool) -> None:
         with self._lock, contextlib.suppress(EngineError):
             if child.number in self._children:
-                self._send(wire.Kill(child.number))
+                self._send(wire.Kill(child.number, if_stopped))
 
     def close(self) -> None:
         """End the spawner, and all that it started."""
@@ -192,5 +192,5 @@ class _Spawned:
             raise subprocess.TimeoutExpired("a child", timeout or 0.0)
         return self.status
 
-    def kill(self) -> None:
-        self._owner.kill(self)
+    def kill(self, if_stopped: bool = False) -> None:
+        self._owner.kill(self, if_stopped)

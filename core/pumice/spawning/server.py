@@ -7,7 +7,6 @@ import os
 import selectors
 import signal
 import socket
-import subprocess
 from typing import NoReturn
 
 import msgspec
@@ -15,7 +14,7 @@ import msgspec
 import pumice.errors
 from pumice.errors import PumiceError
 from pumice.spawning import wire
-from pumice.spawning.child import KINDS, popen
+from pumice.spawning.child import KINDS, OwnChild, popen
 
 MAX_CHILDREN = 64  # at once; a server has four workers for each kind of work, and as many engines as fit
 
@@ -70,7 +69,7 @@ def _say(line: str) -> None:
 class _Children:
     def __init__(self, channel: socket.socket) -> None:
         self._channel = channel
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
+        self._children: dict[int, OwnChild] = {}
         self._ends = _wake_at_ends()
         self._selector = selectors.DefaultSelector()
         for source in (channel, self._ends):
@@ -103,7 +102,7 @@ class _Children:
         try:
             if isinstance(asked, wire.Kill):
                 if asked.number in self._children:
-                    self._children[asked.number].kill()
+                    self._children[asked.number].kill(asked.if_stopped)
             elif asked.kind not in KINDS or len(pipes) != 2 or asked.number in self._children:
                 raise ValueError(f"no child can be started: {asked.kind!r:.40}, {len(pipes)} pipes")
             else:

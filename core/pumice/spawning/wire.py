@@ -34,7 +34,9 @@ class Start(Message, frozen=True):
 
 
 class Kill(Message, frozen=True):
-    """End a child at once."""
+    """End a child at once, or only if it is stopped."""
+
+    if_stopped: bool
 
 
 class Started(Message, frozen=True):

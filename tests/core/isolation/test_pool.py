@@ -1,5 +1,6 @@
 """Workers: what a call may take, what becomes of those that take more, and of everybody else meanwhile."""
 
+import contextlib
 import os
 import pickle
 import signal
@@ -15,6 +16,7 @@ import pumice.isolation.pool
 from pumice.errors import EngineError, RequestError, TooExpensiveError, UnavailableError
 from pumice.isolation import Limits, WorkerPool, wire
 from pumice.isolation.limits import measure
+from pumice.spawning import spawner
 from sandboxes import needs_sandbox
 from waiting import PATIENCE, hang, wait_until
 
@@ -166,6 +168,18 @@ def test_workers_that_are_always_killed_or_do_not_start(make, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     with pytest.raises(UnavailableError, match=r"its process does not start: .*/nowhere/python"):
         pool.call(ECHO, {}, dict)
+
+
+@pytest.mark.parametrize("started_by", [contextlib.nullcontext, spawner])
+def test_a_stopped_worker_is_known_by_its_processor_time(make, started_by):
+    with started_by():
+        pool = make(cpu_seconds=1)
+        assert pool.call(ECHO, {}, dict) == {}
+        (stopped,) = pool.pids
+        hang(stopped)
+        assert pool.call(ECHO, {"a": 1}, dict) == {"a": 1}  # by another worker
+        assert stopped not in pool.pids
+        pool.close()
 
 
 def test_a_worker_that_is_stopped_costs_its_call_alone(make):

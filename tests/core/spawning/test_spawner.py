@@ -67,17 +67,16 @@ def test_workers_are_its_children_and_end_with_it():
 
 
 def test_a_stopped_worker_is_killed(spawned):
-    pool = WorkerPool("the work", Limits(cpu_seconds=60, wall_seconds=1.0), 1)
-    with suppress(UnavailableError):  # a slow machine
-        pool.call("builtins:dict", {}, dict)
+    other = start("worker", b"{}")
     child = start("worker", b'{"cpu_seconds":60}')
     hang(child.pid)
     with pytest.raises(subprocess.TimeoutExpired):
         child.wait(0.1)
     assert child.poll() is None
-    child.kill()
+    other.kill(if_stopped=True)
+    child.kill(if_stopped=True)
     assert child.wait(PATIENCE) == -signal.SIGKILL == child.poll()
-    pool.close()
+    assert other.poll() is None
 
 
 def test_a_killed_spawner_leaves_what_runs(spawned, pool, caplog):

@@ -1,6 +1,7 @@
 """The beginning and the end of a server: what it answers while its model is loaded, and what becomes of streams."""
 
 import json
+import socket
 import threading
 import time
 
@@ -8,6 +9,7 @@ import httpx2
 import pytest
 
 from pumice_server.application import make_application
+from pumice_server.body import _arriving
 from pumice_server.entry import Spec
 from pumice_server.models import Models
 from pumice_server.serving import lifespan
@@ -109,6 +111,20 @@ LAST = [  # path, body, the last event without the fields that are different eac
         {"type": "error", "code": "unavailable_error", "message": STOPPING, "param": None},
     ),
 ]
+
+
+def test_an_upload_that_hangs_at_the_end_is_told_and_leaves_no_traceback(model, caplog):
+    models = Models.of(model, ["demo"], Settings(drain=1.0))
+    with socket.socket() as upload:
+        with listening(make_application(models)) as (url, _):
+            upload.settimeout(PATIENCE)
+            upload.connect(("127.0.0.1", int(url.rpartition(":")[2])))
+            upload.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
+            wait_until(lambda: _arriving.size)
+        answer = upload.recv(1 << 16)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert STOPPING.encode() in answer
+    assert [record.message for record in caplog.records if record.exc_info] == []
 
 
 @pytest.mark.parametrize(("path", "body", "expected"), LAST)
