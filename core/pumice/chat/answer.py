@@ -27,10 +27,6 @@ class Answer:
         self.tokens: list[int] = []
         self.n_reasoning = 0
 
-    @property
-    def in_reasoning(self) -> bool:
-        return self._parser.in_reasoning
-
     def take(self, text: str, tokens: Sequence[int] = (), logprobs: Sequence[TokenLogprob] = ()) -> ChatDelta:
         """What became certain with the text of some tokens."""
         self.tokens += tokens

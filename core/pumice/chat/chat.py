@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -20,7 +20,7 @@ from pumice.chat.prompt import PromptJob
 from pumice.chat.request import ChatRequest
 from pumice.chat.template import ChatTemplate, ChatTemplates
 from pumice.errors import RequestError
-from pumice.grammar import Grammar, GrammarChecker
+from pumice.grammar import Budget, Grammar, GrammarChecker
 from pumice.tokenizers import Tokenizer
 
 logger = logging.getLogger("pumice")
@@ -44,9 +44,8 @@ class Turn:
 
     Attributes:
         request: what it is made from; ``format``: how the model writes reasoning and calls.
-        grammar: what the answer has to look like.
+        grammar: what the answer has to look like; ``budget``: of its reasoning.
         special: the control tokens whose spelling is part of the answer's text, as marks of its format.
-        end_of_reasoning: what ends reasoning whose budget is spent, as text and as tokens.
     """
 
     request: ChatRequest
@@ -54,13 +53,7 @@ class Turn:
     prompt: Prompt
     special: frozenset[int]
     grammar: Grammar | None
-    end_of_reasoning: tuple[str, list[int]]
-
-    def grammar_after(self, prompt: Sequence[int]) -> Grammar | None:
-        """The grammar of what follows ``prompt``: the turn's, or the turn's with its reasoning ended."""
-        if self.grammar is None or len(prompt) == len(self.prompt.tokens):
-            return self.grammar
-        return replace(self.grammar, reasoning=("", ""), reasons=False)
+    budget: Budget | None
 
     def answer(self) -> Answer:
         request = self.request
@@ -120,13 +113,11 @@ class Chat:
         if request.tools and not known.template.traits.has_tools:
             _warn_once(known.template.source)
         format, prompt = known.format, self._prompt(request, known)
-        closing = f"{request.reasoning_budget_message}\n{format.reasoning[1]}{format.after_reasoning}"
-        closing_tokens = self._tokenizer.tokenize(closing, add_special=False)
         marks = {self._spelling(token): token for token in known.special}
         grammar = answer_grammar(request, format, prompt.opening, marks, form, self._checker)
         if grammar:
             self._checker.check(grammar.source, lambda: self._tokenizer)
-        return Turn(request, format, prompt, known.special, grammar, (closing, closing_tokens))
+        return Turn(request, format, prompt, known.special, grammar, self._budget(request, format, prompt.opening))
 
     @property
     def capabilities(self) -> Mapping[str, bool]:
@@ -136,6 +127,14 @@ class Chat:
         except RequestError:
             return {}
         return self._find(source).capabilities
+
+    def _budget(self, request: ChatRequest, format: ChatFormat, opening: str) -> Budget | None:
+        begin, end = format.reasoning
+        if request.reasoning_budget is None or not end:
+            return None
+        closing = f"{request.reasoning_budget_message}\n{end}{format.after_reasoning}"
+        tokens = self._tokenizer.tokenize_following(closing)
+        return Budget(request.reasoning_budget, tokens, begin, end, reasons=format.reasons_after(opening))
 
     def _prompt(self, request: ChatRequest, known: _Known) -> Prompt:
         job = PromptJob(

@@ -45,7 +45,7 @@ def answer_grammar(
     Raises RequestError for calls that have to come but cannot be described.
     """
     begin, end = format.reasoning
-    reasons = opening.rfind(begin) > opening.rfind(end)
+    reasons = format.reasons_after(opening)
     reasoning = ("" if end in opening or request.reasoning is False else begin, end)
     tools = ToolSchemas(request.tools, checker or GrammarChecker())
     written = begun(opening, [*format.begins, *format.silent_for(tools)])

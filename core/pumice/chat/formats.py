@@ -87,6 +87,11 @@ class ChatFormat:
         words = {word for pattern in patterns for kind, word in pattern.elements if kind == "literal"}
         return frozenset(words | {text for text in (*self.reasoning, *self.section, *self.silent, self.quote) if text})
 
+    def reasons_after(self, opening: str) -> bool:
+        """Whether the answer goes on in reasoning where the prompt has written ``opening`` of it."""
+        begin, end = self.reasoning
+        return opening.rfind(begin) > opening.rfind(end)
+
 
 def detect(template: str, formats: Iterable[ChatFormat]) -> ChatFormat | None:
     """The format whose marks are all in a template; of several the one with most characters of marks."""

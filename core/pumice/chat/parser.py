@@ -46,8 +46,8 @@ class ChatParser:
         self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
         self._marks = _marks(format, self._schemas)
         self._announcing = [mark for mark in self._marks if mark.kind in ("section", "call")]
-        start, end = format.reasoning
-        self.in_reasoning = opening.rfind(start) > opening.rfind(end)
+        start = format.reasoning[0]
+        self.in_reasoning = format.reasons_after(opening)
         self._source = Source()
         self._source.text = begun(opening, [mark.text for mark in self._marks])
         self._goes_on = self.in_reasoning and bool(opening.rpartition(start)[2].strip())

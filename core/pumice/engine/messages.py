@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from pumice.grammar import Grammar
+from pumice.grammar import Budget, Grammar
 
 #: stop: an end-of-generation token, a stop token or a stop string; length: max_tokens; context_full: no position
 #: is left in the context; timeout: the request's time is over; cancelled: by the caller, or the model was closed.
@@ -57,6 +57,7 @@ class Request:
         timeout: seconds after which the sequence ends, waiting or generating; None: any number.
         newline_timeout: seconds after its first token, after which it ends as soon as it has a newline.
         grammar: what the text has to look like; None: anything.
+        budget: of reasoning; None: any number of tokens.
         adapters: how strong each adapter is, by its name, 0 for those not named; None: each as the configuration says.
         diffusion_steps: in which a model that fills masks (diffusion) does so; None: one a token.
         diffusion_algorithm: which positions it fills first; with ``origin`` each is filled at each step by chance.
@@ -83,6 +84,7 @@ class Request:
     timeout: float | None = None
     newline_timeout: float | None = None
     grammar: Grammar | None = None
+    budget: Budget | None = None
     adapters: Mapping[str, float] | None = None
     diffusion_steps: int | None = None
     diffusion_algorithm: Algorithm = "confidence"

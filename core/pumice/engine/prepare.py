@@ -17,7 +17,7 @@ from pumice.engine.generation import Generation
 from pumice.engine.messages import Algorithm, Request
 from pumice.engine.text import TextStream
 from pumice.errors import PromptTooLongError, RequestError
-from pumice.grammar import Compiler, Constraint, Grammar
+from pumice.grammar import Budget, BudgetedReasoning, Compiler, Constraint, Grammar
 from pumice.sampler import Chain, Sampler, SamplerContext, parameters
 from pumice.sampler.suppressed import Suppressed
 from pumice.tokenizers import Tokenizer
@@ -76,8 +76,7 @@ class Preparer:
         first: list[Sampler] = []
         if tokenizer and tokenizer.suppressed:
             first.append(Suppressed(tokenizer.suppressed, self.n_vocab))
-        if request.grammar:
-            first.append(Constraint(request.grammar, self._compiler, len(request.prompt)))
+        first += self._masks_of(request)
         order, sampling = self.order, {**self.sampling, **request.sampling}
         if request.samplers is not None:
             order = request.samplers
@@ -99,6 +98,18 @@ class Preparer:
         if self.decoder_start is not None:
             generation.tokens, generation.n_keep, generation.is_encoded = [self.decoder_start], 1, True
         return generation
+
+    def _masks_of(self, request: Request) -> list[Sampler]:
+        """The sampler of what the text has to look like, and of how long it may reason."""
+        n_prompt = len(request.prompt)
+        constraint = Constraint(request.grammar, self._compiler, n_prompt) if request.grammar else None
+        if request.budget:
+            tokenizer = self.load_tokenizer()
+            if tokenizer is None:
+                raise RequestError("a budget of reasoning needs a tokenizer that is known, which this model lacks")
+            check_ids(request.budget.closing, self.n_vocab)
+            return [BudgetedReasoning(request.budget, tokenizer, self.n_vocab, n_prompt, constraint)]
+        return [constraint] if constraint else []
 
 
 def check_arguments(request: Request) -> None:
@@ -125,6 +136,8 @@ def check_arguments(request: Request) -> None:
     _check_diffusion_types(request)
     if request.grammar is not None and not isinstance(request.grammar, Grammar):
         raise RequestError(f"grammar must be a Grammar, not {_shown(request.grammar)}")
+    if request.budget is not None and not isinstance(request.budget, Budget):
+        raise RequestError(f"budget must be a Budget, not {_shown(request.budget)}")
     for name in ("timeout", "newline_timeout"):
         given = getattr(request, name)
         if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
@@ -154,6 +167,7 @@ def check_diffusion(request: Request, masks: Masks | None) -> None:
         raise RequestError(f"diffusion_steps must be at most {MOST_DIFFUSION_STEPS}, not {request.diffusion_steps}")
     lacking = {
         "a grammar": request.grammar is not None,
+        "a budget of reasoning": request.budget is not None,
         "logprobs": request.logprobs is not None,
         "context_shift": request.context_shift,
     }

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
 from pumice.chat_stream import AsyncChatStream, ChatStream
-from pumice.frontend.generating import Generating, Progress, S
+from pumice.frontend.generating import Generating, Progress
 from pumice.grammar import FORMS, grammar_source
 
 
@@ -45,7 +45,7 @@ class Chatting(Generating):
     ) -> ChatStream:
         """As ``chat``, in deltas as they come. Closing the stream, or leaving its loop, cancels the rest."""
         turn, options = self._turn(messages, options)
-        return ChatStream(turn, _start(self.stream, turn, progress, options), max_tokens)
+        return ChatStream(turn, self.stream(turn.prompt.tokens, max_tokens=max_tokens, progress=progress, **options))
 
     def achat_stream(
         self, messages: Messages | Turn, *, max_tokens: int | None = None, progress: Progress = None, **options: Any
@@ -55,7 +55,8 @@ class Chatting(Generating):
         ``messages`` may also be what ``prepare_chat`` made of them with the same options.
         """
         turn, options = self._turn(messages, options)
-        return AsyncChatStream(turn, _start(self.astream, turn, progress, options), max_tokens)
+        stream = self.astream(turn.prompt.tokens, max_tokens=max_tokens, progress=progress, **options)
+        return AsyncChatStream(turn, stream)
 
     def prepare_chat(self, messages: Messages, **options: Any) -> Turn:
         """What ``chat`` makes of messages before it generates. Long ones take a while; any thread may do it.
@@ -77,21 +78,9 @@ class Chatting(Generating):
         """The turn, and the options of its generation."""
         turn = messages if isinstance(messages, Turn) else self.prepare_chat(messages, **options)
         rest = {k: v for k, v in options.items() if k not in OPTIONS and k not in FORMS}
-        return turn, {"special": turn.special, **rest}
+        return turn, {"special": turn.special, **rest, "grammar": turn.grammar, "budget": turn.budget}
 
     @cached_property
     def _chat(self) -> Chat:
         template = self.config.chat_template or None
         return Chat(self.metadata, self.tokenizer, self._formats, template, checker=self._checker, n_ctx=self.n_ctx)
-
-
-def _start(
-    stream: Callable[..., S], turn: Turn, progress: Progress, options: Mapping[str, Any]
-) -> Callable[[Sequence[int], int | None], S]:
-    """What begins a turn's sequences after tokens; ``progress`` is of the first, which reads the prompt."""
-
-    def start(ids: Sequence[int], max_tokens: int | None) -> S:
-        told = progress if len(ids) == len(turn.prompt.tokens) else None
-        return stream(ids, max_tokens=max_tokens, progress=told, grammar=turn.grammar_after(ids), **options)
-
-    return start

@@ -1,5 +1,6 @@
 """Structured output: what an answer has to look like, and which tokens keep it so."""
 
+from pumice.grammar.budget import Budget, BudgetedReasoning
 from pumice.grammar.check import GrammarChecker, shared_checker
 from pumice.grammar.closed import close_objects
 from pumice.grammar.compiler import Compiler
@@ -10,6 +11,8 @@ from pumice.grammar.source import FORMS, JSON_OPTIONS, grammar_source, regex_sou
 __all__ = [
     "FORMS",
     "JSON_OPTIONS",
+    "Budget",
+    "BudgetedReasoning",
     "Compiler",
     "Constraint",
     "Grammar",

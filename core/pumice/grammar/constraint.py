@@ -132,6 +132,11 @@ class Constraint(MaskSampler):
             if self._grammar.again and self._matcher.is_stopped:
                 self._state = _State.FREE
 
+    def answer(self) -> None:
+        """Go on where the reasoning has been ended by others."""
+        self._end_reasoning(b"")
+        self._fresh = 0
+
     @property
     def _free(self) -> bool:
         return self._state in (_State.REASONING, _State.FREE)

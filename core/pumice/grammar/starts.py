@@ -42,9 +42,7 @@ def spellings(text: str, tokenizer: Tokenizer) -> list[list[int]]:
     marks = tokenizer.vocabulary.control | tokenizer.vocabulary.user_defined
     if not tokens or (len(tokens) > 1 and not marks.intersection(tokens)):
         return []
-    newline = tokenizer.tokenize("\n", add_special=False)
-    ways = [tokenizer.tokenize(before + text, add_special=False) for before in ("", "\n")]
-    ways[1] = ways[1][len(newline) :] if ways[1][: len(newline)] == newline else ways[0]
+    ways = [tokens, tokenizer.tokenize_following(text)]
     return [list(way) for way in dict.fromkeys(map(tuple, ways))]
 
 

@@ -23,6 +23,7 @@ RESERVED = frozenset(
     [
         "adapters",
         "block_length",
+        "budget",
         "cache_salt",
         "cfg_scale",
         "choices",

@@ -93,6 +93,12 @@ class Tokenizer(ABC):
             ids += [part] if isinstance(part, int) else self._encode(part.replace(mark, "") if mark else part)
         return self._before() + ids + self._after() if add_special else ids
 
+    def tokenize_following(self, text: str) -> list[int]:
+        """The ids of a text that follows another one, without the space that some kinds put before a text."""
+        newline, both = (self.tokenize(each, add_special=False) for each in ("\n", "\n" + text))
+        is_apart = both[: len(newline)] == newline
+        return both[len(newline) :] if is_apart else self.tokenize(text, add_special=False)
+
     def check_fits(self, texts: Sequence[str], n_ctx: int) -> None:
         """Raise PromptTooLongError for texts that ``n_ctx`` tokens cannot hold together, without tokenizing them whole.
 

@@ -193,8 +193,8 @@ def test_a_budget_ends_the_reasoning(model):
     completion = model.chat([USER], reasoning_budget=12, **options)
     assert completion.message.content == "Hello!"
     assert completion.message.reasoning == "hm hm hm hm"
-    n_end = len(model.tokenize("\n</think>\n\n", add_special=False))
-    assert completion.usage.reasoning_tokens == 12 + n_end
+    n_mark, n_end = (len(model.tokenizer.tokenize_following(text)) for text in ("\n</think>", "\n</think>\n\n"))
+    assert completion.usage.reasoning_tokens == 12 + n_mark
     assert completion.usage.completion_tokens == len("<think>") + 12 + n_end + len("Hello!")
     assert asyncio.run(model.achat([USER], reasoning_budget=12, **options)).message == completion.message
     short = model.chat([USER], reasoning_budget=12, max_tokens=len("<think>") + 12 + n_end + 2, **options)
@@ -207,7 +207,7 @@ def test_a_budget_ends_the_reasoning(model):
 
 
 def test_how_far_the_prompt_of_a_chat_is_read(model):
-    """The sequence that follows the reasoning is no prompt of the reader's."""
+    """Once, also where a budget ends the reasoning."""
     n_prompt = len(model.tokenize(model.apply_template([USER])))
     seen = []
     options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}

@@ -1,0 +1,100 @@
+"""A budget of reasoning: counted between its marks, then the closing tokens alone, then what the answer may be."""
+
+import numpy as np
+import pytest
+
+from grammar_walks import tokens_of
+from pumice import RequestError
+from pumice.grammar import Budget, BudgetedReasoning, Constraint, Grammar, grammar_source
+
+END = "\n</think>\n\n"
+
+
+@pytest.fixture
+def budgeted(compiler):
+    """A sampler with a budget of so many tokens, and the grammar of the answer if there is one."""
+
+    def make(n_tokens, reasons=True, source=None, n_prompt=0):
+        tokenizer = compiler.tokenizer
+        budget = Budget(n_tokens, tokenizer.tokenize_following(END), "<think>", "</think>", reasons)
+        grammar = source and Grammar(source, reasoning=("<think>", "</think>"), reasons=reasons)
+        constraint = Constraint(grammar, compiler, n_prompt) if grammar else None
+        return BudgetedReasoning(budget, tokenizer, compiler.n_vocab, n_prompt, constraint)
+
+    return make
+
+
+def write(sampler, compiler, text):
+    for token in compiler.tokenizer.tokenize_following(text):
+        mask = sampler.mask()
+        assert mask is None or token in tokens_of(mask)
+        sampler.accept(token)
+
+
+def close(sampler, compiler):
+    """Accept what alone is allowed, to the end of the reasoning; it is known beforehand."""
+    closing = compiler.tokenizer.tokenize_following(END)
+    for i, token in enumerate(closing):
+        assert list(sampler.forced()) == closing[i:]
+        assert tokens_of(sampler.mask()) == [token]
+        sampler.accept(token)
+
+
+def test_reasoning_is_ended_when_the_budget_is_spent(budgeted, compiler):
+    sampler = budgeted(3)
+    for _ in range(3):
+        write(sampler, compiler, "a")
+    close(sampler, compiler)
+    assert sampler.mask() is None
+    write(sampler, compiler, "all that may come " * 9)
+    assert not sampler.forced()
+
+
+def test_a_budget_of_nothing(budgeted, compiler):
+    close(budgeted(0), compiler)
+
+
+def test_the_model_begins_and_ends_its_reasoning(budgeted, compiler):
+    """What is no reasoning costs nothing, and a second part has what the first left."""
+    sampler = budgeted(40, reasons=False)
+    write(sampler, compiler, "much more text than forty tokens have room for, before it begins " * 3 + "<think>")
+    write(sampler, compiler, "short</think>")
+    assert sampler.mask() is None
+    write(sampler, compiler, "and again <think>")
+    for _ in range(40):
+        if sampler.mask() is not None:
+            break
+        write(sampler, compiler, "a")
+    else:
+        pytest.fail("the second part has a budget of its own")
+    close(sampler, compiler)
+
+
+def test_the_prompt_is_not_counted(budgeted, compiler):
+    prompt = compiler.tokenizer.tokenize("a prompt of some tokens <think> and more")
+    sampler = budgeted(1, reasons=True, n_prompt=len(prompt))
+    for token in prompt:
+        sampler.accept(token)
+    assert sampler.mask() is None
+    write(sampler, compiler, "a")
+    close(sampler, compiler)
+
+
+def test_the_grammar_of_the_answer_begins_behind_it(budgeted, compiler):
+    sampler = budgeted(2, source=grammar_source(choices=["yes", "no"]))
+    write(sampler, compiler, "n")
+    write(sampler, compiler, "o")
+    close(sampler, compiler)
+    BudgetedReasoning.make_masks([sampler, budgeted(1)])
+    assert {compiler.texts[token] for token in tokens_of(sampler.mask())} == {b"y", b"yes", b"n"}
+
+
+def test_a_budget_without_marks_is_refused(compiler):
+    for begin, end in (("", "</think>"), ("<think>", "")):
+        with pytest.raises(RequestError, match="needs the texts that begin and end it"):
+            BudgetedReasoning(Budget(1, [1], begin, end), compiler.tokenizer, compiler.n_vocab)
+
+
+def test_masks_are_bits(budgeted):
+    mask = budgeted(0).mask()
+    assert (mask.dtype, mask.ndim) == (np.uint32, 1)
