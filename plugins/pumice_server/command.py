@@ -11,7 +11,6 @@ from typing import Any
 import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
-from pumice.cli.confinement import one_thread
 from pumice.cli.messages import show_logs
 from pumice.cli.options import locate_model, no_sandbox_option, parse_settings
 from pumice_server.arguments import ServeCommand
@@ -139,6 +138,8 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     _environment(options.pop("hf_token"), options.pop("offline"))
     settings.check(options.pop("insecure"))
     try:
+        from pumice.cli.confinement import one_thread
+
         with one_thread():
             from pumice_server.serving import listen, serve
     except ModuleNotFoundError as error:
