@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 
 from pumice.chat import ChatCompletion, ChatDelta, TokenLogprob, Turn
 from pumice.engine import Timings
@@ -68,9 +68,10 @@ class ChatStream(Iterator[ChatDelta]):
 
 
 class AsyncChatStream(AsyncIterator[ChatDelta]):
-    """As ``ChatStream``, for the event loop it is made in."""
+    """As ``ChatStream``, for the event loop it is made in; ``prompt_tokens`` are the tokens of its prompt."""
 
     def __init__(self, turn: Turn, stream: AsyncStream) -> None:
+        self.prompt_tokens: Sequence[int] = turn.prompt.tokens
         self._deltas = _Deltas(turn)
         self._stream = stream
 

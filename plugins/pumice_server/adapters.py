@@ -49,8 +49,3 @@ def read_scales(given: Any, names: Sequence[str], field: str = "the body") -> di
     for each in (Body(entry, bounds=limits.SCALE) for entry in given):
         scales[names[each.integer("id", -1, 0, len(names) - 1)]] = float(each.number("scale", 0.0))
     return scales
-
-
-def listed(scales: Mapping[str, float]) -> list[dict[str, Any]]:
-    """As requests give them."""
-    return [{"id": i, "scale": scale} for i, scale in enumerate(scales.values())]

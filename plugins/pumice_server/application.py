@@ -5,7 +5,6 @@ from __future__ import annotations
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.routing import Mount, Route
 from starlette.types import Lifespan
@@ -27,13 +26,16 @@ from pumice_server import (
     static,
     texts,
     unserved,
+    vertex,
 )
 from pumice_server.errors import answer_error
 from pumice_server.gate import Endpoint, Gate, scoped
 from pumice_server.models import Models
 from pumice_server.openai_chat import chat_completions
 from pumice_server.openai_completions import completions
+from pumice_server.origins import cors
 from pumice_server.response_store import ResponseStore
+from pumice_server.settings import Settings
 
 GET = {
     static.index: ["/"],
@@ -105,24 +107,23 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     """``lifespan``: what is there from the server's beginning to its end."""
     settings = models.settings
     routes = [
-        Route(path, _allowed(endpoint), methods=[method])
+        Route(path, _allowed(endpoint, settings), methods=[method])
         for method, endpoints in (("GET", GET), ("POST", POST), ("DELETE", DELETE))
         for endpoint, paths in endpoints.items()
         for path in paths
     ]
-    routes += [Route(path, _allowed(unserved.refuse), methods=[method]) for method, path in unserved.REASONS]
+    routes += [Route(path, _allowed(unserved.refuse, settings), methods=[method]) for method, path in unserved.REASONS]
+    if settings.predict_route:
+        routes.append(Route(settings.predict_route, _allowed(vertex.predict, settings), methods=["POST"]))
     if settings.conversations:
         routes += conversations.routes(settings.conversations)
     public = frozenset(path for endpoint in PUBLIC for path in GET[endpoint])
-    middleware = [Middleware(Gate, settings=settings, count=models.metrics.request, public=public)]
-    if settings.origins:
-        every = ["*"]
-        cors = Middleware(CORSMiddleware, allow_origins=settings.origins, allow_methods=every, allow_headers=every)
-        middleware.insert(0, cors)
+    gate = Middleware(Gate, settings=settings, count=models.metrics.request, public=public)
+    page = [Mount(static.PREFIX, static.PageFiles())] if settings.page else []
     errors = (HTTPException, ClientDisconnect, pumice.PumiceError, Exception)
     application = Starlette(
-        routes=[*routes, Mount(static.PREFIX, static.PageFiles())],
-        middleware=middleware,
+        routes=[*routes, *page],
+        middleware=[*cors(settings.pages, settings.compat), gate],
         exception_handlers=dict.fromkeys(errors, answer_error),
         max_body_size=settings.max_body,
         lifespan=lifespan,
@@ -132,6 +133,13 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     return application
 
 
-def _allowed(endpoint: Endpoint) -> Endpoint:
-    """An endpoint for those clients alone whose scope it is."""
+def _allowed(endpoint: Endpoint, settings: Settings) -> Endpoint:
+    """An endpoint for those clients alone whose scope it is; one that is switched off is refused."""
+    off: dict[Endpoint, bool] = {
+        static.index: not settings.page,
+        slots.slots: not settings.slots,
+        facts.metrics: not settings.metrics,
+    }
+    if off.get(endpoint):
+        return unserved.hidden if endpoint is static.index else unserved.switched_off
     return endpoint if endpoint in PUBLIC else scoped(endpoint, "admin" if endpoint in ADMIN else "infer")

@@ -10,10 +10,10 @@ import click
 from pumice_server.environment import arguments_of
 
 _FLAGS = """
-    --jinja --ui --webui --no-ui --no-webui --metrics --props --slots --no-slots --models-autoload
+    --jinja --props --models-autoload
     --mlock --mmap --no-mmap --perf --no-perf -e --escape --no-escape --swa-full --repack -nr --no-repack --no-host
     -kvo --kv-offload -nkvo --no-kv-offload --op-offload --no-op-offload --check-tensors -cmoe --cpu-moe
-    -kvu --kv-unified -no-kvu --no-kv-unified -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
+    -cb --cont-batching -nocb --no-cont-batching --warmup --no-warmup
     --cache-prompt --cache-idle-slots --no-cache-idle-slots -bs --backend-sampling
     --log-disable --log-prefix --no-log-prefix --log-timestamps --no-log-timestamps --no-log-jsonl
     --prefill-assistant --no-skip-chat-parsing --reasoning-preserve --no-reasoning-preserve
@@ -30,7 +30,7 @@ _VALUES = """
     -mg --main-gpu -fit --fit -fitt --fit-target -fitc --fit-ctx
     --kv-unified-per-slot -ctxcp --ctx-checkpoints --swa-checkpoints -cms --checkpoint-min-step -cram --cache-ram
     --cache-reuse -sps --slot-prompt-similarity --sse-ping-interval
-    --log-file --log-colors -lv --verbosity --log-verbosity --tags
+    --log-file --log-colors -lv --verbosity --log-verbosity
     --image-min-tokens --image-max-tokens --mtmd-batch-max-tokens -mmdev --mmproj-device --video-fps
     --video-timestamp-interval --video-ffmpeg-dir
     --cors-methods --cors-headers --ui-config --webui-config --ui-config-file --webui-config-file
@@ -50,7 +50,27 @@ _VALUES = """
     --spec-ngram-map-k-size-n --spec-ngram-map-k-size-m --spec-ngram-map-k-min-hits
     --spec-ngram-map-k4v-size-n --spec-ngram-map-k4v-size-m --spec-ngram-map-k4v-min-hits
 """
-IGNORED = {**dict.fromkeys(_FLAGS.split(), 0), **dict.fromkeys(_VALUES.split(), 1)}
+_UNDONE = {
+    "templates are always rendered as Jinja": "--no-jinja",
+    "cookies and the like are asked for by nobody": "--cors-credentials",
+    "no tools are run for clients": "-ag --agent --ui-mcp-proxy --webui-mcp-proxy",
+}
+_UNDONE_VALUES = {
+    "no tools are run for clients": "--tools --tools-runtime --mcp-servers-config --mcp-servers-json",
+    "nothing speculates with a draft model yet, which changes no text": (
+        "--spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-type"
+    ),
+    "texts of prompts are written nowhere": "--log-prompts-dir",
+}
+UNDONE = {
+    name: reason for table in (_UNDONE, _UNDONE_VALUES) for reason, names in table.items() for name in names.split()
+}
+"""Options of what is not done here, and why: answers are the same without, so that a warning is enough."""
+
+IGNORED = {
+    **dict.fromkeys([*_FLAGS.split(), *" ".join(_UNDONE.values()).split()], 0),
+    **dict.fromkeys([*_VALUES.split(), *" ".join(_UNDONE_VALUES.values()).split()], 1),
+}
 """Options without a meaning here, and how many values each has: they are left out with a warning."""
 
 _REASONS = {
@@ -62,10 +82,6 @@ _REASONS = {
     "give it with each request, as `embd_normalize`": "--embd-normalize",
     "special tokens are no text of an answer": "-sp --special",
     "give it with each request, as `continue_final_message: false`": "--no-prefill-assistant",
-    "draft models are not supported yet": (
-        "--spec-draft-model -md --model-draft --spec-draft-hf -hfd -hfrd --hf-repo-draft --spec-type "
-        "--fim-qwen-7b-spec --fim-qwen-14b-spec"
-    ),
     "llama-server has removed it": (
         "--draft --draft-n --draft-max --draft-min --draft-n-min --spec-ngram-size-n --spec-ngram-size-m "
         "--spec-ngram-min-hits"
@@ -79,21 +95,16 @@ _REASONS = {
     "models come from files, the Hugging Face Hub, or a URL": "-dr --docker-repo",
     "name the model: pumice serve hf.co/owner/repository:Q4_K_M": (
         "--embd-gemma-default --fim-qwen-1.5b-default --fim-qwen-3b-default --fim-qwen-7b-default "
-        "--fim-qwen-30b-default --gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default "
+        "--fim-qwen-30b-default --fim-qwen-7b-spec --fim-qwen-14b-spec "
+        "--gpt-oss-20b-default --gpt-oss-120b-default --vision-gemma-4b-default "
         "--vision-gemma-12b-default"
     ),
     "name models in the configuration, and give --models-catalogue": "--models-preset",
     "several models are always loaded when they are asked for": "--no-models-autoload",
-    "templates are always rendered as Jinja": "--no-jinja",
     "answers are always parsed": "--skip-chat-parsing",
     "the prefix is always first": "--spm-infill",
-    "no tools are run for clients": (
-        "--tools --tools-runtime --mcp-servers-config --mcp-servers-json -ag --agent --ui-mcp-proxy --webui-mcp-proxy"
-    ),
-    "cookies and the like are asked for by nobody": "--cors-credentials",
     "a reverse proxy can add a prefix": "--api-prefix",
     "the page is part of the package": "--path",
-    "texts of prompts are written nowhere": "--log-prompts-dir",
     "it is a command of its own: pumice list, pumice devices, pumice --version": (
         "-cl --cache-list --list-devices --version --completion-bash"
     ),
@@ -141,5 +152,6 @@ class ServeCommand(click.Command):
         ]
         kept, ignored = leave_out(args, valued)
         for name in ignored:
-            click.echo(f"warning: {name} has no meaning for pumice serve, and is ignored", err=True)
+            why = f"is ignored: {UNDONE[name]}" if name in UNDONE else "has no meaning for pumice serve, and is ignored"
+            click.echo(f"warning: {name} {why}", err=True)
         return super().parse_args(ctx, kept)

@@ -28,11 +28,13 @@ def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
     return list(dict.fromkeys(paths)) or [str(pumice.demo_model_path())]
 
 
-def make_specs(paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any]) -> list[Any]:
-    """``aliases`` are names of the only model. Raises UsageError where two have the same name."""
+def make_specs(
+    paths: Sequence[str], aliases: Sequence[str], options: Mapping[str, Any], tags: Sequence[str] = ()
+) -> list[Any]:
+    """``aliases`` are names of the only model, ``tags`` those of each. Raises UsageError for two of the same name."""
     from pumice_server.entry import Spec
 
-    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path)) for path in paths]
+    specs = [Spec(aliases or [name_of(path)], path, options, size_of(path), tags) for path in paths]
     names = [spec.names[0] for spec in specs]
     for name in names:
         if names.count(name) > 1:

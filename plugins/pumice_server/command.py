@@ -15,7 +15,8 @@ from pumice.cli.messages import show_logs
 from pumice.cli.options import locate_model, no_sandbox_option, parse_settings
 from pumice_server.arguments import ServeCommand
 from pumice_server.choice import choose_models, demo_options, make_specs, take_adapters
-from pumice_server.defaults import default_options, take_chat, take_sampling
+from pumice_server.defaults import default_options, take_chat, take_compat, take_sampling
+from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
 from pumice_server.settings import Settings
 
@@ -42,7 +43,12 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
     "--models-memory", type=click.FloatRange(0), metavar="GIB", help="Memory for all; 0: any.  [default: 90 %]"
 )
 @click.option("--sleep-idle-seconds", type=float, metavar="SECONDS", help="Unload models that nobody used for so long.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="Address to listen on.")
+@click.option(
+    "--host",
+    multiple=True,
+    metavar="ADDRESS",
+    help="Address to listen on; several, separated by commas.  [default: 127.0.0.1]",
+)
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(0, 65535), help="0: any that is free.")
 @click.option("--api-key", multiple=True, metavar="KEYS", envvar="LLAMA_API_KEY", help="Keys that clients must give.")
 @click.option("--api-key-file", type=click.Path(path_type=Path), metavar="FILE", help="A file of keys, one a line.")
@@ -56,7 +62,26 @@ _QUEUE_PER_SEQUENCE = 16  # requests that may wait, for each sequence that runs
 @click.option("--insecure", is_flag=True, help="Listen without a key where others on the network can ask.")
 @click.option("--allowed-host", multiple=True, metavar="NAME", help="A name that clients may call this server by.")
 @click.option(
-    "--cors-origin", "--cors-origins", multiple=True, metavar="URL", help="A web page's origin that may ask; *: all."
+    "--cors-origin",
+    "--cors-origins",
+    multiple=True,
+    metavar="URL",
+    help="A web page's origin that may ask; localhost: this machine's; *: all.",
+)
+@click.option("--ui/--no-ui", "--webui/--no-webui", "page", default=True, help="Serve the web page.")
+@click.option("--slots/--no-slots", default=True, help="Serve /slots.")
+@click.option("--metrics", is_flag=True, help="Serve /metrics, which only --compat leaves out otherwise.")
+@click.option("--tags", metavar="NAMES", help="Tags of the model in lists, separated by commas.")
+@click.option(
+    "--compat",
+    type=click.Choice(["llama-server"]),
+    help="Answer as that server does where clients of others would be wrong about it.",
+)
+@click.option(
+    "-kvu/-no-kvu",
+    "--kv-unified/--no-kv-unified",
+    default=None,
+    help="With --compat: do not divide -c by -np.",
 )
 @click.option(
     "-c", "--ctx-size", "n_ctx", type=click.IntRange(0), help="Tokens of a request's context; 0: the model's."
@@ -111,10 +136,17 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     refused with a reason. Ctrl-C, or SIGTERM, gives requests 30 seconds to end.
     """
     cluster, replicas = take_cluster(options)
+    compat = take_compat(options)
     settings = Settings(
-        host=options.pop("host"),
+        host=",".join(options.pop("host")) or "127.0.0.1",
         port=options.pop("port"),
         keys=Keys(options.pop("api_key"), options.pop("api_key_file")),
+        compat=compat,
+        page=options.pop("page"),
+        slots=options.pop("slots"),
+        metrics=options.pop("metrics") or not compat,
+        verbose=options["verbose"],
+        predict_route=predict_route(os.environ),
         hosts=options.pop("allowed_host"),
         origins=[url for each in options.pop("cors_origin") for url in each.split(",")],
         timeout=options.pop("timeout"),
@@ -145,21 +177,23 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     except ModuleNotFoundError as error:
         raise click.ClickException(f"{error.name} is not installed: pip install 'pumice[server]'") from None
     paths = choose_models(names, options)
-    aliases = [each.strip() for each in (options.pop("alias") or "").split(",") if each.strip()]
+    aliases, tags = _names(options.pop("alias")), _names(options.pop("tags"))
+    if compat:
+        aliases.sort()  # the first is that of answers
     if aliases and len(paths) > 1:
         raise click.UsageError("-a names one model: several have the names of their files, or of the catalogue")
     adapters = take_adapters(options)
     if adapters and len(paths) > 1:
         raise click.UsageError("adapters are for one model: give others theirs in the catalogue")
-    with listen(settings) as socket:
+    with listen(settings) as sockets:
         if len(paths) == 1:
             locate_model(paths[0])
-        specs = make_specs(paths, aliases, _load_options(paths, adapters, options))
+        specs = make_specs(paths, aliases, _load_options(paths, adapters, options), tags)
         if cluster is None:
-            serve(specs, settings, socket)
+            serve(specs, settings, sockets)
             return
         with cluster.connected():
-            serve(specs, settings, socket, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
+            serve(specs, settings, sockets, lambda spec, _, deliver: cluster.load(spec, replicas, deliver))
 
 
 def _log(verbose: bool, as_json: bool) -> None:
@@ -177,6 +211,10 @@ def _environment(token: str | None, offline: bool) -> None:
         os.environ["HF_TOKEN"] = token
     if offline:
         os.environ["HF_HUB_OFFLINE"] = "1"
+
+
+def _names(given: str | None) -> list[str]:
+    return [each.strip() for each in (given or "").split(",") if each.strip()]
 
 
 def _seconds(idle: float | None) -> float:
@@ -206,7 +244,8 @@ def _load_options(paths: Sequence[str], adapters: Mapping[str, Any], options: di
     if n_parallel is not None and n_parallel < 1:
         options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
     defaults = take_sampling(options)
-    config |= {**demo_options(paths), **defaults, "sampling": {**config.get("sampling", {}), **defaults["sampling"]}}
+    sampling = {**options.pop("random"), **config.get("sampling", {}), **defaults["sampling"]}
+    config |= {**demo_options(paths), **defaults, "sampling": sampling}
     if adapters:
         config["adapters"] = {**config.get("adapters", {}), **adapters}
     if template is not None:

@@ -89,6 +89,19 @@ def take_sampling(options: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
+def take_compat(options: dict[str, Any]) -> bool:
+    """Remove the options of ``--compat``; whether it is given.
+
+    With it ``-c`` is of all slots together, as long as they do not share it, and random numbers are llama.cpp's.
+    """
+    compat, unified = options.pop("compat") is not None, options.pop("kv_unified")
+    n_ctx, n_parallel = options["n_ctx"], options["n_parallel"]
+    if compat and not unified and n_ctx and n_parallel is not None and n_parallel > 1:
+        options["n_ctx"] = max(1, n_ctx // n_parallel)
+    options["random"] = {"rng": "mt19937"} if compat else {}
+    return compat
+
+
 def take_chat(options: dict[str, Any]) -> dict[str, Any]:
     """Remove the options of chats; options of ``Model.chat``. As with llama-server models that can reason do."""
     reasoning = options.pop("reasoning") != "off"

@@ -25,12 +25,14 @@ class Spec:
         names: what it is called by; answers carry the first.
         path: any name of a model; ``options``: further arguments of ``pumice.load``.
         size: bytes that it takes, as far as that is known before it is loaded.
+        tags: words that lists of models show with it.
     """
 
     names: Sequence[str]
     path: str
     options: Mapping[str, Any] = field(default_factory=dict)
     size: int = 0
+    tags: Sequence[str] = ()
 
 
 Load = Callable[[Spec, Callable[[int, int], None], Callable[..., object]], AnyModel]
@@ -45,6 +47,7 @@ class Entry:
         self.scales: dict[str, float] = {}  # of its LoRA adapters; they are known once it was loaded
         self.created = int(time.time())
         self.service: Service | None = None
+        self.properties: Mapping[str, Any] | None = None  # what /props told last, of a model that sleeps
         self.summary: pumice.Summary | None = None  # of its file, once it was asked for
         self.loading: asyncio.Task[None] | None = None
         self.progress = (0, 0)  # steps of loading: done, in all
@@ -71,6 +74,11 @@ class Entry:
         """How strong each LoRA adapter is, in the model's order; that stays when it is loaded again."""
         self.scales = {name: self.scales.get(name, model.config.adapters[name].scale) for name in model.loras}
         return self.scales
+
+    @property
+    def sleeps(self) -> bool:
+        """Whether it was unloaded since nobody used it, and the next request loads it again."""
+        return self.properties is not None and self.state == "unloaded"
 
     @property
     def state(self) -> str:

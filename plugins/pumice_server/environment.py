@@ -72,3 +72,8 @@ def arguments_of(
         elif f"--no-{name[2:]}" in (*takes, *refused):
             found.append(f"--no-{name[2:]}")
     return found
+
+
+def predict_route(environment: Mapping[str, str]) -> str | None:
+    """Return the path of Vertex AI's predictions; None where this is not one of its containers."""
+    return environment.get("AIP_PREDICT_ROUTE", "/predict") if environment.get("AIP_MODE") == "PREDICTION" else None

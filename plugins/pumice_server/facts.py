@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,8 +14,9 @@ import pumice
 from pumice_server.answers import json_response
 from pumice_server.body import Body
 from pumice_server.entry import Entry
-from pumice_server.generation_settings import generation_settings
+from pumice_server.figures import build_info
 from pumice_server.models import Models, service_of
+from pumice_server.properties import properties
 from pumice_server.service import Service
 from pumice_server.summaries import capabilities, listed, meta, summary_of
 from pumice_server.work import aside, waiting
@@ -38,7 +38,7 @@ async def health(request: Request) -> Response:
     if entry and entry.loading:
         done, total = entry.progress
         raise HTTPException(503, f"Loading model: {100 * done // max(1, total)} %")
-    if entry and entry.service is None:
+    if entry and entry.service is None and not entry.sleeps:
         raise HTTPException(503, f"{entry.name} is {entry.state}")
     for other in models.entries:
         if other.service:
@@ -63,7 +63,10 @@ async def list_models(request: Request) -> Response:
     """OpenAI's list, with what llama-server adds, and as llama-server Ollama's beside it."""
     models: Models = request.app.state.models
     summaries = [(entry, await summary_of(entry)) for entry in models.entries]
-    data = [_described(entry, name, summary) for entry, summary in summaries for name in (entry.name, *entry.scales)]
+    compat = models.settings.compat
+    data = [
+        _described(entry, name, summary, compat) for entry, summary in summaries for name in (entry.name, *entry.scales)
+    ]
     listing = [
         {**listed(entry, summary), "type": "model", "capabilities": capabilities(summary)}
         for entry, summary in summaries
@@ -78,10 +81,10 @@ async def show_model(request: Request) -> Response:
     if entry is None:
         served = ", ".join(other for each in models.entries for other in each.names)
         raise HTTPException(404, f"there is no model {name!r:.100}; served: {served}")
-    return json_response(_described(entry, name, await summary_of(entry)))
+    return json_response(_described(entry, name, await summary_of(entry), models.settings.compat))
 
 
-def _described(entry: Entry, name: str, summary: pumice.Summary | None) -> dict[str, Any]:
+def _described(entry: Entry, name: str, summary: pumice.Summary | None, compat: bool) -> dict[str, Any]:
     told: dict[str, Any] = {
         "id": name,
         "object": "model",
@@ -89,9 +92,10 @@ def _described(entry: Entry, name: str, summary: pumice.Summary | None) -> dict[
         "display_name": name,
         "created": entry.created,
         "created_at": datetime.fromtimestamp(entry.created, UTC).isoformat(),
-        "owned_by": "pumice",
+        "owned_by": "llamacpp" if compat else "pumice",
         "parent": entry.name if name not in entry.spec.names else None,
-        "aliases": [other for other in entry.spec.names if other != name],
+        "aliases": [other for other in entry.spec.names if compat or other != name],
+        "tags": entry.spec.tags,
         "status": {"value": entry.state},
     }
     if summary:
@@ -106,49 +110,13 @@ async def props(request: Request) -> Response:
     page = {"conversations": "server" if models.settings.conversations else "browser"}
     if name is None and not models.single:
         told = {"role": "router", "max_instances": models.settings.max_models, "models_autoload": True}
-        return json_response({**told, "ui_settings": page, "build_info": build_info()})
+        return json_response({**told, "ui_settings": page, "build_info": build_info(models.settings.compat)})
+    entry = models.find(name)
+    if entry.sleeps:  # it stays asleep
+        return json_response({**(entry.properties or {}), "ui_settings": page, "is_sleeping": True})
     service = await service_of(request, name)
-    able = await waiting(_template_capabilities, service)  # the first time it renders chats
-    return json_response({**_properties(service, able), "ui_settings": page})
-
-
-def _template_capabilities(service: Service) -> Mapping[str, bool]:
-    """None for a template that cannot be compiled, or not within bounds: the model completes texts all the same."""
-    try:
-        return service.model.template_capabilities()
-    except (pumice.ModelError, pumice.TooExpensiveError) as error:
-        logger.warning("%s: %s", service.name, error)
-        return {}
-
-
-def build_info() -> str:
-    return f"pumice-{pumice.__version__}"
-
-
-def _properties(service: Service, able: Mapping[str, bool]) -> dict[str, Any]:
-    model = service.model
-    bos, eos = model.tokenizer.bos, model.tokenizer.eos
-    tool_use = model.metadata.get("tokenizer.chat_template.tool_use", "")
-    return {
-        "default_generation_settings": {"params": generation_settings(service, {}), "n_ctx": model.n_ctx},
-        "total_slots": model.config.n_parallel,
-        "model_alias": service.name,
-        "model_ftype": model.summary.file_type,
-        "model_path": service.name,
-        "modalities": {"vision": False, "video": False, "audio": False},
-        "endpoint_slots": True,
-        "endpoint_props": False,
-        "endpoint_metrics": True,
-        "chat_template": model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
-        **({"chat_template_tool_use": tool_use} if tool_use else {}),
-        "chat_template_caps": able,
-        "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
-        "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
-        "build_info": build_info(),
-        "is_sleeping": False,
-        "ui": True,
-        "cors_proxy_enabled": False,
-    }
+    told = await waiting(properties, entry, service, models.settings)
+    return json_response({**told, "ui_settings": page, "is_sleeping": False})
 
 
 async def change_props(request: Request) -> Response:
@@ -157,16 +125,17 @@ async def change_props(request: Request) -> Response:
 
 
 async def metrics(request: Request) -> Response:
-    """Prometheus' text format, with ``names=llamacpp`` under llama-server's names."""
+    """Prometheus' text format, with ``names=llamacpp`` or ``--compat`` under llama-server's names."""
     models: Models = request.app.state.models
     for entry in models.entries:
         if service := entry.service:  # it may be unloaded while its engine is asked
             models.metrics.engine(entry.name, await snapshot_of(service), service.model.memory)
         else:
             models.metrics.no_engine(entry.name)
-    theirs = request.query_params.get("names") == "llamacpp"
-    text = await aside(models.metrics.llamacpp if theirs else models.metrics.text)
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+    names = request.query_params.get("names", "llamacpp" if models.settings.compat else "pumice")
+    text = await aside(models.metrics.llamacpp if names == "llamacpp" else models.metrics.text)
+    started = {"Process-Start-Time-Unix": str(models.started)}  # as llama-server tells it
+    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8", headers=started)
 
 
 async def snapshot_of(service: Service) -> Any:

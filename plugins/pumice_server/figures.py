@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+import pumice
+
 TokenBytes = Callable[[int], bytes]
 
 _TOKEN_BYTES, _LOGPROB_BYTES = 8, 128  # of what is told of each
@@ -46,6 +48,11 @@ def usage(prompt_tokens: int, cached_tokens: int, completion_tokens: int, reason
         "prompt_tokens_details": {"cached_tokens": cached_tokens},
         "completion_tokens_details": {"reasoning_tokens": reasoning_tokens},
     }
+
+
+def build_info(compat: bool) -> str:
+    """The program and its version, the fingerprint of answers; llama-server's begins with a build's number."""
+    return f"{'b0-' if compat else ''}pumice-{pumice.__version__}"
 
 
 def timings(times: Any) -> dict[str, Any]:

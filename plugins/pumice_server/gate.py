@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from pumice_server import logs, tracing
 from pumice_server.errors import Problem
 from pumice_server.keys import SCOPES, Key, Keys
+from pumice_server.origins import trusts
 from pumice_server.rates import Rates
 from pumice_server.settings import Settings
 from pumice_server.static import PREFIX
@@ -28,7 +29,6 @@ _PAGE = "/"  # what a link on another page may lead to, with the files below PRE
 _ID_HEADERS = ("X-Request-Id", "Request-Id")  # the second is Anthropic's
 _ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _HOST = re.compile(r"(?:\[([0-9A-Za-z:.%]+)\]|([^\s\[\]@/\\?#:]+))(?::[0-9]*)?")
-_ORIGIN = re.compile(r"\A[A-Za-z][A-Za-z0-9+.-]*://")  # what stands before its host
 _FOREIGN = "requests of other web pages are refused; --cors-origin names those that may ask"
 
 
@@ -49,8 +49,8 @@ class Gate:
         self._app = app
         self._count = count
         self._public = public
-        self._origins = settings.origins
-        names = {*_LOOPBACK, settings.host, *settings.hosts}
+        self._origins = settings.pages
+        names = {*_LOOPBACK, *settings.addresses, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
         assert isinstance(settings.keys, Keys)
         self._keys = settings.keys
@@ -116,7 +116,7 @@ class Gate:
         if self._hosts is not None and _name(host) not in self._hosts:
             raise HTTPException(403, "the Host header names another machine; --allowed-host adds names")
         origin = headers.get("origin")
-        if origin and not self._trusts(origin, host):
+        if origin and not trusts(self._origins, origin, host):
             raise HTTPException(403, _FOREIGN)
         of_page = path == _PAGE or path.startswith(f"{PREFIX}/")
         is_link = of_page and headers.get("sec-fetch-mode") == "navigate"
@@ -132,9 +132,6 @@ class Gate:
             raise HTTPException(401, "a valid API key is needed: Authorization: Bearer KEY")
         logs.about(key=found.name or None)
         return found
-
-    def _trusts(self, origin: str, host: str) -> bool:
-        return "*" in self._origins or origin in self._origins or _ORIGIN.sub("", origin).lower() == host.lower()
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from pumice_server.adapters import listed
 from pumice_server.chain import named
 from pumice_server.service import Service
 
@@ -15,8 +14,10 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
     """``options`` as ``Model.generate`` has them; none of them: the settings of a request that gives nothing."""
     model, rest = service.model, dict(options)
     scales = rest.pop("adapters", service.adapters)
-    max_tokens = rest.pop("max_tokens", None)
-    biases = rest.pop("logit_bias", {})
+    max_tokens = service.most_tokens(rest.pop("max_tokens", None))
+    biases: dict[int, float] = rest.pop("logit_bias", {})
+    if rest.get("ignore_eos"):
+        biases = {**biases, **dict.fromkeys(sorted(model.tokenizer.eog), -math.inf)}
     told = {
         "n_ctx": model.n_ctx,
         "n_predict": -1 if max_tokens is None else max_tokens,
@@ -25,8 +26,15 @@ def generation_settings(service: Service, options: Mapping[str, Any]) -> dict[st
         "n_probs": rest.pop("logprobs", 0),
         "post_sampling_probs": rest.pop("logprobs_sampled", False),
         "logit_bias": [{"token": key, "bias": by if math.isfinite(by) else None} for key, by in biases.items()],
-        "lora": listed({name: scales[name] for name in service.scales}),
+        "lora": _listed({name: scales[name] for name in service.scales}),
+        "adaptive_target": -1.0,  # off: it is not among the samplers
+        "adaptive_decay": 0.0,
         "stop": [],
         "grammar": "",
     }
     return {**model.sampling, **told, **rest}
+
+
+def _listed(scales: Mapping[str, float]) -> list[dict[str, Any]]:
+    """As requests give them."""
+    return [{"id": i, "scale": scale} for i, scale in enumerate(scales.values())]

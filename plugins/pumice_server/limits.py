@@ -201,6 +201,7 @@ _GENERATION: dict[str, Sequence[Kind]] = {
     "stream_options": _OBJECT,
     "timings_per_token": _SWITCH,
     "return_progress": _SWITCH,
+    "verbose": _SWITCH,
     "cache_prompt": _SWITCH,
     "n": (Whole(1, MAX_N),),
     "max_tokens": _COUNT,
@@ -338,6 +339,7 @@ _OTHERS: dict[str, Sequence[Kind]] = {
     "top_n": (Whole(0, MAX_IDS),),
     "return_text": _SWITCH,
     "filename": _NAME,
+    "instances": (Items(MAX_PROMPTS),),
 }
 FIELDS: dict[str, Sequence[Kind]] = {**_GENERATION, **_SAMPLING, **_CHATS, **_COMPLETIONS, **_OTHERS}
 """What each field of a body may be, in every protocol that has it. An endpoint may ask for less."""

@@ -14,11 +14,15 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 import pumice
+from pumice.cli.options import warn_of_assumed_template
 from pumice_server.entry import Entry, Load, Spec
 from pumice_server.metrics import Metrics
+from pumice_server.properties import properties
 from pumice_server.pulls import Pulls
 from pumice_server.service import AnyModel, Service
 from pumice_server.settings import Settings
+from pumice_server.summaries import capabilities
+from pumice_server.work import waiting
 
 _LOOK_SECONDS = 0.5  # between two looks for engines that died, and models that nobody used for long
 _STALL_SECONDS = 120.0  # of a step; an engine that takes longer is killed
@@ -34,6 +38,7 @@ class Models:
         self.settings = settings
         self.metrics = Metrics()
         self.draining = False
+        self.started = int(time.time())
         self.pulls = Pulls()
         self.entries = [Entry(spec, settings.keep_alive) for spec in specs]
         self.loop: asyncio.AbstractEventLoop | None = None
@@ -99,6 +104,8 @@ class Models:
         """Give its memory back. Raises HTTPException if it is busy."""
         if entry.n_users or entry.loading:
             raise HTTPException(409, f"{entry.name} is in use")
+        if entry.service:
+            entry.properties = await waiting(properties, entry, entry.service, self.settings)
         model = entry.unloaded()
         if model is not None:
             logger.info("unloading %s", entry.name)
@@ -207,7 +214,10 @@ class Models:
             entry.loading = None
 
     def _take(self, entry: Entry, model: AnyModel, seconds: float) -> None:
-        entry.loaded(Service(model, entry.spec.names, self.settings, self.metrics, entry.scales_of(model)), seconds)
+        service = Service(model, entry.spec.names, self.settings, self.metrics, entry.scales_of(model))
+        entry.loaded(service, seconds)
+        if service.assumed_template and "completion" in capabilities(model.summary):
+            warn_of_assumed_template(entry.name)
 
     def _notice_death(self, entry: Entry) -> None:
         error = entry.service.model.error if entry.service else None

@@ -34,8 +34,8 @@ async def answer(request: Request, service: Service, body: Body, prompts: Sequen
     n = body.integer("n_cmpl", body.integer("n", 1))
     stream, wanted = body.get("stream", bool, False), Wanted.read(body)
     report = Report(body, stream)
-    streams = await service.complete(prompts, n, {**options, "cache_salt": cache_salt(request, body)}, report.progress)
     slot = request.state.client, body.integer("id_slot", -1)
+    streams = await service.complete(prompts, n, {**options, "cache_salt": cache_salt(request, body)}, report.progress)
     answers = [NativeAnswer(service, i, prompts[i // n], options, wanted, slot) for i in range(len(streams))]
     if stream:
         parts = _events(answers, streams, report)

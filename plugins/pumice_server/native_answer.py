@@ -11,7 +11,7 @@ import pumice
 from pumice_server.body import Body
 from pumice_server.figures import chat_logprob, timings
 from pumice_server.generation_settings import generation_settings
-from pumice_server.service import Service
+from pumice_server.service import Service, Slot
 
 _NO_SLOT = -1  # requests have no slot of their own here
 _STOP_TYPES = {"length": "limit", "context_full": "limit", "timeout": "limit", "cancelled": "none"}
@@ -52,7 +52,7 @@ class NativeAnswer:
     prompt: list[int]
     options: Mapping[str, Any]
     wanted: Wanted
-    slot: tuple[str, int]  # of a client, if not -1
+    slot: Slot
 
     def whole(self, done: pumice.Completion) -> dict[str, Any]:
         told = self.end(done)
@@ -66,7 +66,7 @@ class NativeAnswer:
         word = self.service.stopping_word(done, self.options["stop"])
         model = self.service.model
         if 0 <= self.slot[1] < model.config.n_parallel:
-            self.service.slots[self.slot] = [*self.prompt, *done.tokens]
+            self.service.slots[self.slot] = [*self.prompt, *done.tokens[:-1]]  # the last is not computed
         return {
             "index": self.index,
             "content": "",
@@ -77,9 +77,9 @@ class NativeAnswer:
             "tokens_predicted": done.timings.generated_tokens,
             "tokens_evaluated": done.timings.prompt_tokens,
             "generation_settings": generation_settings(self.service, self.options),
-            "prompt": model.detokenize(self.prompt),
+            "prompt": self.service.spelt(self.prompt),
             "has_new_line": "\n" in done.text,
-            "truncated": False,
+            "truncated": done.finish_reason == "context_full" or len(self.prompt) + len(done.tokens) >= model.n_ctx,
             "stop_type": _STOP_TYPES.get(done.finish_reason, "word" if word else "eos"),
             "stopping_word": word,
             "tokens_cached": done.timings.prompt_tokens + len(done.tokens),

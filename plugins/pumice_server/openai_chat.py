@@ -16,9 +16,10 @@ from pumice_server.answers import DONE, Streaming, event, make_answer, unless_go
 from pumice_server.body import Body
 from pumice_server.errors import bad_request
 from pumice_server.figures import chat_logprob, finish_reason, size_of, timings, usage
+from pumice_server.generation_settings import generation_settings
 from pumice_server.limits import MAX_LOGPROBS, MAX_MESSAGES
 from pumice_server.models import service_of
-from pumice_server.options import cache_salt, generation_options
+from pumice_server.options import SAMPLING, cache_salt, generation_options
 from pumice_server.report import Reading, Report
 from pumice_server.service import Service
 
@@ -36,18 +37,29 @@ async def chat_completions(request: Request) -> Response:
     stream = body.get("stream", bool, False)
     options = await body.aside(chat_options, body, service, cache_salt(request, body))
     report = Report(body, stream)
-    streams = await service.chat(read_messages(body), body.integer("n", 1), options, report.progress)
-    head = _Head(service)
+    streams = await service.chat(read_messages(body, service.compat), body.integer("n", 1), options, report.progress)
+    head = _Head(service, options if body.get("verbose", bool, service.verbose) else None)
     if stream:
         return Streaming(_events(head, streams, report), partial(service.end, streams))
     completions = await unless_gone(request, service.gather(streams))
-    return await make_answer(lambda: _answer(head, completions, streams), size_of(completions))
+    n_told = len(streams[0].prompt_tokens) if head.is_verbose else 0
+    return await make_answer(lambda: _answer(head, completions, streams), size_of(completions, n_told))
 
 
-def read_messages(body: Body) -> list[Any]:
+async def answer_chat(request: Request, service: Service, body: Body) -> dict[str, Any]:
+    """The answer to a chat of which a request holds several."""
+    options = await body.aside(chat_options, body, service, cache_salt(request, body))
+    streams = await service.chat(read_messages(body, service.compat), body.integer("n", 1), options)
+    return _answer(_Head(service), await service.gather(streams), streams)
+
+
+def read_messages(body: Body, compat: bool = False) -> list[Any]:
+    """The messages. ``compat``: as llama-server, which takes no two answers at the end. Raises HTTPException."""
     messages = body.get("messages", list, [])
     if not messages:
         raise bad_request(f"messages must be a list of 1 to {MAX_MESSAGES} messages")
+    if compat and [each.get("role") for each in messages[-2:] if isinstance(each, dict)] == ["assistant"] * 2:
+        raise bad_request("messages: the last two are the assistant's, and only one can be continued")
     return messages
 
 
@@ -96,12 +108,14 @@ def template_options(body: Body) -> dict[str, Any]:
 
 
 class _Head:
-    """What every part of an answer carries."""
+    """What every part of an answer carries; with ``options`` its end also tells how it was made."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: Service, options: Mapping[str, Any] | None = None) -> None:
+        self._service, self._options = service, options
         self._spell = service.token_bytes
         self._id = f"chatcmpl-{secrets.token_urlsafe(18)}"
         self._model = service.name
+        self._fingerprint = service.fingerprint
         self._created = int(time.time())
 
     def part(self, kind: str, choices: Sequence[Any], **others: Any) -> dict[str, Any]:
@@ -110,10 +124,27 @@ class _Head:
             "object": kind,
             "created": self._created,
             "model": self._model,
-            "system_fingerprint": f"pumice-{pumice.__version__}",
+            "system_fingerprint": self._fingerprint,
             "choices": choices,
             **others,
         }
+
+    @property
+    def is_verbose(self) -> bool:
+        return self._options is not None
+
+    def verbose(self, stream: pumice.AsyncChatStream) -> dict[str, Any]:
+        """llama-server's ``__verbose``: the prompt as the model read it, and the settings; nothing if not wanted."""
+        if self._options is None:
+            return {}
+        sampling = {name: self._options[name] for name in (*SAMPLING, "max_tokens") if name in self._options}
+        told = {
+            "prompt": self._service.spelt(stream.prompt_tokens),
+            "generation_settings": generation_settings(self._service, sampling),
+            "tokens_evaluated": len(stream.prompt_tokens),
+            "tokens_predicted": stream.timings.generated_tokens,
+        }
+        return {"__verbose": told}
 
     def logprobs(self, found: Sequence[Any] | None) -> dict[str, Any] | None:
         return {"content": [chat_logprob(each.token, each, self._spell) for each in found]} if found else None
@@ -132,7 +163,8 @@ def _answer(
         for index, completion in enumerate(completions)
     ]
     total = total_usage([completion.usage for completion in completions])
-    return head.part("chat.completion", choices, usage=total, timings=timings(streams[0].timings))
+    others = {"timings": timings(streams[0].timings), **head.verbose(streams[0])}
+    return head.part("chat.completion", choices, usage=total, **others)
 
 
 async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report: Report) -> AsyncIterator[bytes]:
@@ -150,7 +182,8 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
     usages: list[pumice.Usage] = []
     n_calls = [0] * len(streams)
     for index in range(len(streams)):
-        yield chunk(index, {"role": "assistant", "content": None})
+        choice = {"index": index, "delta": {"role": "assistant", "content": None}, "finish_reason": None}
+        yield event(head.part("chat.completion.chunk", [{**choice, "logprobs": None}]))
 
     def content(index: int, text: str) -> bytes:
         return chunk(index, {"content": text})
@@ -171,7 +204,8 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
                 yield chunk(index, parts, logprobs=logprobs)
             if delta.finish_reason and delta.usage:
                 usages.append(delta.usage)
-                yield chunk(index, {}, finish_reason(delta.finish_reason))
+                told = {**report.fields(streams[index].timings, ended=True), **head.verbose(streams[index])}
+                yield chunk(index, {}, finish_reason(delta.finish_reason), others=told)
     if report.usage:
         end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}
         yield event(head.part("chat.completion.chunk", [], **end))

@@ -93,7 +93,7 @@ def _head(service: Service) -> Callable[..., dict[str, Any]]:
         "object": "text_completion",
         "created": int(time.time()),
         "model": service.name,
-        "system_fingerprint": f"pumice-{pumice.__version__}",
+        "system_fingerprint": service.fingerprint,
     }
     return lambda choices, **others: {**common, "choices": choices, **others}
 

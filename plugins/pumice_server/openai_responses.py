@@ -92,6 +92,7 @@ class _Answer:
         self.wire = Wire("text/event-stream", self._error, b":\n\n")
         self._owner = request.state.client
         self._store: ResponseStore = request.app.state.responses
+        self._always_complete = service.compat
         self._keep = body.get("store", bool, True)
         self._head = {
             "id": item_id("resp"),
@@ -113,7 +114,7 @@ class _Answer:
 
     async def ended(self, done: pumice.ChatCompletion, items: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The whole response, which is kept if that is wanted."""
-        complete = done.finish_reason in ("stop", "tool_calls")
+        complete = self._always_complete or done.finish_reason in ("stop", "tool_calls")
         told = {
             **self._head,
             "status": "completed" if complete else "incomplete",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pumice_server.answers import Frame
@@ -44,7 +44,8 @@ class Report:
             "processed": n_read,
             "time_ms": int(times.prompt_seconds * 1000),
         }
-        self._readings.put_nowait((number, Reading({**self.fields(times), "prompt_progress": told})))
+        so_far = self.fields(replace(times, prompt_tokens=n_read))
+        self._readings.put_nowait((number, Reading({**so_far, "prompt_progress": told})))
 
     def merge(self, streams: Sequence[Source[S, Any]]) -> AsyncIterator[tuple[int, Sequence[S] | Reading]]:
         """As ``streams.merge``; how far prompts are read comes as it is told."""

@@ -15,8 +15,10 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pumice
+from pumice.cli.options import ASSUMED_TEMPLATE
 from pumice_server import logs
 from pumice_server.errors import bad_request, too_late
+from pumice_server.figures import build_info
 from pumice_server.metrics import Metrics
 from pumice_server.settings import Settings
 from pumice_server.streams import D, Source, is_late
@@ -28,6 +30,7 @@ FORMS = ("grammar", "json_schema", "regex", "choices", "json_whitespace")
 T = TypeVar("T")
 
 Prompt = str | list[int]
+Slot = tuple[str, int]  # of a client; -1 for none
 Progress = Callable[[int, int, int], None]
 AnyModel = pumice.Model | pumice.LinkedModel
 
@@ -54,12 +57,16 @@ class Service:
         self.created = int(time.time())
         self._always: dict[str, Any] = {"timeout": settings.timeout, "context_shift": settings.context_shift}
         self.max_sequences = settings.max_sequences
+        self.compat, self.verbose = settings.compat, settings.compat and settings.verbose
+        self.fingerprint = build_info(settings.compat)
+        self.assumed_template = None if model.has_chat_template else ASSUMED_TEMPLATE
         self.scales = {} if scales is None else scales
-        self._chat = settings.chat
+        assumed = {"chat_template": self.assumed_template} if self.assumed_template else {}
+        self._chat = {**assumed, **settings.chat}
         self._max_tokens = settings.max_tokens
         self.stop, self.pooling = settings.stop, settings.pooling
         self.heard = time.monotonic()  # when the engine last answered
-        self.slots: dict[tuple[str, int], list[int]] = {}  # tokens, by client and slot
+        self.slots: dict[Slot, list[int]] = {}  # tokens that are computed
         self._metrics = metrics
         self._asked: asyncio.Task[None] | None = None
 
@@ -102,11 +109,15 @@ class Service:
     def token_bytes(self, token: int) -> bytes:
         return self.model.tokenizer.token_bytes(token, special=True)
 
+    def spelt(self, tokens: Sequence[int]) -> str:
+        """Tokens as text, special ones too. It takes as long as there are tokens."""
+        return b"".join(map(self.token_bytes, tokens)).decode("utf-8", "replace")
+
     def stopping_word(self, done: pumice.Completion | pumice.ChatCompletion, stops: Iterable[str]) -> str:
         """The stop string that ended it, if one did: tokens hold it, the text does not."""
         if done.finish_reason != "stop":
             return ""
-        spelt = b"".join(map(self.token_bytes, done.tokens)).decode("utf-8", "replace")
+        spelt = self.spelt(done.tokens)
         return next((stop for stop in stops if stop in spelt), "")
 
     async def complete(
@@ -116,7 +127,7 @@ class Service:
 
         ``progress`` is called with the number of a completion, and how much of its prompt is read, and of how much.
         """
-        self._check_count(len(prompts) * n)
+        self.check_count(len(prompts) * n)
         if any(name in options for name in FORMS):
             options = await waiting(self.model.prepare_options, options)
         ids = await self.read_prompts(prompts)
@@ -124,7 +135,7 @@ class Service:
         with _closing_on_error(streams):
             for prompt in ids:
                 self._check_length(prompt)
-                for each in self._seeded(self._completed(options), n):
+                for each in self._seeded(self._within(prompt, self._completed(options)), n):
                     tell = partial(progress, len(streams)) if progress else None
                     streams.append(self.model.astream(prompt, progress=tell, **self._always, **each))
                     await asyncio.sleep(0)  # each is a copy of its prompt: others have their turn
@@ -150,7 +161,7 @@ class Service:
         self, messages: Any, n: int, options: Mapping[str, Any], progress: Progress | None = None
     ) -> list[pumice.AsyncChatStream]:
         """Begin ``n`` answers; ``progress`` as in ``complete``. Raises RequestError."""
-        self._check_count(n)
+        self.check_count(n)
         options = self.with_defaults(self._completed(options))
         turn = await waiting(self._prepare_chat, messages, options)
         self._check_length(turn.prompt.tokens)
@@ -235,10 +246,23 @@ class Service:
     def _completed(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Adapters are as strong as the server says where a request does not; no answer is longer than it allows."""
         completed = {"adapters": self.adapters, "request_id": logs.request_id(), **options}
-        asked, most = options.get("max_tokens"), self._max_tokens
-        if most < 0 or (isinstance(asked, int) and 0 <= asked <= most):
-            return completed
-        return {**completed, "max_tokens": most}
+        return {**completed, "max_tokens": self.most_tokens(options.get("max_tokens"))}
+
+    def _within(self, prompt: Sequence[int], options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """With ``compat`` a context is full with its last token; otherwise one more is told, which nothing reads."""
+        room, asked = max(1, self.model.n_ctx - len(prompt)), options.get("max_tokens")
+        if not self.compat or self._always["context_shift"] or (asked is not None and asked <= room):
+            return options
+        return {**options, "max_tokens": room}
+
+    def most_tokens(self, asked: int | None) -> int | None:
+        """How many tokens an answer may have, where so many are asked for; None: any number.
+
+        The server's number is the most that a request gets; with ``compat`` it is that of requests that ask for none.
+        """
+        most = self._max_tokens
+        allowed = isinstance(asked, int) and asked >= 0 and (self.compat or asked <= most)
+        return asked if most < 0 or allowed else most
 
     def _seeded(self, options: Mapping[str, Any], n: int) -> list[Mapping[str, Any]]:
         """Options of ``n`` completions: each has a seed higher by one, where a seed is given or configured."""
@@ -252,7 +276,8 @@ class Service:
         if len(tokens) > self.model.n_ctx:
             raise pumice.PromptTooLongError(len(tokens), self.model.n_ctx)
 
-    def _check_count(self, n: int) -> None:
+    def check_count(self, n: int) -> None:
+        """Raise HTTPException where a request asks for more completions than one may."""
         if n > self.max_sequences:
             raise bad_request(f"this asks for {n} completions at once, at most {self.max_sequences} are served")
 

@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from types import FrameType
 
@@ -40,19 +40,34 @@ Failing = Callable[[Exception], None]
 Progress = Callable[[int, int], None]
 
 
-def listen(settings: Settings) -> socket.socket:
-    """The socket, before anything slow begins. Raises ClickException where the address cannot be had."""
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+@contextlib.contextmanager
+def listen(settings: Settings) -> Iterator[list[socket.socket]]:
+    """Open a socket for each address, before anything slow begins; all have one port.
+
+    Raises ClickException where an address cannot be had.
+    """
+    with contextlib.ExitStack() as stack:
+        sockets: list[socket.socket] = []
+        for host in settings.addresses:
+            port = sockets[0].getsockname()[1] if sockets else settings.port
+            sockets.append(stack.enter_context(_listen(host, port)))
+        yield sockets
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((settings.host, settings.port), family=family, backlog=_BACKLOG)
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        where = f"{settings.host}:{settings.port}"
+        where = f"{host}:{port}"
         reason = str(error.strerror).partition(" (while")[0]  # of trying the address, which stands before
         other = "port" if error.errno in (errno.EADDRINUSE, errno.EACCES) else "host"
         raise click.ClickException(f"cannot listen on {where}: {reason}; --{other} names another {other}") from None
 
 
-def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, load: Load | None = None) -> None:
+def serve(
+    specs: Sequence[Spec], settings: Settings, listening: Sequence[socket.socket], load: Load | None = None
+) -> None:
     """Serve until SIGINT or SIGTERM; then no request is taken, and those that run may end.
 
     ``load``: loads a model; None: in a process of its own.
@@ -60,7 +75,7 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, l
     Raises what loading raises, where the only model cannot be loaded.
     """
     models = Models(specs, load or load_process, settings)
-    application = make_application(models, lambda application: lifespan(models, address(settings, listening), failed))
+    application = make_application(models, lambda application: lifespan(models, addresses(settings, listening), failed))
     config = configure(application, settings)
     server = _Server(config, models)
     errors: list[Exception] = []
@@ -83,7 +98,7 @@ def serve(specs: Sequence[Spec], settings: Settings, listening: socket.socket, l
     with contextlib.ExitStack() as stack:
         if load is None:
             stack.enter_context(confined_server(specs[0].options, settings.written, fetches))
-        server.run(sockets=[listening])
+        server.run(sockets=list(listening))
     if errors:
         raise errors[0]
 
@@ -158,9 +173,11 @@ def _summary(entry: Entry, settings: Settings) -> str:
     return f"serving {', '.join(entry.spec.names)} {where}, {keys}"
 
 
-def address(settings: Settings, listening: socket.socket) -> str:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{'https' if settings.tls_key else 'http'}://{host}:{listening.getsockname()[1]}"
+def addresses(settings: Settings, listening: Sequence[socket.socket]) -> str:
+    """Return where the server is reached, as people read it."""
+    scheme = "https" if settings.tls_key else "http"
+    names = [f"[{host}]" if ":" in host else host for host in settings.addresses]
+    return ", ".join(f"{scheme}://{name}:{each.getsockname()[1]}" for name, each in zip(names, listening, strict=True))
 
 
 def load_process(

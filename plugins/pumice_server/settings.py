@@ -16,6 +16,9 @@ import click
 from pumice_server.keys import Keys
 from pumice_server.limits import MAX_BODY
 
+LOCAL = "localhost"
+"""Stands for the pages of this machine among origins, whatever their port."""
+
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
@@ -26,9 +29,14 @@ class Settings:
     Attributes:
         keys: one of them must come with each request; none: everybody may ask. A list of texts is as good.
         hosts: names that a request's Host header may have, beside those of the loopback.
-        origins: web pages that may ask; ``*``: all.
+        host: addresses to listen on, separated by commas.
+        origins: web pages that may ask; ``*``: all, ``localhost``: those of this machine.
         max_body: bytes of a request's body; max_sequences: completions of one request.
         tls_key, tls_certificate: PEM files, both or none.
+        compat: answer as llama-server does where that would be wrong for clients of others.
+        page, slots, metrics: whether ``/``, ``/slots`` and ``/metrics`` are served.
+        verbose: with ``compat``, chats tell how they were made (``__verbose``).
+        predict_route: the path of Vertex AI's predictions; None: there are none.
         conversations: the file in which those of the page are kept; none: in browsers.
         timeout: seconds for a request, and for its body to arrive; drain: seconds that requests have to end when
             the server is stopped.
@@ -67,6 +75,12 @@ class Settings:
     tls_key: Path | None = None
     tls_certificate: Path | None = None
     conversations: Path | None = None
+    compat: bool = False
+    page: bool = True
+    slots: bool = True
+    metrics: bool = True
+    verbose: bool = False
+    predict_route: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.keys, Keys):
@@ -81,25 +95,34 @@ class Settings:
         return [os.path.abspath(path) for path in (*folder, *files)]
 
     @property
+    def addresses(self) -> list[str]:
+        """Where the server listens."""
+        return [each.strip() for each in self.host.split(",") if each.strip()]
+
+    @property
     def is_loopback(self) -> bool:
         """Whether only this machine can ask."""
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return self.host == "localhost"
+        return all(map(_is_loopback, self.addresses))
+
+    @property
+    def pages(self) -> Sequence[str]:
+        """Origins of pages that may ask. With ``compat`` all where a page has to know a key, else this machine's."""
+        if self.origins or not self.compat:
+            return self.origins
+        return ["*"] if self.keys else [LOCAL]
 
     def check(self, insecure: bool) -> None:
         """Raises UsageError where anybody on the network could use the model, for wrong origins and files of TLS."""
-        if "," in self.host or self.host.endswith(".sock"):
-            raise click.UsageError("--host is one address: a reverse proxy can add further ones, and UNIX sockets")
+        if not self.addresses or self.host.endswith(".sock"):
+            raise click.UsageError("--host is an address, or several: a reverse proxy can add UNIX sockets")
         if (self.tls_key is None) != (self.tls_certificate is None):
             raise click.UsageError("TLS needs both --ssl-key-file and --ssl-cert-file")
         for file in (self.tls_key, self.tls_certificate):
             if file is not None and not file.is_file():
                 raise click.UsageError(f"TLS: there is no file {file}")
         for origin in self.origins:
-            if not _ORIGIN.fullmatch(origin):
-                raise click.UsageError(f"--cors-origin: expected https://NAME, or * for all, not {origin!r}")
+            if origin != LOCAL and not _ORIGIN.fullmatch(origin):
+                raise click.UsageError(f"--cors-origin: expected https://NAME, {LOCAL}, or * for all, not {origin!r}")
         if self.slot_folder is not None:
             try:
                 self.slot_folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -109,3 +132,10 @@ class Settings:
             raise click.UsageError(
                 f"--host {self.host} lets others on the network in: give --api-key or --api-key-file, or --insecure"
             )
+
+
+def _is_loopback(address: str) -> bool:
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == "localhost"

@@ -25,12 +25,13 @@ _HEADERS = {
 
 
 async def index(request: Request) -> Response:
-    """The page to browsers, a few lines of text to others."""
+    """The page to browsers, a few lines of text to others; with ``--compat`` the page to all."""
     page = FOLDER / "index.html"
-    if "text/html" in request.headers.get("accept", "") and page.is_file():
+    models: Models = request.app.state.models
+    wanted = models.settings.compat or "text/html" in request.headers.get("accept", "")
+    if wanted and page.is_file():
         return FileResponse(page, headers=_HEADERS)
     base = str(request.base_url).rstrip("/")
-    models: Models = request.app.state.models
     names = [name for entry in models.entries for name in entry.spec.names]
     return PlainTextResponse(
         f"Pumice serves {', '.join(names)}.\n\nOpenAI's clients: base_url={base}/v1\nModels: {base}/v1/models\n"

@@ -26,5 +26,19 @@ REASONS = {
 """Why, by method and path."""
 
 
+_SWITCHES = {"/slots": "--no-slots", "/metrics": "--compat without --metrics"}
+
+
+async def switched_off(request: Request) -> Response:
+    """An endpoint that the command line switches off."""
+    path = request.url.path
+    raise HTTPException(501, f"{path} is not served: the server was started with {_SWITCHES[path]}")
+
+
+async def hidden(request: Request) -> Response:
+    """The page, with ``--no-ui``."""
+    raise HTTPException(404)
+
+
 async def refuse(request: Request) -> Response:
     raise HTTPException(501, REASONS[request.method.replace("HEAD", "GET"), request.url.path])

@@ -119,11 +119,10 @@ class Chat:
             self._checker.check(grammar.source, lambda: self._tokenizer)
         return Turn(request, format, prompt, known.special, grammar, self._budget(request, format, prompt.opening))
 
-    @property
-    def capabilities(self) -> Mapping[str, bool]:
-        """What the model's template can do; empty without one. Raises as ``turn``."""
+    def capabilities(self, chat_template: str | None = None) -> Mapping[str, bool]:
+        """What the model's template, or the given one, can do; empty without one. Raises as ``turn``."""
         try:
-            source = self._templates.source()
+            source = self._templates.source(chat_template)
         except RequestError:
             return {}
         return self._find(source).capabilities

@@ -145,6 +145,11 @@ class ChatTemplates:
         return _chosen(self._sources, chosen)
 
 
+def has_template(metadata: Mapping[str, Any]) -> bool:
+    """Return whether a model's file has a chat template; one for tools alone is none."""
+    return "" in _sources(metadata)
+
+
 def check_chosen(metadata: Mapping[str, Any], chosen: str) -> None:
     """Raise RequestError for a name that neither the model's file nor anybody else has for a template."""
     _chosen(_sources(metadata), chosen)
@@ -161,7 +166,7 @@ def _sources(metadata: Mapping[str, Any]) -> dict[str, str]:
 
 def _chosen(sources: Mapping[str, str], chosen: str) -> str:
     """The template that is meant by its name, or is given itself."""
-    if "{%" in chosen or "{{" in chosen:
+    if "{%" in chosen or "{{" in chosen or " " in chosen:  # no name has a space
         return chosen
     known = {**BUILTIN, **sources}
     if chosen not in known:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +22,12 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 
+logger = logging.getLogger("pumice")
+
 model_argument = click.argument("model", default=lambda: str(demo_model_path()))
+ASSUMED_TEMPLATE = "chatml"
+"""The chat template of a model whose file has none, where no other is chosen."""
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Write JSON.")
 
 force_option = click.option("--force", is_flag=True, help="Replace files that are there.")
@@ -200,6 +207,14 @@ def configured_models() -> list[str]:
     from pumice.config import load_config
 
     return list(load_config().models)
+
+
+@lru_cache(maxsize=64)
+def warn_of_assumed_template(model: str) -> None:
+    """Say, once for each model, that chats take ``ASSUMED_TEMPLATE``: it may have been trained with another one."""
+    logger.warning(
+        "%s: the file has no chat template: chats take ChatML, --chat-template names another (see docs/chat.md)", model
+    )
 
 
 def summarize_model(model: str) -> Summary | None:

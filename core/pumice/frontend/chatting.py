@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 from pumice.chat import OPTIONS, Chat, ChatCompletion, ChatRequest, Messages, Turn
+from pumice.chat.template import has_template
 from pumice.chat_stream import AsyncChatStream, ChatStream
 from pumice.frontend.generating import Generating, Progress
 from pumice.grammar import FORMS, grammar_source
@@ -67,12 +68,20 @@ class Chatting(Generating):
         form = {k: v for k, v in options.items() if k in FORMS}
         return self._chat.turn(request, grammar_source(**form, response_format=request.response_format))
 
-    def template_capabilities(self) -> Mapping[str, bool]:
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether chats that name no template have one: the configuration's, or that of the model's file."""
+        return bool(self.config.chat_template) or has_template(self.metadata)
+
+    def template_capabilities(self, chat_template: str | None = None) -> Mapping[str, bool]:
         """What the chat template can do, by llama-server's names: ``supports_tools``, ``supports_system_role``, ....
+
+        Args:
+            chat_template: the name of a template, or a template; None: that of the model.
 
         Empty without a template. Raises ModelError if it is none.
         """
-        return self._chat.capabilities
+        return self._chat.capabilities(chat_template)
 
     def _turn(self, messages: Messages | Turn, options: Mapping[str, Any]) -> tuple[Turn, dict[str, Any]]:
         """The turn, and the options of its generation."""

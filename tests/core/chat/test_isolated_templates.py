@@ -99,11 +99,11 @@ def test_what_a_template_can_is_not_remembered_where_nobody_could_find_out():
     with ThreadPoolExecutor(1) as threads:
         slow = threads.submit(pool.call, "time:sleep", 1, object)
         wait_until(lambda: pool.pids)
-        for act in (lambda: one.capabilities, lambda: one.turn(read())):
+        for act in (one.capabilities, lambda: one.turn(read())):
             with pytest.raises(UnavailableError, match="rendering the chat template waits for too much else"):
                 act()
         slow.result()
-    assert not one.capabilities["supports_system_role"]
+    assert not one.capabilities()["supports_system_role"]
     assert one.text(read([SYSTEM, *CHAT])) == "(S\n\nHello)"
 
 

@@ -65,10 +65,13 @@ def test_the_template_and_the_system_message_are_options(run, home, demo):
     assert "unknown chat template 'chatlm'; did you mean" in done.stderr
 
 
-def test_a_model_without_a_template_says_what_to_do(run, model):
-    done = run("chat", model, "--backend", "numpy", input="Hi")
-    assert done.returncode == 1
-    assert "has no chat template: name the one that it was trained with, --chat-template chatml say" in done.stderr
+def test_a_model_without_a_template_takes_chatml_and_says_so(run, model):
+    options = ["--backend", "numpy", "-n", "4", "--temp", "0"]
+    done = run("chat", model, *options, input="Hi")
+    assert done.returncode == 0
+    assert done.stderr.count("has no chat template: chats take ChatML, --chat-template names another") == 1
+    named = run("chat", model, *options, "--chat-template", "chatml", input="Hi")
+    assert (named.stdout, named.stderr) == (done.stdout, "")
     assert run("chat", input=b"\xff").stderr.startswith("error: the message is not UTF-8: byte 0")
 
 

@@ -201,6 +201,9 @@ def test_ollamas_keep_alive(two):
     assert held["expires_at"] > "2020"
     assert two.client.post("/api/generate", json={"model": "one", "keep_alive": 0}).json()["done_reason"] == "unload"
     wait_until(lambda: two.client.get("/api/ps").json() == {"models": []})
+    asleep = two.client.get("/props?model=one").json()  # which loads nothing
+    assert (asleep["is_sleeping"], asleep["model_alias"], asleep["total_slots"]) == (True, "one", 4)
+    assert two.client.get("/api/ps").json() == {"models": []}
 
 
 @pytest.mark.parametrize(

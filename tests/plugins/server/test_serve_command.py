@@ -92,7 +92,7 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
             ["--ssl-key-file", "/nowhere", "--ssl-cert-file", "/nowhere", "--port", "0"],
             "TLS: there is no file /nowhere",
         ),
-        (["--cors-origin", "example.org"], "--cors-origin: expected https://NAME, or * for all, not 'example.org'"),
+        (["--cors-origin", "example.org"], "expected https://NAME, localhost, or * for all, not 'example.org'"),
         (["--slot-save-path", "/proc/absent"], "--slot-save-path: /proc/absent: "),
         (["--no-such"], "No such option"),
         (["a.gguf", "b.gguf", "--lora", "c.gguf"], "adapters are for one model"),
@@ -111,8 +111,8 @@ def test_llama_servers_command_line_and_a_stop_that_lets_requests_end():
             "cannot listen on 192.0.2.1:8080: Cannot assign requested address; --host",
         ),
         (["--host", "no.invalid", "--insecure"], "cannot listen on no.invalid:8080: Name or service not known; --host"),
-        (["--host", "/run/pumice.sock"], "--host is one address: a reverse proxy can add further ones"),
-        (["--host", "127.0.0.1,::1"], "--host is one address"),
+        (["--host", "/run/pumice.sock"], "--host is an address, or several: a reverse proxy can add UNIX sockets"),
+        (["--host", "127.0.0.1,0.0.0.0"], "lets others on the network in"),
         (["absent.gguf", "--port", "0"], "absent.gguf"),
         (["--backend", "absent", "--port", "0"], "absent"),
     ],
@@ -215,7 +215,7 @@ def test_the_image_has_options_that_are_known():
     image = (Path(__file__).parents[3] / "deploy" / "Dockerfile").read_text()
     program, serve, *arguments = json.loads(re.search(r"^ENTRYPOINT (.*)$", image, re.MULTILINE)[1])
     assert (program, serve) == ("pumice", "serve")
-    assert command.make_context("serve", arguments).params["host"] == "0.0.0.0"
+    assert command.make_context("serve", arguments).params["host"] == ("0.0.0.0",)
 
 
 def test_the_service_of_compose_has_options_that_are_known():

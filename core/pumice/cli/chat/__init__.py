@@ -9,12 +9,14 @@ from typing import Any
 import click
 
 from pumice.cli.options import (
+    ASSUMED_TEMPLATE,
     load_model,
     load_options,
     model_argument,
     no_sandbox_option,
     sampling_options,
     take_sampling,
+    warn_of_assumed_template,
 )
 from pumice.demo import demo_model_path
 
@@ -52,6 +54,9 @@ def command(model: str, system: str | None, stats: bool, n_predict: int | None, 
     options["max_tokens"] = n_predict if n_predict is not None and n_predict >= 0 else None
     text = None if sys.stdin.isatty() else _read_input()
     with load_model(model, rest) as loaded:
+        if not (options["chat_template"] or loaded.has_chat_template):
+            warn_of_assumed_template(Path(model).name)
+            options["chat_template"] = ASSUMED_TEMPLATE
         conversation = Conversation(loaded, {k: v for k, v in options.items() if v is not None}, system)
         if text is None:
             from pumice.cli.chat.editor import Editor

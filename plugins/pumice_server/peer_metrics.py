@@ -1,0 +1,79 @@
+"""llama-server's metrics, made of what is counted here and summed over the models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol
+
+
+class Sample(Protocol):
+    """A value of a metric of Prometheus."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def value(self) -> float: ...
+
+
+class _Metric(NamedTuple):
+    name: str
+    ours: str
+    help: str
+
+
+_TOTALS = (
+    _Metric("prompt_tokens_total", "pumice_prompt_read_tokens_total", "Tokens of prompts that were computed"),
+    _Metric("prompt_tokens_cached_total", "pumice_prompt_cached_tokens_total", "Tokens of prompts that the cache had"),
+    _Metric("prompt_seconds_total", "pumice_prompt_seconds_total", "Seconds of reading prompts"),
+    _Metric("tokens_predicted_total", "pumice_generated_tokens_total", "Tokens generated"),
+    _Metric("tokens_predicted_seconds_total", "pumice_generation_seconds_total", "Seconds of generating"),
+)
+_STEPS = "pumice_engine_steps"
+_GAUGES = (
+    _Metric("requests_processing", "pumice_engine_sequences_running", "Sequences with a place"),
+    _Metric("requests_deferred", "pumice_engine_sequences_waiting", "Sequences without a place"),
+)
+_RATES = {"prompt_tokens_seconds": (0, 2, "Prompt"), "predicted_tokens_seconds": (3, 4, "Generated")}
+"""Name, and of ``_TOTALS`` the numbers of tokens and of seconds."""
+
+_DRAFTS = ("num_draft_tokens", "num_accepted_tokens", "num_drafts")
+_READ = {metric.ours for metric in (*_TOTALS, *_GAUGES)} | {_STEPS}
+
+
+class PeerMetrics:
+    """Rates are those since the metrics were last asked for."""
+
+    def __init__(self) -> None:
+        self._told = [0.0] * len(_TOTALS)
+        self._longest = 0
+
+    def note(self, timings: Any) -> None:
+        """Note a sequence that ended."""
+        self._longest = max(self._longest, timings.prompt_tokens + timings.generated_tokens)
+
+    def text(self, samples: Iterable[Sample], steps_before: int) -> str:
+        """Return them in Prometheus' format; ``steps_before``: of engines that are no longer loaded."""
+        values = dict.fromkeys(_READ, 0.0)
+        for sample in samples:
+            if sample.name in _READ:
+                values[sample.name] += sample.value
+        totals = [values[metric.ours] for metric in _TOTALS]
+        steps = values[_STEPS] + steps_before
+        lines = [_lines(metric.name, "counter", metric.help, values[metric.ours]) for metric in _TOTALS]
+        lines.append(_lines("n_decode_total", "counter", "Steps of the engines", steps))
+        lines.append(_lines("n_tokens_max", "counter", "Tokens of the longest sequence", self._longest))
+        lines += [_lines(f"spec_decode_{name}_total", "counter", "Nothing is drafted", 0) for name in _DRAFTS]
+        lines += [_lines(metric.name, "gauge", metric.help, values[metric.ours]) for metric in _GAUGES]
+        for name, (tokens, seconds, what) in _RATES.items():
+            spent = totals[seconds] - self._told[seconds]
+            rate = (totals[tokens] - self._told[tokens]) / spent if spent else 0.0
+            lines.append(_lines(name, "gauge", f"{what} tokens per second, since the last scrape", rate))
+        per_step = totals[3] / steps if steps else 0.0
+        lines.append(_lines("n_busy_slots_per_decode", "gauge", "Tokens generated per step", per_step))
+        self._told = totals
+        return "".join(lines)
+
+
+def _lines(name: str, kind: str, help: str, value: float) -> str:
+    name = f"llamacpp:{name}"
+    return f"# HELP {name} {help}.\n# TYPE {name} {kind}\n{name} {value:.10g}\n"

@@ -1,0 +1,55 @@
+"""llama-server's properties of a model, which ``/props`` tells; paths of this machine are not among them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pumice
+from pumice_server.entry import Entry
+from pumice_server.figures import build_info
+from pumice_server.generation_settings import generation_settings
+from pumice_server.service import Service
+from pumice_server.settings import Settings
+
+logger = logging.getLogger("pumice")
+
+
+def properties(entry: Entry, service: Service, settings: Settings) -> dict[str, Any]:
+    """Return the properties of a model that is loaded; for a thread, since the first time its template renders chats.
+
+    With ``compat`` the path is the file's name; otherwise it is the model's, which says no more than the client knows.
+    """
+    model = service.model
+    bos, eos = model.tokenizer.bos, model.tokenizer.eos
+    tool_use = model.metadata.get("tokenizer.chat_template.tool_use", "")
+    return {
+        "default_generation_settings": {"params": generation_settings(service, {}), "n_ctx": model.n_ctx},
+        "total_slots": model.config.n_parallel,
+        "model_alias": service.name,
+        "model_ftype": model.summary.file_type,
+        "model_path": Path(entry.spec.path).name if settings.compat else service.name,
+        "modalities": {"vision": False, "video": False, "audio": False},
+        "endpoint_slots": settings.slots,
+        "endpoint_props": False,
+        "endpoint_metrics": settings.metrics,
+        "chat_template": model.config.chat_template or model.metadata.get("tokenizer.chat_template", ""),
+        **({"chat_template_tool_use": tool_use} if tool_use else {}),
+        "chat_template_caps": _capabilities(service),
+        "bos_token": "" if bos is None else model.tokenizer.token_text(bos),
+        "eos_token": "" if eos is None else model.tokenizer.token_text(eos),
+        "build_info": build_info(settings.compat),
+        "ui": settings.page,
+        "cors_proxy_enabled": False,
+    }
+
+
+def _capabilities(service: Service) -> Mapping[str, bool]:
+    """None for a template that cannot be compiled, or not within bounds: the model completes texts all the same."""
+    try:
+        return service.model.template_capabilities(service.assumed_template)
+    except (pumice.ModelError, pumice.TooExpensiveError) as error:
+        logger.warning("%s: %s", service.name, error)
+        return {}

@@ -1,0 +1,205 @@
+"""``--compat llama-server``, and what of llama-server's command line holds without it."""
+
+import logging
+
+import httpx2
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.cli.options import warn_of_assumed_template
+from pumice_server.command import command
+from pumice_server.defaults import take_compat
+from pumice_server.environment import predict_route
+from pumice_server.serving import addresses, listen
+from pumice_server.settings import Settings
+from server_thread import Running, running
+
+CHAT = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 3, "temperature": 0}
+PREFLIGHT = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "Authorization"}
+KEY = {"Authorization": "Bearer k"}
+
+
+@pytest.fixture(scope="module")
+def compat(model):
+    with running(model, compat=True, verbose=True, predict_route="/predict", metrics=False, slots=False) as server:
+        yield server
+
+
+def parsed(line: str) -> dict:
+    return command.make_context("serve", line.split()).params
+
+
+@pytest.mark.parametrize(
+    ("line", "n_ctx"),
+    [
+        ("--compat llama-server -c 512 -np 2", 256),
+        ("--compat llama-server -c 512 -np 2 --kv-unified", 512),
+        ("--compat llama-server -c 512 -np -1", 512),
+        ("--compat llama-server -c 512", 512),
+        ("--compat llama-server -np 2", None),
+        ("-c 512 -np 2", 512),
+    ],
+)
+def test_the_context_is_divided_over_slots(line, n_ctx):
+    options = parsed(line)
+    assert take_compat(options) == ("--compat" in line)
+    assert options["n_ctx"] == n_ctx
+    assert options["random"] == ({"rng": "mt19937"} if "--compat" in line else {})
+
+
+def test_options_of_the_peer():
+    assert parsed("--no-ui --no-slots --host ::1 --host 127.0.0.1")["host"] == ("::1", "127.0.0.1")
+    assert not parsed("--no-webui")["page"]
+    assert not parsed("--no-slots")["slots"]
+
+
+def test_several_addresses_with_one_port():
+    settings = Settings(host="127.0.0.1, 127.0.0.2", port=0)
+    assert settings.is_loopback
+    assert not Settings(host="127.0.0.1,0.0.0.0").is_loopback
+    with listen(settings) as sockets:
+        ports = {socket.getsockname()[1] for socket in sockets}
+        assert (len(sockets), len(ports)) == (2, 1)
+        port = ports.pop()
+        assert addresses(settings, sockets) == f"http://127.0.0.1:{port}, http://127.0.0.2:{port}"
+
+
+def test_endpoints_that_are_switched_off(model, compat):
+    assert compat.client.get("/metrics").status_code == 501
+    assert "--metrics" in compat.client.get("/metrics").json()["error"]["message"]
+    assert compat.client.get("/slots").status_code == 501
+    with running(model, page=False) as server:
+        assert server.client.get("/", headers={"Accept": "text/html"}).status_code == 404
+        assert server.client.get("/page/index.html").status_code == 404
+        assert server.client.get("/v1/models").status_code == 200
+
+
+def test_names_and_numbers_of_the_peer(model, compat, server):
+    assert compat.client.post("/v1/chat/completions", json=CHAT).json()["system_fingerprint"].startswith("b0-pumice")
+    assert server.client.post("/v1/chat/completions", json=CHAT).json()["system_fingerprint"].startswith("pumice-")
+    with running(model, compat=True) as other:
+        for _ in range(2):
+            told = other.client.post("/completion", json={"prompt": "Once upon", "n_predict": 4}).json()["timings"]
+        metrics, again = (other.client.get("/metrics") for _ in range(2))
+        assert int(metrics.headers["Process-Start-Time-Unix"]) > 0
+        values, later = (
+            dict(line.split() for line in answer.text.splitlines() if not line.startswith("#"))
+            for answer in (metrics, again)
+        )
+        assert float(values["llamacpp:tokens_predicted_total"]) == 2 * told["predicted_n"]
+        assert float(values["llamacpp:predicted_tokens_seconds"]) > 0
+        assert later["llamacpp:predicted_tokens_seconds"] == "0"  # nothing since the last scrape
+        assert int(values["llamacpp:n_tokens_max"]) == told["prompt_n"] + told["cache_n"] + 4
+
+
+def test_chats_tell_how_they_were_made_where_that_is_asked_for(compat, server):
+    told = server.client.post("/v1/chat/completions", json={**CHAT, "verbose": True}).json()["__verbose"]
+    assert "Once" in told["prompt"]
+    assert (told["tokens_predicted"], told["generation_settings"]["max_tokens"]) == (3, 3)
+    assert "__verbose" not in server.client.post("/v1/chat/completions", json=CHAT).json()
+    assert "__verbose" in compat.client.post("/v1/chat/completions", json=CHAT).json()
+    assert '"__verbose"' in compat.client.post("/v1/chat/completions", json={**CHAT, "stream": True}).text
+    assert server.client.post("/v1/chat/completions", json={**CHAT, "verbose": "no"}).status_code == 400
+
+
+def test_a_response_of_the_length_that_was_asked_for_is_complete(compat, server):
+    body = {"input": "Once", "max_output_tokens": 2, "store": False}
+    assert compat.client.post("/v1/responses", json=body).json()["status"] == "completed"
+    assert server.client.post("/v1/responses", json=body).json()["status"] == "incomplete"
+
+
+def test_pages_of_this_machine_may_ask_where_no_key_is_needed(compat):
+    for origin in ("http://localhost:3000", "http://127.0.0.1", "http://[::1]:1"):
+        told = compat.client.options("/v1/completions", headers={**PREFLIGHT, "Origin": origin})
+        assert (told.status_code, told.headers["access-control-allow-origin"]) == (200, origin)
+        assert compat.client.get("/v1/models", headers={"Origin": origin}).status_code == 200
+    for origin in ("http://localhost.evil.example", "http://notlocalhost", "https://evil.example", "null"):
+        told = compat.client.options("/v1/completions", headers={**PREFLIGHT, "Origin": origin})
+        assert told.status_code == 200
+        assert "access-control-allow-origin" not in told.headers
+        assert compat.client.get("/v1/models", headers={"Origin": origin}).status_code == 403
+
+
+def test_any_page_that_has_the_key_may_ask(model):
+    with running(model, compat=True, keys=["k"]) as server:
+        asked = {"Origin": "https://page.example"}
+        told = server.client.options("/v1/models", headers={**PREFLIGHT, **asked}).headers
+        assert told["access-control-allow-origin"] == "https://page.example"
+        assert told["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
+        assert server.client.get("/v1/models", headers=asked).status_code == 401
+        assert server.client.get("/v1/models", headers={**asked, **KEY}).status_code == 200
+
+
+def test_pages_of_this_machine_are_an_origin_that_can_be_named(model):
+    with running(model, origins=["localhost"]) as server:
+        assert server.client.get("/v1/models", headers={"Origin": "http://localhost:3000"}).status_code == 200
+        assert server.client.get("/v1/models", headers={"Origin": "http://localhost.evil.example"}).status_code == 403
+
+
+def predict(server: Running, *instances: object) -> httpx2.Response:
+    return server.client.post("/predict", json={"instances": list(instances)})
+
+
+def test_predictions_of_vertex(compat):
+    chat = {**CHAT, "@requestFormat": "chatCompletions"}
+    done = predict(compat, chat, {**chat, "n": 2}).json()["predictions"]
+    assert [len(each["choices"]) for each in done] == [1, 2]
+    alone = compat.client.post("/v1/chat/completions", json=CHAT).json()
+    assert done[0]["choices"][0]["message"] == alone["choices"][0]["message"]
+    assert predict_route({}) is None
+    assert predict_route({"AIP_MODE": "PREDICTION", "AIP_PREDICT_ROUTE": "/x"}) == "/x"
+
+
+@pytest.mark.parametrize(
+    ("instance", "said"),
+    [
+        (CHAT, "@requestFormat"),
+        (1, "@requestFormat"),
+        ({**CHAT, "@requestFormat": "chatCompletions", "stream": True}, "not streamed"),
+        ({**CHAT, "@requestFormat": "chatCompletions", "temperature": "x"}, "temperature"),
+        ({**CHAT, "@requestFormat": "chatCompletions", "messages": []}, "messages"),
+    ],
+)
+def test_predictions_that_are_wrong(compat, instance, said):
+    answer = predict(compat, {**CHAT, "@requestFormat": "chatCompletions"}, instance)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]["message"]
+
+
+def test_no_more_predictions_than_completions_of_a_request(compat, server):
+    chat = {**CHAT, "@requestFormat": "chatCompletions", "n": 16}
+    assert "at once" in predict(compat, *[chat] * 5).json()["error"]["message"]
+    assert predict(compat).status_code == 400
+    assert server.client.post("/predict", json={}).status_code == 404
+
+
+def test_chats_of_a_file_without_a_template_take_chatml(tmp_path, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("pumice"), "propagate", True)
+    warn_of_assumed_template.cache_clear()
+    with pumice.load(tiny_llama(tmp_path / "untaught.gguf"), backend="numpy") as model, running(model) as server:
+        assert [record.message for record in caplog.records if "no chat template" in record.message] == [
+            "demo: the file has no chat template: chats take ChatML, --chat-template names another (see docs/chat.md)"
+        ]
+        asked = server.client.post("/apply-template", json=CHAT).json()["prompt"]
+        assert asked == model.apply_template(CHAT["messages"], chat_template="chatml")
+        assert server.client.post("/v1/chat/completions", json=CHAT).status_code == 200
+        assert server.client.get("/props").json()["chat_template_caps"]["supports_system_role"]
+        with pytest.raises(pumice.NoChatTemplateError):
+            model.chat(CHAT["messages"])
+
+
+def test_two_answers_at_the_end_are_refused_as_by_the_peer(compat, server):
+    ended = {**CHAT, "messages": [*CHAT["messages"], *[{"role": "assistant", "content": "a"}] * 2]}
+    assert compat.client.post("/v1/chat/completions", json=ended).status_code == 400
+    assert server.client.post("/v1/chat/completions", json=ended).status_code == 200
+
+
+def test_most_tokens_of_the_server_are_a_bound_and_with_compat_a_default(model):
+    for compat, counts in ((False, [4, 4]), (True, [4, 8])):
+        with running(model, compat=compat, max_tokens=4) as server:
+            for asked, count in zip(({}, {"n_predict": 8}), counts, strict=True):
+                body = {"prompt": "Once upon a time", "ignore_eos": True, **asked}
+                told = server.client.post("/completion", json=body).json()
+                assert (told["tokens_predicted"], told["generation_settings"]["n_predict"]) == (count, count)
+                assert {entry["bias"] for entry in told["generation_settings"]["logit_bias"]} == {None}
