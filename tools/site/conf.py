@@ -42,6 +42,7 @@ html_theme = "furo"
 html_static_path = []
 html_copy_source = False
 html_show_sourcelink = False
+highlight_language = "sh"  # of blocks that name none: commands
 pygments_style = "friendly"
 pygments_dark_style = "github-dark"
 html_permalinks_icon = "#"

@@ -83,8 +83,8 @@ def _command(group: Any, name: str, parent: click.Context, level: int) -> Iterat
         usage = " ".join(command.get_usage(context).removeprefix("Usage: ").split())
         yield f"{'#' * level} {context.command_path}\n\n```text\n{usage}\n```\n"
         yield from _help(command.help or "")
-        records = [parameter.get_help_record(context) for parameter in command.get_params(context)]
-        options = [(code(names), plain(text)) for names, text in filter(None, records) if "--help" not in names]
+        records = filter(None, (parameter.get_help_record(context) for parameter in command.get_params(context)))
+        options = [(code(names), plain(text)) for names, text in records if text and "--help" not in names]
         if options:
             yield table(["option", "meaning"], options)
         if isinstance(command, click.Group):
