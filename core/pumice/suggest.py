@@ -1,7 +1,7 @@
 """The part of an error message that helps with a misspelt name."""
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _LONGEST = 100  # characters of a name that is compared: that takes quadratic time
 _MOST_KNOWN = 64  # names in a message
@@ -15,8 +15,9 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def unknown_name(what: str, name: str, known: Iterable[str]) -> str:
-    """One line about an unknown name: the nearest known one, and all of them."""
+def unknown_name(what: str, name: str, known: Iterable[str], never: Collection[str] = ()) -> str:
+    """One line about an unknown name: the nearest known one, but for those of ``never``, and all of them."""
     known = sorted(known)
+    hint = did_you_mean(name, [other for other in known if other not in never])
     shown = ", ".join(known[:_MOST_KNOWN]) + (", ..." if len(known) > _MOST_KNOWN else "")
-    return f"unknown {what} {name[:_LONGEST]!r}{did_you_mean(name, known)} (known: {shown or 'none'})"
+    return f"unknown {what} {name[:_LONGEST]!r}{hint} (known: {shown or 'none'})"

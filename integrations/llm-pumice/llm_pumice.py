@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 PREFIX = "pumice/"
 DEMO = "demo"
-DEMO_TEMPLATE = "plain"  # the demo model tells stories and was never taught to chat
 
 
 @llm.hookimpl
@@ -75,9 +74,8 @@ class _Pumice:
             {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema}
             for tool in prompt.tools
         ]
-        template = DEMO_TEMPLATE if self.name == DEMO else None
         schema = {"json_schema": prompt.schema} if prompt.schema else {}
-        return {**options, **schema, "messages": _messages(prompt), "tools": tools, "chat_template": template}
+        return {**options, **schema, "messages": _messages(prompt), "tools": tools}
 
 
 class PumiceModel(_Pumice, llm.Model):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -33,6 +34,10 @@ from pumice_cpu.kernel import load_kernels
 from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
 from pumice_cpu.runtime import ThreadPool
+
+_MOST_THREADS = 16  # on a machine with fewer cores
+
+logger = logging.getLogger("pumice")
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
 
@@ -80,13 +85,21 @@ class CpuBackend(Backend):
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if self._pool is None:
-            self._pool = ThreadPool(self.options.threads or cores())
+            self._pool = ThreadPool(_n_threads(self.options.threads))
         invariant = self.options.batch_invariant
         return CpuProgram(self._pool, self._packed, self._memory, self._states, segment, plan, limits, invariant)
 
     def close(self) -> None:
         if self._pool is not None:
             self._pool.close()
+
+
+def _n_threads(wanted: int) -> int:
+    """The number of threads: as many as there are cores if 0, and never far more than those."""
+    most = max(_MOST_THREADS, cores())
+    if wanted > most:
+        logger.warning("cpu.threads: %d threads for %d cores would only wait; %d are used", wanted, cores(), most)
+    return min(wanted, most) or cores()
 
 
 class CpuProgram(Program):

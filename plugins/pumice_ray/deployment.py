@@ -28,7 +28,7 @@ from pumice_ray.router import PrefixRouter
 from pumice_ray.serve_link import ServeLink
 from pumice_ray.stages import bundles, staged
 from pumice_server.application import make_application
-from pumice_server.choice import demo_options, name_of
+from pumice_server.choice import name_of
 from pumice_server.entry import Spec
 from pumice_server.keys import Keys
 from pumice_server.models import Models
@@ -120,7 +120,6 @@ def app(arguments: Mapping[str, str]) -> Any:
     keys = Keys([given.pop("api_key")] if "api_key" in given else [])
     n_ingresses, ingress_cpus = int(_number(given, "ingresses", 1)), _number(given, "ingress_cpus", 1)
     options = {name: yaml.safe_load(value) for name, value in given.items()}
-    options["config"] = demo_options([path]) | options.get("config", {})
     spec = Spec(names, path, options)
     settings = Settings(host="0.0.0.0", keys=keys)
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
+from annotated_types import Ge
 from numpy.typing import NDArray
 
 from pumice.plugin import Candidates, Plan, PlannedSampler, Sampler, SamplerContext, Selector
@@ -14,9 +16,9 @@ _BLOCK = 1024
 
 @dataclass
 class Greedy(PlannedSampler, Selector):
-    """The highest logit, of equal ones the lowest token id. Active at temperature 0 or less."""
+    """The highest logit, of equal ones the lowest token id. Active at temperature 0."""
 
-    temperature: float = 0.8
+    temperature: Annotated[float, Ge(0)] = 0.8
     dynatemp_range: float = 0.0
 
     def plan(self) -> Plan:

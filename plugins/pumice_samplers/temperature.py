@@ -15,7 +15,7 @@ TOO_COLD = 1e-30
 
 @dataclass
 class Temperature(PlannedSampler):
-    """Divide the logits by ``temperature``; 0 or less: only the highest logit stays.
+    """Divide the logits by ``temperature``; 0: only the highest logit stays.
 
     If ``dynatemp_range`` is above 0, the temperature follows the normalized entropy H of the n candidates,
     H = -sum(p log p) / log n, as in https://github.com/ggml-org/llama.cpp/issues/3483:
@@ -23,7 +23,7 @@ class Temperature(PlannedSampler):
         low + (high - low) * H ** dynatemp_exponent     low, high = temperature -+ dynatemp_range, low >= 0
     """
 
-    temperature: float = 0.8
+    temperature: Annotated[float, Ge(0)] = 0.8
     dynatemp_range: Annotated[float, Ge(0)] = 0.0
     dynatemp_exponent: Annotated[float, Ge(0)] = 1.0
 

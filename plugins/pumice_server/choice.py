@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from pumice.cli.options import configured_models, split_scale
+from pumice.cli.options import configured_models, model_problem, split_scale
+
+logger = logging.getLogger("pumice")
 
 
 def choose_models(given: Sequence[str], options: dict[str, Any]) -> list[str]:
@@ -42,13 +45,6 @@ def make_specs(
     return specs
 
 
-def demo_options(paths: Sequence[str]) -> dict[str, Any]:
-    """Settings of the demo model where it is the only one: it tells stories, and was never taught to chat."""
-    import pumice
-
-    return {"chat_template": "plain"} if paths == [str(pumice.demo_model_path())] else {}
-
-
 def name_of(path: str) -> str:
     """What a model is called: a file by its name alone, anything else as it is."""
     return Path(path).stem if path.endswith(".gguf") and Path(path).exists() else path
@@ -60,13 +56,16 @@ def size_of(path: str) -> int:
 
 
 def _models_in(folder: Path) -> list[str]:
-    """The GGUF files in a folder; of a split model the first part."""
+    """The models in a folder, of a split one the first part; other GGUF files are left out with a warning."""
     if not folder.is_dir():
         raise click.ClickException(f"--models-dir: {folder} is not a folder")
     files = [file for file in sorted(folder.glob("*.gguf")) if file.is_file() and "mmproj" not in file.name]
-    models = [str(file) for file in files if not _is_later_part(file)]
+    problems = {str(file): model_problem(file) for file in files if not _is_later_part(file)}
+    for problem in filter(None, problems.values()):
+        logger.warning("--models-dir: left out: %s", problem)
+    models = [file for file, problem in problems.items() if not problem]
     if not models:
-        raise click.ClickException(f"--models-dir: {folder} has no GGUF files")
+        raise click.ClickException(f"--models-dir: {folder} has no models in GGUF")
     return models
 
 

@@ -12,9 +12,9 @@ import click
 
 from pumice.cli.cluster import cluster_options, take_cluster
 from pumice.cli.messages import show_logs
-from pumice.cli.options import locate_model, no_sandbox_option, parse_settings
+from pumice.cli.options import locate_model, no_sandbox_option, parse_settings, require_file
 from pumice_server.arguments import ServeCommand
-from pumice_server.choice import choose_models, demo_options, make_specs, take_adapters
+from pumice_server.choice import choose_models, make_specs, take_adapters
 from pumice_server.defaults import default_options, take_chat, take_compat, take_sampling
 from pumice_server.environment import predict_route
 from pumice_server.keys import Keys
@@ -185,6 +185,9 @@ def command(names: tuple[str, ...], **options: Any) -> None:
     adapters = take_adapters(options)
     if adapters and len(paths) > 1:
         raise click.UsageError("adapters are for one model: give others theirs in the catalogue")
+    if cluster is None:  # whose machines may have other files
+        for path in paths:
+            require_file(path)
     with listen(settings) as sockets:
         if len(paths) == 1:
             locate_model(paths[0])
@@ -245,7 +248,7 @@ def _load_options(paths: Sequence[str], adapters: Mapping[str, Any], options: di
         options["n_parallel"] = n_parallel = None  # llama-server's -1: it decides
     defaults = take_sampling(options)
     sampling = {**options.pop("random"), **config.get("sampling", {}), **defaults["sampling"]}
-    config |= {**demo_options(paths), **defaults, "sampling": sampling}
+    config |= {**defaults, "sampling": sampling}
     if adapters:
         config["adapters"] = {**config.get("adapters", {}), **adapters}
     if template is not None:

@@ -76,6 +76,8 @@ def generation_options(body: Body, service: Service) -> dict[str, Any]:
     sampling = {name: body.fields[name] for name in SAMPLING if name in body.fields}
     form = {name: body.fields[name] for name in FORMS if body.fields.get(name, "") != ""}
     sampling |= {name: service.model.n_ctx for name in _LAST_N if sampling.get(name) == -1}
+    if "temperature" in sampling:
+        sampling["temperature"] = max(0, body.number("temperature", 0))  # llama-server's -1 is 0, too
     order = body.first("samplers")
     if order is not None:
         try:

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from pumice.chat.builtin import BUILTIN
+
 from .model import Block, Llama, ModelConfig
 from .tokenizer import BOS_ID, EOS_ID, vocabulary
 
@@ -86,6 +88,7 @@ def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(False)
+    writer.add_chat_template(BUILTIN["plain"])  # it was never taught to chat: it goes on with what is said
 
 
 def _tensors(model: Llama) -> Iterator[tuple[str, Tensor]]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from pumice.cli.messages import report, require_streams, show_logs
-from pumice.commands import BUNDLED_COMMANDS, COMMANDS
+from pumice.commands import BUNDLED_COMMANDS, COMMANDS, DESTRUCTIVE, GROUPS
 from pumice.guard import raise_named
 from pumice.lazy import resolve
 from pumice.suggest import unknown_name
@@ -23,13 +23,28 @@ class Commands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return [name for name in _registered()[0] if _loads(self, ctx, name)]
 
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands under the headings of ``GROUPS``, and those of plugins under their own."""
+        listed = dict.fromkeys(self.list_commands(ctx))
+        groups = {title: [name for name in names if name in listed] for title, names in GROUPS.items()}
+        grouped = {name for names in groups.values() for name in names}
+        groups["Plugins"] = [name for name in listed if name not in grouped]
+        width = formatter.width - 6 - max(map(len, listed))
+        for title, names in groups.items():
+            commands = {name: command for name in names if (command := self.get_command(ctx, name))}
+            if commands:
+                with formatter.section(title):
+                    formatter.write_dl([(name, each.get_short_help_str(width)) for name, each in commands.items()])
+
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         commands, absent = _registered()
+        if name in _ALIASES:
+            return _option_as_command(_ALIASES[name])
         if name in commands:
             return resolve(commands[name])
         if name.startswith("-") or ctx.resilient_parsing:
             return None
-        raise click.UsageError(unknown_name("command", name, commands) + absent, ctx)
+        raise click.UsageError(unknown_name("command", name, commands, DESTRUCTIVE) + absent, ctx)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -45,6 +60,18 @@ class Commands(click.Group):
             if name is None or name in COMMANDS:
                 raise
             raise_named(error, _registered_by_plugins().describe(name))
+
+
+_ALIASES = {"help": "--help", "version": "--version"}  # commands that people try, and the option of each
+
+
+def _option_as_command(option: str) -> click.Command:
+    @click.command(hidden=True)
+    @click.argument("command", required=False)
+    def command(command: str | None) -> None:
+        cli.main([*([command] if command else []), option], "pumice", standalone_mode=False)
+
+    return command
 
 
 def _registered() -> tuple[Mapping[str, click.Command | str], str]:
@@ -84,7 +111,7 @@ def _loads(group: click.Group, ctx: click.Context, name: str) -> bool:
 
 
 @click.command("pumice", cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="pumice", message="pumice %(version)s")
+@click.version_option(None, "-V", "--version", package_name="pumice", message="pumice %(version)s")
 def cli() -> None:
     """Run GGUF language models on any GPU with a Vulkan driver and on any CPU."""
     show_logs()

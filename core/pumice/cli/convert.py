@@ -20,9 +20,15 @@ if TYPE_CHECKING:
 
 @click.command("convert", context_settings={"max_content_width": 120})
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-o", "--output", "out", type=click.Path(path_type=Path), help="The file, or a folder for it.")
-@click.option("--type", default="auto", show_default=True, metavar="TYPE", help="auto (what FOLDER has), F32, F16, BF16"
-              " or what pumice quantize takes.")  # fmt: skip
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    type=click.Path(path_type=Path),
+    help="The file, or a folder for it.  [default: into FOLDER]",
+)
+@click.option("--type", default="auto", show_default=True, metavar="TYPE", help="auto (what FOLDER has, F16 for F32),"
+              " F32, F16, BF16 or what pumice quantize takes.")  # fmt: skip
 @click.option(
     "--base",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
@@ -50,6 +56,9 @@ def command(folder: Path, **options: Any) -> None:
     """
     from pumice.convert.adapter import is_adapter
 
+    if folder.is_file():
+        what = "a GGUF file already" if folder.suffix == ".gguf" else "a file"
+        raise click.UsageError(f"FOLDER: {folder} is {what}; convert takes the folder of a Hugging Face model")
     if options["max_size"] and options["max_tensors"]:
         raise click.UsageError("give either --split-max-size or --split-max-tensors")
     if is_adapter(folder):

@@ -33,6 +33,8 @@ def command(catalogue: bool, as_json: bool) -> None:
         rows = [describe(model) for model in models]
         width = max((len(model.name) for model in models), default=0)
         lines = [format_model(model, width) for model in models]
+    if not rows and not as_json:
+        click.echo("no models were fetched yet: `pumice pull NAME` fetches one (`pumice list --catalogue`)", err=True)
     click.echo(json.dumps(rows, indent=2) if as_json else "\n".join(lines), nl=as_json or bool(lines))
 
 

@@ -234,6 +234,32 @@ def summarize_model(model: str) -> Summary | None:
         return None
 
 
+def require_file(model: str) -> None:
+    """Raise HubError if a model is a path, or a name of the catalogue for one, where no file is."""
+    from pumice.errors import HubError
+    from pumice.hub.locate import resolve_name
+
+    path, _ = resolve_name(model)
+    if isinstance(path, Path) and not path.exists():
+        where = "" if str(path) == model else f"{model}: "
+        raise HubError(f"{where}{path}: no such file, and no name of a model that could be fetched")
+
+
+def model_problem(path: Path) -> str:
+    """Why a GGUF file is not a model that generates or embeds, as its header tells; empty if it may be one."""
+    from pumice.errors import PumiceError
+    from pumice.gguf import GGUFFile
+
+    try:
+        with GGUFFile.open(path) as file:
+            kind = file.metadata.get("general.type", "model")
+            if kind != "model" or file.architecture == "controlvector":
+                return f"{path}: not a model, but of the type {kind if kind != 'model' else file.architecture!r}"
+            return "" if file.tensors else f"{path}: it has no tensors"
+    except PumiceError as error:
+        return str(error)
+
+
 def is_here(model: str) -> bool:
     """Whether a model is on this machine, so that it need not be fetched."""
     from pumice.errors import PumiceError

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+_STYLE: dict[str, Any] = {"leave": False, "disable": None}
 
 
 @contextmanager
@@ -11,11 +17,14 @@ def show_progress(what: str, unit: str = "B") -> Iterator[Callable[[int, int], N
     """A bar on standard error, where that is a terminal, for what is called with how much is done, and of how much."""
     from tqdm import tqdm
 
-    with tqdm(desc=what, unit=unit, unit_scale=unit == "B", leave=False, disable=None) as bar:
+    with ExitStack() as stack:
+        bars: list[tqdm[NoReturn]] = []  # none before there is something to show
 
         def progress(done: int, total: int) -> None:
-            bar.total = total
-            bar.update(done - bar.n)
+            if not bars:
+                bars.append(stack.enter_context(tqdm(desc=what, unit=unit, unit_scale=unit == "B", **_STYLE)))
+            bars[0].total = total
+            bars[0].update(done - bars[0].n)
 
         yield progress
 

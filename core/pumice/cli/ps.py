@@ -33,6 +33,8 @@ def command(address: str | None, as_json: bool) -> None:
         cluster = find_cluster(address)
         with cluster.connected():
             found = cluster.running()
+    if not found and not as_json:
+        click.echo("no models are loaded", err=True)
     lines = [format_running(running) for running in found]
     text = json.dumps([asdict(running) for running in found], indent=2) if as_json else "\n".join(lines)
     click.echo(text, nl=as_json or bool(lines))

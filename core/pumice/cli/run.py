@@ -80,6 +80,8 @@ def command(
     form: dict[str, Any] = {name: read_argument(rest.pop(name)) for name in ("grammar", "json_schema")}
     form |= {name: value for name in FORM if (value := rest.pop(name)) is not None}
     with load_model(model, rest) as loaded:
+        if "tokenizer.chat_template" in loaded.metadata and not demo:
+            click.echo(f"note: {model} has a chat template; `run` applies none, `pumice chat {model}` does", err=True)
         stream = loaded.stream(text, max_tokens=None if n_predict < 0 else n_predict, stop=stop, **form, **sampling)
         with stream:
             completed = write(stream)
@@ -93,6 +95,8 @@ def read_prompt(prompt: str | None, file: Path | None, default: str | None = Non
 
     ``default`` is the prompt where nothing is given and nobody pipes anything in; None: that is an error.
     """
+    if file == Path("-"):
+        prompt, file = (prompt, file) if prompt is not None else ("-", None)
     if prompt is not None and file is not None:
         raise click.UsageError("give either --prompt or --file")
     if file is None and prompt is None and sys.stdin.isatty():

@@ -81,7 +81,9 @@ class Preparer:
         if request.samplers is not None:
             order = request.samplers
             every = [self.samplers[name] for name in self.samplers]
-            parameters.check_known(request.sampling.keys() - parameters.SHARED, every, self.samplers)
+            parameters.check_known(
+                request.sampling.keys() - parameters.SHARED, every, self.samplers, parameters.ARGUMENTS
+            )
             sampling = parameters.of_chain(sampling, [self.samplers[name] for name in order if name in self.samplers])
         chain = Chain.build(self.samplers, order, sampling, context, first)
         for token in request.prompt:

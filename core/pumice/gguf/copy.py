@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
+from pumice.errors import GGUFError
 from pumice.gguf.metadata import Metadata
 from pumice.gguf.reader import GGUFFile
 from pumice.gguf.split import SPLIT_COUNT, SPLIT_NO, SPLIT_TENSORS
@@ -64,8 +65,10 @@ def merge(
     force: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Write a split model, named by any of its parts, as one file."""
+    """Write a split model, named by any of its parts, as one file. Raises GGUFError for a model that is not split."""
     with GGUFFile.open(path) as file:
+        if not file.metadata.get(SPLIT_COUNT):
+            raise GGUFError(f"{path}: it is not a part of a split model; there is nothing to merge")
         tensors = list(file.tensors.values())
         entries = encoded_metadata(file.metadata, without=SPLIT_KEYS)
         with Writer(out, entries, tensors, version=file.version, force=force) as writer:

@@ -101,7 +101,13 @@ def resolve_name(
         entry = look_up(name.name, config or load_config())
         name, options = parse_name(entry.model), entry.options
         assert not isinstance(name, CatalogueName)
-    if isinstance(name, Path) and isinstance(model, str) and not os.path.exists(name) and _is_bare(model):
+    if (
+        options is None
+        and isinstance(name, Path)
+        and isinstance(model, str)
+        and not os.path.exists(name)
+        and _is_bare(model)
+    ):
         hint = did_you_mean(model, catalogue(config or load_config())) or f"; see {page('models.md')}"
         raise HubError(f"{model}: no such file, and no name of the catalogue{hint}")
     return name, options

@@ -90,7 +90,7 @@ class Chain:
         if "rng" in given:
             context = dataclasses.replace(context, kind=given["rng"])
         classes = [samplers[name] for name in order]
-        parameters.check_known(given.keys() - parameters.SHARED, classes, samplers)
+        parameters.check_known(given.keys() - parameters.SHARED, classes, samplers, parameters.ARGUMENTS)
         return cls([*first, *_without_idle([parameters.create(c, given) for c in classes])], context)
 
     @property

@@ -56,6 +56,9 @@ RESERVED = frozenset(
 )
 """Arguments of the methods of ``Model`` that generate: no sampler can have a parameter of such a name."""
 
+ARGUMENTS = RESERVED - {"each", "messages", "progress", "prompt", "prompts"}
+"""Those that a misspelt parameter of a request may mean."""
+
 SHARED = frozenset(["rng", "seed"])
 """Parameters of a chain and not of one sampler."""
 
@@ -104,10 +107,16 @@ def create(cls: type[Sampler], params: Mapping[str, Any]) -> Sampler:
     return cls(**given)
 
 
-def check_known(params: Iterable[str], chain: Iterable[type[Sampler]], others: Mapping[str, type[Sampler]]) -> None:
+def check_known(
+    params: Iterable[str],
+    chain: Iterable[type[Sampler]],
+    others: Mapping[str, type[Sampler]],
+    arguments: Iterable[str] = (),
+) -> None:
     """Raise RequestError for a parameter that no sampler of the chain declares.
 
-    ``others``: all samplers there are, by name, so that the message can name the one to add.
+    ``others``: all samplers there are, by name, so that the message can name the one to add. ``arguments``: names that
+    may have been meant besides.
     """
     known = {name for cls in chain for name in names(cls)}
     for param in params:
@@ -116,7 +125,8 @@ def check_known(params: Iterable[str], chain: Iterable[type[Sampler]], others: M
         owners = [name for name in others if _declares(others, name, param)]
         if owners:
             raise RequestError(f"{param} is a parameter of {owners[0]!r}, which is not in the list of samplers; add it")
-        hint = did_you_mean(param, known) or f" (known: {', '.join(sorted(known)) or 'none'})"
+        meant = known.union(arguments)
+        hint = did_you_mean(param, meant) or f" (known: {', '.join(sorted(meant)) or 'none'})"
         raise RequestError(f"unknown sampling parameter {param!r}{hint}")
 
 

@@ -92,12 +92,12 @@ def command(
 
 def _spec(model: str | None, options: dict[str, Any]) -> Spec:
     import pumice
-    from pumice_server.choice import demo_options, name_of
+    from pumice_server.choice import name_of
     from pumice_server.entry import Spec
 
     path = model or str(pumice.demo_model_path())
     locate_model(path)
-    return Spec([name_of(path)], path, {**options, "config": demo_options([path]) | options["config"]})
+    return Spec([name_of(path)], path, options)
 
 
 async def _answer(spec: Spec, rows: Iterable[Row], n_in_flight: int, take: Callable[[Mapping[str, Any]], None]) -> None:

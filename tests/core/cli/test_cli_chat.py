@@ -104,10 +104,35 @@ def test_options_are_set_and_unset(chat):
     conversation, _, stderr = chat("/set max_tokens 2", "/set stop [x]", "/set", "/set stop", "Once")
     assert (conversation.options["max_tokens"], "stop" in conversation.options) == (2, False)
     assert "stop ['x']" in stderr
-    conversation, _, stderr = chat("/set temprature 1", "Once", "/set temprature", "Twice")
-    assert "unknown sampling parameter 'temprature'" in stderr
-    assert [message["content"] for message in conversation.messages[:1]] == ["Twice"]
     assert "not valid YAML" in chat("/set x [")[2]
+
+
+def test_a_wrong_option_is_refused_and_changes_nothing(chat):
+    conversation, stdout, stderr = chat("/set temprature 3", "/set temperature hot", "/set top_p 7", "Once upon a time")
+    assert "unknown option 'temprature'; did you mean 'temperature'?" in stderr
+    assert "temperature must be a number" in stderr
+    assert "top_p must be a number" in stderr
+    assert conversation.options == OPTIONS
+    assert stdout
+
+
+def test_commands_say_what_they_did(chat, tmp_path):
+    path = tmp_path / "chat.json"
+    _, _, stderr = chat(
+        "/undo", "Once", f"/save {path}", "/undo", f"/load {path}", "/set top_k 3", "/set", "/stats", "/reset"
+    )
+    said = stderr.splitlines()
+    for line in (
+        "there is no message to take back",
+        f"saved 2 messages to {path}",
+        "taken back: 'Once'",
+        f"loaded 2 messages from {path}",
+        "top_k 3",
+        "top_p 0.95",
+        "statistics are shown after each answer",
+        "the conversation is forgotten",
+    ):
+        assert line in said, line
 
 
 def test_statistics_are_shown_on_request(chat):

@@ -17,14 +17,15 @@ from pumice.backend import KernelTime
 from pumice.cli.bench import ParallelRow, measure, repeated
 from pumice.cli.info import format_bytes
 from pumice.cli.options import parse_settings
-from pumice.commands import COMMANDS
+from pumice.commands import COMMANDS, GROUPS
 
 
 def test_help_lists_every_command(run):
     done = run()
     assert done.returncode == 0
     assert all(f"\n  {name} " in done.stdout for name in COMMANDS)
-    assert "...\n  " not in done.stdout.partition("Commands:")[2], "the first line of a command's help is cut"
+    assert re.findall(r"^([A-Z][\w ]+):$", done.stdout, re.MULTILINE)[1:] == list(GROUPS)
+    assert "...\n  " not in done.stdout.partition("Use a model:")[2], "the first line of a command's help is cut"
     for name in COMMANDS:
         assert run(name, "-h").returncode == 0
 
@@ -32,7 +33,20 @@ def test_help_lists_every_command(run):
 def test_version_is_that_of_the_distribution(run):
     import pumice
 
-    assert run("--version").stdout == f"pumice {pumice.__version__}\n"
+    for argument in ("--version", "-V", "version"):
+        assert run(argument).stdout == f"pumice {pumice.__version__}\n"
+
+
+def test_help_is_a_command_too(run):
+    assert run("help").stdout == run("--help").stdout
+    assert run("help", "run").stdout == run("run", "--help").stdout
+
+
+def test_a_mistyped_command_never_suggests_one_that_removes(run):
+    done = run("rum")
+    assert done.returncode == 2
+    assert "did you mean 'run'?" in done.stderr
+    assert "did you mean" not in run("rmm").stderr.replace("did you mean 'run'", "")
 
 
 def test_info_agrees_with_the_gguf_package(run, model):

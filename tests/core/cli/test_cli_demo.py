@@ -78,3 +78,13 @@ def test_load_without_a_path_is_the_demo_model():
     assert completion.text.startswith(GREEDY[1]["text"])
     assert completion.finish_reason == "stop"
     assert check("Once upon a time" + completion.text).ok
+
+
+def test_it_chats_by_the_template_of_its_file(tmp_path):
+    copy = tmp_path / "copy.gguf"
+    copy.write_bytes(pumice.demo_model_path().read_bytes())
+    chat = [{"role": "user", "content": "Once upon a time"}]
+    for path in (None, copy):
+        with pumice.load(path, backend="numpy") as model:
+            answer = model.chat(chat, max_tokens=6, temperature=0).message.content
+            assert answer == model.generate("Once upon a time", max_tokens=6, temperature=0).text

@@ -84,6 +84,12 @@ def test_split_and_merge(run, file):
     assert run("gguf", "split", "m.gguf", "x", "--max-size", "0").returncode == 2
 
 
+def test_merging_needs_a_split_model(run, file, tmp_path):
+    done = run("gguf", "merge", str(file), str(tmp_path / "out.gguf"))
+    assert done.stderr == f"error: {file}: it is not a part of a split model; there is nothing to merge\n"
+    assert not (tmp_path / "out.gguf").exists()
+
+
 def test_diff(run, file):
     run("gguf", "set", "m.gguf", "llama.context_length=64", "-o", "n.gguf")
     assert run("gguf", "diff", "m.gguf", "m.gguf") == (0, "", "")

@@ -136,6 +136,21 @@ def test_errors_are_one_line(run, hub):
     assert done.stderr == "error: ./missing.gguf: no such file, and no name of a model that could be fetched\n"
 
 
+def test_an_empty_list_says_so(run, hub):
+    done = run("list")
+    assert (done.stdout, done.stderr.split(":")[0]) == ("", "no models were fetched yet")
+    assert run("list", "--json").stderr == ""
+    done = run("ps")
+    assert done.stdout or done.stderr == "no models are loaded\n"
+
+
+def test_convert_needs_a_folder(run, home):
+    (home / "a.gguf").write_bytes(b"GGUF")
+    done = run("convert", "a.gguf")
+    assert done.returncode == 2
+    assert "a.gguf is a GGUF file already; convert takes the folder" in done.stderr
+
+
 def test_list_of_the_catalogue(run, home):
     lines = run("list", "--catalogue").stdout.splitlines()
     assert ["qwen3:8b", "hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M"] in [line.split() for line in lines]

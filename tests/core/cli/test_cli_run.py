@@ -8,6 +8,8 @@ import sys
 import pytest
 
 import pumice
+from gguf_files import tiny_llama
+from pumice.cli import progress
 from waiting import PATIENCE
 
 ENDLESS = ["-c", "100000", "-n", "100000", "--ignore-eos", "--temp", "1.5"]
@@ -241,3 +243,35 @@ def test_structured_output(run, tmp_path):
     assert run("run", "-p", "Is it?", "-j", '{"enum": [true]}').stdout == "true"
     assert "missing.json: No such file" in run("run", "-p", "x", "-j", "@missing.json").stderr
     assert run("run", "-p", "x", "-j", "{").stderr.startswith("error: json_schema: not valid JSON")
+
+
+def test_a_dash_as_a_file_is_standard_input(run, model):
+    given = run("tokenize", model, "-p", "Once")
+    assert given.returncode == 0
+    assert run("tokenize", model, "-f", "-", input="Once").stdout == given.stdout
+    assert run("run", model, "-f", "-", "-n", "1", input="Once").returncode == 0
+
+
+def test_a_model_with_a_template_is_pointed_at_chat(run, tmp_path):
+    path = str(tiny_llama(tmp_path / "tiny.gguf"))
+    done = run("run", path, "-p", "Once", "-n", "1", "--backend", "numpy")
+    assert "chat" not in done.stderr
+    assert run("gguf", "set", path, "tokenizer.chat_template=str:{{ messages[0].content }}").returncode == 0
+    done = run("run", path, "-p", "Once", "-n", "1", "--backend", "numpy")
+    assert f"note: {path} has a chat template; `run` applies none, `pumice chat {path}` does" in done.stderr
+
+
+def test_a_temperature_below_zero_is_refused(run, model):
+    done = run("run", model, "-p", "Once", "--temp", "-1")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "error: temperature must be a number, at least 0, not -1.0"
+
+
+def test_a_bar_is_shown_once_there_is_something_to_show(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_STYLE", {"leave": True, "disable": False})
+    with progress.show_progress("loading", unit="step"):
+        pass
+    assert capsys.readouterr().err == ""
+    with progress.show_progress("loading", unit="step") as tell:
+        tell(1, 2)
+    assert "1/2" in capsys.readouterr().err

@@ -9,9 +9,21 @@ import pytest
 from annotated_types import Ge, Interval
 
 from pumice.errors import BackendError, PluginError, RequestError
-from pumice.sampler import Candidates, Chain, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
+from pumice.sampler import (
+    Candidates,
+    Chain,
+    MaskSampler,
+    Plan,
+    PlannedSampler,
+    Sampler,
+    SamplerContext,
+    Selector,
+    parameters,
+)
 from pumice.sampler.mask import from_tokens
 from pumice.sampler.random import make_rng
+
+KNOWN = {*parameters.ARGUMENTS, "scale", "shift", "wild", "words"}
 
 
 @dataclass
@@ -190,7 +202,7 @@ def test_a_fresh_seed_can_be_used_again() -> None:
         ({"seed": -2}, "seed must be an integer, 0 or more, or -1 for a fresh one, not -2"),
         ({"seed": "x"}, "seed must be an integer, 0 or more, or -1 for a fresh one, not 'x'"),
         ({"shfit": 1}, "unknown sampling parameter 'shfit'; did you mean 'shift'?"),
-        ({"zzz": 1}, "unknown sampling parameter 'zzz' (known: scale, shift, wild, words)"),
+        ({"zzz": 1}, f"unknown sampling parameter 'zzz' (known: {', '.join(sorted(KNOWN))})"),
     ],
 )
 def test_wrong_parameters(params: dict[str, Any], message: str) -> None:
@@ -278,3 +290,10 @@ def test_what_is_masked_is_as_if_it_were_not_there(n_allowed: int, k: int) -> No
         best = tokens[np.argsort(-logits[tokens], kind="stable")[:k]]
         assert left is not None
         assert left.ids.tolist() == best.tolist()
+
+
+def test_a_misspelt_argument_is_suggested():
+    with pytest.raises(RequestError, match="unknown sampling parameter 'max_token'; did you mean 'max_tokens'"):
+        parameters.check_known(["max_token"], [], {}, parameters.ARGUMENTS)
+    with pytest.raises(RequestError, match=r"known: .*max_tokens"):
+        parameters.check_known(["zzz"], [], {}, parameters.ARGUMENTS)

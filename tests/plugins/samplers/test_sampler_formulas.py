@@ -228,7 +228,7 @@ NEUTRAL_OR_NOT: dict[str, st.SearchStrategy[Any]] = {
     "min_keep": st.integers(0, 5),
     "xtc_probability": st.floats(0, 1),
     "xtc_threshold": st.floats(0, 1),
-    "temperature": st.floats(-1, 5),
+    "temperature": st.floats(0, 5),
     "dynatemp_range": st.floats(0, 2),
     "mirostat": st.integers(0, 2),
     "mirostat_tau": st.floats(0, 10),

@@ -21,7 +21,11 @@ import pytest
 import yaml
 from tools.lock import FILES
 
+from gguf_files import tiny_llama
 from pumice.commands import BUNDLED_COMMANDS
+from pumice.gguf import encode
+from pumice.gguf.copy import split
+from pumice.gguf.edit import edit
 from pumice_server.arguments import IGNORED, REFUSED, leave_out
 from pumice_server.choice import choose_models
 from pumice_server.command import command
@@ -139,13 +143,49 @@ def test_tls(tmp_path):
 
 def test_a_folder_of_models(tmp_path):
     """Of a split model the first part; nothing that is no model file, whatever it is called."""
-    for name in ("b.gguf", "a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "mmproj-b.gguf", "b.txt"):
-        (tmp_path / name).touch()
+    for name in ("b.gguf", "mmproj-b.gguf", "b.txt"):
+        tiny_llama(tmp_path / name)
+    split(tmp_path / "b.gguf", tmp_path / "a", lambda tensors: [1, len(tensors) - 1])
     (tmp_path / "folder.gguf").mkdir()
     (tmp_path / "gone.gguf").symlink_to(tmp_path / "nowhere")
     options = {"hf_file": None, "hf_repo": (), "models_dir": tmp_path, "models_catalogue": False, "model": ()}
     found = choose_models([], {**options, "model_url": ()})
     assert [Path(path).name for path in found] == ["a-00001-of-00002.gguf", "b.gguf"]
+
+
+def test_what_is_no_model_is_left_out_of_a_folder(tmp_path, caplog):
+    tiny_llama(tmp_path / "good.gguf")
+    whole = (tmp_path / "good.gguf").read_bytes()
+    (tmp_path / "cut.gguf").write_bytes(whole[:-5000])
+    (tmp_path / "noise.gguf").write_bytes(bytes(range(100)))
+    for kind in ("adapter", "imatrix"):
+        edit(tmp_path / "good.gguf", tmp_path / f"{kind}.gguf", values={"general.type": encode(kind, "str")})
+    options = dict.fromkeys(["hf_file", "models_catalogue"]) | dict.fromkeys(["hf_repo", "model", "model_url"], ())
+    assert choose_models((), {**options, "models_dir": tmp_path}) == [str(tmp_path / "good.gguf")]
+    said = [record.message for record in caplog.records]
+    assert len(said) == 4
+    assert [line for line in said if not line.startswith("--models-dir: left out: ")] == []
+
+
+def test_a_model_that_is_not_there_is_named_before_anything_is_served(tmp_path):
+    tiny_llama(tmp_path / "good.gguf")
+    config = tmp_path / "c.yaml"
+    config.write_text(f"models: {{mine: {{model: {tmp_path}/gone.gguf}}}}\n")
+    for arguments, said in (
+        (["good.gguf", "missing.gguf"], "error: missing.gguf: no such file"),
+        (["good.gguf", "mine"], f"error: mine: {tmp_path}/gone.gguf: no such file"),
+    ):
+        environment = {**os.environ, "PUMICE_CONFIG": str(config)}
+        done = subprocess.run(
+            [*SERVE, "--port", "0", *arguments],
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 1
+        assert said in done.stderr
 
 
 def test_without_the_extra():

@@ -18,9 +18,6 @@ from pumice.cli.options import (
     take_sampling,
     warn_of_assumed_template,
 )
-from pumice.demo import demo_model_path
-
-PLAIN = "plain"  # the template of the demo model, which tells stories and was never taught to chat
 
 
 @click.command("chat")
@@ -50,7 +47,7 @@ def command(model: str, system: str | None, stats: bool, n_predict: int | None, 
     for name in ("reasoning", "reasoning_budget"):
         options[name] = rest.pop(name)
     template = rest.pop("chat_template")
-    options["chat_template"] = _template(template, Path(model) == demo_model_path())
+    options["chat_template"] = _template(template)
     options["max_tokens"] = n_predict if n_predict is not None and n_predict >= 0 else None
     text = None if sys.stdin.isatty() else _read_input()
     with load_model(model, rest) as loaded:
@@ -73,10 +70,10 @@ def command(model: str, system: str | None, stats: bool, n_predict: int | None, 
         raise click.Abort
 
 
-def _template(given: str | None, demo: bool) -> str | None:
+def _template(given: str | None) -> str | None:
     """A file's text, or a name as it is."""
     if given is None:
-        return PLAIN if demo else None
+        return None
     path = Path(given)
     try:
         return path.read_text() if path.suffix and path.is_file() else given

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pumice.chat.messages import read_messages
 from pumice.errors import PumiceError
+from pumice.suggest import unknown_name
 
 if TYPE_CHECKING:
     from pumice.chat import Message
@@ -34,6 +35,33 @@ class Conversation:
     def system(self, text: str | None) -> None:
         rest = self.messages if self.system is None else self.messages[1:]
         self.messages = [*([{"role": "system", "content": text}] if text else []), *rest]
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """Options that are often set, with what they are if nobody does."""
+        return {**self.model.sampling, "max_tokens": None, "reasoning": None, "chat_template": None}
+
+    def set(self, name: str, value: Any) -> None:
+        """Set an option of the answers to come. Raises PumiceError for an unknown one, or a value that is wrong."""
+        self._check(name)
+        options = {**self.options, name: value}
+        with self.model.chat_stream([{"role": "user", "content": "?"}], **{**options, "max_tokens": 1}) as stream:
+            next(iter(stream), None)
+        self.options = options
+
+    def unset(self, name: str) -> None:
+        """Leave an option at its default. Raises PumiceError for an unknown one."""
+        self._check(name)
+        self.options = {key: kept for key, kept in self.options.items() if key != name}
+
+    def _check(self, name: str) -> None:
+        from pumice.chat import OPTIONS as OF_CHATS
+        from pumice.frontend.generating import OPTIONS
+        from pumice.grammar import FORMS
+
+        known = OF_CHATS | OPTIONS | FORMS | self.model.sampling.keys()
+        if name not in known:
+            raise PumiceError(unknown_name("option", name, known))
 
     def reset(self) -> None:
         """Forget all but the system message."""

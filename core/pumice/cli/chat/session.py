@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -73,12 +73,12 @@ class Session:
         name, _, argument = line.partition(" ")
         commands: dict[str, Callable[[str], Any]] = {
             "/help": self._help,
-            "/reset": lambda _: self._conversation.reset(),
+            "/reset": self._reset,
             "/system": self._system,
             "/regen": self._regenerate,
-            "/undo": lambda _: self._conversation.unsay(),
-            "/save": lambda path: self._conversation.save(_file(path)),
-            "/load": lambda path: self._conversation.load(_file(path)),
+            "/undo": self._undo,
+            "/save": self._save,
+            "/load": self._load,
             "/set": self._set,
             "/stats": self._toggle_stats,
         }
@@ -104,6 +104,24 @@ class Session:
             raise PumiceError("there is no message to answer again")
         self._answer(text)
 
+    def _reset(self, _: str) -> None:
+        self._conversation.reset()
+        _tell("the conversation is forgotten")
+
+    def _undo(self, _: str) -> None:
+        text = self._conversation.unsay()
+        _tell("there is no message to take back" if text is None else f"taken back: {text!r:.60}")
+
+    def _save(self, path: str) -> None:
+        file = _file(path)
+        self._conversation.save(file)
+        _tell(f"saved {_counted(self._conversation.messages)} to {file}")
+
+    def _load(self, path: str) -> None:
+        file = _file(path)
+        self._conversation.load(file)
+        _tell(f"loaded {_counted(self._conversation.messages)} from {file}")
+
     def _help(self, _: str) -> None:
         width = max(map(len, HELP))
         for name, meaning in HELP.items():
@@ -120,20 +138,33 @@ class Session:
         from pumice.config import parse_yaml
 
         name, _, text = argument.partition(" ")
-        options = self._conversation.options
-        if name and text:
-            try:
-                options[name] = parse_yaml(text)
-            except yaml.YAMLError:
-                raise PumiceError(f"the value of {name!r} is not valid YAML: {text!r}") from None
-        else:
-            options.pop(name, None)
+        conversation = self._conversation
         if not name:
-            for key, value in options.items():
-                click.echo(f"{key} {value!r:.60}", err=True)
+            for key, value in sorted({**conversation.defaults, **conversation.options}.items()):
+                _tell(f"{key} {value!r:.60}")
+            return
+        if not text:
+            conversation.unset(name)
+            _tell(f"{name} is the default again: {conversation.defaults.get(name)!r:.60}")
+            return
+        try:
+            value = parse_yaml(text)
+        except yaml.YAMLError:
+            raise PumiceError(f"the value of {name!r} is not valid YAML: {text!r}") from None
+        conversation.set(name, value)
+        _tell(f"{name} {value!r:.60}")
 
     def _toggle_stats(self, _: str) -> None:
         self._stats = not self._stats
+        _tell(f"statistics are {'shown' if self._stats else 'not shown'} after each answer")
+
+
+def _tell(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _counted(messages: Sequence[object]) -> str:
+    return "1 message" if len(messages) == 1 else f"{len(messages)} messages"
 
 
 def answer(conversation: Conversation) -> Answered:
