@@ -7,7 +7,6 @@ from functools import reduce
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import find_scale, project, width
 from pumice.plugin.nn.places import at_place, of_sequence, places
-from pumice.plugin.nn.recurrent import squeezed
 from pumice_architectures.drafts import for_target
 
 
@@ -40,7 +39,7 @@ def chained(g: GraphBuilder, hparams: HParams, logits: Tensor, hidden: Tensor) -
     shape = logits.shape[0], len(states), rank
     own = g.expert_sum(of_sequence(g, reduce(g.concat, states)).reshape(*shape), places(g, first, block_size))
     if g.find_weight("conf_proj.weight"):
-        weight = squeezed(g, "conf_proj.weight", (1, width(hidden) + rank))
+        weight = g.weight("conf_proj.weight", (1, width(hidden) + rank))
         sure = g.sigmoid(g.linear(g.concat(hidden, own), weight, g.find_weight("conf_proj.bias", (1,))))
         g.output("confidence", g.get_rows(sure, g.output_ids))
     return logits + project(g, own, matrix, None, scale)

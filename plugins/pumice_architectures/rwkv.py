@@ -10,7 +10,6 @@ import numpy as np
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn import Decoder, LayerNormDecoder
 from pumice.plugin.nn.blocks import linear, width
-from pumice.plugin.nn.recurrent import squeezed
 
 GROUP_EPS = 64e-5  # of the norm of each head's results
 
@@ -70,7 +69,7 @@ def to_previous(g: GraphBuilder, x: Tensor) -> Tensor:
 
 def between(g: GraphBuilder, x: Tensor, change: Tensor, name: str) -> Tensor:
     """As far from ``x`` to what precedes it as the weight says."""
-    return change * squeezed(g, f"{name}.weight", (width(x),)) + x
+    return change * g.weight(f"{name}.weight", (width(x),)) + x
 
 
 def low_rank(

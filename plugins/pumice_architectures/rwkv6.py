@@ -8,7 +8,7 @@ import numpy as np
 
 from pumice.plugin import GraphBuilder, Tensor, Weight
 from pumice.plugin.nn.blocks import linear, width
-from pumice.plugin.nn.recurrent import split, squeezed
+from pumice.plugin.nn.recurrent import split
 from pumice_architectures.rwkv import RWKV, TimeMixDecoder, between, low_rank, to_previous
 
 INPUTS = "wkvrg"  # of the decay, keys, values, receptance (queries) and gate, in the order of a file
@@ -44,8 +44,8 @@ class TimeMix6(TimeMixDecoder):
         """Old files have the five of them apart."""
         name, shape = f"{blk}time_mix_lerp_fused.weight", (5, self.n_embd)
         if g.find_weight(f"{blk}time_mix_lerp_w.weight") is None:
-            return squeezed(g, name, shape)
-        apart = [squeezed(g, f"{blk}time_mix_lerp_{letter}.weight", shape[1:]) for letter in INPUTS]
+            return g.weight(name, shape)
+        apart = [g.weight(f"{blk}time_mix_lerp_{letter}.weight", shape[1:]) for letter in INPUTS]
         return g.derived(name, shape, lambda *rows: np.stack(rows), *apart)
 
     def n_key_heads(self, i: int) -> int:

@@ -6,7 +6,7 @@ from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import linear, width
-from pumice.plugin.nn.recurrent import l2_norm, squeezed
+from pumice.plugin.nn.recurrent import l2_norm
 from pumice_architectures.rwkv import RWKV, TimeMixDecoder, low_rank, to_previous
 
 SLOWEST = -0.606531  # of the logarithm of a decay: -exp(-0.5)
@@ -43,7 +43,7 @@ class TimeMix7(TimeMixDecoder):
 
     def mixed(self, g: GraphBuilder, x: Tensor, blk: str, n: int) -> list[Tensor]:
         """The inputs, each between the token and the one before."""
-        change, lerps = to_previous(g, x), squeezed(g, f"{blk}time_mix_lerp_fused.weight", (n, width(x)))
+        change, lerps = to_previous(g, x), g.weight(f"{blk}time_mix_lerp_fused.weight", (n, width(x)))
         return [change * lerps.rows(j, j + 1) + x for j in range(n)]
 
     def value(self, g: GraphBuilder, v: Tensor, xv: Tensor, blk: str) -> Tensor:

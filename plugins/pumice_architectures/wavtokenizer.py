@@ -12,7 +12,6 @@ import numpy as np
 from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import layer_norm, linear, width
 from pumice.plugin.nn.places import neighbour
-from pumice.plugin.nn.recurrent import squeezed
 
 N_ZEROS = 8  # values of queries and keys that say nothing
 RESIDUAL, ATTENTION, NORM = (0, 1, 3, 4), 2, 5  # which of the first blocks are what
@@ -59,7 +58,7 @@ class WavTokenizer(Architecture):
         taps = g.weight(f"{name}dw.weight")
         shape = (int(taps.shape[-1]), self.n)
         each = g.derived(f"{name}dw, by taps", shape, lambda w: w.reshape(self.n, -1).T, taps)
-        h = g.sum(self.neighbours(g, x, shape[0]) * each, axis=-2) + squeezed(g, f"{name}dw.bias", (self.n,))
+        h = g.sum(self.neighbours(g, x, shape[0]) * each, axis=-2) + g.weight(f"{name}dw.bias", (self.n,))
         h = layer_norm(g, h, f"{name}norm", self.eps)
         h = linear(g, g.gelu(linear(g, h, f"{name}pw1", self.n_ff)), f"{name}pw2", self.n)
         return x + h * g.weight(f"{name}gamma.weight", (self.n,))
@@ -71,7 +70,7 @@ class WavTokenizer(Architecture):
 
     def linear(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """A convolution of one tap."""
-        return g.linear(x, squeezed(g, f"{name}.weight", (self.n, self.n)), squeezed(g, f"{name}.bias", (self.n,)))
+        return g.linear(x, g.weight(f"{name}.weight", (self.n, self.n)), g.weight(f"{name}.bias", (self.n,)))
 
     def conv(self, g: GraphBuilder, x: Tensor, name: str, n_out: int, n_taps: int) -> Tensor:
         """Convolution over time that mixes channels; what is outside is 0."""
@@ -79,7 +78,7 @@ class WavTokenizer(Architecture):
         weight = g.weight(f"{name}.weight", (n_out, width(x), n_taps))
         matrix = g.derived(f"{name}, by taps", (n_out, n), lambda w: w.transpose(0, 2, 1).reshape(n_out, n), weight)
         taken = self.neighbours(g, x, n_taps).reshape(x.shape[0], n)
-        return g.linear(taken, matrix, squeezed(g, f"{name}.bias", (n_out,)))
+        return g.linear(taken, matrix, g.weight(f"{name}.bias", (n_out,)))
 
     def neighbours(self, g: GraphBuilder, x: Tensor, n_taps: int) -> Tensor:
         """``[t, n_taps, n]``: of each token itself and as many on either side, 0 beyond the ends."""
@@ -92,7 +91,7 @@ class WavTokenizer(Architecture):
         centred = grouped + self.mean(g, grouped, f"{name}, mean") * -1.0
         variance = g.scale(self.mean(g, centred * centred, f"{name}, variance"), 1.0, self.group_eps)
         y = (centred / g.sqrt(variance)).reshape(*x.shape)
-        return y * squeezed(g, f"{name}.weight", (self.n,)) + squeezed(g, f"{name}.bias", (self.n,))
+        return y * g.weight(f"{name}.weight", (self.n,)) + g.weight(f"{name}.bias", (self.n,))
 
     def mean(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """``[t, groups, 1]``: the mean over a text of each group ``[t, groups, n]``; attention to all alike."""

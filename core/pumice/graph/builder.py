@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.errors import ModelError
-from pumice.gguf.tensors import TensorSource, without_ones
+from pumice.gguf.tensors import TensorSource
 from pumice.graph.fuse import join_gates
 from pumice.graph.operation import Operation, P
 from pumice.graph.ops import OPERATIONS, Ops
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS, Shape, format_shape
-from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource
+from pumice.graph.source import ArraySource, DerivedSource, ReshapedSource, differ_by_ones
 from pumice.graph.tensor import Graph, Input, KVState, Node, State, Tensor, Weight, states_of
 
 STEP_SIZES = (N_TOKENS, N_OUTPUTS, N_SEQS)  # the names that every step has a number for
@@ -127,17 +127,16 @@ class GraphBuilder(Ops):
         return found
 
     def find_weight(self, name: str, shape: Sequence[int] | None = None) -> Weight | None:
-        """As ``weight``, but None if the file does not have it."""
+        """As ``weight``, but None if the file does not have it. Dimensions of 1 are as one likes."""
         if name not in self._tensors:
             return None
-        source = self._tensors[name]
-        if shape is not None and source.shape != tuple(shape) == without_ones(source.shape):
-            source = ReshapedSource(source, tuple(shape))
+        source, key = self._tensors[name], name
         if shape is not None and source.shape != tuple(shape):
-            raise ModelError(
-                f"tensor {name} has shape {format_shape(source.shape)}, the model needs {format_shape(tuple(shape))}"
-            )
-        return self._weights.setdefault(name, Weight(self._prefix + name, source.shape, builder=self, source=source))
+            needed = format_shape(tuple(shape))
+            if not differ_by_ones(source, tuple(shape)):
+                raise ModelError(f"tensor {name} has shape {format_shape(source.shape)}, the model needs {needed}")
+            source, key = ReshapedSource(source, tuple(shape)), f"{name}[as {needed}]"
+        return self._weights.setdefault(key, Weight(self._prefix + key, source.shape, builder=self, source=source))
 
     def constant(self, name: str, array: Any) -> Weight:
         """An array as a weight, float32; ``name`` belongs to it alone."""

@@ -9,11 +9,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.gguf import GGMLType, TensorSource
+from pumice.gguf import GGMLType, TensorSource, block_size
+
+
+def differ_by_ones(source: TensorSource, shape: tuple[int, ...]) -> bool:
+    """Whether ``shape`` is that of a source but for dimensions of 1, which writers leave out or add as they like."""
+    stored, wanted = ([n for n in each if n != 1] for each in (source.shape, shape))
+    return stored == wanted and (source.shape[-1] == shape[-1] or block_size(source.type) == 1)
 
 
 class ReshapedSource:
-    """A source whose values have another shape, with rows of the same length."""
+    """A source whose values have another shape, in the same order; its blocks do not cross the ends of rows."""
 
     def __init__(self, source: TensorSource, shape: tuple[int, ...]) -> None:
         self._source = source

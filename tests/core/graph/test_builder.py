@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from gguf_files import write_gguf
 from graphs import builder
 from pumice.errors import ModelError
-from pumice.graph import N_TOKENS
+from pumice.gguf import GGMLType, GGUFFile
+from pumice.graph import N_TOKENS, GraphBuilder
 
 
 @pytest.fixture
@@ -28,6 +30,28 @@ def test_missing_and_misshapen_weights_are_named(g):
         g.weight("wide", (16, 4))
     assert g.find_weight("nothing") is None
     assert g.weight("wide") is g.weight("wide")
+
+
+def test_dimensions_of_one_are_as_one_likes(tmp_path):
+    g = builder(tmp_path, {"row": np.arange(8, dtype=np.float32), "heads": np.ones((4, 1, 1, 8), np.float32)})
+    row = g.weight("row", (1, 8))
+    assert (row.shape, row.data.shape, row.dequantize().tolist()) == ((1, 8), (1, 32), [list(range(8))])
+    assert g.weight("row", (8, 1)).dequantize().tolist() == [[i] for i in range(8)]
+    assert g.weight("row", (1, 8)) is row
+    assert g.weight("row").shape == (8,)
+    assert g.weight("heads", (4, 8)).shape == (4, 8)
+    for shape in [(2, 4), (8, 4), (2, 2, 8), (32,), (4, 8, 2)]:
+        with pytest.raises(ModelError, match="tensor heads has shape"):
+            g.weight("heads", shape)
+
+
+def test_blocks_are_not_spread_over_rows(tmp_path):
+    blocks, types = {"row": np.zeros((2, 1, 68), np.uint8)}, {"row": GGMLType.Q8_0}
+    path = write_gguf(tmp_path / "model.gguf", {"general.architecture": "test"}, blocks, types)
+    g = GraphBuilder(GGUFFile.open(path).tensors, 1, 64)
+    assert g.weight("row", (2, 64)).data.shape == (2, 68)
+    with pytest.raises(ModelError, match="tensor row has shape"):
+        g.weight("row", (2, 64, 1))
 
 
 @pytest.mark.parametrize(

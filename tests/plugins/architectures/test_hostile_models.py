@@ -45,7 +45,7 @@ class File:
         architecture = resolve(ARCHITECTURES[hparams.architecture])(hparams)
         g = GraphBuilder(self.tensors, architecture.n_layer, N_CTX)
         graph = g.finish(architecture.build(g))
-        self.looked_at = g._weights.keys() & self.tensors.keys()
+        self.looked_at = {name.partition("[")[0] for name in g._weights} & self.tensors.keys()
         return graph
 
     def refusal(self, **changes: Any) -> str:
