@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pumice.errors import ModelError
 
 if TYPE_CHECKING:
-    from pumice.graph import GraphBuilder, Tensor
+    from pumice.graph import GraphBuilder, Tensor, TensorSource
 
 MAIN = "main"  # the graph that every model has
 ENCODER = "encoder"  # that which reads the prompt where the main graph is a decoder that attends to its memory
@@ -139,6 +139,10 @@ class Architecture(ABC):
 
         A graph with other outputs names them with ``g.output``, and gives None if it has no logits.
         """
+
+    def tensors(self, tensors: Mapping[str, TensorSource]) -> Mapping[str, TensorSource]:
+        """The tensors of the file that the graphs may read: what a family has no use for is as if it were absent."""
+        return tensors
 
     def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
         """What traces each graph of the model, by name and in order; they share weights and caches.

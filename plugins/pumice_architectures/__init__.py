@@ -37,8 +37,8 @@ ARCHITECTURES = {
     "dots3note": "pumice_architectures.sparse_latent:Dots3Note",
     "dream": "pumice_architectures.diffusion:Dream",
     "eagle3": "pumice_architectures.eagle3:Eagle3",
-    "ernie4_5": "pumice_architectures.llama:Llama",
-    "ernie4_5-moe": "pumice_architectures.ernie4_5_moe:Ernie45MoE",
+    "ernie4_5": "pumice_architectures.ernie4_5:Ernie45",
+    "ernie4_5-moe": "pumice_architectures.ernie4_5:Ernie45MoE",
     "eurobert": "pumice_architectures.modern_bert:EuroBert",
     "exaone": "pumice_architectures.qwen:Qwen2",
     "exaone-moe": "pumice_architectures.exaone_moe:ExaoneMoE",
@@ -72,7 +72,7 @@ ARCHITECTURES = {
     "hunyuan_vl": "pumice_architectures.hunyuan:HunyuanVL",
     "hy_v3": "pumice_architectures.hunyuan_moe:HunyuanV3",
     "hy_v4": "pumice_architectures.hunyuan_v4:HunyuanV4",
-    "internlm2": "pumice_architectures.llama:Llama",
+    "internlm2": "pumice_architectures.llama:PlainLlama",
     "jais": "pumice_architectures.jais:Jais",
     "jais2": "pumice_architectures.nemotron:Nemotron",
     "jamba": "pumice_architectures.jamba:Jamba",
@@ -117,7 +117,7 @@ ARCHITECTURES = {
     "openelm": "pumice_architectures.openelm:OpenELM",
     "orion": "pumice_architectures.orion:Orion",
     "paddleocr": "pumice_architectures.qwen_vl:PaddleOCR",
-    "pangu-embedded": "pumice_architectures.qwen:Qwen2",
+    "pangu-embedded": "pumice_architectures.qwen:PanguEmbedded",
     "phi2": "pumice_architectures.phi:Phi2",
     "phi3": "pumice_architectures.phi:Phi3",
     "phimoe": "pumice_architectures.phimoe:PhiMoE",
@@ -156,7 +156,7 @@ ARCHITECTURES = {
     "t5encoder": "pumice_architectures.t5:T5Encoder",
     "talkie": "pumice_architectures.talkie:Talkie",
     "wavtokenizer-dec": "pumice_architectures.wavtokenizer:WavTokenizer",
-    "xverse": "pumice_architectures.llama:Llama",
+    "xverse": "pumice_architectures.llama:PlainLlama",
 }
 """The value of ``general.architecture`` -> its class, imported when a file needs it."""
 

@@ -9,7 +9,7 @@ from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import alibi_slopes
 from pumice.plugin.nn.rope import Rope
 
-N_LAYER_13B = 40  # this size alone has ALiBi instead of rotary positions; files say it in no other way
+N_LAYER_7B, N_LAYER_13B = 32, 40  # files say in no other way which positions they have; other sizes have none
 MAX_BIAS = 8.0
 
 
@@ -21,4 +21,4 @@ class Baichuan(Decoder):
         return super().attention(g, x, blk, i, slopes=slopes, **options)
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        return None if self.n_layer == N_LAYER_13B else super().rope(g, i)
+        return super().rope(g, i) if self.n_layer == N_LAYER_7B else None

@@ -13,6 +13,7 @@ class BailingMoE3(KimiLinear):
     drafts = "after norm"
     normalize = None
     compressed = True
+    scaled = frozenset()
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -71,10 +71,8 @@ class NomicBertMoE(PostNormEncoder):
             return super().feed_forward(g, x, blk, i)
         experts = read_experts(self.hparams, i, normalize=False, width="feed_forward_length")
         ids, weights = choose_experts(g, x, blk, replace(experts, scale=1.0))
-        h = g.gelu(expert_linear(g, x, f"{blk}ffn_up_exps", ids, experts.n_expert, experts.n_ff, False))
-        return g.expert_sum(
-            expert_linear(g, h, f"{blk}ffn_down_exps", ids, experts.n_expert, self.n_embd, False), weights
-        )
+        h = g.gelu(expert_linear(g, x, f"{blk}ffn_up_exps", ids, experts.n_expert, experts.n_ff))
+        return g.expert_sum(expert_linear(g, h, f"{blk}ffn_down_exps", ids, experts.n_expert, self.n_embd), weights)
 
 
 class JinaBertV2(PostNormEncoder):

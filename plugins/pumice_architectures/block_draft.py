@@ -17,6 +17,7 @@ LONGEST_BLOCK = 256  # tokens; published drafts have 16 at most
 class BlockDraft(Draft):
     """``features`` fills the caches; the main graph takes a block, its last token and masks, which see each other."""
 
+    scaled = frozenset({"fc", "markov_w2"})
     heads_of_logits = ("output.weight", "token_embd.weight")
     #: Whether how sure it is of a token is seen of hidden states before the last norm, or after it.
     is_sure_before_norm: ClassVar[bool] = False
@@ -34,7 +35,7 @@ class BlockDraft(Draft):
     def features(self, g: GraphBuilder) -> None:
         """``features [t, n_features * n_embd]``: each layer keeps keys and values of them."""
         x: Tensor = g.input("features", (N_TOKENS, self.n_features * self.n_embd))
-        x = self.norm(g, linear_then_scale(g, x, "fc", self.n_embd, True), "enc.output_norm")
+        x = self.norm(g, linear_then_scale(g, x, "fc", self.n_embd), "enc.output_norm")
         g.output("hidden", g.get_rows(x, g.output_ids))
         for i in range(self.n_layer):
             with g.layer(i) as blk:

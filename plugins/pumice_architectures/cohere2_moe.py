@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import layer_norm, rms_norm
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
@@ -19,7 +20,7 @@ class Cohere2MoE(ExpertDecoder):
 
     drafts = "after norm"
     neox = False
-    ffn_scales = True
+    scaled = ExpertDecoder.scaled | optional.FEED_FORWARD | optional.EXPERTS | optional.SHARED
     gate, gate_of_file = "sigmoid", True
     normalize = None
 

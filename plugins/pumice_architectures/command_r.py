@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import LayerNormDecoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
@@ -26,7 +27,7 @@ class CommandR(LayerNormDecoder):
 class Cohere2(CommandR):
     """Sliding layers have positions, every fourth sees the whole context and has none."""
 
-    ffn_scales = True
+    scaled = CommandR.scaled | optional.FEED_FORWARD
 
     def window(self, i: int) -> int:
         return sliding_window(self.hparams) if is_sliding(self.hparams, i, period=4) else 0

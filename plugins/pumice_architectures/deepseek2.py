@@ -6,6 +6,7 @@ import math
 from typing import Any, ClassVar
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import linear, temperature
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.latent import latent_attention
@@ -16,6 +17,7 @@ class DeepSeek2(ExpertDecoder):
     """Multi-head latent attention; dense layers first, then experts beside shared ones."""
 
     drafts = "after norm"
+    scaled = optional.ATTENTION_OUTPUT | {"eh_proj"}
     neox = False
     gate_of_file = True
     normalize = None

@@ -25,6 +25,7 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
     """Layers that attend to a window: one head of keys, which are values too, and a matrix for each group of heads."""
 
     gate, gate_of_file = "", True
+    scaled = frozenset({"eh_proj"})
     normalize = None
     shared = "expert_shared_count"
     neox = False
@@ -71,7 +72,12 @@ class DeepSeek4Layers(StreamDecoder, ExpertDecoder):
     def output(self, g: GraphBuilder, y: Tensor, blk: str) -> Tensor:
         """Each group of heads has a matrix of its own, then all together one."""
         width, rows = int(y.shape[1]) // self.n_group, self.n_group * self.out_rank
-        weight = g.weight(f"{blk}attn_output_a.weight", (rows, width))
+        name = f"{blk}attn_output_a.weight"
+        if len(g.weight(name).shape) == 3:
+            apart = g.weight(name, (self.n_group, self.out_rank, width))
+            z = g.batched_linear(y.reshape(y.shape[0], self.n_group, width), apart).reshape(y.shape[0], rows)
+            return linear(g, z, blk + "attn_output_b", self.n_embd)
+        weight = g.weight(name, (rows, width))
         parts = zip(split(g, y, *[width] * self.n_group), range(0, rows, self.out_rank), strict=True)
         z = reduce(g.concat, [g.linear(part, weight.rows(row, row + self.out_rank)) for part, row in parts])
         return linear(g, z, blk + "attn_output_b", self.n_embd)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor
+from pumice.plugin import Architecture, GraphBuilder, HParams, Tensor, TensorSource
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import Activation, attend, gated_feed_forward, qkv
 from pumice.plugin.nn.blocks import softcap as capped
 from pumice.plugin.nn.hyper import slides, sliding_window
@@ -23,6 +24,9 @@ class DFlash(Architecture):
         streams = hparams.get_int("hyper_connection.count", 0)
         self.draft: BlockDraft = DeepSeekDraft(hparams) if streams else LlamaDraft(hparams)
 
+    def tensors(self, tensors: Mapping[str, TensorSource]) -> Mapping[str, TensorSource]:
+        return self.draft.tensors(tensors)
+
     def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
         return self.draft.graphs()
 
@@ -31,6 +35,8 @@ class DFlash(Architecture):
 
 
 class LlamaDraft(BlockDraft):
+    scaled = BlockDraft.scaled | optional.ATTENTION | optional.FEED_FORWARD
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.embedding_scale = hparams.number("embedding_scale", 1.0) or 1.0
@@ -49,7 +55,7 @@ class LlamaDraft(BlockDraft):
             return self.attention(g, h, blk, i)
 
         def feed_forward(h: Tensor) -> Tensor:
-            return gated_feed_forward(g, h, blk, self.n_ff(i), g.gelu if self.is_gelu else g.silu, scaled=True)
+            return gated_feed_forward(g, h, blk, self.n_ff(i), g.gelu if self.is_gelu else g.silu)
 
         x = x + self.convolved(g, x, attention, blk, "attn", "post_attention_norm")
         x = x + self.convolved(g, x, feed_forward, blk, "ffn", "post_ffw_norm")

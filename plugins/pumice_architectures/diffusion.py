@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pumice.plugin import HParams, Masks
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
 from pumice_architectures.qwen_moe import Qwen3MoE
 
@@ -18,6 +19,8 @@ def read_masks(hparams: HParams) -> Masks | None:
 class Dream(Decoder):
     """Qwen 2's layer. Every position sees every other, so that nothing can be cached."""
 
+    unused = frozenset({"output.bias"})
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.causal = False  # whatever the file says
@@ -26,10 +29,11 @@ class Dream(Decoder):
 
 class LLaDA(Dream):
     neox = False
+    unused = optional.FEED_FORWARD_BIASES | optional.ROPE_FACTORS | {"attn_output.bias"}
 
 
 class RND1(Qwen3MoE):
-    ffn_scales = False
+    scaled = Decoder.scaled
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn import Decoder, Rope, recurrent
+from pumice.plugin.nn import Decoder, optional, recurrent
 
 
 class FalconH1(Decoder):
+    unused = optional.ROPE_FACTORS | {"attn_output.bias"}
+
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         scale = self.hparams.number("attention.scale", 0.0)
         space = recurrent.read_state_space(self.hparams, heads=True)
@@ -20,7 +21,3 @@ class FalconH1(Decoder):
         """One of the norms' names has no ending in these files."""
         ending = "" if name.endswith("ffn_norm") else ".weight"
         return g.rms_norm(x, g.weight(name + ending, (self.n_embd,)), self.eps)
-
-    def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        rope = super().rope(g, i)
-        return rope and replace(rope, factors=None)

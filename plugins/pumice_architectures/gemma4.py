@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import N_TOKENS, GraphBuilder, HParams, KVState, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import attend, gated_feed_forward, linear, n_vocab, qkv, softcap, width
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.experts import choose_by_logits, read_experts, run_experts
@@ -93,6 +94,7 @@ class TwoKinds(SharedCaches):
 class Gemma4(TwoKinds):
     """Layers may have inputs of their own; some models have experts."""
 
+    scaled = SharedCaches.scaled | optional.FEED_FORWARD | optional.EXPERTS | {"ffn_gate_inp"}
     norms_before = ("attn_norm", "")  # experts and what is beside them have norms of their own
 
     def __init__(self, hparams: HParams) -> None:
@@ -119,7 +121,7 @@ class Gemma4(TwoKinds):
         return x if scale is None else x * scale
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        y = gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu, scaled=True)
+        y = gated_feed_forward(g, self.norm(g, x, blk + "ffn_norm"), blk, self.n_ff(i), g.gelu)
         if not g.find_weight(f"{blk}ffn_gate_inp.weight"):
             return y
         of_experts = self.norm(g, self.run_experts(g, x, blk, i), blk + "post_ffw_norm_2")
@@ -133,7 +135,7 @@ class Gemma4(TwoKinds):
         logits = g.linear(g.rms_norm(x, weight, self.eps) * self.n_embd**-0.5, router)
         h = self.norm(g, x, blk + "pre_ffw_norm_2")
         ids, weights = choose_by_logits(g, logits, None, experts)
-        return run_experts(g, h, blk, experts, ids, weights, lambda gate, up: g.gelu(gate) * up, scaled=True)
+        return run_experts(g, h, blk, experts, ids, weights, lambda gate, up: g.gelu(gate) * up)
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return softcap(g, super().head(g, x), self.hparams.number("final_logit_softcapping", 30.0))

@@ -19,6 +19,7 @@ class GLM5Next(StreamDecoder, KimiLinear):
     gate = "sigmoid"
     normalize = None
     compressed = True
+    scaled = frozenset()
     l2_eps = 1e-6
 
     def __init__(self, hparams: HParams) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 
 
@@ -23,7 +24,7 @@ class HunyuanV3(ExpertDecoder):
 
     drafts = "after norm"
     qk_norm = "before rope"
-    ffn_scales = True
+    scaled = ExpertDecoder.scaled | optional.FEED_FORWARD | optional.EXPERTS | optional.SHARED
     gate, gate_of_file = "sigmoid", True
     dense_without_router = True
     normalize = None

@@ -18,6 +18,7 @@ class HunyuanV4(StreamDecoder, SparseLatent):
 
     gate = ""
     drafts = ""
+    scaled = frozenset()
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

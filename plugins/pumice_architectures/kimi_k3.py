@@ -12,6 +12,7 @@ from pumice_architectures.kimi_linear import KimiLinear
 class KimiK3(KimiLinear):
     normalize = None
     compressed = True
+    scaled = frozenset()
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

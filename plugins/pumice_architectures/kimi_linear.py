@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn import Heads, Rope, blocks, latent_attention, recurrent
+from pumice.plugin.nn import Heads, Rope, blocks, latent_attention, optional, recurrent
 from pumice.plugin.nn.blocks import linear
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 
@@ -13,6 +13,8 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 class KimiLinear(recurrent.Hybrid, ExpertDecoder):
     gate, gate_of_file = "", True
     shared = "expert_shared_count"
+    scaled, scaled_nets = optional.ATTENTION_OUTPUT, frozenset()
+    unused = optional.QKV_BIASES
     compressed = False  # whether queries of latent attention may be made of a small vector as well
     l2_eps = 0.0  # of the norms of queries and keys of delta attention; 0: the model's
     bound = 0.0  # of the logarithm of a decay; 0: none
@@ -46,8 +48,8 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
         return y
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """Kimi delta attention."""
-        n_head, d = self.hparams.count("attention.head_count", i), self.hparams.positive("kda.head_dim")
+        """Kimi delta attention, with as many heads as the first layer has: files may give such layers none."""
+        n_head, d = self.hparams.count("attention.head_count", 0), self.hparams.positive("kda.head_dim")
         n_taps, n, shape = self.hparams.positive("ssm.conv_kernel"), n_head * d, (x.shape[0], n_head, d)
         mixed = blocks.qkv(g, x, blk, Heads(n_head, n_head, d, d))
         q, k, v = (
@@ -57,7 +59,7 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
         eps = self.l2_eps or self.eps
         q, k = recurrent.l2_norm(g, q, eps, d**-0.5), recurrent.l2_norm(g, k, eps)
         rate = self.projected(g, x, blk + "ssm_f", d, n) + g.weight(f"{blk}ssm_dt.bias", (n,))
-        decay = g.exp(self.log_decay(g, rate.reshape(*shape), recurrent.squeezed(g, f"{blk}ssm_a", (n_head, 1))))
+        decay = g.exp(self.log_decay(g, rate.reshape(*shape), g.weight(f"{blk}ssm_a", (n_head, 1))))
         beta = g.sigmoid(linear(g, x, blk + "ssm_beta", n_head))
         y = self.norm(g, g.linear_attention(q, k, v, decay, beta), blk + "ssm_norm").reshape(x.shape[0], n)
         return linear(g, y * g.sigmoid(self.projected(g, x, blk + "ssm_g", d, n)), blk + "attn_output", self.n_embd)

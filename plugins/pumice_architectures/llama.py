@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import temperature
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.encoder import Encoder
@@ -14,12 +15,18 @@ from pumice.plugin.nn.rope import Rope, original_context, read_rope
 
 class Llama(Decoder):
     neox = False
-    ffn_scales = True
+    scaled = Decoder.scaled | optional.FEED_FORWARD | optional.EXPERTS
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if n_expert(self.hparams):
-            return mixture_of_experts(g, x, blk, read_experts(self.hparams, i), scaled=True)
+            return mixture_of_experts(g, x, blk, read_experts(self.hparams, i))
         return super().feed_forward(g, x, blk, i)
+
+
+class PlainLlama(Decoder):
+    """Llama's graph in families that have neither experts nor scales in the feed-forward block."""
+
+    neox = False
 
 
 class Mistral3(Llama):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import linear, output_head
 from pumice.plugin.nn.decoder import Decoder
 
@@ -15,7 +16,7 @@ class Nanbeige(Decoder):
     """Llama whose layers run ``num_loops`` times, each pass with caches of its own."""
 
     neox = False
-    ffn_scales = True
+    scaled = Decoder.scaled | optional.FEED_FORWARD
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

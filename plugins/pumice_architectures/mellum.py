@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from pumice.plugin import GraphBuilder
 from pumice.plugin.nn.blocks import Join
+from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import clamped_swiglu, read_limit
 from pumice.plugin.nn.hyper import is_sliding, slides, sliding_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
@@ -28,7 +29,7 @@ class Mellum(Qwen3MoE):
 class Maple(Qwen3MoE):
     """Only sliding layers have positions; the activation of experts is clamped, by a limit for each layer."""
 
-    ffn_scales = False
+    scaled = ExpertDecoder.scaled
     expert_width = ""
 
     def window(self, i: int) -> int:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.hyper import slides, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
@@ -18,6 +19,8 @@ class MiMo2(ExpertDecoder):
 
     drafts = "before norm"
     gate = "sigmoid"
+    unused = optional.QKV_BIASES
+    scaled = optional.ATTENTION_OUTPUT | {"eh_proj"}
     dense_without_router = True
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import feed_forward, linear
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.latent import latent_attention
@@ -35,6 +36,7 @@ class PLM(Decoder):
     """Multi-head latent attention, and the square of ReLU without a gate."""
 
     neox = False
+    scaled = optional.ATTENTION_OUTPUT
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         heads = self.heads(i)

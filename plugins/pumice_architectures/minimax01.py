@@ -9,6 +9,8 @@ from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, recurrent
 
 
 class MiniMax01(recurrent.Hybrid):
+    scaled_nets = frozenset()
+
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.residual_scale = hparams.number("residual_scale")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn import blocks, choose_experts, expert_linear, n_expert, read_experts, recurrent
+from pumice.plugin.nn import blocks, choose_experts, expert_linear, n_expert, optional, read_experts, recurrent
 
 
 class NemotronH(recurrent.Hybrid):
     eps_key = "attention.layer_norm_epsilon"
-    ffn_scales = True
+    scaled = recurrent.Hybrid.scaled | optional.FEED_FORWARD | optional.EXPERTS | optional.SHARED
     drafts = "after norm"
 
     def __init__(self, hparams: HParams) -> None:
@@ -49,12 +49,12 @@ class NemotronH(recurrent.Hybrid):
         narrow = self.hparams.get_int("moe_latent_size", 0)
         y = blocks.linear(g, x, blk + "ffn_latent_down", narrow) if narrow else x
         n_in = blocks.width(y)
-        y = g.relu_squared(expert_linear(g, y, f"{blk}ffn_up_exps", ids, experts.n_expert, experts.n_ff, True))
-        y = g.expert_sum(expert_linear(g, y, f"{blk}ffn_down_exps", ids, experts.n_expert, n_in, True), weights)
+        y = g.relu_squared(expert_linear(g, y, f"{blk}ffn_up_exps", ids, experts.n_expert, experts.n_ff))
+        y = g.expert_sum(expert_linear(g, y, f"{blk}ffn_down_exps", ids, experts.n_expert, n_in), weights)
         return blocks.linear(g, y, blk + "ffn_latent_up", self.n_embd) if narrow else y
 
 
 def squared(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, suffix: str) -> Tensor:
     """``down(relu(up(x))^2)``."""
-    y = g.relu_squared(blocks.linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff, True))
-    return blocks.linear_then_scale(g, y, f"{blk}ffn_down{suffix}", blocks.width(x), True)
+    y = g.relu_squared(blocks.linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff))
+    return blocks.linear_then_scale(g, y, f"{blk}ffn_down{suffix}", blocks.width(x))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.decoder import Decoder
 
 
@@ -9,3 +10,4 @@ class OpenELM(Decoder):
     """Heads and widths that grow from layer to layer; queries and keys are normalized."""
 
     qk_norm = "before rope"
+    scaled = optional.ATTENTION_OUTPUT

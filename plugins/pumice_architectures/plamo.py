@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from pumice.plugin import GraphBuilder, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import fused_feed_forward
 from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
@@ -24,6 +25,7 @@ class Plamo3(Decoder):
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"
+    scaled = optional.ATTENTION_OUTPUT
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         if ".post_" in name:  # these names have no suffix

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, Tensor
-from pumice.plugin.nn import blocks, recurrent
+from pumice.plugin.nn import blocks, optional, recurrent
 
 BARE = ("post_attention_norm", "post_ffw_norm", "ssm_dt_norm", "ssm_b_norm", "ssm_c_norm")
 
@@ -13,6 +13,7 @@ BARE = ("post_attention_norm", "post_ffw_norm", "ssm_dt_norm", "ssm_b_norm", "ss
 class PLaMo2(recurrent.Hybrid):
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"
+    scaled = optional.ATTENTION_OUTPUT
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
         """Some of the norms' names have no ending in these files; those of queries and keys are of all heads."""

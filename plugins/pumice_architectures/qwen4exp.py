@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import linear
 from pumice.plugin.nn.ngrams import NGrams, read_ngrams
 from pumice.plugin.nn.pools import averaged
@@ -19,6 +20,7 @@ HUGE = 1e30  # times a number, it is beyond 1 or -1
 
 class Qwen4Exp(StreamDecoder, Qwen35MoE):
     drafts = ""
+    unused = optional.QKV_BIASES
     streams: GatedStreams
 
     def __init__(self, hparams: HParams) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from pumice.plugin import GraphBuilder
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.experts import Width
 from pumice.plugin.nn.rope import Rope, rope_sections
@@ -26,11 +27,13 @@ class Qwen3MoE(ExpertDecoder):
     """Normalizes each head's queries and keys."""
 
     qk_norm = "before rope"
-    ffn_scales = True
+    scaled = ExpertDecoder.scaled | optional.EXPERTS
     expert_width: ClassVar[Width] = "divided"
 
 
 class Qwen3VLMoE(Qwen3MoE):
+    scaled = ExpertDecoder.scaled
+
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)

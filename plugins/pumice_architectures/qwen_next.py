@@ -6,13 +6,16 @@ from dataclasses import replace
 from typing import Any
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
-from pumice.plugin.nn import blocks, mixture_of_experts, read_experts, recurrent, rope_sections, shared_expert
+from pumice.plugin.nn import blocks, mixture_of_experts, optional, read_experts, recurrent, rope_sections, shared_expert
+
+NET = frozenset({"attn_qkv", "attn_gate", "ssm_alpha", "ssm_beta", "ssm_out"})  # matrices of a gated delta net
 
 
 class Qwen3Next(recurrent.Hybrid):
     drafts = "after norm"
     norms_before = ("attn_norm", "post_attention_norm")
-    ffn_scales = True
+    scaled = optional.ATTENTION | {"eh_proj"} | optional.EXPERTS | optional.SHARED
+    scaled_nets = optional.EXPERTS | optional.SHARED
     tiled = False  # whether a value head's key head is found by the remainder of its number, not by the quotient
 
     def __init__(self, hparams: HParams) -> None:
@@ -63,7 +66,7 @@ class Qwen3Next(recurrent.Hybrid):
     def queries_keys_values(self, g: GraphBuilder, x: Tensor, blk: str) -> tuple[Tensor, Tensor]:
         """Queries, keys and values in a row, and the gate; old files have all four of a key head in a row."""
         d, n_key, n_value, n_tokens = self.d_head, self.n_key_heads, self.n_value_heads, x.shape[0]
-        if not g.find_weight(f"{blk}ssm_in.weight"):
+        if g.find_weight(f"{blk}attn_qkv.weight") or not g.find_weight(f"{blk}ssm_in.weight"):
             mixed = blocks.linear(g, x, blk + "attn_qkv", (2 * n_key + n_value) * d)
             return mixed, blocks.linear(g, x, blk + "attn_gate", n_value * d)
         widths = [d, d, n_value // n_key * d, n_value // n_key * d]
@@ -81,11 +84,13 @@ class Qwen3Next(recurrent.Hybrid):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         n_ff = self.hparams.get_int("expert_shared_feed_forward_length", 0) or self.n_ff(i)
-        experts = mixture_of_experts(g, x, blk, read_experts(self.hparams, i, width="divided"), scaled=True)
-        return experts + shared_expert(g, x, blk, n_ff, gated=True, scaled=True)
+        experts = mixture_of_experts(g, x, blk, read_experts(self.hparams, i, width="divided"))
+        return experts + shared_expert(g, x, blk, n_ff, gated=True)
 
 
 class Qwen35MoE(Qwen3Next):
+    scaled = Qwen3Next.scaled | optional.FEED_FORWARD
+    scaled_nets = Qwen3Next.scaled_nets | NET | optional.FEED_FORWARD
     tiled = True
 
     def __init__(self, hparams: HParams) -> None:

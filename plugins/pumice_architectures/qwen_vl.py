@@ -18,6 +18,8 @@ N_CODES = 3072  # of Qwen 3 TTS: sounds are the last ids of its vocabulary
 
 
 class Qwen2VL(Qwen2):
+    unused = frozenset({"output.bias"})
+
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         return rope and replace(rope, sections=rope_sections(self.hparams))
@@ -30,6 +32,8 @@ class PaddleOCR(Qwen2):
 
 
 class Qwen3VL(Qwen3):
+    scaled = Qwen2.scaled
+
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
         return rope and replace(rope, sections=rope_sections(self.hparams), interleaved=True)
@@ -42,7 +46,9 @@ class Qwen3TTS(Qwen3VL):
         x = self.norm(g, g.get_rows(x, g.output_ids), "output_norm")
         codes = linear(g, x, "output", N_CODES)
         n_text = n_vocab(g) - N_CODES
-        if n_text < 1:
+        if n_text < 0:
             raise ModelError(f"tensor token_embd.weight has fewer than the {N_CODES} tokens that are sounds")
+        if not n_text:
+            return codes
         never = g.constant("text.weight", np.zeros((n_text, 1))), g.constant("text.bias", np.full(n_text, -np.inf))
         return g.concat(g.linear(g.slice(codes, 0, 1), *never), codes)

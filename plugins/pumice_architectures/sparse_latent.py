@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import optional
 from pumice.plugin.nn.blocks import attention_gate, layer_norm, linear
 from pumice.plugin.nn.hyper import Heads, slides, sliding_window
 from pumice.plugin.nn.latent import latent_attention
@@ -92,7 +93,7 @@ class SparseLatent(DeepSeek2):
 
 
 class DeepSeek32(SparseLatent):
-    ffn_scales = True
+    scaled = SparseLatent.scaled | optional.FEED_FORWARD | optional.EXPERTS | optional.SHARED
 
 
 class GLMDSA(DeepSeek32):
@@ -115,6 +116,7 @@ class Dots3Note(SparseLatent):
     """Sliding layers have latents of another size; the shared key is normalized, and each head has a gate."""
 
     drafts = ""
+    scaled = DeepSeek32.scaled
 
     def seen(self, g: GraphBuilder, x: Tensor, compressed: Tensor, blk: str, i: int) -> dict[str, Any]:
         return {} if self.window(i) else super().seen(g, x, compressed, blk, i)

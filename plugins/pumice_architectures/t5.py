@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import ENCODER, MAIN, Architecture, GraphBuilder, HParams, Tensor, Weight
-from pumice.plugin.nn import blocks
+from pumice.plugin import ENCODER, MAIN, Architecture, GraphBuilder, HParams, Tensor, TensorSource, Weight
+from pumice.plugin.nn import blocks, optional
 from pumice.plugin.nn.hyper import Heads, read_heads
 
 REACH = 128  # positions: what is farther has the bias of the farthest
@@ -34,6 +34,9 @@ class T5(Architecture):
             raise hparams.wrong("attention.relative_buckets_count", problem)
         bos = hparams.metadata.get("tokenizer.ggml.bos_token_id", 0)
         self.decoder_start: int = hparams.get_int("decoder_start_token_id", bos)
+
+    def tensors(self, tensors: Mapping[str, TensorSource]) -> Mapping[str, TensorSource]:
+        return optional.applied(tensors, scaled=lambda layer: (), unused=())
 
     def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
         return {ENCODER: self.encode, MAIN: self.build}

@@ -11,7 +11,7 @@ from pumice.plugin.nn.decoder import Decoder
 class Talkie(Decoder):
     """Norms have no weights but a gain for each query head, and each layer adds the embeddings once more."""
 
-    ffn_scales = True
+    scaled = Decoder.scaled | {"ffn_down"}
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -51,8 +51,9 @@ def _trace(
     graphs: dict[str, Graph] = {}
     builder: GraphBuilder | None = None
     try:
+        tensors = architecture.tensors(file.tensors)
         for name, build in architecture.graphs().items():
-            builder = new_builder(tensors=file.tensors, n_layer=architecture.n_layer, shared=builder)
+            builder = new_builder(tensors=tensors, n_layer=architecture.n_layer, shared=builder)
             logits = build(builder)
             if name == MAIN or builder.outputs:
                 graphs[name] = builder.finish(logits)

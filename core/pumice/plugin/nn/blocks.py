@@ -5,10 +5,11 @@ Tensor names are those of the GGUF specification; ``blk`` is the prefix of a lay
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight
+from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
 from pumice.plugin.nn.hyper import Heads
 from pumice.plugin.nn.rope import Rope
 
@@ -44,10 +45,10 @@ def find_scale(g: GraphBuilder, name: str) -> Weight | None:
     return g.find_weight(f"{name}.scale", (1,))
 
 
-def linear_then_scale(g: GraphBuilder, x: Tensor, name: str, n_out: int, scaled: bool) -> Tensor:
-    """As ``linear``, but a scale multiplies the bias too, and only if ``scaled``: what feed-forward blocks do."""
+def linear_then_scale(g: GraphBuilder, x: Tensor, name: str, n_out: int) -> Tensor:
+    """As ``linear``, but a scale multiplies the bias too: what feed-forward blocks do."""
     y = g.linear(x, g.weight(f"{name}.weight", (n_out, width(x))), g.find_weight(f"{name}.bias", (n_out,)))
-    scale = find_scale(g, name) if scaled else None
+    scale = find_scale(g, name)
     return y if scale is None else y * scale
 
 
@@ -163,7 +164,7 @@ def attention_gate(g: GraphBuilder, x: Tensor, blk: str, heads: Heads, activatio
     """
     n_values = heads.n_head * heads.v_dim
     name = f"{blk}attn_gate"
-    if g.weight(f"{name}.weight").shape[0] == n_values:
+    if math.prod(fixed(g.weight(f"{name}.weight").shape)) == n_values * width(x):
         factors = activation(linear(g, x, name, n_values))
         return lambda y: y * factors
     each = activation(linear(g, x, name, heads.n_head)).reshape(x.shape[0], heads.n_head, 1)
@@ -182,8 +183,8 @@ def temperature(g: GraphBuilder, beta: float, length: int, offset: int = 0) -> T
 
 def feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, activation: Activation) -> Tensor:
     """``down(activation(up(x)))``."""
-    y = activation(linear_then_scale(g, x, f"{blk}ffn_up", n_ff, scaled=False))
-    return linear_then_scale(g, y, f"{blk}ffn_down", width(x), scaled=False)
+    y = activation(linear_then_scale(g, x, f"{blk}ffn_up", n_ff))
+    return linear_then_scale(g, y, f"{blk}ffn_down", width(x))
 
 
 def fused_feed_forward(
@@ -196,7 +197,7 @@ def fused_feed_forward(
         g.linear(x, weight.rows(start, start + n_ff), bias.rows(start, start + n_ff) if bias else None)
         for start in (0, n_ff)
     )
-    return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down{suffix}", width(x), scaled=False)
+    return linear_then_scale(g, activation(gate) * up, f"{blk}ffn_down{suffix}", width(x))
 
 
 def gated_feed_forward(
@@ -206,20 +207,17 @@ def gated_feed_forward(
     n_ff: int,
     activation: Activation,
     *,
-    scaled: bool = False,
     suffix: str = "",
 ) -> Tensor:
     """``down(activation(gate(x)) * up(x))`` (Shazeer 2020, arXiv:2002.05202); suffix ``_shexp``: a shared expert."""
-    return joined_feed_forward(g, x, blk, n_ff, lambda gate, up: activation(gate) * up, scaled=scaled, suffix=suffix)
+    return joined_feed_forward(g, x, blk, n_ff, lambda gate, up: activation(gate) * up, suffix=suffix)
 
 
-def joined_feed_forward(
-    g: GraphBuilder, x: Tensor, blk: str, n_ff: int, join: Join, *, scaled: bool = False, suffix: str = ""
-) -> Tensor:
+def joined_feed_forward(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, join: Join, *, suffix: str = "") -> Tensor:
     """``down(join(gate(x), up(x)))``."""
-    gate = linear_then_scale(g, x, f"{blk}ffn_gate{suffix}", n_ff, scaled)
-    up = linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff, scaled)
-    return linear_then_scale(g, join(gate, up), f"{blk}ffn_down{suffix}", width(x), scaled)
+    gate = linear_then_scale(g, x, f"{blk}ffn_gate{suffix}", n_ff)
+    up = linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff)
+    return linear_then_scale(g, join(gate, up), f"{blk}ffn_down{suffix}", width(x))
 
 
 # --- the two ends

@@ -6,8 +6,20 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pumice.plugin import DRAFT, HEAD, MAIN, N_SEQS, N_TOKENS, Architecture, GraphBuilder, HParams, ModelError, Tensor
-from pumice.plugin.nn import blocks, pooling
+from pumice.plugin import (
+    DRAFT,
+    HEAD,
+    MAIN,
+    N_SEQS,
+    N_TOKENS,
+    Architecture,
+    GraphBuilder,
+    HParams,
+    ModelError,
+    Tensor,
+    TensorSource,
+)
+from pumice.plugin.nn import blocks, optional, pooling
 from pumice.plugin.nn.blocks import Activation
 from pumice.plugin.nn.hyper import Heads, read_heads
 from pumice.plugin.nn.rope import Rope, read_rope
@@ -36,8 +48,10 @@ class Decoder(Architecture):
     only_drafts: ClassVar[bool] = False
     #: Whether a reranker's scores add up to 1.
     scores_are_probabilities: ClassVar[bool] = False
-    #: Whether the matrices of the feed-forward block may have scales (those of attention always may).
-    ffn_scales: ClassVar[bool] = False
+    #: Matrices whose results their ``.scale`` tensors multiply.
+    scaled: ClassVar[frozenset[str]] = optional.ATTENTION | optional.STATE_SPACE | {"eh_proj"}
+    #: Optional tensors, ``attn_output.bias``, that the graph leaves out where a file has them.
+    unused: ClassVar[frozenset[str]] = frozenset()
 
     #: What the embeddings, the result of each block, and the logits are multiplied by.
     embedding_scale: float = 1.0
@@ -53,6 +67,13 @@ class Decoder(Architecture):
         self.n_layer -= self.n_drafting
         if self.n_layer < 1:
             raise ModelError(f"{hparams.architecture}.nextn_predict_layers leaves no layers to run")
+
+    def tensors(self, tensors: Mapping[str, TensorSource]) -> Mapping[str, TensorSource]:
+        return optional.applied(tensors, self.scaled_in, self.unused)
+
+    def scaled_in(self, i: int) -> frozenset[str]:
+        """Matrices of layer ``i`` whose results scales multiply; of -1, those of no layer."""
+        return self.scaled
 
     def graphs(self) -> Mapping[str, Callable[[GraphBuilder], Tensor | None]]:
         return {MAIN: self.build, DRAFT: self.draft, HEAD: self.after_pooling}
@@ -154,7 +175,7 @@ class Decoder(Architecture):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         """The feed-forward block, or experts, of a normalized ``x``."""
-        return blocks.gated_feed_forward(g, x, blk, self.n_ff(i), g.silu, scaled=self.ffn_scales)
+        return blocks.gated_feed_forward(g, x, blk, self.n_ff(i), g.silu)
 
     def n_ff(self, i: int) -> int:
         return self.hparams.count("feed_forward_length", i)

@@ -38,13 +38,13 @@ class ExpertDecoder(Decoder):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if not has_router(g, blk) if self.dense_without_router else self.is_dense(i):
-            return joined_feed_forward(g, x, blk, self.n_ff(i), self.join(g, i, "ffn"), scaled=self.ffn_scales)
-        y = mixture_of_experts(g, x, blk, self.experts(i), self.join(g, i, "exps"), scaled=self.ffn_scales)
+            return joined_feed_forward(g, x, blk, self.n_ff(i), self.join(g, i, "ffn"))
+        y = mixture_of_experts(g, x, blk, self.experts(i), self.join(g, i, "exps"))
         n_ff = self.shared_width(i)
         if not n_ff:
             return y
         join = self.join(g, i, "shexp")
-        return y + shared_expert(g, x, blk, n_ff, join, gated=self.shared_is_gated, scaled=self.ffn_scales)
+        return y + shared_expert(g, x, blk, n_ff, join, gated=self.shared_is_gated)
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
         """What makes one of the results of gate and up, in a ``block`` of layer ``i``: ffn, exps or shexp."""

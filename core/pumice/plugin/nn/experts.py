@@ -81,7 +81,6 @@ def mixture_of_experts(
     join: Join | None = None,
     *,
     router_input: Tensor | None = None,
-    scaled: bool = False,
 ) -> Tensor:
     """A MoE layer: the experts that each token chooses, each a gated feed-forward block, added by weight.
 
@@ -89,7 +88,7 @@ def mixture_of_experts(
     where it is not ``x``.
     """
     ids, weights = choose_experts(g, x if router_input is None else router_input, blk, experts)
-    return run_experts(g, x, blk, experts, ids, weights, join, scaled=scaled)
+    return run_experts(g, x, blk, experts, ids, weights, join)
 
 
 def run_experts(
@@ -102,15 +101,14 @@ def run_experts(
     join: Join | None = None,
     *,
     suffix: str = "_exps",
-    scaled: bool = False,
 ) -> Tensor:
     """The experts ``ids [t, n_expert_used]``, whose results ``weights`` add up."""
-    gate, up = _gate_and_up(g, x, blk, ids, experts, suffix, scaled)
+    gate, up = _gate_and_up(g, x, blk, ids, experts, suffix)
     if experts.weighs_inputs:  # the matrices are linear: their results may be weighed as well
         factors = weights.reshape(*weights.shape, 1)
         gate, up = gate * factors, up * factors
     y = (join or swiglu(g))(gate, up)
-    y = expert_linear(g, y, f"{blk}ffn_down{suffix}", ids, experts.n_expert, width(x), scaled)
+    y = expert_linear(g, y, f"{blk}ffn_down{suffix}", ids, experts.n_expert, width(x))
     return g.sum(y, axis=-2) if experts.weighs_inputs else g.expert_sum(y, weights)
 
 
@@ -180,30 +178,25 @@ def shared_expert(
     join: Join | None = None,
     *,
     gated: bool = False,
-    scaled: bool = False,
 ) -> Tensor:
     """The expert that every token uses; ``gated``: by the sigmoid of ``x`` times ``ffn_gate_inp_shexp [n_embd]``."""
-    y = joined_feed_forward(g, x, blk, n_ff, join or swiglu(g), suffix="_shexp", scaled=scaled)
+    y = joined_feed_forward(g, x, blk, n_ff, join or swiglu(g), suffix="_shexp")
     if not gated:
         return y
     gate = g.weight(f"{blk}ffn_gate_inp_shexp.weight", (width(x),))
     return y * g.sigmoid(g.sum(x * gate, axis=-1, keepdims=True))
 
 
-def expert_linear(
-    g: GraphBuilder, x: Tensor, name: str, ids: Tensor, n_expert: int, n_out: int, scaled: bool = False
-) -> Tensor:
+def expert_linear(g: GraphBuilder, x: Tensor, name: str, ids: Tensor, n_expert: int, n_out: int) -> Tensor:
     """``x`` times the matrix of each chosen expert, times its scale, plus its bias: ``[t, n_expert_used, n_out]``."""
     y = g.mul_mat_id(x, g.weight(f"{name}.weight", (n_expert, n_out, width(x))), ids)
-    return _scaled_and_biased(g, y, name, ids, (n_expert, n_out), scaled)
+    return _scaled_and_biased(g, y, name, ids, (n_expert, n_out))
 
 
-def _scaled_and_biased(
-    g: GraphBuilder, y: Tensor, name: str, ids: Tensor, shape: tuple[int, int], scaled: bool
-) -> Tensor:
+def _scaled_and_biased(g: GraphBuilder, y: Tensor, name: str, ids: Tensor, shape: tuple[int, int]) -> Tensor:
     """What experts gave, times their scales, plus their biases ``[n_expert, n_out]``, where the file has any."""
     n_expert, _ = shape
-    scale = g.find_weight(f"{name}.scale", (n_expert,)) if scaled else None
+    scale = g.find_weight(f"{name}.scale", (n_expert,))
     if scale is not None:
         y = y * g.embedding(scale, ids).reshape(*ids.shape, 1)
     bias = g.find_weight(f"{name}.bias", shape)
@@ -211,15 +204,15 @@ def _scaled_and_biased(
 
 
 def _gate_and_up(
-    g: GraphBuilder, x: Tensor, blk: str, ids: Tensor, experts: Experts, suffix: str, scaled: bool
+    g: GraphBuilder, x: Tensor, blk: str, ids: Tensor, experts: Experts, suffix: str
 ) -> tuple[Tensor, Tensor]:
     n_ff = experts.n_ff
     if g.find_weight(f"{blk}ffn_gate_up{suffix}.weight"):
-        both = expert_linear(g, x, f"{blk}ffn_gate_up{suffix}", ids, experts.n_expert, 2 * n_ff, scaled)
+        both = expert_linear(g, x, f"{blk}ffn_gate_up{suffix}", ids, experts.n_expert, 2 * n_ff)
         names = f"{blk}ffn_gate{suffix}", f"{blk}ffn_up{suffix}"  # joined matrices may have scales and biases apart
         parts = g.slice(both, 0, n_ff), g.slice(both, n_ff, 2 * n_ff)
         shape = experts.n_expert, n_ff
-        gate, up = (_scaled_and_biased(g, y, name, ids, shape, scaled) for y, name in zip(parts, names, strict=True))
+        gate, up = (_scaled_and_biased(g, y, name, ids, shape) for y, name in zip(parts, names, strict=True))
         return gate, up
-    gate = expert_linear(g, x, f"{blk}ffn_gate{suffix}", ids, experts.n_expert, n_ff, scaled)
-    return gate, expert_linear(g, x, f"{blk}ffn_up{suffix}", ids, experts.n_expert, n_ff, scaled)
+    gate = expert_linear(g, x, f"{blk}ffn_gate{suffix}", ids, experts.n_expert, n_ff)
+    return gate, expert_linear(g, x, f"{blk}ffn_up{suffix}", ids, experts.n_expert, n_ff)

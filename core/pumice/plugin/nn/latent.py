@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight
+from pumice.plugin import GraphBuilder, ModelError, Tensor, Weight, fixed
 from pumice.plugin.nn.blocks import Norm, linear, width
 from pumice.plugin.nn.rope import Rope
 
@@ -34,9 +34,10 @@ def latent_attention(
     latents.
     """
     k_dim, n_rot = width(q), rope if isinstance(rope, int) else rope.n_rot
-    if not 0 < n_rot < k_dim:
-        raise ModelError(f"{blk}attn_kv_a_mqa: {n_rot} of {k_dim} values of a key have a position, some must not")
-    q_nope, q_rope = g.slice(q, 0, k_dim - n_rot), g.slice(q, k_dim - n_rot, k_dim)
+    if not 0 < n_rot <= k_dim:
+        raise ModelError(f"{blk}attn_kv_a_mqa: {n_rot} of {k_dim} values of a key have a position")
+    q_rope = g.slice(q, k_dim - n_rot, k_dim)
+    q_nope = g.slice(q, 0, max(k_dim - n_rot, 1))
     compressed = linear(g, x, blk + "attn_kv_a_mqa", rank + n_rot)
     latent = norm(g, g.slice(compressed, 0, rank), blk + "attn_kv_a_norm")
     k_rope = g.slice(compressed, rank, rank + n_rot).reshape(x.shape[0], 1, n_rot)
@@ -57,32 +58,36 @@ def latent_weights(
 ) -> tuple[Weight, Weight, Weight]:
     """``k_b [n_head, rank, nope]``, ``v_b [n_head, v_dim, rank]`` and ``kv_b [n_head (nope + v_dim), rank]``.
 
-    The file has either the first two or the last; the others are made of them.
+    The file has either the first two or the last; the others are made of them. Where whole keys have positions
+    (``nope`` 0), one value that is always 0 stands for the rest of a key.
     """
-    both = n_head * (nope + v_dim), rank
     name = f"{blk}attn_kv_b.weight"
-    kv_b = g.find_weight(name, both)
+    kv_b = g.find_weight(name, (n_head * (nope + v_dim), rank))
+    k_b: Weight | None = None
     if kv_b is not None:
-        k_b = g.derived(
-            f"{name}, keys", (n_head, rank, nope), lambda a: _heads(a, n_head)[:, :nope].swapaxes(1, 2), kv_b
-        )
+        if nope:
+            parts = n_head, rank, nope
+            k_b = g.derived(f"{name}, keys", parts, lambda a: _heads(a, n_head)[:, :nope].swapaxes(1, 2), kv_b)
         v_b = g.derived(f"{name}, values", (n_head, v_dim, rank), lambda a: _heads(a, n_head)[:, nope:], kv_b)
-        return k_b, v_b, kv_b
-    k_b = _of_heads(g, f"{blk}attn_k_b.weight", (n_head, rank, nope))
-    v_b = _of_heads(g, f"{blk}attn_v_b.weight", (n_head, v_dim, rank))
+    else:
+        if nope:
+            k_b = g.weight(f"{blk}attn_k_b.weight", (n_head, rank, nope))
+        v_b = g.weight(f"{blk}attn_v_b.weight", (n_head, v_dim, rank))
+    if k_b is None:
+        k_b = g.constant(f"{name}, no keys", np.zeros((n_head, rank, 1)))
+        return k_b, v_b, _joined(g, f"{name}, no keys but values", k_b, v_b)
+    return k_b, v_b, _joined(g, name, k_b, v_b) if kv_b is None else kv_b
+
+
+def _joined(g: GraphBuilder, name: str, k_b: Weight, v_b: Weight) -> Weight:
+    (n_head, rank, nope), v_dim = fixed(k_b.shape), int(v_b.shape[1])
+    shape = n_head * (nope + v_dim), rank
 
     def joined(keys: Any, values: Any) -> Any:
-        return np.concatenate([keys.swapaxes(1, 2), values], axis=1).reshape(both)
+        return np.concatenate([keys.swapaxes(1, 2), values], axis=1).reshape(shape)
 
-    return k_b, v_b, g.derived(name, both, joined, k_b, v_b)
+    return g.derived(name, shape, joined, k_b, v_b)
 
 
 def _heads(a: Any, n_head: int) -> Any:
     return a.reshape(n_head, -1, a.shape[-1])
-
-
-def _of_heads(g: GraphBuilder, name: str, shape: tuple[int, int, int]) -> Weight:
-    """A matrix for each head; many writers leave out a last dimension of 1, that of a single head."""
-    if shape[0] == 1 and len(g.weight(name).shape) == 2:
-        return g.derived(f"{name}, of heads", shape, lambda a: a.reshape(shape), g.weight(name, shape[1:]))
-    return g.weight(name, shape)

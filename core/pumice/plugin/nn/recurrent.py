@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.plugin import GraphBuilder, HParams, Tensor, Weight
+from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import Norm, linear, width
 from pumice.plugin.nn.decoder import Decoder
 
 
 class Hybrid(Decoder):
     """A decoder some of whose layers have a block with a recurrent state instead of attention."""
+
+    #: As ``scaled``, of the layers with a recurrent state; None for the same.
+    scaled_nets: ClassVar[frozenset[str] | None] = None
+
+    def scaled_in(self, i: int) -> frozenset[str]:
+        if self.scaled_nets is None or not (0 <= i < self.n_layer and self.recurrent(i)):
+            return self.scaled
+        return self.scaled_nets
 
     def recurrent(self, i: int) -> bool:
         """Whether layer ``i`` has: most files say so by giving it no key heads."""
@@ -44,17 +51,9 @@ def attends(hparams: HParams, i: int, interval: int) -> bool:
 # --- small pieces
 
 
-def squeezed(g: GraphBuilder, name: str, shape: Sequence[int]) -> Weight:
-    """The tensor ``name``, which writers give dimensions of 1 as they like."""
-    found = g.weight(name)
-    if found.shape == tuple(shape) or [n for n in found.shape if n != 1] != [n for n in shape if n != 1]:
-        return g.weight(name, shape)
-    return g.derived(f"{name}, squeezed", shape, lambda values: values.reshape(shape), found)
-
-
 def causal_conv(g: GraphBuilder, x: Tensor, name: str, n_taps: int, dilation: int = 1) -> Tensor:
     """SiLU of the convolution of each channel over ``n_taps`` tokens, ``dilation`` apart; the file may have a bias."""
-    weight = squeezed(g, f"{name}.weight", (width(x), n_taps))
+    weight = g.weight(f"{name}.weight", (width(x), n_taps))
     if dilation > 1:
         shape = width(x), (n_taps - 1) * dilation + 1
         weight = g.derived(f"{name}.weight, {dilation} apart", shape, lambda taps: _apart(taps, dilation), weight)
@@ -143,9 +142,9 @@ def mamba2(
 def _group_norm(g: GraphBuilder, x: Tensor, name: str, n_group: int, eps: float) -> Tensor:
     """The RMS norm of each of some groups of values."""
     if n_group == 1:
-        return g.rms_norm(x, squeezed(g, name, (width(x),)), eps)
+        return g.rms_norm(x, g.weight(name, (width(x),)), eps)
     groups = n_group, width(x) // n_group
-    return g.rms_norm(x.reshape(x.shape[0], *groups), squeezed(g, name, groups), eps).reshape(*x.shape)
+    return g.rms_norm(x.reshape(x.shape[0], *groups), g.weight(name, groups), eps).reshape(*x.shape)
 
 
 def state_space_duality(g: GraphBuilder, x: Tensor, dt: Tensor, b: Tensor, c: Tensor, blk: str) -> Tensor:
@@ -155,6 +154,6 @@ def state_space_duality(g: GraphBuilder, x: Tensor, dt: Tensor, b: Tensor, c: Te
     """
     n_head = width(dt)
     heads = x.reshape(x.shape[0], n_head, width(x) // n_head)
-    decay = g.exp(dt * squeezed(g, blk + "ssm_a", (n_head,)))
+    decay = g.exp(dt * g.weight(blk + "ssm_a", (n_head,)))
     y = g.linear_attention(c, b, heads * dt.reshape(x.shape[0], n_head, 1), decay)
-    return (y + heads * squeezed(g, blk + "ssm_d", (n_head, 1))).reshape(*x.shape)
+    return (y + heads * g.weight(blk + "ssm_d", (n_head, 1))).reshape(*x.shape)

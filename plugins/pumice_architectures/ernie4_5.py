@@ -1,13 +1,19 @@
-"""ERNIE 4.5 with experts (Baidu 2025)."""
+"""ERNIE 4.5, with experts or without (Baidu 2025)."""
 
 from pumice.plugin import HParams
 from pumice.plugin.nn.expert_decoder import ExpertDecoder
+from pumice_architectures.llama import PlainLlama
+
+
+class Ernie45(PlainLlama):
+    unused = frozenset({"attn_output.bias"})
 
 
 class Ernie45MoE(ExpertDecoder):
     """Llama's attention; after dense layers every so manieth has experts, chosen with a bias."""
 
     neox = False
+    unused = Ernie45.unused
     shared = "expert_shared_feed_forward_length"
 
     def __init__(self, hparams: HParams) -> None:

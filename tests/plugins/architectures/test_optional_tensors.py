@@ -1,0 +1,186 @@
+"""Optional tensors and spellings that families read differently, as llama.cpp does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pumice
+from pumice.gguf import GGMLType
+from pumice.plugin import ArraySource
+from pumice.plugin.nn.optional import applied
+from reference_models import error
+from tiny_models import N_CTX, weights, write_tiny
+from tiny_zoo import ZOO
+
+Tensors = dict[str, np.ndarray]
+SCALE = np.array([-3.0], np.float32)  # a norm does not hide its sign
+
+
+def load(tmp_path: Path, name: str, change: Callable[[Tensors], Any] = lambda tensors: None, **keys: Any) -> Any:
+    """Logits of a tiny model whose tensors and metadata are changed."""
+    model = ZOO[name]
+    tensors = {tensor: weights(tensor, shape) for tensor, shape in model.shapes.items()}
+    change(tensors)
+    path = write_tiny(Path(mkdtemp(dir=tmp_path)) / "model.gguf", model.architecture, model.metadata | keys, tensors)
+    with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as loaded:
+        return loaded.logits(model.ids)
+
+
+@pytest.mark.parametrize(
+    ("name", "ignored", "applied"),
+    [
+        ("afmoe", "attn_gate", "attn_output"),
+        ("cogvlm", "attn_qkv", "attn_output"),
+        ("hrm_text", "attn_gate", "attn_output"),
+        ("hy_v4", "attn_output", ""),
+        ("internlm2", "ffn_up", "attn_q"),
+        ("kimi-linear", "ffn_up_exps", "attn_output"),
+        ("laguna", "attn_gate", "attn_output"),
+        ("qwen3", "attn_nothing", "ffn_down"),
+        ("minimax-01", "attn_qkv", "attn_q"),
+        ("muse-glimmer", "attn_gate", "attn_output"),
+        ("openelm", "attn_qkv", "attn_output"),
+        ("plamo2", "ssm_out", "attn_output"),
+        ("plamo3", "attn_qkv", "attn_output"),
+        ("qwen3next", "ssm_out", "attn_q"),
+        ("qwen35", "attn_nothing", "ssm_out"),
+        ("qwen3vl", "ffn_up", "attn_k"),
+        ("spark2_5", "attn_gate", "attn_output"),
+        ("talkie", "ffn_gate", "ffn_down"),
+        ("xverse", "ffn_down", "attn_v"),
+    ],
+)
+def test_scales_of_a_family(tmp_path: Path, tiny_logits: Any, name: str, ignored: str, applied: str) -> None:
+    def scale(matrix: str) -> Callable[[Tensors], None]:
+        found = [f"blk.{i}.{matrix}" for i in range(9) if f"blk.{i}.{matrix}.weight" in ZOO[name].shapes]
+        assert found or "nothing" in matrix
+        return lambda tensors: tensors.update({f"{layer}.scale": SCALE for layer in found})
+
+    assert error(load(tmp_path, name, scale(ignored)), tiny_logits[name]) < 1e-6
+    if applied:
+        assert error(load(tmp_path, name, scale(applied)), tiny_logits[name]) > 1e-4
+
+
+@pytest.mark.parametrize(("name", "net"), [("minimax-01", "attn_qkv"), ("kimi-linear", "ssm_beta")])
+def test_scales_of_attention_alone(tmp_path: Path, tiny_logits: Any, name: str, net: str) -> None:
+    for i in range(ZOO[name].metadata["block_count"]):
+        scale = {f"blk.{i}.attn_output.scale": SCALE}
+        changed = error(load(tmp_path, name, lambda tensors, scale=scale: tensors.update(scale)), tiny_logits[name])
+        assert (changed > 1e-4) == (f"blk.{i}.{net}.weight" not in ZOO[name].shapes)
+
+
+@pytest.mark.parametrize(
+    ("name", "ignored", "shape"),
+    [
+        ("dream", "output.bias", (32,)),
+        ("ernie4_5", "blk.0.attn_output.bias", (64,)),
+        ("ernie4_5-moe", "blk.0.attn_output.bias", (64,)),
+        ("falcon-h1", "blk.0.attn_output.bias", (64,)),
+        ("kimi-linear", "blk.0.attn_q.bias", (64,)),
+        ("llada", "rope_freqs.weight", (8,)),
+        ("llada", "blk.0.ffn_up.bias", (96,)),
+        ("mimo2", "blk.0.attn_q.bias", (64,)),
+        ("pangu-embedded", "rope_freqs.weight", (8,)),
+        ("qwen2vl", "output.bias", (32,)),
+        ("qwen4exp", "blk.1.attn_k.bias", (32,)),
+        ("refact", "blk.0.ffn_down.bias", (64,)),
+    ],
+)
+def test_tensors_that_a_family_leaves_out(
+    tmp_path: Path, tiny_logits: Any, name: str, ignored: str, shape: tuple[int, ...]
+) -> None:
+    extra = {ignored: np.full(shape, 2.0, np.float32)}
+    assert error(load(tmp_path, name, lambda tensors: tensors.update(extra)), tiny_logits[name]) < 1e-6
+
+
+def test_a_matrix_of_nvfp4_has_its_scale_in_every_family() -> None:
+    class Stored(ArraySource):
+        type = GGMLType.NVFP4
+
+    plain, stored = ArraySource(np.ones((4, 64))), Stored(np.ones((4, 64)))
+    for weight, kept in ((plain, [False, True]), (stored, [True, True])):
+        tensors = {"blk.0.ffn_up.weight": weight, "blk.0.ffn_up.scale": ArraySource([2.0])}
+        found = [applied(tensors, lambda layer, names=names: names[layer], ()) for names in ([()], [("ffn_up",)])]
+        assert ["blk.0.ffn_up.scale" in each for each in found] == kept
+        assert all("blk.0.ffn_up.weight" in each for each in found)
+
+
+def test_qwen3_next_prefers_matrices_apart(tmp_path: Path, tiny_logits: Any) -> None:
+    """A file may have the joined matrix of old files as well."""
+
+    def add(tensors: Tensors) -> None:
+        n_out = len(tensors["blk.0.attn_qkv.weight"]) + len(tensors["blk.0.attn_gate.weight"])
+        tensors["blk.0.ssm_in.weight"] = np.ones((n_out, 64), np.float32)
+
+    assert error(load(tmp_path, "qwen3next", add), tiny_logits["qwen3next"]) < 1e-6
+
+
+def test_groups_of_heads_may_be_an_axis(tmp_path: Path, tiny_logits: Any) -> None:
+    name = "deepseek4-few-pools"
+    n_group = ZOO[name].metadata["attention.output_group_count"]
+
+    def apart(tensors: Tensors) -> None:
+        for key in [key for key in tensors if key.endswith("attn_output_a.weight")]:
+            tensors[key] = tensors[key].reshape(n_group, -1, tensors[key].shape[-1])
+
+    assert error(load(tmp_path, name, apart), tiny_logits[name]) < 1e-6
+
+
+@pytest.mark.parametrize("name", ["kimi-linear", "kimi-k3"])
+def test_recurrent_layers_may_have_no_heads(tmp_path: Path, tiny_logits: Any, name: str) -> None:
+    heads, keys = (ZOO[name].metadata[f"attention.{key}"] for key in ("head_count", "head_count_kv"))
+    counts = [heads] + [heads if n else 0 for n in keys[1:]]
+    assert 0 in counts
+    assert error(load(tmp_path, name, **{"attention.head_count": counts}), tiny_logits[name]) < 1e-6
+
+
+def test_whole_keys_may_have_positions(tmp_path: Path) -> None:
+    """As if the values without a position were all 0."""
+    model = ZOO["minicpm3"]
+    n_head, k_dim, n_rot = (
+        model.metadata[key] for key in ("attention.head_count", "attention.key_length", "rope.dimension_count")
+    )
+    nope, v_dim = k_dim - n_rot, model.metadata["attention.value_length"]
+
+    def silent(tensors: Tensors) -> None:
+        for i in range(2):
+            keys = tensors[f"blk.{i}.attn_kv_b.weight"].reshape(n_head, nope + v_dim, -1)
+            keys[:, :nope] = 0
+
+    def whole(tensors: Tensors) -> None:
+        for i in range(2):
+            q, kv = tensors[f"blk.{i}.attn_q_b.weight"], tensors[f"blk.{i}.attn_kv_b.weight"]
+            q = q.reshape(n_head, k_dim, -1)[:, nope:] * np.sqrt(n_rot / k_dim)  # the scale of scores
+            tensors[f"blk.{i}.attn_q_b.weight"] = q.reshape(n_head * n_rot, -1).astype(np.float32)
+            tensors[f"blk.{i}.attn_kv_b.weight"] = kv.reshape(n_head, nope + v_dim, -1)[:, nope:].reshape(
+                n_head * v_dim, -1
+            )
+
+    expected = load(tmp_path, "minicpm3", silent)
+    assert error(load(tmp_path, "minicpm3", whole, **{"attention.key_length": n_rot}), expected) < 1e-9
+
+
+def test_a_vocabulary_of_sounds_alone(tmp_path: Path, tiny_logits: Any) -> None:
+    def shorten(tensors: Tensors) -> None:
+        tensors["token_embd.weight"] = tensors["token_embd.weight"][:3072]
+
+    assert error(load(tmp_path, "qwen3tts", shorten), tiny_logits["qwen3tts"][:, -3072:]) < 1e-6
+
+
+def test_baichuan_of_another_depth_has_no_positions(tmp_path: Path) -> None:
+    """So that the order of tokens does not matter to a token that sees them directly."""
+    model = ZOO["baichuan-7b"]
+    logits = {}
+    for depth in (1, 32):
+        tensors = {name: weights(name, shape) for name, shape in model.shapes.items()}
+        path = write_tiny(tmp_path / f"{depth}.gguf", "baichuan", model.metadata | {"block_count": depth}, tensors)
+        with pumice.load(path, backend="numpy", kv_type="f32", n_ctx=N_CTX) as loaded:
+            logits[depth] = [loaded.logits(ids)[-1] for ids in ([1, 2, 3, 5], [3, 1, 2, 5])]
+    assert error(*logits[1]) < 1e-9
+    assert error(*logits[32]) > 1e-4
