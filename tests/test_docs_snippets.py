@@ -166,7 +166,7 @@ def test_every_route_is_listed_and_described():
 
 def test_the_tables_of_settings_are_whole():
     assert [key for key in Config.model_fields if f"| `{key}` |" not in reference.configuration()] == []
-    assert "| `temperature` | `temperature` | - | `0.8` |" in reference.samplers()
+    assert "| `min_p` | `min_p` | at least 0, at most 1 | `0.05` |" in reference.samplers()
     assert "| `qwen3:8b` | `hf.co/Qwen/Qwen3-8B-GGUF:Q4_K_M` | temperature 0.6" in reference.catalogue()
     assert "| `Q8_0` | 8.50 | 1.1 |" in reference.bits()
 

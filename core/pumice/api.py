@@ -33,25 +33,26 @@ def load(
     progress: Callable[[int, int], None] | None = None,
     observer: Observer | None = None,
 ) -> Model:
-    """Load a model, or the demo model. What is not given comes from the configuration.
+    """Load a model, or the demo model. Arguments that are None come from the configuration.
 
     Args:
-        path: a GGUF file; as a string also the name of a model, ``hf.co/owner/repository:Q4_K_M`` for example, which
-            is fetched unless it is here. See docs/models.md.
-        backend: a backend's name, or "auto": the first available one.
-        n_ctx: tokens of context, shared by the sequences generated at once; 0: as many as the model was trained for.
-        n_gpu_layers: layers on a GPU backend; -1: all.
-        kv_type: type of the key/value cache, one of ``pumice.plugin.KV_TYPES``: "f16", "q8_0", ....
-        n_batch: most tokens computed in one step.
-        n_parallel: most sequences in one step.
-        config: further settings, keys as in a configuration file.
-        plugins: modules, or other objects, with hooks: plugins for this load only, beside those that are installed.
-            What they register replaces what an installed one registers under the same name.
-        progress: called with steps done and steps in all while the model compiles.
-        observer: sees values inside each step, a ``pumice.imatrix.Collector`` for example. Without one, steps that
-            the device takes by itself are faster.
+        path: GGUF file, Hugging Face folder, or name of a model such as ``"hf.co/owner/repository:Q4_K_M"``, which is
+            downloaded if it is not on this machine. None loads the demo model.
+        backend: Name of a backend, or "auto" for the first available one.
+        n_ctx: Context in tokens, shared by the sequences generated at once. 0 means what the model was trained for.
+        n_gpu_layers: Number of layers on a GPU backend; -1 means all.
+        kv_type: Type of the key/value cache, one of ``pumice.plugin.KV_TYPES``, such as "f16" or "q8_0".
+        n_batch: Maximum number of tokens computed in one step.
+        n_parallel: Maximum number of sequences computed in one step.
+        config: Further settings, with the keys of a configuration file.
+        plugins: Modules or other objects with hooks, as plugins for this load only. Their names replace those of
+            installed plugins.
+        progress: Called with the number of finished steps and of all steps while the model compiles.
+        observer: Receives values inside each step, for example a ``pumice.imatrix.Collector``. With an observer the
+            device computes one step at a time, which is slower.
 
-    Raises PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
+    Raises:
+        PumiceError: HubError, GGUFError, ModelError, ConfigError, PluginError or BackendError.
     """
     given = {
         "backend": backend,
@@ -73,15 +74,17 @@ def load_process(
     progress: Callable[[int, int], None] | None = None,
     **arguments: Any,
 ) -> ProcessModel:
-    """Load a model whose engine is a process of its own: a crash of the engine is an error of its streams alone.
+    """Load a model whose engine runs in a process of its own, so that a crash only ends the model's streams.
 
-    Takes the other arguments of ``load``, but for ``plugins``: those that are installed are there. Raises as ``load``,
-    and EngineDiedError.
+    Takes the other arguments of ``load`` except ``plugins``; installed plugins are available.
 
     Args:
-        deliver: called with a function and its arguments, once for the events of a step. A server gives its
-            ``loop.call_soon_threadsafe``; None: the function is called in the thread that reads them.
-        command: the subcommand that ``pumice ps`` shows for it.
+        deliver: Called with a function and its arguments, once for the events of a step. A server passes its
+            ``loop.call_soon_threadsafe``. None calls the function in the thread that reads the events.
+        command: Subcommand that ``pumice ps`` shows for the model.
+
+    Raises:
+        PumiceError: As ``load``, and EngineDiedError.
     """
     file, settings = _locate(path, _merged(arguments.pop("config", None), arguments))
     return ProcessModel(file, settings, progress, deliver, str(path or file), command)
@@ -90,18 +93,31 @@ def load_process(
 def load_linked(
     path: str | Path | None, connect: Connect, *, deliver: Deliver | None = None, **arguments: Any
 ) -> LinkedModel:
-    """The model of an engine that ``connect`` reaches; here are its tokenizer and its chat template alone.
+    """Return the model of an engine that runs elsewhere; only the tokenizer and the chat template are loaded here.
 
-    Takes the other arguments of ``load``, with which the engine was loaded. Raises as ``load``, and EngineDiedError.
+    Takes the other arguments of ``load``, with which the engine was loaded.
+
+    Args:
+        path: File or name of the model.
+        connect: Function that connects to the engine.
+        deliver: As in ``load_process``.
+
+    Raises:
+        PumiceError: As ``load``, and EngineDiedError.
     """
     file, settings = _locate(path, {**arguments.pop("config", {}), **arguments})
     return LinkedModel(file, settings, connect, deliver)
 
 
 def load_tokenizer(path: str | Path, *, plugins: Sequence[object] = ()) -> Tokenizer:
-    """The tokenizer of a GGUF file or a Hugging Face folder, which need no weights; ``plugins`` as in ``load``.
+    """Return the tokenizer of a GGUF file or a Hugging Face folder; weights are not needed.
 
-    Raises HubError, GGUFError, ConvertError, TokenizerError or PluginError.
+    Args:
+        path: File, folder, or name of a model.
+        plugins: As in ``load``.
+
+    Raises:
+        PumiceError: HubError, GGUFError, ConvertError, TokenizerError or PluginError.
     """
     from pumice.convert import Options
 

@@ -2,7 +2,7 @@
 
 
 class PumiceError(Exception):
-    """Base of all errors that Pumice raises on purpose."""
+    """Base class of all errors that Pumice raises on purpose."""
 
 
 class GGUFError(PumiceError):
@@ -33,9 +33,9 @@ class BackendError(PumiceError):
 
 
 class RequestError(PumiceError):
-    """A generation request that cannot be served: prompt too long, empty, or with bad parameters.
+    """A request that cannot be served: a prompt that is empty or too long, or a wrong parameter.
 
-    ``prompt_index``: which of several prompts it was, counted from 0.
+    ``prompt_index`` is the number of the prompt among several, counted from 0.
     """
 
     prompt_index: int | None = None
@@ -48,9 +48,9 @@ class RequestError(PumiceError):
 
 
 class PromptTooLongError(RequestError):
-    """A prompt of ``n_prompt_tokens`` tokens, where the context has room for ``n_ctx``.
+    """A prompt of ``n_prompt_tokens`` tokens that does not fit a context of ``n_ctx`` tokens.
 
-    It has at least so many if that is not ``exact``.
+    If ``exact`` is False, the prompt has at least that many tokens.
     """
 
     def __init__(self, n_prompt_tokens: int, n_ctx: int, exact: bool = True) -> None:
@@ -65,7 +65,7 @@ class PromptTooLongError(RequestError):
 
 
 class QueueFullError(RequestError):
-    """Too many requests wait already; later there may be room. ``n_queued`` wait, at most ``max_queue`` may."""
+    """The queue is full: ``n_queued`` requests wait, at most ``max_queue`` may. Try again later."""
 
     def __init__(self, n_queued: int, max_queue: int) -> None:
         super().__init__(n_queued, max_queue)
@@ -77,11 +77,11 @@ class QueueFullError(RequestError):
 
 
 class TooExpensiveError(RequestError):
-    """A request that takes more time or memory than one may have, or whose work crashes the process that does it."""
+    """A request that takes too much time or memory, or crashes the worker process that prepares it."""
 
 
 class NoChatTemplateError(RequestError):
-    """A chat with a model whose file has no chat template, where none was named."""
+    """A chat with a model whose file has no chat template, and no template was named."""
 
     def describe(self) -> str:
         return self._told('chat_template="chatml"')
@@ -105,11 +105,11 @@ class EngineError(PumiceError):
 
 
 class EngineDiedError(EngineError):
-    """The process of an engine ended: it crashed, or was killed for its memory. Nothing it had in hand is left."""
+    """The process of an engine crashed or was killed, for example for its memory. Its running requests are lost."""
 
 
 class UnavailableError(EngineError):
-    """Work that could not be done now, for a reason outside the request: every worker is busy, or they are killed."""
+    """A temporary failure outside the request: every worker process is busy, or workers are being killed."""
 
 
 class SandboxError(PumiceError):

@@ -38,10 +38,12 @@ log = logging.getLogger("pumice")
 
 
 class Model(Frontend):
-    """A model whose engine is a thread of this process, ``engine``, which computes with ``runner``.
+    """A loaded model whose engine is a thread of this process. ``pumice.load`` makes one.
 
-    ``policy`` decides who computes; None: a ``FairPolicy``. ``lookahead`` False: a step at a time, even where a program
-    could take several. ``observer`` sees values inside each step.
+    A model is a context manager; any number of threads and coroutines may use it at once.
+
+    ``engine`` is the thread, and ``runner`` computes for it. ``policy`` schedules sequences (None: a ``FairPolicy``).
+    ``lookahead=False`` computes one step at a time. ``observer`` receives values inside each step.
     """
 
     def __init__(
@@ -83,9 +85,15 @@ class Model(Frontend):
     def logits(
         self, ids: Sequence[int], prompt: Sequence[int] = (), adapters: Mapping[str, float] | None = None
     ) -> NDArray[np.float32]:
-        """Logits ``[len(ids), n_vocab]`` after each token of one fresh sequence; ``adapters`` as in ``request``.
+        """Return the logits after each token of a new sequence.
 
-        ``prompt``: where an encoder reads the prompt, its tokens; ``ids`` are then those of the decoder.
+        Args:
+            ids: Token ids; those of the decoder, if an encoder reads the prompt.
+            prompt: Token ids of the prompt for an encoder-decoder.
+            adapters: Scale of each adapter by name; None as configured.
+
+        Returns:
+            float32 ``[len(ids), n_vocab]``.
         """
         tokens, read = self._checked("logits: ids", ids), self._checked("logits: prompt", prompt)
         if not tokens:
@@ -102,9 +110,15 @@ class Model(Frontend):
     def continuation_logits(
         self, beginning: Sequence[int], endings: Sequence[Sequence[int]], adapters: Mapping[str, float] | None = None
     ) -> list[NDArray[np.float32]]:
-        """Logits ``[len(ending), n_vocab]`` before each token of each ending of a fresh sequence, which begins alike.
+        """Return the logits before each token of several endings of the same beginning.
 
-        ``adapters`` as in ``request``.
+        Args:
+            beginning: Token ids that all endings follow.
+            endings: Token ids of each ending.
+            adapters: Scale of each adapter by name; None as configured.
+
+        Returns:
+            float32 ``[len(ending), n_vocab]`` for each ending.
         """
         begun = self._checked("continuation_logits: beginning", beginning)
         ends = [self._checked("continuation_logits: an ending", ending) for ending in endings]

@@ -14,7 +14,10 @@ from pumice.engine.messages import Event, Failed, Finished, Logprobs, Output, Pr
 
 
 class Piece(NamedTuple):
-    """A part of a stream: ``text`` that became certain with ``token``; the last has a ``finish_reason``, no token."""
+    """A part of a stream: a token and the text that became certain with it.
+
+    The last piece of a stream has a ``finish_reason`` and no token.
+    """
 
     text: str
     token: int | None
@@ -24,9 +27,10 @@ class Piece(NamedTuple):
 
 @dataclass(frozen=True)
 class Completion:
-    """What came after a prompt. ``tokens`` leaves out the end-of-generation token, ``text`` the stop string.
+    """The result of a generation.
 
-    ``logprobs`` has one for each token, where they were asked for.
+    ``tokens`` does not include the end-of-generation token, and ``text`` does not include the stop string. ``logprobs``
+    has an entry for each token if the request asked for them.
     """
 
     text: str

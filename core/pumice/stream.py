@@ -46,7 +46,7 @@ class _Sequence:
         return sequences
 
     def close(self) -> None:
-        """Cancel what is not generated yet."""
+        """Cancel the rest of the generation."""
         if not self._pieces.ended and not self._closed and self._id is not None:
             self._closed = True
             self._pieces.clear()
@@ -62,9 +62,9 @@ class _Sequence:
 
 
 class Stream(_Sequence, Iterator[Piece]):
-    """The pieces of one generation. After the last, ``completion`` has all of it.
+    """An iterator over the pieces of one generation; ``completion`` returns the whole result.
 
-    The model computes ahead of who reads. Closing the stream, leaving its loop or dropping it cancels the rest.
+    The model computes ahead of the reader. Closing the stream, leaving its loop or dropping it cancels the rest.
     """
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
@@ -89,7 +89,7 @@ class Stream(_Sequence, Iterator[Piece]):
         return piece
 
     def completion(self) -> Completion:
-        """Run to the end, and give everything.
+        """Read to the end and return the whole result.
 
         Nobody wakes for pieces that nobody reads yet: this thread would keep the engine's from Python's lock.
         """
@@ -101,7 +101,7 @@ class Stream(_Sequence, Iterator[Piece]):
 
     @property
     def timings(self) -> Timings:
-        """Of what came by now; complete once the stream has ended or was closed."""
+        """Timings so far; complete when the stream has ended or was closed."""
         while self._closed and not self._pieces.ended:
             self._wait()
         return self._pieces.timings
@@ -154,7 +154,7 @@ class _Inbox:
 
 
 class AsyncStream(_Sequence, AsyncIterator[Piece]):
-    """As ``Stream``, for the event loop it is made in."""
+    """Like ``Stream``, for the event loop in which it was created."""
 
     def __init__(self, client: EngineClient, progress: Callable[[int, int], None] | None = None) -> None:
 
@@ -186,7 +186,7 @@ class AsyncStream(_Sequence, AsyncIterator[Piece]):
             await self._wait()
 
     async def completion(self) -> Completion:
-        """Run to the end, and give everything."""
+        """Read to the end and return the whole result."""
         while await self.ready():
             pass
         return self._pieces.completion()

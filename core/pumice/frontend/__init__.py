@@ -23,12 +23,12 @@ class Frontend(Chatting, Embedding, Scoring):
     """What all models have, wherever they compute. Use as a context manager, or ``close`` it."""
 
     def snapshot(self) -> Snapshot:
-        """What the engine has in hand: sequences that wait and run, blocks of the cache in use."""
+        """Return the load of the engine: waiting and running sequences, blocks of the cache in use."""
         return self.client.snapshot()
 
     @abstractmethod
     def close(self) -> None:
-        """Release memory and the file. Streams still open end as cancelled."""
+        """Free the memory and close the file. Open streams end with the reason ``cancelled``."""
 
     def __enter__(self) -> Self:
         if self.closed:

@@ -47,7 +47,7 @@ class Base(ABC):
 
     @cached_property
     def summary(self) -> Summary:
-        """What the file's header says: numbers of parameters and bytes, the type, metadata."""
+        """The summary of the file's header: numbers of parameters and bytes, the type, metadata."""
         return Summary.of(self._file)
 
     @property
@@ -56,28 +56,28 @@ class Base(ABC):
 
     @property
     def backends(self) -> list[str]:
-        """Names of the backends that compute it, the one with most operations first."""
+        """Names of the backends that compute the model; the one with the most operations comes first."""
         return self.facts.backends
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes held, by purpose: weights, kv_cache, activations."""
+        """Allocated bytes by purpose: weights, kv_cache, activations."""
         return self.facts.memory
 
     @property
     def n_vocab(self) -> int:
-        """Entries of a row of logits."""
+        """Number of logits of a token."""
         return self.facts.n_vocab
 
     @cached_property
     def sampling(self) -> Mapping[str, Any]:
-        """Parameters of the sampler chain where a request gives none: as configured, else the samplers' own."""
+        """Default parameters of the sampler chain: as configured, else the samplers' own."""
         chain = [self._samplers[name] for name in self.config.samplers]
         return {**parameters.defaults(chain), **self.config.sampling}
 
     @cached_property
     def loras(self) -> list[str]:
-        """Names of its LoRA adapters; its other adapters are control vectors."""
+        """Names of the LoRA adapters; the other adapters are control vectors."""
         return [name for name, options in self.config.adapters.items() if is_lora(options.file)]
 
     @property
@@ -86,12 +86,12 @@ class Base(ABC):
 
     @property
     def error(self) -> Exception | None:
-        """Why the engine ended by itself; None while it runs, or was closed."""
+        """The error that ended the engine; None while it runs and after it was closed."""
         return None
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """Raises TokenizerError if the file describes none that is known."""
+        """The tokenizer. Raises TokenizerError if the file describes no known one."""
         return self._load_tokenizer()
 
     def tokenize(self, text: str, add_special: bool = True, parse_special: bool = True) -> list[int]:

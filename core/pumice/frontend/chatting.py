@@ -17,41 +17,43 @@ class Chatting(Generating):
     """Chats by the template of the model's file, or the configured one."""
 
     def apply_template(self, messages: Messages, **options: Any) -> str:
-        """The prompt that the chat template makes of messages; ``options`` are the attributes of ``ChatRequest``.
+        """Return the prompt that the chat template makes from messages; ``options`` are those of ``ChatRequest``.
 
         Without BOS where ``tokenize`` adds it, so that ``generate`` takes it as it is.
         """
         return self._chat.text(ChatRequest.read(messages, **options))
 
     def chat(self, messages: Messages, **options: Any) -> ChatCompletion:
-        """The assistant's next message.
+        """Return the assistant's next message.
 
         Args:
-            messages: the chat so far: messages that ``chat`` gave, or objects with ``role`` and ``content``.
-            options: those of ``ChatRequest`` (tools, tool_choice, reasoning, ...) and those of ``request``; without
-                ``max_tokens`` the model goes on until it ends. ``progress``: as that of ``generate``.
+            messages: The conversation so far: messages that ``chat`` returned, or objects with ``role`` and
+                ``content``.
+            options: Options of ``ChatRequest`` (tools, tool_choice, reasoning, ...) and of ``request``; without
+                ``max_tokens`` the model ends the answer. ``progress`` as in ``generate``.
 
-        Raises RequestError for messages that the template refuses, a prompt that does not fit or a wrong parameter.
+        Raises:
+            RequestError: The template refuses the messages, the prompt does not fit, or an option is wrong.
         """
         with self.chat_stream(messages, **options) as stream:
             return stream.completion()
 
     async def achat(self, messages: Messages, **options: Any) -> ChatCompletion:
-        """As ``chat``, for a coroutine."""
+        """Like ``chat``, for a coroutine."""
         async with self.achat_stream(messages, **options) as stream:
             return await stream.completion()
 
     def chat_stream(
         self, messages: Messages, *, max_tokens: int | None = None, progress: Progress = None, **options: Any
     ) -> ChatStream:
-        """As ``chat``, in deltas as they come. Closing the stream, or leaving its loop, cancels the rest."""
+        """Like ``chat``, but return deltas as they come. Closing the stream or leaving its loop cancels the rest."""
         turn, options = self._turn(messages, options)
         return ChatStream(turn, self.stream(turn.prompt.tokens, max_tokens=max_tokens, progress=progress, **options))
 
     def achat_stream(
         self, messages: Messages | Turn, *, max_tokens: int | None = None, progress: Progress = None, **options: Any
     ) -> AsyncChatStream:
-        """As ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
+        """Like ``chat_stream``, for a coroutine: ``async for delta in model.achat_stream(...)``.
 
         ``messages`` may also be what ``prepare_chat`` made of them with the same options.
         """
@@ -70,7 +72,7 @@ class Chatting(Generating):
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether chats that name no template have one: the configuration's, or that of the model's file."""
+        """True if the configuration or the model's file has a chat template."""
         return bool(self.config.chat_template) or has_template(self.metadata)
 
     def template_capabilities(self, chat_template: str | None = None) -> Mapping[str, bool]:

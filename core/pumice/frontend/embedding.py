@@ -25,16 +25,21 @@ class Embedding(Base):
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
     ) -> Any:
-        """Texts, or lists of token ids, as vectors: float32 ``[n, n_embd]``, with one text too.
+        """Return the embeddings of texts.
 
         Args:
-            normalize: make each of length 1.
-            dimensions: only so many of the first values, for models trained for that; None: all.
-            pooling: "mean", "cls", "last": which hidden states count; None: as the model's file says, else the last of
-                a decoder's and the mean of an encoder's. "none": a list with float32 ``[n_tokens, n_embd]`` for each.
-            adapters: as in ``request``.
+            texts: Texts, or lists of token ids.
+            normalize: Scale each vector to length 1.
+            dimensions: Keep only this many of the first values, for models trained for that; None keeps all.
+            pooling: Which hidden states become the vector: "mean", "cls" or "last". None follows the model's file, else
+                the last state of a decoder and the mean of an encoder. "none" returns the states of all tokens.
+            adapters: Scale of each adapter by name; None as configured.
 
-        Raises RequestError for a model that gives no embeddings, a text that does not fit or a wrong argument.
+        Returns:
+            float32 ``[n, n_embd]``; with ``pooling="none"`` a list of float32 ``[n_tokens, n_embd]``.
+
+        Raises:
+            RequestError: The model has no embeddings, a text does not fit, or an argument is wrong.
         """
         check_switch("normalize", normalize)
         with self._waiting(self._embedder.embed(texts, pooling, dimensions, adapters)) as values:
@@ -49,7 +54,7 @@ class Embedding(Base):
         pooling: Pooling | None = None,
         adapters: Mapping[str, float] | None = None,
     ) -> Any:
-        """As ``embed``, for a coroutine."""
+        """Like ``embed``, for a coroutine."""
         from asyncio import to_thread, wrap_future
 
         check_switch("normalize", normalize)
@@ -57,9 +62,9 @@ class Embedding(Base):
         return await to_thread(self._embedder.finish, values, normalize, dimensions)
 
     def rerank(self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None) -> list[float]:
-        """How well each document answers a query: the model's score, higher is better, in the order of ``documents``.
+        """Return the model's score of each document for a query, in the order of ``documents``; higher is better.
 
-        Raises RequestError for a model without a classifier, or texts that do not fit.
+        Raises RequestError for a model without a classifier, and for texts that do not fit.
         """
         with self._waiting(self._embedder.rank(query, documents, adapters)) as values:
             return [float(scores[0]) for scores in values]
@@ -67,7 +72,7 @@ class Embedding(Base):
     async def arerank(
         self, query: str, documents: Sequence[str], adapters: Mapping[str, float] | None = None
     ) -> list[float]:
-        """As ``rerank``, for a coroutine."""
+        """Like ``rerank``, for a coroutine."""
         from asyncio import to_thread, wrap_future
 
         values = await wrap_future(await to_thread(self._embedder.rank, query, documents, adapters))

@@ -37,15 +37,17 @@ class Generating(Base):
     def generate(
         self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
     ) -> Completion | list[Completion]:
-        """Complete ``prompt``: text, or token ids taken as they are.
+        """Continue a prompt.
 
         Args:
-            n: so many completions, as a list; the prompt is read once, and each has a seed higher by one.
-            progress: called with how many tokens of the prompt are read, and of how many: first with what the cache
-                had of it, then after each step that reads.
-            options: those of ``request``.
+            prompt: Text, or token ids that are used unchanged.
+            n: Number of completions, returned as a list; the prompt is read once, and each seed is higher by one.
+            progress: Called with the number of prompt tokens that have been read and with their total: first with the
+                tokens found in the cache, then after each step.
+            options: Options of ``request``.
 
-        Raises RequestError for a prompt that does not fit or a wrong argument.
+        Raises:
+            RequestError: The prompt does not fit, or an argument is wrong.
         """
         request = self.request(prompt, n=1 if n is None else n, **options)
         with _closing(Stream.open(self.client, request, progress)) as streams:
@@ -65,7 +67,7 @@ class Generating(Base):
     async def agenerate(
         self, prompt: Prompt, *, n: int | None = None, progress: Progress = None, **options: Any
     ) -> Completion | list[Completion]:
-        """As ``generate``, for a coroutine."""
+        """Like ``generate``, for a coroutine."""
         request = self.request(prompt, n=1 if n is None else n, **options)
         with _closing(AsyncStream.open(self.client, request, progress)) as streams:
             completions = [await stream.completion() for stream in streams]
@@ -74,10 +76,15 @@ class Generating(Base):
     def generate_many(
         self, prompts: Sequence[Prompt], *, each: Sequence[Mapping[str, Any]] | None = None, **options: Any
     ) -> list[Completion]:
-        """Complete several prompts at once, each as ``generate`` would alone.
+        """Continue several prompts at once, each as ``generate`` would.
 
-        ``each`` has options of single prompts, which go before ``options``. Raises RequestError, with the number of the
-        prompt in ``prompt_index``.
+        Args:
+            prompts: Texts, or lists of token ids.
+            each: Options of single prompts, which take precedence over ``options``.
+            options: Options of ``request`` for all prompts.
+
+        Raises:
+            RequestError: ``prompt_index`` is the number of the wrong prompt.
         """
         if isinstance(prompts, (str, bytes)) or not isinstance(prompts, Iterable):
             raise RequestError(f"prompts must be a list, not {prompts!r:.60}")
@@ -97,21 +104,25 @@ class Generating(Base):
             return [stream.completion() for stream in streams]
 
     def stream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> Stream:
-        """As ``generate``, piece by piece as it comes. Closing the stream, or leaving its loop, cancels the rest."""
+        """Like ``generate``, but return pieces as they come.
+
+        Closing the stream or leaving its loop cancels the rest.
+        """
         return Stream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
 
     def astream(self, prompt: Prompt, *, progress: Progress = None, **options: Any) -> AsyncStream:
-        """As ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
+        """Like ``stream``, for a coroutine: ``async for piece in model.astream(...)``."""
         return AsyncStream.open(self.client, _single(self.request(prompt, **options)), progress)[0]
 
     def request(self, prompt: Prompt, **options: Any) -> Request:
-        """What ``generate`` and ``stream`` send to the engine.
+        """Return the request that ``generate`` and ``stream`` send to the engine.
 
         Args:
-            options: attributes of ``pumice.engine.Request``, of which ``max_tokens`` is 128 where it is not given and
-                ``stop`` may be one text; ``grammar`` (GBNF or Lark), ``json_schema`` (a dictionary, JSON text, or a
-                class of pydantic), ``regex`` or ``choices`` (texts), which say what the text has to look like; and
-                parameters of the sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ...
+            prompt: Text, or token ids that are used unchanged.
+            options: Attributes of ``pumice.engine.Request``, where ``max_tokens`` is 128 by default and ``stop`` may be
+                a single text; one of ``grammar`` (GBNF or Lark), ``json_schema`` (a dictionary, JSON text, or a
+                pydantic class), ``regex`` and ``choices`` (texts), which restrict the text; and parameters of the
+                sampler chain: temperature, top_k, top_p, min_p, seed, repeat_penalty, ...
         """
         if self.closed:
             raise ModelClosedError("the model is closed")
