@@ -26,7 +26,7 @@ def compare(folder, steps, tolerance=1e-5, **options):
     compare_attention(folder, CpuBackend(CpuOptions(threads=2)), NumpyBackend(), steps, tolerance, **options)
 
 
-ON_EACH_SET = ("f16", "q5_1", "q4_0")
+ON_EACH_SET = ("f16", "q4_0")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_grouped_heads(tmp_path, heads):
 
 @pytest.mark.parametrize(
     ("block_size", "kv_type"),
-    [(5, "f16"), (8, "f16"), (8, "q4_0"), (8, "q5_1"), (8, "bf16"), (16, "f16"), (64, "q4_0")],
+    [(5, "f16"), (8, "q5_1"), (16, "f16"), (64, "q4_0")],
 )
 def test_block_sizes(tmp_path, block_size, kv_type):
     compare(tmp_path, STEPS, block_size=block_size, kv_type=kv_type, window=40)

@@ -18,7 +18,7 @@ from random_weights import FLOATS, INTEGERS, RARE, random_rows
 rng = np.random.default_rng(11)
 each_set = pytest.mark.every_instruction_set
 
-ON_EACH_SET = ("Q4_0", "Q8_0", "Q5_K", "Q6_K", "IQ4_NL")
+ON_EACH_SET = ("Q4_0", "Q8_0", "Q6_K", "IQ4_NL")
 PACKED = [pytest.param(type.name, marks=each_set if type.name in ON_EACH_SET else ()) for type in CODINGS]
 
 

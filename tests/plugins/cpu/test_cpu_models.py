@@ -30,9 +30,7 @@ def test_llama_cpp_test_models(shared: Path, name: str) -> None:
         assert error(logits(shared / "archs" / f"{name}.gguf", SHARED_IDS), expected[name]) < 1e-4
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=each_set) if name in ("rope-plain", "mamba") else name for name in ZOO]
-)
+@pytest.mark.parametrize("name", [pytest.param(name, marks=each_set) if name == "rope-plain" else name for name in ZOO])
 def test_tiny_models(tiny_file: Any, tiny_logits: Any, name: str) -> None:
     assert error(logits(tiny_file(name), ZOO[name].ids), tiny_logits[name]) < LIMITS.get(name, 1e-5)
 
