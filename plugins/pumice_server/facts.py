@@ -114,7 +114,7 @@ async def props(request: Request) -> Response:
     entry = models.find(name)
     if entry.sleeps:  # it stays asleep
         return json_response({**(entry.properties or {}), "ui_settings": page, "is_sleeping": True})
-    service = await service_of(request, name)
+    service = entry.service or await service_of(request, name)  # to ask is not to use: it may fall asleep
     told = await waiting(properties, entry, service, models.settings)
     return json_response({**told, "ui_settings": page, "is_sleeping": False})
 

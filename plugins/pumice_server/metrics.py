@@ -96,6 +96,8 @@ class Metrics:
         for each in self._counted:
             each.labels(model)
         self._loaded.labels(model).set(1)
+        if snapshot.n_steps < self._steps.get(model, 0):  # another engine, which began since the last look
+            self._end_engine(model)
         self._steps[model] = snapshot.n_steps
         for name, value in in_hand(snapshot).items():
             self._engine[name].labels(model).set(value)
@@ -105,11 +107,13 @@ class Metrics:
     def no_engine(self, model: str) -> None:
         """Note that a model is not loaded."""
         self._loaded.labels(model).set(0)
-        if steps := self._steps.pop(model, 0):
-            self._steps_before[model] = self._steps_before.get(model, 0) + steps
+        self._end_engine(model)
         for gauge in self._engine.values():
             gauge.remove_by_labels({"model": model})
         self._memory.remove_by_labels({"model": model})
+
+    def _end_engine(self, model: str) -> None:
+        self._steps_before[model] = self._steps_before.get(model, 0) + self._steps.pop(model, 0)
 
     def text(self) -> bytes:
         """All of them."""

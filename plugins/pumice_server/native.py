@@ -19,7 +19,8 @@ from pumice_server.native_answer import NativeAnswer, Wanted
 from pumice_server.options import cache_salt, generation_options
 from pumice_server.prompts import mixed_tokens, prompt_string, read_prompts
 from pumice_server.report import Reading, Report
-from pumice_server.service import Service
+from pumice_server.service import WORK, Service
+from pumice_server.work import aside
 
 
 async def completion(request: Request) -> Response:
@@ -86,4 +87,6 @@ async def _events(
         if tokens:
             yield event(answer.part(tokens, times.generated_tokens) | report.fields(times))
         if pieces[-1].finish_reason:
-            yield event(answer.wanted.only(answer.end(await streams[index].completion())))
+            done = await streams[index].completion()
+            end = await aside(answer.end, done, size=WORK * len(answer.prompt))
+            yield event(answer.wanted.only(end))

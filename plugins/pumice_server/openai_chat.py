@@ -21,7 +21,8 @@ from pumice_server.limits import MAX_LOGPROBS, MAX_MESSAGES
 from pumice_server.models import service_of
 from pumice_server.options import SAMPLING, cache_salt, generation_options
 from pumice_server.report import Reading, Report
-from pumice_server.service import Service
+from pumice_server.service import WORK, Service
+from pumice_server.work import aside
 
 REASONING_FORMATS = {"auto": True, "deepseek": True, "none": False}
 """Whether each tells reasoning apart from the content; "deepseek-legacy" is neither, and has it twice."""
@@ -68,6 +69,8 @@ def chat_options(body: Body, service: Service, salt: str) -> dict[str, Any]:
     options = generation_options(body, service)
     options |= {name: body.fields[name] for name in _CHAT_FIELDS if name in body.fields}
     options |= template_options(body)
+    if body.get("add_generation_prompt", bool, False) and body.get("continue_final_message", bool, False):
+        raise bad_request("add_generation_prompt and continue_final_message exclude each other")
     if "reasoning_format" in body.fields:
         options["separate_reasoning"] = separates(body.get("reasoning_format", str, ""))
     n_top = body.integer("top_logprobs", 0)
@@ -204,7 +207,8 @@ async def _events(head: _Head, streams: Sequence[pumice.AsyncChatStream], report
                 yield chunk(index, parts, logprobs=logprobs)
             if delta.finish_reason and delta.usage:
                 usages.append(delta.usage)
-                told = {**report.fields(streams[index].timings, ended=True), **head.verbose(streams[index])}
+                made = await aside(head.verbose, streams[index], size=WORK * len(streams[index].prompt_tokens))
+                told = {**report.fields(streams[index].timings, ended=True), **made}
                 yield chunk(index, {}, finish_reason(delta.finish_reason), others=told)
     if report.usage:
         end = {"usage": total_usage(usages), "timings": timings(streams[0].timings)}

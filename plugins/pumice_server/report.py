@@ -44,7 +44,8 @@ class Report:
             "processed": n_read,
             "time_ms": int(times.prompt_seconds * 1000),
         }
-        so_far = self.fields(replace(times, prompt_tokens=n_read))
+        seconds = times.prompt_seconds if n_read > times.prompt_cached else 0.0  # the first is told before any work
+        so_far = self.fields(replace(times, prompt_tokens=n_read, prompt_seconds=seconds))
         self._readings.put_nowait((number, Reading({**so_far, "prompt_progress": told})))
 
     def merge(self, streams: Sequence[Source[S, Any]]) -> AsyncIterator[tuple[int, Sequence[S] | Reading]]:

@@ -42,13 +42,14 @@ def _chats(body: Body) -> list[Body]:
     instances = body.get("instances", list, [])
     if not instances:
         raise bad_request("instances must be a list of one chat or more")
-    return [_chat(i, instance) for i, instance in enumerate(instances)]
+    return [_chat(i, instance, body.size) for i, instance in enumerate(instances)]
 
 
-def _chat(number: int, instance: Any) -> Body:
+def _chat(number: int, instance: Any, size: int) -> Body:
+    """``size``: of the whole body, since that of a part is not known."""
     if not isinstance(instance, dict) or instance.get(_FORMAT) != _CHATS:
         raise bad_request(f'instances[{number}]: expected an object whose {_FORMAT} is "{_CHATS}"')
-    chat = Body(instance)
+    chat = Body(instance, size)
     if chat.get("stream", bool, False):
         raise bad_request(f"instances[{number}].stream: predictions are not streamed")
     return chat

@@ -195,6 +195,13 @@ def test_two_answers_at_the_end_are_refused_as_by_the_peer(compat, server):
     assert server.client.post("/v1/chat/completions", json=ended).status_code == 200
 
 
+def test_a_prompt_ends_in_one_way(server):
+    both = {**CHAT, "add_generation_prompt": True, "continue_final_message": True}
+    answer = server.client.post("/v1/chat/completions", json=both)
+    assert answer.status_code == 400
+    assert "exclude each other" in answer.json()["error"]["message"]
+
+
 def test_most_tokens_of_the_server_are_a_bound_and_with_compat_a_default(model):
     for compat, counts in ((False, [4, 4]), (True, [4, 8])):
         with running(model, compat=compat, max_tokens=4) as server:

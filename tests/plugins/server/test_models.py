@@ -206,6 +206,19 @@ def test_ollamas_keep_alive(two):
     assert two.client.get("/api/ps").json() == {"models": []}
 
 
+def test_a_model_falls_asleep_although_it_is_asked_about(specs):
+    with serving(specs[0], keep_alive=1.0) as server:
+        assert complete(server, "one").status_code == 200
+        steps = server.client.get("/metrics?names=llamacpp").text.partition("\nllamacpp:n_decode_total ")[2].split()[0]
+        wait_until(lambda: server.client.get("/props").json()["is_sleeping"])
+        assert server.client.get("/health").json() == {"status": "ok"}
+        told = server.client.get("/metrics?names=llamacpp").text
+        assert f"llamacpp:n_decode_total {steps}\n" in told  # a counter does not begin again
+        assert states(server) == {"one": "unloaded"}
+        assert complete(server, "one").status_code == 200
+        assert not server.client.get("/props").json()["is_sleeping"]
+
+
 @pytest.mark.parametrize(
     ("given", "seconds"), [(None, None), (3, 3.0), ("5m", 300.0), ("1h30m", 5400.0), (-1, FOREVER), ("-1m", FOREVER)]
 )

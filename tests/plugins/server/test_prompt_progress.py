@@ -73,6 +73,7 @@ def test_timings_of_every_part(small_batches, path):
     told = events(small_batches, path, **BOTH, cache_prompt=False)
     read = [event["timings"] for event in told if "prompt_progress" in event]
     assert [each["prompt_n"] for each in read] == READ[N_PROMPT[path]]
+    assert read[0]["prompt_ms"] == 0
     assert {each["predicted_n"] for each in read[:-1]} == {0}
     last = max(i for i, event in enumerate(told) if "prompt_progress" in event)
     parts = [event["timings"] for event in told[last + 1 :] if "timings" in event]
