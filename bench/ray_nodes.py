@@ -24,7 +24,7 @@ from ray import serve
 from ray.cluster_utils import Cluster
 
 import pumice
-from pumice.plugin import Backend, Program, Replicas, concrete, hookimpl
+from pumice.plugin import Backend, Program, Replicas, Step, concrete, hookimpl
 from pumice_ray.deployment import replicas_of
 from pumice_ray.serve_link import ServeLink
 from pumice_server.entry import Spec
@@ -48,9 +48,9 @@ class Waiting:
                 self._outputs = segment.outputs
                 self._noise = np.random.default_rng(0)
 
-            def run(self, inputs: Mapping[str, Any], batch: Any) -> Mapping[str, Any]:
+            def run(self, step: Step) -> Mapping[str, Any]:
                 time.sleep(seconds)
-                shapes = {tensor.name: concrete(tensor.shape, batch.sizes) for tensor in self._outputs}
+                shapes = {tensor.name: concrete(tensor.shape, step.batch.sizes) for tensor in self._outputs}
                 return {name: self._noise.random(shape, np.float32) for name, shape in shapes.items()}
 
             @property

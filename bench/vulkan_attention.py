@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import GraphBuilder, Target, Tensor, place, plan_memory  # noqa: E402
 from pumice.plugin.nn import Rope  # noqa: E402
-from pumice.step import Batch, Limits  # noqa: E402
+from pumice.step import Batch, Limits, Step  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
 from pumice_vulkan.lower import attention  # noqa: E402
 from pumice_vulkan.tuning import AttentionShape, DecodeShape, attention_shape, decode_shape  # noqa: E402
@@ -75,7 +75,7 @@ class Layers:
         steps = {"positions": self._batch.positions}
         end = time.perf_counter() + warm_up
         while True:  # the device's clocks must be up
-            self._program.run({**steps, **self._inputs}, self._batch)
+            self._program.run(Step(self._batch, {**steps, **self._inputs}))
             if time.perf_counter() > end:
                 break
         found: dict[str, list[float]] = {}

@@ -4,7 +4,7 @@ import numpy as np
 
 from graphs import Case, Graphed, builder
 from pumice.graph import GraphBuilder, Tensor
-from pumice.step import Batch, Limits, Memory
+from pumice.step import Batch, Limits, Memory, Step
 from pumice.testing import compile_graph
 
 #: Prompts and single tokens, some together; the last step has one token alone.
@@ -146,9 +146,9 @@ def attend_to_memory(folder, backend, lengths, weights=()):
     bounds = Limits(256, 256, 256, 3, 32, {0: 24}, "f16")
     stores, reads = (compile_graph(backend, graph, bounds) for graph in (encoder.finish(), decoder.finish()))
     (filled,) = batches([stored], 256, 32, 0)
-    stores.run({name: random.standard_normal((sum(stored), 2, 8)).astype("f4") for name in "kv"}, filled)
+    stores.run(Step(filled, {name: random.standard_normal((sum(stored), 2, 8)).astype("f4") for name in "kv"}))
     (step,) = batches([lengths], 256, 32, 0)
     step.positions += 5  # a decoder's positions are its own
     step.memory = Memory(np.array(stored[::-1], np.int32), filled.block_tables[0][::-1].copy())
-    (y,) = reads.run({"q": random.standard_normal((sum(lengths), 4, 8)).astype("f4")}, step).values()
+    (y,) = reads.run(Step(step, {"q": random.standard_normal((sum(lengths), 4, 8)).astype("f4")})).values()
     return y.copy()

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from gguf_files import write_gguf
-from pumice.backend import Backend
+from pumice.backend import Backend, Program
 from pumice.gguf import GGUFFile
 from pumice.graph import GraphBuilder, Tensor
-from pumice.step import Batch, Limits
+from pumice.pick import Ahead, Ask
+from pumice.step import Batch, Limits, Step
 from pumice.testing import compile_graph, trace
 
 BLOCK_SIZE = 8
@@ -61,6 +63,18 @@ def batch(lengths: list[int], n_past: list[int] | None = None, windows: tuple[in
     )
 
 
+def step_of(batch: Batch, ask: Ask | None = None, **more: Any) -> Step:
+    """A step with the inputs that a batch brings."""
+    inputs = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids}
+    return Step(batch, inputs, ask, **more)
+
+
+def picked(program: Program, batch: Batch, ask: Ask) -> Ahead:
+    """The tokens that a program picks behind a batch."""
+    (ahead,) = program.submit(step_of(batch, ask)).tokens()
+    return ahead
+
+
 class Graphed:
     """A case compiled for one backend; call it with activations and a batch."""
 
@@ -72,4 +86,4 @@ class Graphed:
 
     def __call__(self, activations: Mapping[str, np.ndarray], batch: Batch) -> np.ndarray:
         steps = {"tokens": batch.tokens, "positions": batch.positions, "output_ids": batch.output_ids}
-        return self.program.run({**steps, **activations}, batch)[self._output].copy()
+        return self.program.run(Step(batch, {**steps, **activations}))[self._output].copy()

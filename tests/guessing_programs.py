@@ -1,16 +1,16 @@
 """Programs that take steps by themselves, rightly and wrongly, and an engine around one, for tests of lookahead."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
 
 import numpy as np
 
-from pumice.backend import Program
+from pumice.backend import Capabilities, Program
 from pumice.engine import Engine, Generation, Preparer, Request
 from pumice.pick import Ahead, Ask, Pick, Restriction
 from pumice.sampler import mask
-from pumice.step import Batch, Limits
+from pumice.step import Batch, Limits, Pending, Step
 from pumice_samplers import SAMPLERS
 
 N_VOCAB = 50
@@ -20,11 +20,23 @@ GREEDY = {"temperature": 0.0}
 RANDOM = {"temperature": 1.3, "top_k": 12, "top_p": 0.9, "min_p": 0.01}
 
 
+class Picked(Pending):
+    """Steps whose tokens are known."""
+
+    def __init__(self, ahead: Ahead) -> None:
+        self._ahead = ahead
+
+    def tokens(self) -> Iterator[Ahead]:
+        yield self._ahead
+
+
 class Cells(Program):
     """Logits that depend on all tokens of a sequence, read from the cells of its blocks."""
 
+    more: ClassVar[dict[str, Any]] = {}  # that it can
+
     def __init__(self, steps: int, wrong: int = 0) -> None:
-        self.max_steps_ = steps
+        self.capabilities = Capabilities(max_steps=steps, max_best=16, **self.more)
         self.wrong = wrong  # every so many guesses
         self.guesses = 0
         self.asked: list[tuple[int, ...]] = []  # sequences, steps, and whether they follow others
@@ -34,23 +46,18 @@ class Cells(Program):
     def memory(self) -> dict[str, int]:
         return {}
 
-    @property
-    def max_steps(self) -> int:
-        return self.max_steps_
-
-    @property
-    def max_best(self) -> int:
-        return 16
-
-    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
-        rows = []
+    def run(self, step: Step) -> Mapping[str, Any]:
+        rows, batch = [], step.batch
         for s in range(len(batch.slots)):
             for row in range(batch.seq_starts[s], batch.seq_starts[s + 1]):
                 rows.append(self.logits(batch, s, batch.tokens[row], batch.positions[row]))
         self.asked.append((len(batch.slots), 0))
         return {"logits": np.stack([rows[i] for i in batch.output_ids]) if len(batch.output_ids) else np.empty((0, 0))}
 
-    def run_ahead(self, batch: Batch, ask: Ask, inputs: Any = None) -> Ahead:
+    def submit(self, step: Step) -> Pending:
+        return Picked(self.pick_all(step.batch, step.ask)) if step.ask else super().submit(step)
+
+    def pick_all(self, batch: Batch, ask: Ask) -> Ahead:
         (n_steps, n_seqs), n_best, restrictions = ask.numbers.shape, ask.n_best, ask.restrictions
         self.asked.append((n_seqs, n_steps))
         if len(batch.tokens) > n_seqs:
@@ -72,7 +79,7 @@ class Cells(Program):
         """One step of any batch."""
         rows = [
             restricted(row, ask.restrictions[i]) if ask.restrictions else row
-            for i, row in enumerate(self.run({}, batch)["logits"])
+            for i, row in enumerate(self.run(Step(batch))["logits"])
         ]
         self.asked.pop()
         ids = np.array([np.argsort(-row, kind="stable")[: ask.n_best] for row in rows], np.int32)
@@ -132,23 +139,39 @@ class Slots(Cells):
 class Behind(Cells):
     """Decides, and takes steps behind those that nobody has looked at."""
 
-    decides = follows = True
-    max_added = 40
+    more: ClassVar[dict[str, Any]] = {"decides": True, "follows": True, "max_added": 40}
     last: np.ndarray | None = None
 
-    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
-        if follows:
+    def submit(self, step: Step) -> Pending:
+        if not step.ask:
+            return super().submit(step)
+        if any(pick.restricted for pick in step.ask.picks) and not step.ask.restrictions:
+            return Waiting(self, step)
+        return Picked(self.go_on(step, step.ask))
+
+    def go_on(self, step: Step, ask: Ask) -> Ahead:
+        batch = step.batch
+        if step.behind:
             assert self.last is not None
             batch = replace(batch, tokens=self.last)
-        ahead = self.run_ahead(batch, ask)
+        ahead = self.pick_all(batch, ask)
         self.last = ahead.picked[-1]
-        self.asked[-1] = *self.asked[-1], follows
-        return lambda: ahead
+        self.asked[-1] = *self.asked[-1], step.behind is not None
+        return ahead
 
-    def submit_layers(
-        self, batch: Batch, ask: Ask, follows: bool = False
-    ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
-        return lambda restrictions: self.submit_ahead(batch, replace(ask, restrictions=restrictions), follows)
+
+class Waiting(Pending):
+    """A step whose restrictions are still to come."""
+
+    def __init__(self, program: Behind, step: Step) -> None:
+        self._program, self._step = program, step
+
+    def restrict(self, restrictions: Sequence[Restriction]) -> None:
+        assert self._step.ask is not None
+        self._ahead = self._program.go_on(self._step, replace(self._step.ask, restrictions=restrictions))
+
+    def tokens(self) -> Iterator[Ahead]:
+        yield self._ahead
 
 
 class SlotsBehind(Slots, Behind):
@@ -158,11 +181,11 @@ class SlotsBehind(Slots, Behind):
 class Wary(SlotsBehind):
     """Now and then it cannot say which logit is the highest."""
 
-    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
-        result = super().submit_ahead(batch, ask, follows)
+    def go_on(self, step: Step, ask: Ask) -> Ahead:
+        ahead = super().go_on(step, ask)
         if len(self.asked) % 5 == 0:
-            result().logits[-1, 0, 0] = np.nan
-        return result
+            ahead.logits[-1, 0, 0] = np.nan
+        return ahead
 
 
 @dataclass
@@ -171,22 +194,23 @@ class Runner:
 
     program: Cells
     limits: Limits
-    ahead: Program | None = field(init=False)
-    n_in_flight: int = 1
 
     def __post_init__(self) -> None:
         self.encodes = False
         self.recurrent = self.keeps_states = isinstance(self.program, Slots)
-        self.ahead = self.program if self.program.max_steps else None
+        self.capabilities = self.program.capabilities
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.program.copy_slots(pairs)
 
-    def is_ahead(self, batch: Batch) -> bool:
-        return self.ahead is not None
+    def picks(self, batch: Batch) -> bool:
+        return self.capabilities.max_steps > 0
+
+    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None) -> Pending:
+        return self.program.submit(Step(batch, {}, ask, behind))
 
     def run(self, batch: Batch) -> np.ndarray:
-        return self.program.run({}, batch)["logits"]
+        return self.submit(batch).outputs()["logits"]
 
 
 def engine(program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64, n_checkpoints: int = 12) -> Engine:

@@ -369,7 +369,7 @@ class OperationTests:
         )
         for backend in (NumpyBackend(), *backends):
             graphed = Graphed(tmp_path, backend, case, limits(n_checkpoints=2))
-            assert graphed.program.copies_slots
+            assert graphed.program.capabilities.copies_slots
 
             def step(first: int, end: int, slot: int, graphed: Graphed = graphed) -> np.ndarray:
                 made = dataclasses.replace(batch([end - first], [first]), slots=np.array([slot], np.int32))

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pumice.sandbox import Access
+from pumice.step import Pending
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pumice.graph import MemoryPlan, Node, Segment, State, Weight
-    from pumice.pick import Ahead, Ask, Restriction
-    from pumice.step import Batch, Limits
+    from pumice.step import Limits, Step
 
     Array = NDArray[Any]
-    Pending = Callable[[], Mapping[str, Array]]  # waits for what a program computes, and gives it
 
 
 @dataclass(frozen=True)
@@ -39,29 +38,69 @@ class KernelTime:
     microseconds: float
 
 
+@dataclass(frozen=True)
+class Capabilities:
+    """What a program can do but compute one step at a time, as the engine sees it; by default nothing.
+
+    Attributes:
+        copies_slots: it has ``copy_slots``, and recurrent states for all of ``limits.n_slots``.
+        n_in_flight: steps of different sequences that are worth being on their way at once: each is at another device.
+        max_steps: most steps of an ``Ask``. 0: it picks no tokens, as one whose segment does not give the logits. 1: no
+            more, as one whose segment takes what other programs compute.
+        max_best: most candidates that an ``Ask`` may want for a token.
+        decides: what it picks by an exact ``Pick`` is the token, so that nobody looks at the candidates again.
+        follows: it takes a step ``behind`` one that is not computed yet, and restrictions after the layers have begun.
+        max_biases: most ``biases`` of a ``Pick``.
+        max_last_n: largest ``last_n`` of a ``Pick``.
+        max_added: most ``biases`` of a ``Restriction``.
+    """
+
+    copies_slots: bool = False
+    n_in_flight: int = 1
+    max_steps: int = 0
+    max_best: int = 0
+    decides: bool = False
+    follows: bool = False
+    max_biases: int = 0
+    max_last_n: int = 0
+    max_added: int = 0
+
+
+class _Running(Pending):
+    """A step of a plain program: computed as soon as its inputs are known."""
+
+    def __init__(self, program: Program, step: Step) -> None:
+        self._program = program
+        self._step = step
+        self._outputs = {} if step.waits else program.run(step)
+
+    def begin(self, inputs: Mapping[str, Array]) -> None:
+        self._outputs = self._program.run(self._step.given(inputs))
+
+    def outputs(self) -> Mapping[str, Array]:
+        return self._outputs
+
+
 class Program(ABC):
-    """A compiled segment. All its memory is allocated when it is made; ``run`` allocates none."""
+    """A compiled segment. All its memory is allocated when it is made; ``run`` allocates none.
+
+    A plain program has ``run`` and ``memory``. One that can do more has ``submit``, and ``capabilities`` that say so.
+    """
+
+    capabilities: Capabilities = Capabilities()
 
     @abstractmethod
-    def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
-        """Compute the segment for one batch.
+    def run(self, step: Step) -> Mapping[str, Array]:
+        """Compute the segment for ``step.batch``, from ``step.inputs``.
 
-        ``inputs`` and the result map names of the segment's ``inputs`` and ``outputs`` to host arrays of
-        the tensor's dtype and concrete shape. A result is valid until the next ``run``.
+        Returns:
+            Host arrays by name for each of the segment's ``outputs``, of the tensor's dtype and concrete shape, valid
+            until the next ``run``.
         """
 
-    def submit(self, inputs: Mapping[str, Array], batch: Batch) -> Pending:
-        """Begin to ``run``, and give what waits for the result, which is gone when the program is asked for another.
-
-        Where it does not wait itself, several devices work at the same time.
-        """
-        results = self.run(inputs, batch)
-        return lambda: results
-
-    @property
-    def n_in_flight(self) -> int:
-        """Steps of different sequences that are worth being on their way at once: each is at another device."""
-        return 1
+    def submit(self, step: Step) -> Pending:
+        """Begin a step. Where that does not wait, several devices work at the same time."""
+        return _Running(self, step)
 
     @property
     def lost(self) -> bool:
@@ -70,88 +109,6 @@ class Program(ABC):
 
     def finish(self) -> None:  # noqa: B027 - most let nothing go
         """Wait for the steps that were let go."""
-
-    def prepare(self, batch: Batch) -> Callable[[Mapping[str, Array]], Pending]:
-        """Do of ``submit`` what can be done before its inputs are known, and give what does the rest.
-
-        ``tokens`` of the batch may be wrong: those among the inputs count. Whatever else the program is asked for
-        before takes the place of what was prepared.
-        """
-        return lambda inputs: self.submit(inputs, replace(batch, tokens=inputs.get("tokens", batch.tokens)))
-
-    @property
-    def max_steps(self) -> int:
-        """The most steps of one ``run_ahead``. 0: it has none, as one whose segment does not give the logits.
-
-        1: it has no more, as one whose segment takes what other programs compute.
-        """
-        return 0
-
-    @property
-    def max_best(self) -> int:
-        """The most candidates that ``run_ahead`` gives for a token."""
-        return 0
-
-    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Array] | None = None) -> Ahead:
-        """Generate: each step after the first computes the tokens that the one before picked, a position further on.
-
-        Args:
-            batch: of the first step; one token of each sequence, and the output is wanted for all of them. The block
-                tables reach as far as the last step. If there is only one step, and the program ``decides``, sequences
-                may have any number of tokens, and what is said of sequences here holds for the output rows.
-            inputs: as of ``run``, where ``max_steps`` is 1.
-        """
-        raise NotImplementedError
-
-    def prepare_ahead(self, batch: Batch, ask: Ask) -> Callable[[Mapping[str, Array]], Ahead]:
-        """``prepare`` a ``run_ahead``; what is given waits for the result."""
-        return lambda inputs: self.run_ahead(batch, ask, inputs)
-
-    @property
-    def decides(self) -> bool:
-        """Whether what it picks by an exact ``Pick`` is the token, so that nobody looks at the candidates again."""
-        return False
-
-    @property
-    def max_adjustments(self) -> tuple[int, int]:
-        """The most ``biases`` and the largest ``last_n`` of a pick."""
-        return 0, 0
-
-    @property
-    def max_added(self) -> int:
-        """The most ``biases`` of a ``Restriction``."""
-        return 0
-
-    @property
-    def follows(self) -> bool:
-        """Whether it has ``submit_ahead``."""
-        return False
-
-    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
-        """Begin to ``run_ahead``, and give what waits for the result, until which it may be asked once more.
-
-        With ``follows`` the steps go on behind those that were submitted before, for the same sequences with the same
-        picks, from the tokens picked there: those of ``batch`` and the ``pasts`` are not looked at.
-        """
-        raise NotImplementedError
-
-    def submit_layers(
-        self, batch: Batch, ask: Ask, follows: bool = False
-    ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
-        """As ``submit_ahead``, one step whose picks are restricted: begin it, and give what takes the restrictions.
-
-        They may be found while it computes. Only behind them is the token picked.
-        """
-        raise NotImplementedError
-
-    def steps_ahead(self, batch: Batch, ask: Ask) -> Iterator[Ahead]:
-        """``run_ahead`` in parts, one behind the other: while one is looked at, the next may be computed already."""
-        yield self.run_ahead(batch, ask)
-
-    @property
-    def copies_slots(self) -> bool:
-        """Whether it has ``copy_slots``, and recurrent states for all of ``limits.n_slots``."""
-        return False
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         """Copy all recurrent states of a slot, as the last step left them, to another, for each pair from and to.

@@ -102,7 +102,8 @@ class Ask:
         pasts: where a pick adjusts, for each sequence the tokens that it looks back at, the latest last.
         n_raw: highest logits wanted as the model gave them, at most as ``n_best``; 0: no ``raw``. Asked only of
             programs that ``decide``, as is what follows.
-        restrictions: where a pick is restricted, of each sequence; ``n_steps`` is 1 then.
+        restrictions: where a pick is restricted, of each sequence; ``n_steps`` is 1 then. None of them: they come
+            through ``Pending.restrict``.
     """
 
     picks: Sequence[Pick]

@@ -20,7 +20,7 @@ from pumice.hub import Located, locate
 from pumice.model import chosen_sizes, make_architecture, trace_configured
 from pumice.opening import open_model
 from pumice.registry import get_registry
-from pumice.step import Batch, Limits
+from pumice.step import Batch, Limits, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -138,7 +138,7 @@ class Stage:
         graph, _ = self._parts[name, hop]
         program = self._placed[name, hop].program
         assert program is not None
-        results = program.run(dict(zip(graph.inputs, arrays, strict=True)), batch)
+        results = program.run(Step(batch, dict(zip(graph.inputs, arrays, strict=True))))
         return [results[output] for output in graph.outputs]
 
     def copy_slots(self, name: str, pairs: Sequence[tuple[int, int]]) -> None:

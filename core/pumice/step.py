@@ -1,10 +1,10 @@
-"""A step: the batch that programs compute, and the largest one that they must be able to."""
+"""A step: what programs are asked to compute, at most, and while it is on its way."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pumice.graph.shape import N_OUTPUTS, N_SEQS, N_TOKENS
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pumice.graph import KVState, Sizes, State
+    from pumice.pick import Ahead, Ask, Restriction
 
     Int32Array = NDArray[np.int32]
     Array = NDArray[Any]
@@ -86,6 +87,60 @@ class Batch:
         """The number that each name of a shape has in this step."""
         n_outputs, n_seqs = len(self.output_ids), len(self.slots)
         return {N_TOKENS: len(self.positions), N_OUTPUTS: n_outputs, N_SEQS: n_seqs, **self.more_sizes}
+
+
+@dataclass(eq=False, slots=True)
+class Step:
+    """What a program is asked to do at once: to compute a batch, or to go on with the tokens that it picks itself.
+
+    Attributes:
+        batch: rows to compute, and in ``output_ids`` those that are wanted. Of several steps it is the first; its block
+            tables reach as far as the last.
+        inputs: arrays by name for each of the segment's ``inputs``, of the tensor's dtype and concrete shape.
+        ask: how tokens are picked on the device, and in how many steps in a row; None: the outputs are wanted. Several
+            steps have one token of each sequence, and wanted are the outputs of all of them. One step may have any
+            number of tokens where the program ``decides``; what is said of sequences holds for the output rows.
+        behind: a step that was submitted before, of the same sequences with the same picks: this one goes on from the
+            tokens picked there, and neither tokens of the batch nor ``pasts`` are looked at.
+        waits: the inputs come through ``Pending.begin``, and with them the tokens, where the batch has none yet.
+    """
+
+    batch: Batch
+    inputs: Mapping[str, Array] = field(default_factory=dict)
+    ask: Ask | None = None
+    behind: Pending | None = None
+    waits: bool = False
+
+    def given(self, inputs: Mapping[str, Array]) -> Step:
+        """The same step with the inputs that it waited for."""
+        batch = replace(self.batch, tokens=inputs.get("tokens", self.batch.tokens))
+        return Step(batch, inputs, self.ask, self.behind)
+
+
+class Pending:
+    """A step on its way: it takes what was not known when it was submitted, and waits for what it gives.
+
+    Results are gone when the program begins another step, but for one that is ``behind`` this.
+    """
+
+    def begin(self, inputs: Mapping[str, Array]) -> None:
+        """Bring the inputs of a step that ``waits`` for them."""
+        raise NotImplementedError
+
+    def restrict(self, restrictions: Sequence[Restriction]) -> None:
+        """Bring the restrictions of a step whose picks are restricted, and whose ``Ask`` has none.
+
+        They may be found while the layers compute. Only behind them are tokens picked.
+        """
+        raise NotImplementedError
+
+    def outputs(self) -> Mapping[str, Array]:
+        """Wait for a step without ``ask``: host arrays by name for each of the segment's ``outputs``."""
+        raise NotImplementedError
+
+    def tokens(self) -> Iterator[Ahead]:
+        """Wait for a step with ``ask``, perhaps in parts: while one is looked at, the next may be computed already."""
+        raise NotImplementedError
 
 
 @dataclass

@@ -24,7 +24,7 @@ from pumice.config import load_config
 from pumice.graph import N_TOKENS, ArraySource, Graph, GraphBuilder, Input, Target, Tensor, place, plan_memory
 from pumice.registry import get_registry
 from pumice.sampler import Candidates, Sampler, SamplerContext, Selector
-from pumice.step import Batch, Limits
+from pumice.step import Batch, Limits, Step
 
 Array = NDArray[Any]
 Build = Callable[[GraphBuilder, Mapping[str, Tensor]], Tensor]
@@ -136,7 +136,7 @@ def _run(
     batch = Batch(rows, rows, rows, np.array([0, n_tokens], np.int32), np.zeros(1, np.int32), tables)
     inputs = {"tokens": rows, "positions": rows, "output_ids": rows, **activations}
     try:
-        return np.array(program.run(inputs, batch)[result.name])
+        return np.array(program.run(Step(batch, inputs))[result.name])
     finally:
         program.close()
         backend.close()

@@ -15,7 +15,7 @@ from pumice.plugin import (
     Access,
     Arena,
     Backend,
-    Batch,
+    Capabilities,
     DeviceInfo,
     Limits,
     MemoryPlan,
@@ -24,6 +24,7 @@ from pumice.plugin import (
     RecurrentState,
     Segment,
     State,
+    Step,
     concrete,
     cores,
     host_memory_bytes,
@@ -105,6 +106,8 @@ def _n_threads(wanted: int) -> int:
 class CpuProgram(Program):
     """Three tables over the same memory: for one token, for several with at most one output row, and with more."""
 
+    capabilities = Capabilities(copies_slots=True)
+
     def __init__(
         self,
         pool: ThreadPool,
@@ -141,9 +144,10 @@ class CpuProgram(Program):
         self._state_bytes = sum(states[state].nbytes for state in set(states) - known)
         self._recurrent = [states[state] for state in segment.states if isinstance(state, RecurrentState)]
 
-    def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+    def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
         from pumice_cpu.lower.rule import describe_step
 
+        inputs, batch = step.inputs, step.batch
         sizes = batch.sizes
         n_tokens, n_outputs = len(batch.positions), len(batch.output_ids)
         for tensor in self._segment.inputs:
@@ -152,8 +156,8 @@ class CpuProgram(Program):
             np.copyto(view, inputs[tensor.name])
         describe_step(self._step, batch)
         at = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
-        for step in at.before:
-            step(inputs)
+        for prepare in at.before:
+            prepare(inputs)
         self._pool.run(at.table, n_tokens)
         return {
             tensor.name: self._arena.view(
@@ -161,10 +165,6 @@ class CpuProgram(Program):
             )
             for tensor in self._segment.outputs
         }
-
-    @property
-    def copies_slots(self) -> bool:
-        return True
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         for array in self._recurrent:

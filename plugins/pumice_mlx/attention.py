@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pumice.plugin import mask_width
 from pumice_mlx.kv_cache import KVCache
-from pumice_mlx.step import At, Run, Step
+from pumice_mlx.step import At, Run, StepArrays
 
 Ints = NDArray[np.integer]
 HIDDEN = -1e30  # of a position that is not chosen
@@ -29,7 +29,7 @@ class Context:
     blocks: Ints
     positions: Ints
 
-    def blocks_on(self, step: Step) -> mx.array:
+    def blocks_on(self, step: StepArrays) -> mx.array:
         return step.array((*self.key, "blocks"), lambda: self.blocks)
 
 

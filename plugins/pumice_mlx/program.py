@@ -16,14 +16,17 @@ from pumice.plugin import (
     Ahead,
     Ask,
     Batch,
+    Capabilities,
     Input,
     KVState,
     Limits,
     Node,
+    Pending,
     Program,
     RecurrentState,
     Segment,
     State,
+    Step,
     Tensor,
     Weight,
     concrete,
@@ -34,7 +37,7 @@ from pumice_mlx.kv_cache import KVCache
 from pumice_mlx.ops import MATRICES, OPS, rope
 from pumice_mlx.picker import MAX_BEST, MAX_STEPS, Picker
 from pumice_mlx.recurrent import RECURRENT_OPS, Recurrent
-from pumice_mlx.step import At, Step
+from pumice_mlx.step import At, StepArrays
 from pumice_mlx.weights import Weights, can_multiply
 
 Array = NDArray[Any]
@@ -72,6 +75,16 @@ class Shared:
         return self.weights.activations
 
 
+class Picked(Pending):
+    """Steps whose tokens are known."""
+
+    def __init__(self, ahead: Ahead) -> None:
+        self._ahead = ahead
+
+    def tokens(self) -> Iterator[Ahead]:
+        yield self._ahead
+
+
 class MlxProgram(Program):
     """Computes node after node; arrays belong to MLX, which gives their memory to others when they are used up."""
 
@@ -92,40 +105,32 @@ class MlxProgram(Program):
                 mx.eval(shared.states[state].arrays)
         self._state_bytes = sum(shared.states[state].nbytes for state in new)
         self._states = [shared.states[state] for state in segment.states]
+        # Steps can follow each other where nothing but tokens and positions changes from one to the next.
+        picks = segment.gives_logits and all(_is_known(tensor) for tensor in segment.inputs)
+        best = Capabilities(max_steps=MAX_STEPS, max_best=MAX_BEST) if picks else Capabilities()
+        self.capabilities = replace(best, copies_slots=True)
 
-    def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
+    def run(self, step: Step) -> Mapping[str, Array]:
         with self._computing():
-            outputs = self._forward(inputs, batch)
+            outputs = self._forward(step.inputs, step.batch)
             mx.eval(*outputs.values(), self._state_arrays)
             return {name: np.array(array) for name, array in outputs.items()}
 
-    @property
-    def max_steps(self) -> int:
-        """Steps can follow each other where nothing but tokens and positions changes from one to the next."""
-        known = all(_is_known(tensor) for tensor in self._segment.inputs)
-        return MAX_STEPS if self._segment.gives_logits and known else 0
+    def submit(self, step: Step) -> Pending:
+        return Picked(self._pick(step, step.ask)) if step.ask else super().submit(step)
 
-    @property
-    def max_best(self) -> int:
-        return MAX_BEST if self.max_steps else 0
-
-    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Array] | None = None) -> Ahead:
+    def _pick(self, step: Step, ask: Ask) -> Ahead:
         """Each step is handed to the device when it is built, so that the next one is built while that computes."""
         picker = Picker(ask)
-        tokens = mx.array(batch.tokens)
+        tokens = mx.array(step.batch.tokens)
         with self._computing():
             for number in range(len(ask.numbers)):
-                ahead = replace(batch, positions=batch.positions + np.int32(number))
-                (logits,) = self._forward(self._inputs_of(ahead), ahead, {"tokens": tokens}).values()
+                batch = replace(step.batch, positions=step.batch.positions + np.int32(number))
+                inputs = {**step.inputs, "positions": batch.positions}
+                (logits,) = self._forward(inputs, batch, {"tokens": tokens}).values()
                 tokens = picker.pick(logits)
                 mx.async_eval(tokens, self._state_arrays)
             return picker.results()
-
-    def _inputs_of(self, batch: Batch) -> dict[str, Array]:
-        """The segment's inputs but for the tokens."""
-        known = {"positions": batch.positions, "output_ids": batch.output_ids, **batch.inputs}
-        made = {each.name: each.fill(batch) for each in self._segment.inputs if isinstance(each, Input) and each.fill}
-        return made | known
 
     @property
     def _state_arrays(self) -> list[mx.array]:
@@ -154,7 +159,7 @@ class MlxProgram(Program):
         self, inputs: Mapping[str, Array], batch: Batch, computed: Mapping[str, mx.array] | None = None
     ) -> dict[str, mx.array]:
         """The outputs, not computed yet, of inputs on the host and of those that are ``computed`` on the device."""
-        step, sizes, computed = Step(batch, inputs), batch.sizes, computed or {}
+        step, sizes, computed = StepArrays(batch, inputs), batch.sizes, computed or {}
         values = {
             tensor: computed[tensor.name] if tensor.name in computed else mx.array(np.array(inputs[tensor.name]))
             for tensor in self._segment.inputs
@@ -166,7 +171,7 @@ class MlxProgram(Program):
                 values[node.output] = self._compute(node, values, step)
         return {tensor.name: values[tensor] for tensor in self._segment.outputs}
 
-    def _compute(self, node: Node, values: Mapping[Tensor, mx.array], step: Step) -> mx.array:
+    def _compute(self, node: Node, values: Mapping[Tensor, mx.array], step: StepArrays) -> mx.array:
         operands: dict[str, Any] = dict.fromkeys(OPERATIONS[node.op].operands)
         for name, tensor in node.inputs.items():
             operands[name] = self._weight(node, name, tensor) if isinstance(tensor, Weight) else values[tensor]
@@ -178,10 +183,6 @@ class MlxProgram(Program):
     def _weight(self, node: Node, name: str, weight: Weight) -> Any:
         weights = self._shared.weights
         return weights.matrix(weight) if (node.op, name) in MATRICES else weights.array(weight)
-
-    @property
-    def copies_slots(self) -> bool:
-        return True
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         sources, targets = (mx.array(each) for each in zip(*pairs, strict=True))

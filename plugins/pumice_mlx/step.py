@@ -15,7 +15,7 @@ from pumice.plugin import Batch, Node
 Array = NDArray[Any]
 
 
-class Step:
+class StepArrays:
     """One step. ``inputs`` are the segment's, on the host."""
 
     def __init__(self, batch: Batch, inputs: Mapping[str, Array]) -> None:
@@ -82,7 +82,7 @@ class At:
 
     node: Node
     state: Any
-    step: Step
+    step: StepArrays
     type: mx.Dtype
 
     def rows_of(self, x: mx.array, run: Run) -> mx.array:

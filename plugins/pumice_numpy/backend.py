@@ -15,6 +15,7 @@ from pumice.plugin import (
     Arena,
     Backend,
     Batch,
+    Capabilities,
     DeviceInfo,
     KVState,
     Limits,
@@ -24,6 +25,7 @@ from pumice.plugin import (
     RecurrentState,
     Segment,
     State,
+    Step,
     Tensor,
     TensorSource,
     Weight,
@@ -94,6 +96,8 @@ class NumpyProgram(Program):
     ``added``: the bytes of weights and states that no program before it has. ``one_by_one``: a token at a time.
     """
 
+    capabilities = Capabilities(copies_slots=True)
+
     def __init__(
         self,
         weights: WeightCache,
@@ -111,7 +115,8 @@ class NumpyProgram(Program):
         self._arena = Arena(plan.size, "numpy activations")
         self._states = {state: states[state] for state in segment.states}
 
-    def run(self, inputs: Mapping[str, NDArray[Any]], batch: Batch) -> Mapping[str, NDArray[Any]]:
+    def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
+        inputs, batch = step.inputs, step.batch
         if not self._one_by_one or len(batch.positions) == 1:
             return self._run(inputs, batch)
         parts = []
@@ -129,10 +134,6 @@ class NumpyProgram(Program):
             if node.op != "reshape":  # a reshape is the same place seen with another shape
                 np.copyto(values[node.output], self._compute(node, values, batch))
         return {tensor.name: values[tensor] for tensor in self._segment.outputs}
-
-    @property
-    def copies_slots(self) -> bool:
-        return True
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         for state, array in self._states.items():

@@ -18,7 +18,21 @@ import numpy as np
 from annotated_types import Ge
 
 import pumice
-from pumice.plugin import Backend, BackendError, Batch, Limits, MemoryPlan, Node, Program, Replicas, Segment, concrete
+from pumice.plugin import (
+    Backend,
+    BackendError,
+    Batch,
+    Capabilities,
+    Limits,
+    MemoryPlan,
+    Node,
+    Pending,
+    Program,
+    Replicas,
+    Segment,
+    Step,
+    concrete,
+)
 from pumice.stage import Compiled, Hop, fingerprint, stages_needed
 from pumice_ray.stage_actor import NAME, StageActor
 
@@ -112,6 +126,16 @@ class StagesBackend(Backend):
         self.stages = []
 
 
+class _Results(Pending):
+    """What the last stages give, promised."""
+
+    def __init__(self, results: Callable[[], Mapping[str, Array]]) -> None:
+        self._results = results
+
+    def outputs(self) -> Mapping[str, Array]:
+        return self._results()
+
+
 class StagesProgram(Program):
     """A graph's hops from stage to stage. As many steps as there are stages may be on their way."""
 
@@ -127,31 +151,25 @@ class StagesProgram(Program):
         self._let_go: deque[Any] = deque()
         self._lost = False
         self._gone: Exception | None = None
+        copies = all(each.copies_slots for each in compiled if each.recurrent)
+        self.capabilities = Capabilities(copies, n_in_flight=len(backend.stages))
 
-    @property
-    def n_in_flight(self) -> int:
-        return len(self._backend.stages)
+    def run(self, step: Step) -> Mapping[str, Array]:
+        return self.submit(step).outputs()
 
-    def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
-        return self.submit(inputs, batch)()
-
-    def submit(self, inputs: Mapping[str, Array], batch: Batch) -> Callable[[], Mapping[str, Array]]:
+    def submit(self, step: Step) -> Pending:
         """A step whose logits nobody wants is let go: there may be as many as there are stages."""
         if self._gone:
             raise self._gone
         self._lost = False
-        refs = self._send(inputs, batch)
-        if self._logits is not None and len(batch.output_ids) == 0:
-            empty = np.empty(concrete(self._logits.shape, batch.sizes), np.float32)
+        refs = self._send(step.inputs, step.batch)
+        if self._logits is not None and len(step.batch.output_ids) == 0:
+            empty = np.empty(concrete(self._logits.shape, step.batch.sizes), np.float32)
             self._let_go.append(refs[self._logits.name])
-            self._await(self.n_in_flight)
-            return lambda: {self._outputs[-1].name: empty}
-
-        def results() -> Mapping[str, Array]:
-            names = [tensor.name for tensor in self._outputs]
-            return dict(zip(names, self._get([refs[name] for name in names]), strict=True))
-
-        return results
+            self._await(self.capabilities.n_in_flight)
+            return _Results(lambda: {self._outputs[-1].name: empty})
+        names = [tensor.name for tensor in self._outputs]
+        return _Results(lambda: dict(zip(names, self._get([refs[name] for name in names]), strict=True)))
 
     def finish(self) -> None:
         self._await(0)
@@ -159,10 +177,6 @@ class StagesProgram(Program):
     @property
     def lost(self) -> bool:
         return self._lost
-
-    @property
-    def copies_slots(self) -> bool:
-        return all(each.copies_slots for each in self._compiled if each.recurrent)
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         for stage, compiled in zip(self._backend.stages, self._compiled, strict=True):

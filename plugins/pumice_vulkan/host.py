@@ -56,11 +56,6 @@ class HostMemory:
         """Whether steps can follow each other: their inputs are those of the first."""
         return all(isinstance(tensor, Input) and tensor.of_sequences for tensor in self.inputs)
 
-    def inputs_of(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        """The segment's inputs, where steps can follow each other: a batch brings them, or they are made of it."""
-        made = {each.name: each.fill(batch) for each in self.inputs if isinstance(each, Input) and each.fill}
-        return made | {each.name: batch.inputs[each.name] for each in self.inputs if each.name in batch.inputs}
-
     def record_upload(self, encoder: Encoder, turn: int, n_words: int) -> None:
         """Copy so many words of the step's fields."""
         encoder.copy_buffer(self._uploads[turn], 0, self._memory.step, 0, 4 * n_words)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,19 +11,22 @@ from numpy.typing import NDArray
 from pumice.plugin import (
     Ahead,
     Ask,
-    Batch,
+    Capabilities,
     KernelTime,
     Limits,
     MemoryPlan,
+    Pending,
     Program,
     Restriction,
     Segment,
+    Sizes,
     State,
+    Step,
     Tensor,
     Weight,
 )
 from pumice_vulkan.buckets import Bucket, Buckets
-from pumice_vulkan.device import Device
+from pumice_vulkan.device import CommandBuffer, Device
 from pumice_vulkan.fuse import parts
 from pumice_vulkan.host import HostMemory
 from pumice_vulkan.kernels import Kernels
@@ -36,7 +39,6 @@ from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
 Values = Mapping[str, NDArray[Any]]
-Pending = Callable[[], Values]
 
 
 @dataclass
@@ -51,6 +53,57 @@ class Shared:
     cooperative: bool = False
     states: dict[State, Any] = field(default_factory=dict)
     used: set[str] = field(default_factory=set)  # names of the weights that are there
+
+
+@dataclass
+class Computed(Pending):
+    """A step whose outputs are copied to memory of the host."""
+
+    host: HostMemory
+    sizes: Sizes
+    command: CommandBuffer
+    turn: int
+    results: Values
+
+    def begin(self, inputs: Values) -> None:
+        self.host.write_inputs(inputs, self.host.input_room(self.sizes, self.turn), self.turn)
+        self.command.commit()
+
+    def outputs(self) -> Values:
+        self.command.wait()
+        return self.results
+
+
+@dataclass
+class Picked(Pending):
+    """Steps that pick tokens. Without their restrictions the layers are committed alone, and then the choice."""
+
+    host: HostMemory
+    sizes: Sizes
+    recorder: Recorder
+    picker: Picker
+    recording: Recording
+    ask: Ask
+    command: CommandBuffer | None = None
+
+    def begin(self, inputs: Values) -> None:
+        self.host.write_inputs(inputs, self.host.input_room(self.sizes, self.recording.turn), self.recording.turn)
+        if self.recording.choice.restricted and not self.ask.restrictions:
+            self.recorder.commit(self.recording._replace(part=Part.LAYERS))
+            self.recording = self.recording._replace(part=Part.CHOICE, follows=False)
+        else:
+            self.restrict(self.ask.restrictions)
+
+    def restrict(self, restrictions: Sequence[Restriction]) -> None:
+        self.picker.restrictions.write(restrictions, self.recording.turn)
+        self.command = self.recorder.commit(self.recording)
+
+    def tokens(self) -> Iterator[Ahead]:
+        assert self.command is not None, "it waits for restrictions"
+        self.command.wait()
+        recording, ask = self.recording, self.ask
+        found = self.picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
+        yield found.part(len(ask.picks), ask.n_best, ask.n_raw)
 
 
 class DeviceProgram(Program):
@@ -81,133 +134,62 @@ class DeviceProgram(Program):
         self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
         self._recorder = Recorder(self._memory, shared.kernels, self._host, self._lower, self._picker)
         self._copies = SlotCopies(shared.device, segment.states, shared.states)
+        self.capabilities = self._capabilities()
 
-    def run(self, inputs: Values, batch: Batch) -> Values:
-        return self.submit(inputs, batch)()
+    def _capabilities(self) -> Capabilities:
+        if not self._picker:
+            return Capabilities(copies_slots=True)
+        return Capabilities(
+            copies_slots=True,
+            max_steps=MAX_STEPS if self._host.goes_on else 1,
+            max_best=MAX_BEST,
+            decides=True,
+            follows=self._host.goes_on and self._shared.device.runs_behind,
+            max_biases=MAX_BIASES,
+            max_last_n=MAX_PAST,
+            max_added=MAX_ADDED,
+        )
 
-    def submit(self, inputs: Values, batch: Batch) -> Pending:
-        return self._prepare(batch, 0)(inputs)
+    def run(self, step: Step) -> Values:
+        return self.submit(step).outputs()
 
-    def prepare(self, batch: Batch) -> Callable[[Values], Pending]:
-        return self._prepare(batch, self._recorder.other_turn, hold=True)
-
-    def _prepare(self, batch: Batch, turn: int, hold: bool = False) -> Callable[[Values], Pending]:
-        host, sizes = self._host, batch.sizes
+    def submit(self, step: Step) -> Pending:
+        turn = self._recorder.other_turn if step.waits or step.behind else 0
         self._recorder.free(turn)
-        host.write_step(batch, turn)
-        room, outputs = host.input_room(sizes, turn), host.results(sizes)
-        command = self._recorder.command(Recording(self._buckets.of(sizes), turn=turn))
-        if hold:
-            command.hold()
+        self._host.write_step(step.batch, turn)
+        recording = Recording(self._buckets.of(step.batch.sizes), turn=turn)
+        return self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
 
-        def begin(inputs: Values) -> Pending:
-            host.write_inputs(inputs, room, turn)
-            command.commit()
-            return results
+    def _computing(self, step: Step, recording: Recording) -> Pending:
+        """A step whose outputs are wanted."""
+        outputs = self._host.results(step.batch.sizes)
+        computed = Computed(self._host, step.batch.sizes, self._recorder.command(recording), recording.turn, outputs)
+        if step.waits:
+            computed.command.hold()
+        else:
+            computed.begin(step.inputs)
+        return computed
 
-        def results() -> Values:
-            command.wait()
-            return outputs
-
-        return begin
-
-    @property
-    def max_steps(self) -> int:
-        return (MAX_STEPS if self._host.goes_on else 1) if self._picker else 0
-
-    @property
-    def max_best(self) -> int:
-        return MAX_BEST if self._picker else 0
-
-    @property
-    def decides(self) -> bool:
-        return self._picker is not None
-
-    @property
-    def max_adjustments(self) -> tuple[int, int]:
-        return MAX_BIASES, MAX_PAST
-
-    @property
-    def follows(self) -> bool:
-        return self._host.goes_on and self._picker is not None and self._shared.device.runs_behind
-
-    @property
-    def max_added(self) -> int:
-        return MAX_ADDED
-
-    def run_ahead(self, batch: Batch, ask: Ask, inputs: Values | None = None) -> Ahead:
-        recording = self._prepare_ahead(batch, ask)
-        self._bring(batch, recording.turn, inputs)
-        return self._choose(recording, ask)()
-
-    def prepare_ahead(self, batch: Batch, ask: Ask) -> Callable[[Values], Ahead]:
-        host, turn = self._host, self._recorder.other_turn
-        recording = self._prepare_ahead(batch, ask, turn)
-        room = host.input_room(batch.sizes, turn)
-        self._recorder.command(recording).hold()
-
-        def run(inputs: Values) -> Ahead:
-            host.write_inputs(inputs, room, turn)
-            return self._choose(recording, ask)()
-
-        return run
-
-    def submit_ahead(self, batch: Batch, ask: Ask, follows: bool = False) -> Callable[[], Ahead]:
-        turn = self._recorder.other_turn if follows else 0
-        recording = self._prepare_ahead(batch, ask, turn, follows)
-        self._bring(batch, turn)
-        return self._choose(recording, ask)
-
-    def submit_layers(
-        self, batch: Batch, ask: Ask, follows: bool = False
-    ) -> Callable[[Sequence[Restriction]], Callable[[], Ahead]]:
-        turn = self._recorder.other_turn if follows else 0
-        recording = self._prepare_ahead(batch, ask, turn, follows)
-        self._bring(batch, turn)
-        self._recorder.commit(recording._replace(part=Part.LAYERS))
-        behind = recording._replace(part=Part.CHOICE, follows=False)
-        return lambda restrictions: self._choose(behind, replace(ask, restrictions=restrictions))
-
-    def _prepare_ahead(self, batch: Batch, ask: Ask, turn: int = 0, follows: bool = False) -> Recording:
-        """Have the next commit, of what is given, find what its steps start from."""
-        self._recorder.free(turn)
-        self._host.write_step(batch, turn)
-        words, layout = self._host.words(turn), self._memory.layout
-        layout.write_picks(words, ask.picks, ask.numbers, turn)
+    def _picking(self, step: Step, ask: Ask, recording: Recording) -> Pending:
+        """One step or several, behind each of which tokens are picked."""
+        assert self._picker is not None
+        words, layout = self._host.words(recording.turn), self._memory.layout
+        layout.write_picks(words, ask.picks, ask.numbers, recording.turn)
         choice = Choice(
             n_best=1 if ask.n_best == 1 else MAX_BEST,
             adjusts=any(pick.adjusts for pick in ask.picks),
             restricted=any(pick.restricted for pick in ask.picks),
             raw=ask.n_raw > 0,
         )
-        if choice.adjusts and not follows:
+        if choice.adjusts and not step.behind:
             layout.write_pasts(words, ask.pasts)
-        return Recording(self._buckets.of(batch.sizes), len(ask.numbers), choice, follows, turn)
-
-    def _bring(self, batch: Batch, turn: int, inputs: Values | None = None) -> None:
-        """Write the inputs that are given, or where steps can follow each other those of the batch."""
-        if inputs is None and self._host.goes_on:
-            inputs = self._host.inputs_of(batch)
-        if inputs:
-            self._host.write_inputs(inputs, self._host.input_room(batch.sizes, turn), turn)
-
-    def _choose(self, recording: Recording, ask: Ask) -> Callable[[], Ahead]:
-        """Commit what picks tokens, and give what waits for them."""
-        assert self._picker is not None
-        picker = self._picker
-        picker.restrictions.write(ask.restrictions, recording.turn)
-        command = self._recorder.commit(recording)
-
-        def results() -> Ahead:
-            command.wait()
-            found = picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
-            return found.part(len(ask.picks), ask.n_best, ask.n_raw)
-
-        return results
-
-    @property
-    def copies_slots(self) -> bool:
-        return True
+        recording = recording._replace(n_steps=len(ask.numbers), choice=choice, follows=step.behind is not None)
+        picked = Picked(self._host, step.batch.sizes, self._recorder, self._picker, recording, ask)
+        if step.waits:
+            self._recorder.command(recording).hold()
+        else:
+            picked.begin(step.inputs)
+        return picked
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self._copies.copy(pairs)

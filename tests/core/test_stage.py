@@ -9,16 +9,21 @@ import numpy as np
 import pytest
 
 import pumice
-from pumice.backend import Backend, Program
+from pumice.backend import Backend, Capabilities, Program
 from pumice.plugin import hookimpl
 from pumice.stage import Stage, fingerprint, stages_needed
-from pumice.step import Batch
+from pumice.step import Pending, Step
 from tiny_zoo import ZOO
 
 PROMPTS = [[3, 4, 5], [6, 7], [(7 * i) % 29 + 3 for i in range(60)], [9], [10, 11, 12, 13]]
 COUNT = 2
 NAMES = ["cohere2", "gemma3n", "deepseek2", "jamba"]
 """With windows, layers that share a cache, an expansion for prompts, recurrent states."""
+
+
+class Late(Pending):
+    def __init__(self, results: Callable[[], Any]) -> None:
+        self.outputs = results  # type: ignore[method-assign]
 
 
 class Staged(Program):
@@ -29,17 +34,14 @@ class Staged(Program):
         self.queue: list[Callable[[], Any]] = []
         self.most = 0
         self.fails = False
+        self.capabilities = Capabilities(all(each.copies_slots for each in compiled if each.recurrent), COUNT)
 
-    @property
-    def n_in_flight(self) -> int:
-        return COUNT
+    def run(self, step: Step) -> Mapping[str, Any]:
+        return self.submit(step).outputs()
 
-    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
-        return self.submit(inputs, batch)()
-
-    def submit(self, inputs: Mapping[str, Any], batch: Batch) -> Callable[[], Mapping[str, Any]]:
+    def submit(self, step: Step) -> Pending:
         done: dict[str, Any] = {}
-        values = dict(inputs)
+        values, batch = dict(step.inputs), step.batch
 
         def compute() -> None:
             for number, hop in enumerate(self.route):
@@ -56,15 +58,11 @@ class Staged(Program):
 
         self.queue.append(compute)
         self.most = max(self.most, len(self.queue))
-        return results
+        return Late(results)
 
     def flush(self, last: Callable[[], Any] | None = None) -> None:
         while self.queue and (last is None or last in self.queue):
             self.queue.pop(0)()
-
-    @property
-    def copies_slots(self) -> bool:
-        return all(each.copies_slots for each in self.compiled if each.recurrent)
 
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.queue.append(lambda: [stage.copy_slots(self.name, pairs) for stage in self.stages])

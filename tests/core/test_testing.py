@@ -34,7 +34,7 @@ def test_a_wrong_operation_is_found(monkeypatch):
         def compile(self, segment, plan, limits):
             program = super().compile(segment, plan, limits)
             run = program.run
-            program.run = lambda inputs, batch: {name: y + 0.01 for name, y in run(inputs, batch).items()}
+            program.run = lambda step: {name: y + 0.01 for name, y in run(step).items()}
             return program
 
     with pytest.raises(AssertionError, match="differs from NumPy's result by"):

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-
-import numpy as np
-from numpy.typing import NDArray
+from dataclasses import replace
 
 from pumice.architecture import ENCODER, Masks
 from pumice.backend import KernelTime
-from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place, batch_of
 from pumice.engine.checkpoints import Checkpoints
 from pumice.engine.diffusion import Denoising
 from pumice.engine.encodings import Encodings
-from pumice.engine.generation import Generation, Running
+from pumice.engine.flights import Flight, Flights
+from pumice.engine.generation import Generation
 from pumice.engine.kv_cache import KVCache
 from pumice.engine.messages import Encode, Event, Snapshot
-from pumice.engine.multistep import MultiStep
-from pumice.engine.overlap import Overlap, Step
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
 from pumice.engine.scheduler import Scheduler
@@ -45,12 +40,11 @@ class Engine:
         # What a decoder keeps depends on what its encoder read, too.
         shares = (not runner.recurrent or runner.keeps_states) and not runner.encodes
         self.cache = KVCache(limits, shares, checkpoints)
-        self._states = RecurrentStates(runner, self.cache)
-        self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, self._states)
-        ahead = runner.ahead if lookahead else None
-        self.multistep = MultiStep(ahead, self.scheduler, self.cache, self._states) if ahead else None
-        overlaps = runner.n_in_flight > 1 and not runner.encodes
-        self._overlap = Overlap(runner, self.scheduler, self.cache) if overlaps else None
+        states = RecurrentStates(runner, self.cache)
+        self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, states)
+        can = runner.capabilities if lookahead else replace(runner.capabilities, max_steps=0)
+        can = replace(can, n_in_flight=1) if runner.encodes else can
+        self.flights = Flights(runner, can, self.scheduler, self.cache, states, self._tell)
         self.encodings = Encodings(runner, self.cache, self.scheduler)
         self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None
         self._events: list[Event] = []
@@ -65,8 +59,7 @@ class Engine:
     @property
     def busy(self) -> bool:
         """Whether ``step`` has something to do."""
-        on_way = self._overlap and self._overlap.steps
-        return bool(self.scheduler.running or self.scheduler.waiting or self._apart or on_way)
+        return bool(self.scheduler.running or self.scheduler.waiting or self._apart or self.flights.on_way)
 
     def add(self, generation: Generation) -> None:
         """Queue a generation."""
@@ -104,10 +97,7 @@ class Engine:
         if self.denoising:
             self.denoising.fail(error)
         self.scheduler.fail_all(error)
-        if self.multistep:
-            self.multistep.flight = None
-        if self._overlap:
-            self._overlap.steps.clear()
+        self.flights.on_way.clear()
 
     def drain(self) -> list[Event]:
         """What happened since the last call."""
@@ -128,104 +118,65 @@ class Engine:
         )
 
     def step(self) -> None:
-        """Compute one batch; sequences with nothing left to compute get their next token.
+        """Begin as many steps as there is use for, and go on with the tokens of the first of them.
 
-        Where that fails, the sequences of the batch fail, and the others go on. Texts to be encoded, and those that
-        diffusion fills, have steps of their own.
+        Where one fails, its sequences fail, and the others go on. Texts to be encoded, and those that diffusion fills,
+        have steps of their own.
         """
         for apart in self._apart:
             self._step_of(apart)
         self.scheduler.end_late()
-        if self._overlap:
-            self._step_overlapped(self._overlap)
-            return
-        flight = self.multistep.flight if self.multistep else None
-        members = flight.members if flight else self.scheduler.choose()
-        if not members:
-            return
-        self._tell_of_entered()
-        started = time.perf_counter()
-        with self._ending(members):
-            self._compute(members)
-            self.scheduler.policy.took(members, time.perf_counter() - started)
+        while members := self.flights.choose():
+            self._tell_of_entered()
+            flight = self._begin(members)
+            if flight is None:
+                return
+            if not flight.whole:  # its logits are not wanted: what computes it lets it go
+                self._land(flight)
+                return
+        if self.flights.on_way:
+            self._land(self.flights.on_way[0])
+
+    def _tell(self, event: Event) -> None:
+        self._events.append(event)
 
     def _tell_of_entered(self) -> None:
         if self.scheduler.events:
             self._events, self.scheduler.events = [*self._events, *self.scheduler.events], []
             self.tell()
 
-    @contextmanager
-    def _ending(self, members: Members) -> Iterator[None]:
-        """The end of a step, however it ends: where it fails so do its members."""
+    def _begin(self, members: Members) -> Flight | None:
+        """Submit a step; None where that fails, and so do its members."""
         try:
             with self.failing_lost():
-                yield
-            for running, _ in members:
+                for running, _ in members:
+                    if running.memory and not running.is_read:
+                        self.read(running, running.generation.request.prompt)
+                        running.is_read = True
+                return self.flights.begin(members)
+        except Exception as error:
+            self._end(members, error)
+            return None
+
+    def _land(self, flight: Flight, goes_on: bool = True) -> None:
+        """Go on with the tokens of a step; where that fails so do its members."""
+        failure = None
+        try:
+            with self.failing_lost():
+                seconds = self.flights.land(flight, goes_on)
+            self.scheduler.policy.took(flight.members, seconds)
+            for running, _ in flight.members:
                 self._events += running.generation.output()
         except Exception as error:
+            failure = error
+        self._end(flight.members, failure)
+
+    def _end(self, members: Members, error: Exception | None) -> None:
+        """The end of a step, however it ended."""
+        if error:
             self.scheduler.fail([running for running, _ in members], error)
-        finally:
-            self.scheduler.n_steps += 1
-            self.scheduler.retire()
-
-    def _step_overlapped(self, overlap: Overlap) -> None:
-        """Begin as many steps as there is use for, and wait for the first of them.
-
-        One whose logits nobody wants is let go, and the last to be begun.
-        """
-        while members := overlap.choose():
-            self._tell_of_entered()
-            try:
-                step = overlap.begin(members)
-            except Exception as error:
-                self.scheduler.fail([running for running, _ in members], error)
-                return
-            if not step.whole:
-                self._land(overlap, step)
-                return
-        if overlap.steps:
-            self._land(overlap, overlap.steps[0])
-
-    def _land(self, overlap: Overlap, step: Step) -> None:
-        with self._ending(step.members):
-            members, logits = overlap.land(step)
-            self.scheduler.policy.took(members, time.perf_counter() - step.began)
-            self._computed(members)
-            self._sample([running for running, _ in members if running in step.whole], logits)
-
-    def _compute(self, members: Members) -> None:
-        for running, _ in members:
-            if running.memory and not running.is_read:
-                self.read(running, running.generation.request.prompt)
-                running.is_read = True
-        if self.multistep and self.multistep.compute(members):
-            return
-        batch = batch_of(self.cache, [running.part(n_new) for running, n_new in members])
-        whole = [running for running, n_new in members if running.pending == n_new]
-        picked = self.multistep.pick(batch, whole) if self.multistep and self.runner.is_ahead(batch) else None
-        logits = None if picked else self.runner.run(batch)
-        self._computed(members)
-        if picked:
-            picked()
-        elif logits is not None:
-            self._sample(whole, logits)
-
-    def _computed(self, members: Members) -> None:
-        for running, n_new in members:
-            self.scheduler.computed(running, n_new)
-            if running.reading:
-                self._events.append(running.progress())
-        self._states.keep([running for running, _ in members if running.at_mark])
-
-    def _sample(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
-        """Go on with the token that each sequence's chain chooses of its row of logits."""
-        totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
-        tokens: list[tuple[Running, int]] = []
-        for running, row, total in zip(whole, logits, totals, strict=True):
-            token = running.generation.sample(row, total=total)
-            assert token is not None
-            tokens.append((running, token))
-        self.scheduler.take(tokens)
+        self.scheduler.n_steps += 1
+        self.scheduler.retire()
 
     @property
     def _apart(self) -> list[Encodings | Denoising]:
@@ -242,10 +193,8 @@ class Engine:
 
     def settle(self) -> None:
         """Let steps that are on their way come to their end."""
-        if self.multistep:
-            self.multistep.settle()
-        while self._overlap and self._overlap.steps:
-            self._land(self._overlap, self._overlap.steps[0])
+        while self.flights.on_way:
+            self._land(self.flights.on_way[0], goes_on=False)
 
     @contextmanager
     def failing_lost(self) -> Iterator[None]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pumice.backend import Backend, Program
 from pumice.errors import PluginError
 from pumice.graph import MemoryPlan, Segment
-from pumice.guard import guard, guarded
-from pumice.step import Batch, Limits
+from pumice.guard import guard, guarded, raise_named
+from pumice.step import Limits, Pending, Step
 
 if TYPE_CHECKING:
-    from pumice.backend import Array, Pending
+    from pumice.backend import Array
+    from pumice.pick import Ahead, Restriction
 
 
 def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> Backend:
@@ -25,30 +28,70 @@ def make_backend(cls: type[Backend], options: Mapping[str, Any], where: str) -> 
         program = compile(segment, plan, limits)
         if not isinstance(program, Program):
             raise PluginError(f"{where}: compile: expected a Program, not {program!r}")
-        guard(
-            program,
-            where,
-            [
-                "run",
-                "submit",
-                "prepare",
-                "run_ahead",
-                "prepare_ahead",
-                "submit_ahead",
-                "copy_slots",
-                "profile",
-                "close",
-            ],
-        )
-        _check_results(program, segment, where)
+        check_contract(program, where)
+        _guard_program(program, segment, where)
         return program
 
     backend.compile = compile_guarded  # type: ignore[method-assign]
     return backend
 
 
-def _check_results(program: Program, segment: Segment, where: str) -> None:
-    """Have a program's results checked: an array of the right shape for each of the segment's outputs."""
+_MOVED = {
+    **dict.fromkeys(
+        ("max_steps", "max_best", "decides", "follows", "max_added", "n_in_flight", "copies_slots"), "capabilities"
+    ),
+    "max_adjustments": "max_biases and max_last_n of its capabilities",
+    **dict.fromkeys(("prepare", "prepare_ahead"), "submit, with a Step that waits"),
+    **dict.fromkeys(("run_ahead", "submit_ahead", "submit_layers", "steps_ahead"), "submit, with the Step's ask"),
+}
+"""Former members of a program, and what took their places."""
+
+
+def check_contract(program: Program, where: str) -> None:
+    """Raise PluginError for a program that was written for a former contract: nobody would ask what it has."""
+    kind = type(program)
+    for name, instead in _MOVED.items():
+        if hasattr(kind, name):
+            raise PluginError(f"{where}: {kind.__name__}.{name} is no member of a Program any more: use {instead}")
+    parameters = inspect.signature(program.run).parameters.values()
+    if len([each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]) == 2:
+        raise PluginError(
+            f"{where}: {kind.__name__}.run takes one Step now, instead of inputs and batch: use step.inputs, step.batch"
+        )
+
+
+class _Checked(Pending):
+    """A step of a plugin's program: its errors name the plugin, and what it gives is checked."""
+
+    def __init__(self, pending: Pending, check: Callable[[object], None], where: str) -> None:
+        self.pending = pending
+        self._check = check
+        self._where = f"{where}: submit"
+
+    def begin(self, inputs: Mapping[str, Array]) -> None:
+        guarded(self.pending.begin, self._where)(inputs)
+
+    def restrict(self, restrictions: Sequence[Restriction]) -> None:
+        guarded(self.pending.restrict, self._where)(restrictions)
+
+    def outputs(self) -> Mapping[str, Array]:
+        try:
+            outputs = self.pending.outputs()
+        except Exception as error:
+            raise_named(error, self._where)
+        self._check(outputs)
+        return outputs
+
+    def tokens(self) -> Iterator[Ahead]:
+        try:
+            yield from self.pending.tokens()
+        except Exception as error:
+            raise_named(error, self._where)
+
+
+def _guard_program(program: Program, segment: Segment, where: str) -> None:
+    """Have a program's errors name it, and its results checked: an array of the right shape for each output."""
+    guard(program, where, ["run", "copy_slots", "profile", "close", "finish"])
     run, submit = program.run, program.submit
 
     def check(results: object) -> None:
@@ -61,20 +104,21 @@ def _check_results(program: Program, segment: Segment, where: str) -> None:
             if len(shape) != len(tensor.shape) or any(n != m for n, m in known):
                 raise PluginError(f"{where}: run: gave an array of shape {list(shape)} for {tensor}")
 
-    def run_checked(inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
-        results = run(inputs, batch)
+    def run_checked(step: Step) -> Mapping[str, Array]:
+        results = run(step)
         check(results)
         return results
 
-    def submit_checked(inputs: Mapping[str, Array], batch: Batch) -> Pending:
-        pending = guarded(submit(inputs, batch), f"{where}: submit")
-
-        def results() -> Mapping[str, Array]:
-            found = pending()
-            check(found)
-            return found
-
-        return results
+    def submit_checked(step: Step) -> Pending:
+        if isinstance(step.behind, _Checked):
+            step = replace(step, behind=step.behind.pending)
+        try:
+            pending = submit(step)
+        except Exception as error:
+            raise_named(error, f"{where}: submit")
+        if not isinstance(pending, Pending):
+            raise PluginError(f"{where}: submit: expected a Pending, not {pending!r}")
+        return _Checked(pending, check, where)
 
     program.run = run_checked  # type: ignore[method-assign]
     if type(program).submit is not Program.submit:

@@ -1,4 +1,4 @@
-"""Multi-step decoding: how many steps a program may take by itself, by what sequences allow and how fast it was."""
+"""What a program is asked: how many steps by itself, by what sequences allow and how fast it was, with which picks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pumice.backend import Program
+from pumice.backend import Capabilities
 from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.pick import Ahead, Ask, Pick, Restriction
@@ -18,10 +18,10 @@ SECONDS = 0.02
 
 
 class Lookahead:
-    """For a program that generates by itself (``Program.run_ahead``)."""
+    """For a program that picks tokens by itself, as its capabilities say."""
 
-    def __init__(self, program: Program, cache: KVCache) -> None:
-        self._program = program
+    def __init__(self, capabilities: Capabilities, cache: KVCache) -> None:
+        self._can = capabilities
         self._cache = cache
         self._seconds: dict[int, float] = {}  # number of sequences -> seconds of one of their steps
         self._prepared: set[tuple[int, int]] = set()
@@ -46,7 +46,7 @@ class Lookahead:
             useful = min(useful, max(n_left) - n_ahead)
         seconds = self._seconds.get(len(running), math.inf)
         n = 1
-        while 2 * n <= min(useful, room, self._program.max_steps) and 2 * n * seconds <= SECONDS:
+        while 2 * n <= min(useful, room, self._can.max_steps) and 2 * n * seconds <= SECONDS:
             n *= 2
         while n > 1 and not self._blocks_suffice(running, n_ahead + n):
             n //= 2
@@ -60,7 +60,7 @@ class Lookahead:
         """Whether the program can pick the next tokens of all, and wrong ones could be taken back."""
         if not all(member.pending == 1 and self._guesses(member) for member in running):
             return False
-        checkpoints, follows = self._cache.checkpoints, self._program.follows and self.decides(running)
+        checkpoints, follows = self._cache.checkpoints, self._can.follows and self.decides(running)
         return checkpoints is None or follows or checkpoints.available >= len(running)
 
     def took(self, n_seqs: int, n_steps: int, seconds: float) -> None:
@@ -83,12 +83,11 @@ class Lookahead:
 
     def _can_trust(self, generation: Generation) -> bool:
         pick = generation.chain.pick
-        if pick is None or not pick.exact or not self._program.decides:
+        if pick is None or not pick.exact or not self._can.decides:
             return False
         if generation.wants_raw and (generation.request.logprobs or 0) > self._most(generation):
             return False
-        n_biases, last_n = self._program.max_adjustments
-        return len(pick.biases) <= n_biases and pick.last_n <= last_n
+        return len(pick.biases) <= self._can.max_biases and pick.last_n <= self._can.max_last_n
 
     def restricts(self, generations: Sequence[Generation]) -> bool:
         """Whether any token that the program picks has a restriction."""
@@ -100,7 +99,7 @@ class Lookahead:
         if not self._pick(generation).restricted:
             return Restriction()
         found = generation.chain.restriction
-        running.undecided = len(found.biases) > self._program.max_added
+        running.undecided = len(found.biases) > self._can.max_added
         return Restriction() if running.undecided else found
 
     def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0, before: Ask | None = None) -> Ask:
@@ -144,7 +143,7 @@ class Lookahead:
 
     def _most(self, generation: Generation) -> int:
         """The most of the highest logits that the program can give."""
-        return min(self._program.max_best, generation.chain.n_vocab)
+        return min(self._can.max_best, generation.chain.n_vocab)
 
     def _pick(self, generation: Generation) -> Pick:
         """What the program does for it: all that there is to do, or a guess."""
@@ -154,7 +153,7 @@ class Lookahead:
 
     def _guesses(self, running: Running) -> bool:
         chain = running.generation.chain
-        if running.undecided or chain.pick is None or chain.pick.top_k > self._program.max_best:
+        if running.undecided or chain.pick is None or chain.pick.top_k > self._can.max_best:
             return False
         return self.trusts(running.generation) or (chain.n_best is not None and not running.generation.wants_raw)
 

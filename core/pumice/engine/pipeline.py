@@ -11,17 +11,17 @@ import numpy as np
 
 from pumice.backend import KernelTime, Program
 from pumice.graph import Segment, concrete
-from pumice.pick import Ahead, Ask, Raw
-from pumice.step import Batch
+from pumice.pick import Ahead, Ask
+from pumice.step import Batch, Pending, Step
 
 if TYPE_CHECKING:
-    from pumice.backend import Array, Pending
+    from pumice.backend import Array
 
 MAX_STEPS = 16  # in a row: what their tokens are, the host sees only after the last
 
 
 @dataclass(eq=False)
-class _Step:
+class _Stay:
     """A batch on its way through the programs."""
 
     values: dict[str, Array]
@@ -32,8 +32,18 @@ class _Step:
     def collect(self) -> None:
         """Wait for the program; what it gives is its own, and is overwritten when it runs again."""
         if self.pending is not None:
-            results, self.pending = self.pending(), None
+            results, self.pending = self.pending.outputs(), None
             self.values |= {name: array.copy() if name in self.kept else array for name, array in results.items()}
+
+
+class _Picking(Pending):
+    """Steps whose tokens are computed one by one, when they are asked for."""
+
+    def __init__(self, tokens: Iterator[Ahead]) -> None:
+        self._tokens = tokens
+
+    def tokens(self) -> Iterator[Ahead]:
+        return self._tokens
 
 
 class Pipeline(Program):
@@ -56,30 +66,36 @@ class Pipeline(Program):
         self._inputs_of = inputs_of
         self._lost = False
         self._kept = [_used_later(segments, i) for i in range(len(segments))]
-        self._at: list[_Step | None] = [None] * len(programs)  # the step that each program computes
+        self._at: list[_Stay | None] = [None] * len(programs)  # the step that each program computes
         n_devices = len({(segment.backend, segment.device) for segment in segments})
         self._lets_go = segments[-1].gives_logits and n_devices == len(segments)
+        last = programs[-1].capabilities
+        n_steps = MAX_STEPS if last.max_steps else 0
+        self.capabilities = replace(last, max_steps=n_steps, copies_slots=False, n_in_flight=1, follows=False)
 
-    def run(self, inputs: Mapping[str, Array], batch: Batch) -> Mapping[str, Array]:
-        step = _Step(dict(inputs), batch)
-        with self._losing(step):
-            self._advance(step)
-            if self._lets_go and len(batch.output_ids) == 0:
-                return {self._logits.name: np.empty(concrete(self._logits.shape, batch.sizes), np.float32)}
-            while self._at[-1] is not step:
+    def run(self, step: Step) -> Mapping[str, Array]:
+        stay = _Stay(dict(step.inputs), step.batch)
+        with self._losing(stay):
+            self._advance(stay)
+            if self._lets_go and len(step.batch.output_ids) == 0:
+                return {self._logits.name: np.empty(concrete(self._logits.shape, step.batch.sizes), np.float32)}
+            while self._at[-1] is not stay:
                 self._advance(None)
-            step.collect()
+            stay.collect()
             self._at[-1] = None
-        return step.values
+        return stay.values
+
+    def submit(self, step: Step) -> Pending:
+        return _Picking(self._pick(step, step.ask)) if step.ask else super().submit(step)
 
     @contextmanager
-    def _losing(self, step: _Step | None = None) -> Iterator[None]:
+    def _losing(self, stay: _Stay | None = None) -> Iterator[None]:
         """Note whether an error takes with it more than this step."""
         self._lost = False
         try:
             yield
         except BaseException:
-            self._lost = any(other not in (None, step) for other in self._at)
+            self._lost = any(other not in (None, stay) for other in self._at)
             self._at = [None] * len(self._programs)
             raise
 
@@ -89,66 +105,46 @@ class Pipeline(Program):
 
     def finish(self) -> None:
         with self._losing():
-            while any(step is not None for step in self._at):
+            while any(stay is not None for stay in self._at):
                 self._advance(None)
 
-    def _advance(self, entering: _Step | None) -> None:
+    def _advance(self, entering: _Stay | None) -> None:
         """Every step to the next program, all of which compute at once; waits for the first one only."""
-        for step in self._at:
-            if step is not None:
-                step.collect()
+        for stay in self._at:
+            if stay is not None:
+                stay.collect()
         for i in reversed(range(len(self._programs))):  # a program's results are read before it runs again
-            step = self._at[i] = self._at[i - 1] if i else entering
-            if step is not None:
-                step.pending, step.kept = self._programs[i].submit(step.values, step.batch), self._kept[i]
+            stay = self._at[i] = self._at[i - 1] if i else entering
+            if stay is not None:
+                stay.pending, stay.kept = self._programs[i].submit(Step(stay.batch, stay.values)), self._kept[i]
         if entering is not None:
             entering.collect()
 
-    @property
-    def max_steps(self) -> int:
-        return MAX_STEPS if self._programs[-1].max_steps else 0
-
-    @property
-    def max_best(self) -> int:
-        return self._programs[-1].max_best
-
-    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Array] | None = None) -> Ahead:
-        return _joined(list(self.steps_ahead(batch, ask)))
-
-    @property
-    def decides(self) -> bool:
-        return self._programs[-1].decides
-
-    @property
-    def max_adjustments(self) -> tuple[int, int]:
-        return self._programs[-1].max_adjustments
-
-    @property
-    def max_added(self) -> int:
-        return self._programs[-1].max_added
-
-    def steps_ahead(self, batch: Batch, ask: Ask) -> Iterator[Ahead]:
+    def _pick(self, step: Step, ask: Ask) -> Iterator[Ahead]:
         """The last program picks each token, and the first goes on with it before anybody looks at it."""
         self.finish()
         *before, last = self._programs
-        values, pending = dict(self._inputs_of(batch)), _nothing
-        if before:
-            pending = before[0].submit(values, batch)
-        pasts = ask.pasts
+        batch, values, pasts = step.batch, dict(step.inputs), ask.pasts
+        pending = before[0].submit(Step(batch, values)) if before else None
         for n_left, drawn in zip(range(len(ask.numbers))[::-1], ask.numbers[:, None], strict=True):
             # While the first computes, all that comes behind it is prepared.
-            others = [program.prepare(batch) for program in before[1:]]
-            picking = last.prepare_ahead(batch, replace(ask, numbers=drawn, pasts=pasts))
+            others = [program.submit(Step(batch, waits=True)) for program in before[1:]]
+            picking = last.submit(Step(batch, ask=replace(ask, numbers=drawn, pasts=pasts), waits=True))
             batch = replace(batch, positions=batch.positions + 1)
             following = dict(self._inputs_of(batch))
-            beginning = before[0].prepare(batch) if before and n_left else _beginning_nothing
-            values |= pending()
-            for begin in others:
-                values |= begin(values)()
-            ahead = picking(values)
+            beginning = before[0].submit(Step(batch, waits=True)) if before and n_left else None
+            if pending:
+                values |= pending.outputs()
+            for other in others:
+                other.begin(values)
+                values |= other.outputs()
+            picking.begin(values)
+            ahead = next(picking.tokens())
             if n_left:
                 values = following | {"tokens": ahead.picked[0]}
-                pending = beginning(values)
+                if beginning:
+                    beginning.begin(values)
+                pending = beginning
                 batch.tokens = ahead.picked[0]
                 pasts = [[*past, token] for past, token in zip(pasts, ahead.picked[0].tolist(), strict=False)]
             yield ahead
@@ -156,7 +152,7 @@ class Pipeline(Program):
     def copy_slots(self, pairs: Sequence[tuple[int, int]]) -> None:
         self.finish()
         for program in self._programs:
-            if program.copies_slots:
+            if program.capabilities.copies_slots:
                 program.copy_slots(pairs)
 
     @property
@@ -175,23 +171,6 @@ class Pipeline(Program):
         self._at = [None] * len(self._programs)
         for program in self._programs:
             program.close()
-
-
-def _joined(steps: Sequence[Ahead]) -> Ahead:
-    """What steps one behind the other gave."""
-    found = zip(*((step.ids, step.logits, step.picked) for step in steps), strict=True)
-    raws = [(raw.ids, raw.logits, raw.picked, raw.totals) for step in steps if (raw := step.raw)]
-    raw = Raw(*(np.concatenate(arrays) for arrays in zip(*raws, strict=True))) if raws else None
-    ids, logits, picked = (np.concatenate(arrays) for arrays in found)
-    return Ahead(ids, logits, picked, raw)
-
-
-def _nothing() -> Mapping[str, Array]:
-    return {}
-
-
-def _beginning_nothing(inputs: Mapping[str, Array]) -> Pending:
-    return _nothing
 
 
 def _used_later(segments: Sequence[Segment], i: int) -> frozenset[str]:

@@ -13,7 +13,8 @@ from pumice.backend import Backend, Program
 from pumice.engine.pipeline import Pipeline
 from pumice.errors import RequestError
 from pumice.graph import Graph, RecurrentState, Segment, concrete, format_graph, plan_memory
-from pumice.step import Batch, Limits
+from pumice.pick import Ask
+from pumice.step import Batch, Limits, Pending, Step
 
 
 class PlacedGraph:
@@ -44,23 +45,16 @@ class PlacedGraph:
             for segment, program in zip(self.segments, programs, strict=True)
             if any(isinstance(state, RecurrentState) for state in segment.states)
         ]
-        self.keeps_states = bool(stateful) and all(program.copies_slots for program in stateful)
-        alone = len(programs) == 1 and programs[0].max_steps != 1
+        self.keeps_states = bool(stateful) and all(program.capabilities.copies_slots for program in stateful)
+        alone = len(programs) == 1 and programs[0].capabilities.max_steps != 1
         self.program = programs[0] if alone else Pipeline(self.segments, programs, partial(step_inputs, self.graph))
 
-    def run(self, batch: Batch) -> dict[str, NDArray[Any]]:
-        """The graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
+    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None) -> Pending:
+        """Begin a step, whose outputs are the graph's. Raises RequestError for a wrong or missing input."""
         assert self.program is not None, "compile comes first"
         inputs = step_inputs(self.graph, batch)
-        return self._results(inputs, self.program.run(inputs, batch))
-
-    def submit(self, batch: Batch) -> Callable[[], dict[str, NDArray[Any]]]:
-        """Begin to ``run``, and give what waits for the result. Steps of ``n_in_flight`` may be on their way."""
-        assert self.program is not None, "compile comes first"
-        inputs = step_inputs(self.graph, batch)
-        pending = self.program.submit(inputs, batch)
-
-        return lambda: self._results(inputs, pending())
+        pending = self.program.submit(Step(batch, inputs, ask, behind))
+        return pending if ask else _GraphStep(self.graph, inputs, pending)
 
     def finish(self) -> None:
         """Wait for the steps that were let go."""
@@ -72,10 +66,6 @@ class PlacedGraph:
         """Whether the last ``run`` failed and took parts of earlier ones with it."""
         return self.program is not None and self.program.lost
 
-    def _results(self, inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, NDArray[Any]]:
-        values = {**inputs, **given}
-        return {name: values[tensor.name] for name, tensor in self.graph.outputs.items()}
-
     def describe(self) -> str:
         return format_graph(self.segments, self._plans, self.graph.n_layer)
 
@@ -83,6 +73,19 @@ class PlacedGraph:
         if self.program is not None:
             self.program.close()
         self.program = None
+
+
+class _GraphStep(Pending):
+    """A step whose outputs are those of a graph, some of which may be its inputs."""
+
+    def __init__(self, graph: Graph, inputs: Mapping[str, Any], pending: Pending) -> None:
+        self._graph = graph
+        self._inputs = inputs
+        self._pending = pending
+
+    def outputs(self) -> dict[str, NDArray[Any]]:
+        values = {**self._inputs, **self._pending.outputs()}
+        return {name: values[tensor.name] for name, tensor in self._graph.outputs.items()}
 
 
 def step_inputs(graph: Graph, batch: Batch) -> dict[str, NDArray[Any]]:

@@ -10,13 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pumice.architecture import DRAFT, ENCODER, MAIN
-from pumice.backend import Backend, KernelTime, Program
+from pumice.backend import Backend, Capabilities, KernelTime, Program
 from pumice.engine.placed import PlacedGraph
 from pumice.engine.placement import place_layers
 from pumice.engine.sizing import states_of_all
 from pumice.engine.tracing import EMBED, prompts_of
 from pumice.graph import Graph, RecurrentState, row_size
-from pumice.step import Batch, Limits
+from pumice.pick import Ask
+from pumice.step import Batch, Limits, Pending
 
 
 class Observer(Protocol):
@@ -27,6 +28,19 @@ class Observer(Protocol):
 
     def __call__(self, outputs: Mapping[str, NDArray[Any]]) -> None:
         """Look at a step's outputs, by name. They are valid until it returns."""
+
+
+class _Watched(Pending):
+    """A step whose outputs are shown to somebody first."""
+
+    def __init__(self, pending: Pending, show: Callable[[Mapping[str, NDArray[Any]]], None]) -> None:
+        self._pending = pending
+        self._show = show
+
+    def outputs(self) -> Mapping[str, NDArray[Any]]:
+        outputs = self._pending.outputs()
+        self._show(outputs)
+        return outputs
 
 
 def _limits_of(graph: Graph, limits: Limits) -> Limits:
@@ -90,36 +104,35 @@ class Runner:
         """Logits ``[n_outputs, n_vocab]``, valid until the next run."""
         return self.outputs(batch)["logits"]
 
-    def outputs(self, batch: Batch, graph: str = MAIN) -> dict[str, NDArray[Any]]:
+    def outputs(self, batch: Batch, graph: str = MAIN) -> Mapping[str, NDArray[Any]]:
         """A graph's outputs by name, valid until the next run. Raises RequestError for a wrong or missing input."""
-        placed = (self._prompts if self._is_prompts(batch, graph) else self._graphs)[graph]
+        return self.submit(batch, graph=graph).outputs()
+
+    def submit(self, batch: Batch, ask: Ask | None = None, behind: Pending | None = None, graph: str = MAIN) -> Pending:
+        """Begin a step of a graph. Raises RequestError for a wrong or missing input."""
+        placed = (self._prompts if not ask and self._is_prompts(batch, graph) else self._graphs)[graph]
         if placed.program is None:
             placed.compile()
-        if placed is not self._main:
+        in_turn = placed is not self._main and self.capabilities.n_in_flight == 1
+        if in_turn:
             self._main.finish()
         self._last = placed
-        outputs = placed.run(batch)
-        if placed is not self._main:
-            placed.finish()  # the main graph's programs may run next
-        elif self._observe:
-            self._observe(outputs)
-        return outputs
+        pending = placed.submit(batch, ask, behind)
+        if in_turn:
+            return _Watched(pending, lambda outputs: placed.finish())  # the main graph's programs may run next
+        return _Watched(pending, self._observe) if placed is self._main and self._observe else pending
 
     @property
-    def n_in_flight(self) -> int:
-        """Steps of different sequences that are worth being on their way at once (``submit``)."""
-        program = self._main.program
-        return program.n_in_flight if program and not self._observe else 1
+    def capabilities(self) -> Capabilities:
+        """What the main graph's program can do where there is nothing that cannot be taken back, or is observed."""
+        if self._main.program is None or self._observe:
+            return Capabilities()
+        can = self._main.program.capabilities
+        return can if self.keeps_states or not self.recurrent else replace(can, max_steps=0)
 
-    def submit(self, batch: Batch) -> Callable[[], NDArray[np.float32]]:
-        """Begin a step of the main graph, and give what waits for its logits ``[n_outputs, n_vocab]``."""
-        self._last = self._prompts[MAIN] if self._is_prompts(batch, MAIN) else self._main
-        outputs = self._last.submit(batch)
-        return lambda: outputs()["logits"]
-
-    def is_ahead(self, batch: Batch) -> bool:
-        """Whether ``ahead`` computes a step of such a batch."""
-        return self.ahead is not None and not self._is_prompts(batch, MAIN) and self._observe is None
+    def picks(self, batch: Batch) -> bool:
+        """Whether the program can pick tokens behind such a batch."""
+        return self.capabilities.max_steps > 0 and not self._is_prompts(batch, MAIN)
 
     def _is_prompts(self, batch: Batch, graph: str) -> bool:
         """Whether the expansion for prompts computes it: there is one, and every sequence begins."""
@@ -131,11 +144,9 @@ class Runner:
         return self._last.lost
 
     @property
-    def ahead(self) -> Program | None:
-        """The program, if it can generate by itself, and there is nothing that cannot be taken back."""
-        program = self._main.program
-        takes_back = self.keeps_states or not self.recurrent
-        return program if program and program.max_steps and takes_back else None
+    def program(self) -> Program | None:
+        """The program of the main graph; None until it is compiled."""
+        return self._main.program
 
     @property
     def keeps_states(self) -> bool:

@@ -2,7 +2,7 @@
 
 from pumice.architecture import DRAFT, ENCODER, FEATURES, HEAD, MAIN, Architecture, HParams, Masks
 from pumice.arena import Arena
-from pumice.backend import Backend, DeviceInfo, KernelTime, NoOptions, Program
+from pumice.backend import Backend, Capabilities, DeviceInfo, KernelTime, NoOptions, Program
 from pumice.chat import ChatFormat, Keys
 from pumice.cluster import Cluster, Replicas
 from pumice.errors import BackendError, ModelError, PumiceError, RequestError, TokenizerError
@@ -58,7 +58,7 @@ from pumice.pick import Ahead, Ask, Pick, Raw, Restriction
 from pumice.quantizer import Quantizer
 from pumice.sampler import Candidates, MaskSampler, Plan, PlannedSampler, Sampler, SamplerContext, Selector
 from pumice.sandbox import Access, cache_homes
-from pumice.step import Batch, Limits, Memory
+from pumice.step import Batch, Limits, Memory, Pending, Step
 from pumice.tokenizers import PreTokenizer, Tokenizer
 from pumice.tokenizers.special import SpecialTokens
 from pumice.tokenizers.vocabulary import Vocabulary
@@ -87,6 +87,7 @@ __all__ = [
     "BackendError",
     "Batch",
     "Candidates",
+    "Capabilities",
     "ChatFormat",
     "Cluster",
     "Coding",
@@ -110,6 +111,7 @@ __all__ = [
     "NoOptions",
     "Node",
     "Operation",
+    "Pending",
     "Pick",
     "Plan",
     "PlannedSampler",
@@ -130,6 +132,7 @@ __all__ = [
     "Sizes",
     "SpecialTokens",
     "State",
+    "Step",
     "Tensor",
     "TensorSource",
     "Tokenizer",

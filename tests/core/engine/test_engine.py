@@ -154,12 +154,12 @@ def test_context_shift_goes_on_from_the_newer_half(path):
 
 
 def test_a_failing_step_gives_everything_back(path, alone, monkeypatch):
-    def fail(runner, batch):
+    def fail(runner, batch, *more, **options):
         raise pumice.BackendError("no more")
 
     with pumice.load(path, n_parallel=2, **EXACT) as model:
         with monkeypatch.context() as patched:
-            patched.setattr(Runner, "run", fail)
+            patched.setattr(Runner, "submit", fail)
             with pytest.raises(pumice.BackendError, match="no more"):
                 model.generate_many(PROMPTS, **GREEDY)
             with pytest.raises(pumice.BackendError, match="no more"):
@@ -184,11 +184,21 @@ def test_bad_requests_are_refused(path, prompt, options, message):
         assert model.generate("a", **GREEDY).tokens  # and do no harm
 
 
+def record_batches(monkeypatch, batches):
+    """Have all steps that begin append their batches."""
+    submit = Runner.submit
+
+    def record(runner, batch, *more, **options):
+        batches.append(batch)
+        return submit(runner, batch, *more, **options)
+
+    monkeypatch.setattr(Runner, "submit", record)
+
+
 def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch):
     steps = []
     with pumice.load(path, n_batch=4, n_ctx=64, **EXACT) as model:
-        run = Runner.run
-        monkeypatch.setattr(Runner, "run", lambda self, batch: steps.append(len(batch.tokens)) or run(self, batch))
+        record_batches(monkeypatch, steps)
         told = []
         assert generation_seconds(model, 3, 6, lambda *so_far: told.append(so_far)) > 0
         assert told[-1] == (10, 10), "the first after the depth is not timed"
@@ -196,14 +206,13 @@ def test_measuring_starts_at_a_depth_that_is_read_as_a_prompt(path, monkeypatch)
         assert told[-3:] == [(2, 8), (6, 8), (8, 8)]
         with pytest.raises(pumice.PumiceError, match="65 tokens do not fit"):
             generation_seconds(model, 1, depth=64)
-    assert steps == [4, 2, 1, 1, 1, 2, 4, 2]
+    assert [len(batch.tokens) for batch in steps] == [4, 2, 1, 1, 1, 2, 4, 2]
 
 
 def test_measuring_many_at_once(path, monkeypatch):
     steps = []
     with pumice.load(path, n_parallel=3, **EXACT) as model:
-        run = Runner.run
-        monkeypatch.setattr(Runner, "run", lambda self, batch: steps.append(batch) or run(self, batch))
+        record_batches(monkeypatch, steps)
         told = []
         assert all(seconds > 0 for seconds in parallel_seconds(model, 10, 4, 3, lambda *so_far: told.append(so_far)))
         assert told == sorted(told)

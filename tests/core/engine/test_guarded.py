@@ -8,7 +8,7 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from pumice.plugin import BackendError, NoOptions, Selector, hookimpl
+from pumice.plugin import BackendError, NoOptions, Pending, Selector, hookimpl
 from pumice.tokenizers.spm import SPMTokenizer
 from pumice_architectures.llama import Llama
 from pumice_numpy import NumpyBackend
@@ -52,8 +52,8 @@ def program(**methods: object) -> type:
     return backend(compile=compile)
 
 
-def misshape(self, inputs, batch):
-    real = super(type(self), self).run(inputs, batch)
+def misshape(self, step):
+    real = super(type(self), self).run(step)
     return {name: np.zeros((2, 3)) for name in real}
 
 
@@ -68,9 +68,24 @@ def misshape(self, inputs, batch):
         (backend(compile=fail), "compile: RuntimeError: two lines"),
         (backend(compile=lambda *_: None), "compile: expected a Program, not None"),
         (program(run=fail), "run: RuntimeError: two lines"),
-        (program(run=lambda *_: None), "run: gave no array for %"),
-        (program(run=lambda *_: {}), "run: gave no array for %"),
+        (program(run=lambda self, step: None), "run: gave no array for %"),
+        (program(run=lambda self, step: {}), "run: gave no array for %"),
         (program(run=misshape), "run: gave an array of shape [2, 3] for %"),
+        (program(submit=fail), "submit: RuntimeError: two lines"),
+        (program(submit=lambda self, step: Pending()), "submit: NotImplementedError"),
+        (program(submit=lambda self, step: None), "submit: expected a Pending, not None"),
+        (
+            program(run=lambda self, inputs, batch: {}),
+            "FaultyProgram.run takes one Step now, instead of inputs and batch: use step.inputs, step.batch",
+        ),
+        (
+            program(copies_slots=True),
+            "FaultyProgram.copies_slots is no member of a Program any more: use capabilities",
+        ),
+        (
+            program(run_ahead=fail),
+            "FaultyProgram.run_ahead is no member of a Program any more: use submit, with the Step's ask",
+        ),
     ],
 )
 def test_a_backend(path, faulty, error):

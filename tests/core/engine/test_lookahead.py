@@ -223,8 +223,7 @@ def test_prompts_come_first() -> None:
 def test_as_many_steps_as_a_moment_allows(monkeypatch: pytest.MonkeyPatch, seconds: float, steps: int) -> None:
     monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
     made = engine(Cells(steps=16))
-    lookahead = made.multistep.lookahead if made.multistep else None
-    assert lookahead is not None
+    lookahead = made.flights.lookahead
     generation = add(made, request([5], GREEDY, 1000))
     generation.accept(6)
     tables, _ = KVCache(made.limits).begin([])

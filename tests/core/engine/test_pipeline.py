@@ -10,15 +10,15 @@ import pytest
 
 import pumice
 from gguf_files import tiny_llama
-from graphs import batch
-from pumice.backend import Program
+from graphs import batch, picked, step_of
+from pumice.backend import Capabilities, Program
 from pumice.engine import Engine, Preparer, Request, lone
 from pumice.engine.messages import Failed
 from pumice.engine.pipeline import Pipeline
 from pumice.graph import Segment, Tensor
 from pumice.pick import Ahead, Ask, Pick
 from pumice.plugin import hookimpl
-from pumice.step import Batch
+from pumice.step import Batch, Pending, Step
 from pumice_numpy import NumpyBackend
 from pumice_samplers import SAMPLERS
 
@@ -34,11 +34,15 @@ class Device(Program):
         self._log = log
         self._results = {tensor.name: np.zeros((64, N_VOCAB), np.float32) for tensor in segment.outputs}
         self.fails = False
+        self.capabilities = Capabilities(max_steps=1 if segment.gives_logits else 0, max_best=4)
 
-    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
-        return self.submit(inputs, batch)()
+    def run(self, step: Step) -> Mapping[str, Any]:
+        return self.submit(step).outputs()
 
-    def submit(self, inputs: Mapping[str, Any], batch: Batch) -> Callable[[], Mapping[str, Any]]:
+    def submit(self, step: Step) -> Pending:
+        return Begun(self, step)
+
+    def begin(self, inputs: Mapping[str, Any], batch: Batch) -> Callable[[], Mapping[str, Any]]:
         self._log.append(f"{self._number} begins {batch.tokens[0]}")
         n = len(batch.tokens)
         total = sum(inputs[tensor.name].reshape(n, -1) for tensor in self._segment.inputs) + 1
@@ -61,22 +65,28 @@ class Device(Program):
         return results
 
     @property
-    def max_steps(self) -> int:
-        return 1 if self._segment.gives_logits else 0
-
-    @property
-    def max_best(self) -> int:
-        return 4
-
-    def run_ahead(self, batch: Batch, ask: Ask, inputs: Mapping[str, Any] | None = None) -> Ahead:
-        assert inputs is not None
-        assert ask.numbers.shape == (1, len(batch.tokens))
-        logits = self.run(inputs, batch)["logits"][None, :, : ask.n_best]
-        return Ahead(np.zeros(logits.shape, np.int32), logits, logits[..., 0].astype(np.int32))
-
-    @property
     def memory(self) -> dict[str, int]:
         return {"weights": 10 * self._number}
+
+
+class Begun(Pending):
+    """A step of a device: begun when its inputs are known."""
+
+    def __init__(self, device: Device, step: Step) -> None:
+        self._device, self._step = device, step
+        if not step.waits:
+            self.begin(step.inputs)
+
+    def begin(self, inputs: Mapping[str, Any]) -> None:
+        step = self._step.given(inputs) if self._step.waits else self._step
+        self.outputs = self._device.begin(step.inputs, step.batch)  # type: ignore[method-assign]
+
+    def tokens(self) -> Iterator[Ahead]:
+        ask = self._step.ask
+        assert ask is not None
+        assert ask.numbers.shape == (1, len(self._step.batch.tokens))
+        logits = self.outputs()["logits"][None, :, : ask.n_best]
+        yield Ahead(np.zeros(logits.shape, np.int32), logits, logits[..., 0].astype(np.int32))
 
 
 def pipeline(log: list[str], n: int = 3, gives_logits: bool = True) -> tuple[Pipeline, list[Device]]:
@@ -107,7 +117,7 @@ def step(first: int, n_tokens: int = 4, wanted: bool = False) -> Batch:
 
 
 def run(made: Pipeline, batch: Batch) -> np.ndarray:
-    return np.array(made.run({"tokens": batch.tokens}, batch)["logits"])
+    return np.array(made.run(Step(batch, {"tokens": batch.tokens}))["logits"])
 
 
 def expected(batch: Batch, n: int = 3) -> np.ndarray:
@@ -172,7 +182,7 @@ def test_a_failure_takes_with_it_what_was_let_go_and_says_so() -> None:
     programs[0].fails, programs[1].fails = False, True
     run(made, step(60))
     with pytest.raises(RuntimeError):
-        made.run_ahead(step(70, wanted=True), Ask([Pick(1)], np.zeros((1, 1), np.float32), 4))
+        picked(made, step(70, wanted=True), Ask([Pick(1)], np.zeros((1, 1), np.float32), 4))
     assert made.lost
 
 
@@ -183,14 +193,14 @@ def test_the_last_program_picks_and_the_first_goes_on() -> None:
     first = step(3, n_tokens=2)
     first.output_ids = np.arange(2, dtype=np.int32)
     ask = Ask([Pick(1)] * 2, np.zeros((3, 2), np.float32), 4)
-    found = made.run_ahead(first, ask)
-    assert found.picked.tolist() == [[9, 11], [21, 25], [45, 53]]  # 2 x + 3
-    assert found.ids.shape == found.logits.shape == (3, 2, 4)
-    assert next(made.steps_ahead(first, ask)).picked.tolist() == [[9, 11]]
+    found = list(made.submit(step_of(first, ask)).tokens())
+    assert [each.picked.tolist() for each in found] == [[[9, 11]], [[21, 25]], [[45, 53]]]  # 2 x + 3
+    assert {each.ids.shape for each in found} == {each.logits.shape for each in found} == {(1, 2, 4)}
+    assert next(made.submit(step_of(first, ask)).tokens()).picked.tolist() == [[9, 11]]
     assert log.pop() == "0 begins 9", "it goes on while the host looks at the token"
     assert [line for line in log[:-4] if line.startswith("0 begins")] == [f"0 begins {n}" for n in (10, 3, 9, 21)]
-    assert made.max_steps > 1
-    assert made.max_best == 4
+    assert made.capabilities.max_steps > 1
+    assert made.capabilities.max_best == 4
     assert made.memory == {"weights": 10}
 
 
@@ -261,10 +271,10 @@ def failing(tmp_path: Path, failures: list[Exception]) -> Iterator[pumice.Model]
             program = super().compile(segment, plan, limits)
             run = program.run
 
-            def running(inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
+            def running(step: Step) -> Mapping[str, Any]:
                 if segment.device and failures:
                     raise failures.pop()
-                return run(inputs, batch)
+                return run(step)
 
             program.run = running  # type: ignore[method-assign]
             return program

@@ -32,13 +32,13 @@ def load(path, policy=None, **settings):
 @pytest.fixture
 def batches(monkeypatch):
     """The number of tokens of each sequence of each step."""
-    seen, run = [], Runner.run
+    seen, submit = [], Runner.submit
 
-    def record(runner, batch):
+    def record(runner, batch, *more, **options):
         seen.append((batch.seq_starts[1:] - batch.seq_starts[:-1]).tolist())
-        return run(runner, batch)
+        return submit(runner, batch, *more, **options)
 
-    monkeypatch.setattr(Runner, "run", record)
+    monkeypatch.setattr(Runner, "submit", record)
     return seen
 
 

@@ -22,7 +22,7 @@ from pumice.graph import (
     place,
     plan_memory,
 )
-from pumice.step import Batch
+from pumice.step import Batch, Step
 from pumice_cpu import CpuBackend
 from pumice_numpy import NumpyBackend
 
@@ -87,7 +87,7 @@ def test_a_composite_computes_what_its_expansion_does(g, backend):
     (segment,) = place(g.finish(cube(g, values(g) * 3.0, bias=0.5)), lambda layer: [it])
     segment = backend.rewrite(segment)
     program = backend.compile(segment, plan_memory(segment, bounds.sizes), bounds)
-    (result,) = program.run({"tokens": np.array([0, 2], np.int32)}, one_sequence(2)).values()
+    (result,) = program.run(Step(one_sequence(2), {"tokens": np.array([0, 2], np.int32)})).values()
     np.testing.assert_array_equal(result, 27 * np.eye(8)[[0, 2]] + 0.5)
     backend.close()
 

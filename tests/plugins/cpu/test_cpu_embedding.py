@@ -8,6 +8,7 @@ import pytest
 from graphs import batch, limits
 from pumice.gguf import CODINGS, GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder
+from pumice.step import Step
 from pumice.testing import compile_graph, trace
 from pumice_cpu import CpuBackend
 from pumice_cpu.backend import CpuOptions
@@ -40,5 +41,5 @@ def check_rows(rows, name, ids, monkeypatch):
     g = GraphBuilder({"w": GGUFTensor("w", GGMLType[name], expected.shape, 0, rows.nbytes, rows.tobytes())}, 1, 64)
     output = trace(g, lambda g, given: g.embedding(g.weight("w"), given["ids"]), {"ids": ids})
     program = compile_graph(CpuBackend(CpuOptions(threads=2)), g.finish(output), limits())
-    found = program.run({"ids": ids}, batch([len(ids)]))[output.name]
+    found = program.run(Step(batch([len(ids)]), {"ids": ids}))[output.name]
     np.testing.assert_array_equal(found.view(np.int32), expected[ids].view(np.int32))

@@ -8,6 +8,7 @@ import pytest
 from graphs import batch, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
+from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_cpu import CpuBackend
 from random_weights import RARE, random_rows
@@ -40,7 +41,7 @@ def run(threads: int, type: GGMLType, matrices: np.ndarray, x: np.ndarray, ids: 
             output = g.mul_mat_id(given, g.weight("w"), chosen)
     backend = CpuBackend(CpuBackend.Options(threads=threads))
     program = compile_graph(backend, g.finish(output), limits())
-    result = program.run({"x": x, "ids": ids}, batch([len(x)]))[output.name].copy()
+    result = program.run(Step(batch([len(x)]), {"x": x, "ids": ids}))[output.name].copy()
     backend.close()
     return result
 

@@ -10,6 +10,7 @@ import pytest
 from graphs import batch, limits
 from pumice.gguf import CODINGS, GGMLType, GGUFTensor, block_size, dequantize
 from pumice.graph import GraphBuilder, Tensor
+from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_cpu import CpuBackend
 from pumice_cpu.isa import current
@@ -34,7 +35,7 @@ def linear(backend: CpuBackend, name: str, rows: np.ndarray, bias: np.ndarray | 
         given = Tensor("x", ("n_tokens", x.shape[1]), builder=g)
         output = g.linear(given, g.weight("w"), None if bias is None else g.weight("b"))
     backend._packed.clear()  # weights are kept by name, and all are called the same here
-    return compile_graph(backend, g.finish(output), limits()).run({"x": x}, batch([len(x)]))[output.name].copy()
+    return compile_graph(backend, g.finish(output), limits()).run(Step(batch([len(x)]), {"x": x}))[output.name].copy()
 
 
 def as_seen(x: np.ndarray, name: str) -> np.ndarray:

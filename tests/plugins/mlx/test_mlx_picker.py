@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import pumice
-from graphs import builder
+from graphs import builder, picked
 from guessing_programs import Cells
 from pumice.backend import Program
 from pumice.pick import Ask, Pick
-from pumice.step import Batch, Limits
+from pumice.step import Batch, Limits, Step
 from pumice.testing import compile_graph
 from pumice_mlx.backend import MlxBackend
 
@@ -44,11 +44,11 @@ def test_steps_in_a_row(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     table = (rng.standard_normal((300, 300)) * 3).astype(np.float32)
     made, n_steps, n_best = program(tmp_path, table), 8, 20
-    assert made.max_steps >= n_steps
-    assert made.max_best >= n_best
+    assert made.capabilities.max_steps >= n_steps
+    assert made.capabilities.max_best >= n_best
     tokens = [7, 100, 250]
     numbers = rng.random((n_steps, 3)).astype(np.float32)
-    ahead = made.run_ahead(batch(tokens), Ask(PICKS, numbers, n_best))
+    ahead = picked(made, batch(tokens), Ask(PICKS, numbers, n_best))
     host = Cells(n_steps)
     for step in range(n_steps):
         for row, pick in enumerate(PICKS):
@@ -65,7 +65,7 @@ def test_what_is_not_a_number_comes_first(tmp_path: Path) -> None:
     table[1, 30] = np.nan
     made = program(tmp_path, table)
     for n_best in (1, 5):
-        ahead = made.run_ahead(batch([1]), Ask([Pick(n_best, temperature=0.0)], np.zeros((1, 1), np.float32), n_best))
+        ahead = picked(made, batch([1]), Ask([Pick(n_best, temperature=0.0)], np.zeros((1, 1), np.float32), n_best))
         assert np.isnan(ahead.logits[0, 0, 0])
 
 
@@ -75,13 +75,14 @@ def test_generations_are_those_of_the_host(tiny_file: Any, monkeypatch: pytest.M
     from pumice_mlx.program import MlxProgram
 
     steps: list[int] = []
-    run_ahead = MlxProgram.run_ahead
+    submit = MlxProgram.submit
 
-    def counted(self: MlxProgram, batch: Batch, ask: Ask, inputs: Any = None) -> Any:
-        steps.append(len(ask.numbers))
-        return run_ahead(self, batch, ask, inputs)
+    def counted(self: MlxProgram, step: Step) -> Any:
+        if step.ask:
+            steps.append(len(step.ask.numbers))
+        return submit(self, step)
 
-    monkeypatch.setattr(MlxProgram, "run_ahead", counted)
+    monkeypatch.setattr(MlxProgram, "submit", counted)
     prompts, texts = [[1, 2, 3], [4, 5], [9] * 20], []
     for backend in ("numpy", "mlx"):
         options = {"backend": backend, "kv_type": "f32", "n_ctx": 512, "n_parallel": 3}

@@ -10,7 +10,7 @@ from graphs import Case, Graphed, batch, builder, limits
 from pumice.gguf import KV_TYPES, GGMLType, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
 from pumice.plugin.nn import Rope
-from pumice.step import Memory
+from pumice.step import Memory, Step
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 
@@ -258,11 +258,11 @@ def test_what_one_graph_stores_another_attends_to(tmp_path):
 
     keys, values, queries = f32(16, 2, 8), f32(16, 2, 8), f32(4, 2, 8)
     filled = batch([9, 7])
-    stores.run({"k": keys, "v": values}, filled)
+    stores.run(Step(filled, {"k": keys, "v": values}))
     for n_past in (0, 1):
         step = batch([1, 1], [n_past, n_past])
         step.memory = Memory(np.array([7, 9], np.int32), filled.block_tables[0][::-1])
-        y = reads.run({"q": queries[2 * n_past : 2 * n_past + 2]}, step)[result.name]
+        y = reads.run(Step(step, {"q": queries[2 * n_past : 2 * n_past + 2]}))[result.name]
         for row, part in enumerate((slice(9, 16), slice(0, 9))):
             query = np.repeat(queries[2 * n_past + row][None], part.stop - part.start, axis=0)
             check(y[row], dense_variant(query, keys[part], values[part], 0.3, causal=False)[0], 1e-5)

@@ -12,6 +12,7 @@ from graphs import batch, limits
 from pumice.backend import Backend, Program
 from pumice.gguf import GGMLType, GGUFTensor
 from pumice.graph import GraphBuilder, Tensor
+from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
@@ -55,7 +56,7 @@ def compiled(backend: Backend, w: GGUFTensor, inputs: dict[str, np.ndarray], bui
 
 
 def result(program: Program, inputs: dict[str, np.ndarray], n_tokens: int) -> np.ndarray:
-    (output,) = program.run({name: x[:n_tokens] for name, x in inputs.items()}, batch([n_tokens])).values()
+    (output,) = program.run(Step(batch([n_tokens]), {name: x[:n_tokens] for name, x in inputs.items()})).values()
     return output.copy()
 
 

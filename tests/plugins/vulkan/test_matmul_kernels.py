@@ -14,6 +14,7 @@ import pytest
 from graphs import batch, limits
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
+from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
@@ -69,7 +70,8 @@ def compiled(
     program = compile_graph(backend, g.finish(output), limits())
 
     def run(n_tokens: int) -> np.ndarray:
-        return program.run({name: x[:n_tokens] for name, x in inputs.items()}, batch([n_tokens]))[output.name].copy()
+        step = Step(batch([n_tokens]), {name: x[:n_tokens] for name, x in inputs.items()})
+        return program.run(step)[output.name].copy()
 
     return run
 

@@ -10,7 +10,7 @@ import pytest
 import pumice
 from adapters import write_case
 from gguf_files import tiny_llama
-from graphs import builder
+from graphs import builder, picked, step_of
 from pumice.backend import Program
 from pumice.config import load_config
 from pumice.engine import lookahead
@@ -18,7 +18,7 @@ from pumice.measure import generation_seconds, kernel_times
 from pumice.model import Model
 from pumice.pick import Ask, Pick, Restriction
 from pumice.sampler import Chain, SamplerContext, mask
-from pumice.step import Batch, Limits
+from pumice.step import Batch, Limits, Step
 from pumice.testing import compile_graph
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
@@ -68,7 +68,7 @@ def test_the_best_of_any_width(tmp_path: Path, vulkan: VulkanBackend, width: int
     made = program(tmp_path, vulkan, table)
     for tokens in ([0], [1], [2, 3], [4, 5, 0]):
         n = len(tokens)
-        found = made.run_ahead(batch(tokens), Ask([Pick(n_best, temperature=0)] * n, numbers(1, n), n_best))
+        found = picked(made, batch(tokens), Ask([Pick(n_best, temperature=0)] * n, numbers(1, n), n_best))
         for row, token in enumerate(tokens):
             expected = best(table[token], n_best)
             np.testing.assert_array_equal(found.ids[0, row], expected)
@@ -91,18 +91,19 @@ def test_inputs_are_written_once(tmp_path, vulkan, monkeypatch):
         x = g.embedding(g.weight("table"), g.tokens) * scale
         made = compile_graph(vulkan, g.finish(g.get_rows(x, g.output_ids)), LIMITS)
     ask, given = Ask([Pick(1)], numbers(1, 1), 1), {"scale": np.full((1, 1), 5, np.float32)}
-    assert made.max_steps > 1
-    found = [made.run_ahead(batch([2]), ask, inputs) for inputs in (None, given)]
-    found.append(made.prepare_ahead(batch([2]), ask)(given))
-    assert [ahead.logits[0, 0, 0] for ahead in found] == [3, 5, 5]
-    assert written == [[3], [5], [5]]
+    assert made.capabilities.max_steps > 1
+    begun, waiting = made.submit(Step(batch([2]), given, ask)), made.submit(Step(batch([2]), ask=ask, waits=True))
+    found = next(begun.tokens())
+    waiting.begin(given)
+    assert [ahead.logits[0, 0, 0] for ahead in (found, next(waiting.tokens()))] == [5, 5]
+    assert written == [[5], [5]]
 
 
 @pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7F800001])
 def test_nan_comes_first(tmp_path: Path, vulkan: VulkanBackend, bits: int) -> None:
     table = rng.standard_normal((1, 3000)).astype(np.float32)
     table.view(np.uint32)[0, 2500] = bits
-    found = program(tmp_path, vulkan, table).run_ahead(batch([0]), Ask([Pick(40)], numbers(1, 1), 40))
+    found = picked(program(tmp_path, vulkan, table), batch([0]), Ask([Pick(40)], numbers(1, 1), 40))
     assert found.ids[0, 0, 0] == found.picked[0, 0] == 2500
     assert np.isnan(found.logits[0, 0]).tolist() == [True] + [False] * 39
 
@@ -125,7 +126,7 @@ def test_each_step_goes_on_with_what_the_one_before_picked(tmp_path: Path, vulka
         for first in range(len(PICKS) - N_SEQS + 1):
             picks = PICKS[first : first + N_SEQS]
             drawn = numbers(n_steps, N_SEQS)
-            found = made.run_ahead(batch([9, 8, 7]), Ask(picks, drawn, 64))
+            found = picked(made, batch([9, 8, 7]), Ask(picks, drawn, 64))
             tokens = [9, 8, 7]
             for step in range(n_steps):
                 for row, pick in enumerate(picks):
@@ -141,7 +142,7 @@ def test_the_numbers_at_the_ends(tmp_path: Path, vulkan: VulkanBackend) -> None:
     table = np.zeros((100, 100), np.float32)
     made = program(tmp_path, vulkan, table)
     drawn = np.array([[0.0, 0.4999, 1.0]], np.float32)  # 1 is what a number close to it is rounded to
-    assert made.run_ahead(batch([1, 2, 3]), Ask([Pick(10)] * 3, drawn, 10)).picked.tolist() == [[0, 4, 9]]
+    assert picked(made, batch([1, 2, 3]), Ask([Pick(10)] * 3, drawn, 10)).picked.tolist() == [[0, 4, 9]]
 
 
 @pytest.mark.parametrize("n_steps", [1, 4])
@@ -159,7 +160,7 @@ def test_logits_are_adjusted_as_samplers_do(tmp_path: Path, vulkan: VulkanBacken
     assert all(pick.exact and pick.adjusts for pick in picks)
     kept = [past[-pick.last_n :] if pick.last_n else [] for pick, past in zip(picks, pasts, strict=True)]
     tokens = [past[-1] for past in pasts]
-    found = made.run_ahead(batch(tokens), Ask(picks, numbers(n_steps, 3), 1, pasts=kept))
+    found = picked(made, batch(tokens), Ask(picks, numbers(n_steps, 3), 1, pasts=kept))
     for step in range(n_steps):
         expected = [each.sample(table[token]) for each, token in zip(chains, tokens, strict=True)]
         assert found.picked[step].tolist() == expected
@@ -178,7 +179,7 @@ def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, w
     restrictions = [Restriction(few), Restriction(most, [(4, 9.0), (5, -1.5)]), Restriction()]
     picks = [Pick(40, temperature=0, restricted=True), Pick(40, restricted=True), Pick(40, temperature=0)]
     drawn = numbers(1, 3)
-    found = made.run_ahead(batch([5, 6, 7]), Ask(picks, drawn, 40, [[], [], []], 0, restrictions))
+    found = picked(made, batch([5, 6, 7]), Ask(picks, drawn, 40, [[], [], []], 0, restrictions))
     first, second = (table[token].copy() for token in (5, 6))
     first[~mask.allows(few, np.arange(width))] = -np.inf
     second[[4, 5]] += np.float32([9.0, -1.5])
@@ -190,7 +191,7 @@ def test_what_holds_for_one_token_alone(tmp_path: Path, vulkan: VulkanBackend, w
     low, high = interval(picks[1], second[found.ids[0, 1]], found.ids[0, 1].tolist().index(found.picked[0, 1]))
     assert low - 1e-5 <= drawn[0, 1] <= high + 1e-5
     assert found.picked[0, 2] == 3
-    again = made.run_ahead(batch([5, 6, 7]), Ask([Pick(1, temperature=0)] * 3, drawn, 1))
+    again = picked(made, batch([5, 6, 7]), Ask([Pick(1, temperature=0)] * 3, drawn, 1))
     assert again.picked[0].tolist() == [int(table[token].argmax()) for token in (5, 6, 7)]
 
 
@@ -198,22 +199,24 @@ def test_restrictions_come_behind_the_layers(tmp_path: Path, vulkan: VulkanBacke
     """Each says what the token before it allows; the layers of the next step are submitted before it is known."""
     table = rng.standard_normal((100, 100)).astype(np.float32)
     made, pick = program(tmp_path, vulkan, table), Pick(1, temperature=0, restricted=True)
-    if not made.follows:
+    if not made.capabilities.follows:
         pytest.skip("a driver that waits for each commit")
     token, expected, found = 3, [], []
     for _ in range(6):
         allowed = [(token * 7 + i) % 100 for i in range(10)]
         token = max(allowed, key=lambda each: table[token][each])
         expected.append(token)
-    layers = made.submit_layers(batch([3]), Ask([pick], numbers(1, 1), 1, [[]]))
+    layers = made.submit(step_of(batch([3]), Ask([pick], numbers(1, 1), 1, [[]])))
     token = 3
     for _ in range(6):
         allowed = mask.from_tokens([(token * 7 + i) % 100 for i in range(10)], 100)
-        waiting = layers([Restriction(allowed)])
-        layers = made.submit_layers(batch([0]), Ask([pick], numbers(1, 1), 1), follows=True)
-        token = int(waiting().picked[0, 0])
+        waiting = layers
+        waiting.restrict([Restriction(allowed)])
+        layers = made.submit(step_of(batch([0]), Ask([pick], numbers(1, 1), 1), behind=waiting))
+        token = int(next(waiting.tokens()).picked[0, 0])
         found.append(token)
-    layers([Restriction()])()
+    layers.restrict([Restriction()])
+    next(layers.tokens())
     assert found == expected
 
 
@@ -233,7 +236,7 @@ def test_logits_as_they_were(tmp_path: Path, vulkan: VulkanBackend, width: int, 
     allowed = Restriction(mask.from_tokens([2, 3], width), [(2, -4.0)])
     restrictions = [Restriction(), Restriction(), allowed] if n_steps == 1 else ()
     pasts = [[], [3, 3, 0], [2, 1]]
-    found = made.run_ahead(batch([1, 2, 3]), Ask(picks, numbers(n_steps, 3), 8, pasts, 20, restrictions))
+    found = picked(made, batch([1, 2, 3]), Ask(picks, numbers(n_steps, 3), 8, pasts, 20, restrictions))
     assert found.raw is not None
     tokens = [1, 2, 3]
     for step in range(n_steps):
@@ -259,15 +262,16 @@ def test_steps_follow_others_that_nobody_has_seen(tmp_path: Path, vulkan: Vulkan
     made, drawn = program(tmp_path, vulkan, table), numbers(12, 2)
     picks = [Pick(20, temperature=0.9), Pick(30, last_n=5, repeat_penalty=1.5)]
     pasts = [[], [9, 8, 7]]
-    expected = made.run_ahead(batch([3, 7]), Ask(picks, drawn, 1, pasts=pasts)).picked
-    if not made.follows:
+    expected = picked(made, batch([3, 7]), Ask(picks, drawn, 1, pasts=pasts)).picked
+    if not made.capabilities.follows:
         pytest.skip("a driver that waits for each commit")
-    pending = [made.submit_ahead(batch([3, 7]), Ask(picks, drawn[:4], 1, pasts))]
+    pending = [made.submit(step_of(batch([3, 7]), Ask(picks, drawn[:4], 1, pasts)))]
     found = []
     for start in (4, 8, None):
         if start:
-            pending.append(made.submit_ahead(batch([0, 0]), Ask(picks, drawn[start : start + 4], 1), follows=True))
-        found.append(pending.pop(0)().picked)
+            ask = Ask(picks, drawn[start : start + 4], 1)
+            pending.append(made.submit(step_of(batch([0, 0]), ask, behind=pending[0])))
+        found.append(next(pending.pop(0).tokens()).picked)
     assert np.concatenate(found).tolist() == expected.tolist()
 
 
@@ -303,7 +307,7 @@ def test_the_same_text_as_a_token_at_a_time(
         settings = load_config({"backend": "vulkan", "n_ctx": 192, "n_parallel": 3, **config})
         with Model(path, settings, lookahead=ahead) as model:
             model.tokenizer.eog = frozenset()
-            program = model.runner.ahead
+            program = model.runner.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
             made = program._shared.device.n_allocations
@@ -346,7 +350,13 @@ def test_nobody_sees_all_logits(
     for ahead in (False, True):
         with Model(path, settings, lookahead=ahead) as model:
             if ahead:
-                monkeypatch.setattr(model.runner, "run", lambda batch: pytest.fail("all logits were asked for"))
+                submit = model.runner.submit
+
+                def picking(batch: Batch, ask: Ask | None = None, *more: Any, submit: Any = submit) -> Any:
+                    assert ask, "all logits were asked for"
+                    return submit(batch, ask, *more)
+
+                monkeypatch.setattr(model.runner, "submit", picking)
             alone = model.generate(prompts[1], max_tokens=60, **options)
             results.append([alone, *model.generate_many(prompts, max_tokens=60, **options)])
     host, device = results
@@ -371,7 +381,7 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
     for ahead in (False, True):
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4})
         with Model(path, settings, lookahead=ahead) as model:
-            assert model.runner.ahead is not None
+            assert model.runner.capabilities.max_steps
             found = model.generate_many([[3, 5, 7], [1]], max_tokens=60, top_k=12, temperature=1.2, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
@@ -387,7 +397,7 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
     for ahead in (False, True):
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "adapters": files})
         with Model(path, settings, lookahead=ahead) as model:
-            calls = count_calls(model.runner.ahead, monkeypatch)
+            calls = count_calls(model.runner.program, monkeypatch)
             found = model.generate_many([[3, 5, 7]] * 4, each=each, max_tokens=40, top_k=12, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
@@ -396,20 +406,17 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The steps of each call of ``steps_ahead`` and ``submit_ahead``, as they come."""
+    """How many steps in a row it is asked for, as they come."""
     calls: list[int] = []
 
-    def count(name: str) -> None:
-        method = getattr(program, name)
+    submit = program.submit
 
-        def counted(batch: Batch, ask: Ask, *more: Any) -> Any:
-            calls.append(len(ask.numbers))
-            return method(batch, ask, *more)
+    def counted(step: Step) -> Any:
+        if step.ask:
+            calls.append(len(step.ask.numbers))
+        return submit(step)
 
-        monkeypatch.setattr(program, name, counted)
-
-    count("steps_ahead")
-    count("submit_ahead")
+    monkeypatch.setattr(program, "submit", counted)
     return calls
 
 
@@ -436,7 +443,7 @@ def test_the_last_of_several_devices_picks(
     for ahead in (False, True):
         with Model(path, load_config({**options, **where}), lookahead=ahead) as model:
             model.tokenizer.eog = frozenset()
-            program = model.runner.ahead
+            program = model.runner.program
             calls = count_calls(program, monkeypatch)
             alone = model.generate(prompts[1], max_tokens=50, **sampling)
             several = model.generate_many(prompts, max_tokens=50, **sampling)

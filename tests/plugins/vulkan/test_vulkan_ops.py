@@ -15,6 +15,7 @@ from graphs import batch, limits
 from operation_tests import OperationTests, f32
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import GraphBuilder, Tensor
+from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS
@@ -45,7 +46,7 @@ def test_tables_of_every_type(tmp_path: Path, vulkan: Any, type: GGMLType) -> No
     g = GraphBuilder(GGUFFile.open(path).tensors, 1, 64)
     x = Tensor("ids", ("n_tokens",), "i32", builder=g)
     graph = g.finish(g.embedding(g.weight("w"), x))
-    (actual,) = compile_graph(vulkan, graph, limits()).run({"ids": ids}, batch([4])).values()
+    (actual,) = compile_graph(vulkan, graph, limits()).run(Step(batch([4]), {"ids": ids})).values()
     np.testing.assert_allclose(actual, g.weight("w").dequantize()[ids], rtol=1e-6)
 
 
@@ -59,7 +60,7 @@ def test_a_table_that_is_also_the_output_matrix_is_on_the_device_once(tmp_path: 
     with mock.patch.object(Weights, "_upload", autospec=True, side_effect=Weights._upload) as upload:
         program = compile_graph(vulkan, graph, limits())
     assert upload.call_count == 1
-    (actual,) = program.run({"ids": ids}, batch([3])).values()
+    (actual,) = program.run(Step(batch([3]), {"ids": ids})).values()
     table = g.weight("w").dequantize()
     np.testing.assert_allclose(actual, table[ids] @ table.T, rtol=1e-2, atol=1e-2 * np.abs(table).max() ** 2 * 256)
 
@@ -76,7 +77,7 @@ def test_a_chain_of_operations_element_by_element_is_one_dispatch(tmp_path: Path
     graph = g.finish(g.clamp(heads * g.weight("f"), -0.5, 0.5).reshape("n_tokens", 128))
     program = compile_graph(vulkan, graph, limits())
     values = f32(n_tokens, 256)
-    (actual,) = program.run({"x": values}, batch([n_tokens])).values()
+    (actual,) = program.run(Step(batch([n_tokens]), {"x": values})).values()
     first, second = values[:, :128], values[:, 128:]
     expected = ((1 / (1 + np.exp(-first * 0.5)) + second).reshape(-1, 2, 64) * factors).clip(-0.5, 0.5)
     np.testing.assert_allclose(actual, expected.reshape(-1, 128), rtol=1e-5, atol=1e-6)

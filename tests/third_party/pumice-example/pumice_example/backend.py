@@ -9,13 +9,13 @@ import numpy as np
 from pumice.plugin import (
     Arena,
     Backend,
-    Batch,
     DeviceInfo,
     Limits,
     MemoryPlan,
     Node,
     Program,
     Segment,
+    Step,
     Tensor,
     concrete,
 )
@@ -52,10 +52,10 @@ class LinearProgram(Program):
         self.arena = Arena(plan.size, "example activations")
         self.weights = {weight: weight.dequantize() for weight in segment.weights}  # float32
 
-    def run(self, inputs: Mapping[str, Any], batch: Batch) -> Mapping[str, Any]:
-        values = {tensor: inputs[tensor.name] for tensor in self.segment.inputs}
+    def run(self, step: Step) -> Mapping[str, Any]:
+        values = {tensor: step.inputs[tensor.name] for tensor in self.segment.inputs}
         for node in self.segment.nodes:
-            shape = concrete(node.output.shape, batch.sizes)
+            shape = concrete(node.output.shape, step.batch.sizes)
             y = self.arena.view(self.plan.offsets[node.output], shape, np.float32)
             self.compute(node, values, y)
             values[node.output] = y
