@@ -213,9 +213,11 @@ class Runner:
         return self.submit(batch).outputs()["logits"]
 
 
-def engine(program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64, n_checkpoints: int = 12) -> Engine:
-    n_blocks = {0: n_ctx // BLOCK}
-    return Engine(Runner(program, Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, n_blocks, "f32", {}, n_checkpoints)))
+def engine(
+    program: Cells, n_ctx: int = 128, n_seqs: int = 5, n_batch: int = 64, n_checkpoints: int = 12, lookahead: int = -1
+) -> Engine:
+    limits = Limits(n_ctx, n_batch, 64, n_seqs, BLOCK, {0: n_ctx // BLOCK}, "f32", {}, n_checkpoints)
+    return Engine(Runner(program, limits), lookahead=lookahead)
 
 
 def request(prompt: list[int], sampling: Mapping[str, Any], max_tokens: int, **options: Any) -> Request:

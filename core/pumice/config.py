@@ -100,6 +100,7 @@ class Config(BaseModel):
     n_parallel: int = Field(ge=1)
     max_queue: int = Field(ge=-1)
     max_delay: float = Field(ge=0)
+    lookahead: int = Field(ge=-1)
     n_gpu_layers: int = Field(ge=-1)
     kv_type: KVType
     samplers: list[str]

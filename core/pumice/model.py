@@ -43,7 +43,7 @@ class Model(Frontend):
     A model is a context manager; any number of threads and coroutines may use it at once.
 
     ``engine`` is the thread, and ``runner`` computes for it. ``policy`` schedules sequences (None: a ``FairPolicy``).
-    ``lookahead=False`` computes one step at a time. ``observer`` receives values inside each step.
+    ``observer`` receives values inside each step.
     """
 
     def __init__(
@@ -53,7 +53,6 @@ class Model(Frontend):
         progress: Callable[[int, int], None] | None = None,
         plugins: Sequence[object] = (),
         policy: Policy | None = None,
-        lookahead: bool = True,
         observer: Observer | None = None,
     ) -> None:
         started = time.perf_counter()
@@ -64,7 +63,7 @@ class Model(Frontend):
             self.runner.compile()
             masks = self.architecture.masks
             policy = policy or _policy(config, registry, self.runner)
-            engine = Engine(self.runner, policy, lookahead and not observer, masks)
+            engine = Engine(self.runner, policy, config.lookahead, masks)
             client = EngineClient(lambda command: thread.send(command))
             super().__init__(file, config, registry, client, _facts(self.architecture, self.runner, engine))
             named = registry.samplers, config.samplers, config.sampling, config.adapter_scales

@@ -49,6 +49,7 @@ class CpuOptions:
 
     threads: Annotated[int, Ge(0)] = 0  # 0: as many as there are cores for this process
     batch_invariant: bool = False  # float matrices too give a token the same bits, whatever is beside it
+    adaptive: bool = True  # one thread alone runs steps where other programs use the cores and that is quicker
 
 
 class CpuBackend(Backend):
@@ -86,7 +87,7 @@ class CpuBackend(Backend):
 
     def compile(self, segment: Segment, plan: MemoryPlan, limits: Limits) -> Program:
         if self._pool is None:
-            self._pool = ThreadPool(_n_threads(self.options.threads))
+            self._pool = ThreadPool(_n_threads(self.options.threads), self.options.adaptive)
         invariant = self.options.batch_invariant
         return CpuProgram(self._pool, self._packed, self._memory, self._states, segment, plan, limits, invariant)
 

@@ -25,8 +25,10 @@ class Pace:
     is less than a step takes. It is quicker if its trial is. Several threads are tried again from time to time.
     """
 
-    def __init__(self, n_threads: int) -> None:
+    def __init__(self, n_threads: int, adaptive: bool = True) -> None:
+        """``adaptive`` False: all threads, always."""
         self.is_alone = n_threads == 1
+        self._adaptive = adaptive
         self._n_threads = n_threads
         self._n_steps = 0
         self._mean = math.nan  # seconds a step, this way
@@ -54,7 +56,14 @@ class Pace:
             self._trial.append(seconds)
             self._judge(now)
 
+    @property
+    def seconds(self) -> float:
+        """What a step takes in the way that is chosen."""
+        return self._mean
+
     def _is_worth_it(self) -> bool:
+        if not self._adaptive:
+            return False
         if self.is_alone:
             return self._n_threads > 1
         return self._n_steps >= SETTLED and min(self._quickest * self._n_threads, self._work) < self._mean

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import logging
 import sys
 import threading
 import time
@@ -25,6 +26,8 @@ from pumice_cpu.kernel import Kernel, load_kernels
 _LINE = 8
 _GO, _TABLE, _SIZE = 0, 4 * _LINE, 5 * _LINE
 
+
+logger = logging.getLogger("pumice.cpu")
 
 KERNELS = ("step.run", "step.wait", "step.start")
 
@@ -75,10 +78,14 @@ class OperationTable:
 
 
 class ThreadPool:
-    """``n_threads`` threads, the caller's included, for one table at a time."""
+    """``n_threads`` threads, the caller's included, for one table at a time.
 
-    def __init__(self, n_threads: int) -> None:
+    ``adaptive``: one of them runs steps alone where that is quicker.
+    """
+
+    def __init__(self, n_threads: int, adaptive: bool = True) -> None:
         self.n_threads = n_threads
+        self._adaptive = adaptive
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
         self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # of steps that the caller runs alone
         self._paces: WeakKeyDictionary[OperationTable, dict[int, Pace]] = WeakKeyDictionary()
@@ -117,13 +124,22 @@ class ThreadPool:
                     event.set()
                 self._take_part(0)
             now = time.perf_counter()
+            was_alone, seconds = pace.is_alone, pace.seconds
             pace.took(alone, now - began, sum(self._busy) - before, now)
+            if pace.is_alone != was_alone:
+                self._tell(pace, size, seconds)
+
+    def _tell(self, pace: Pace, size: int, seconds: float) -> None:
+        """Log who runs steps from now on."""
+        who = "one thread alone runs" if pace.is_alone else f"all {self.n_threads} threads run"
+        milliseconds = 1e3 * pace.seconds, 1e3 * seconds
+        logger.info("cpu: %s steps of about %d tokens: %.2f ms, the other way %.2f", who, size, *milliseconds)
 
     def _pace(self, table: OperationTable, size: int) -> Pace:
         """That of steps of at least half, and less than twice, as many tokens."""
         paces = self._paces.setdefault(table, {})
         if (pace := paces.get(size.bit_length())) is None:
-            pace = paces[size.bit_length()] = Pace(self.n_threads)
+            pace = paces[size.bit_length()] = Pace(self.n_threads, self._adaptive)
         return pace
 
     def close(self) -> None:

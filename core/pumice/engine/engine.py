@@ -15,6 +15,7 @@ from pumice.engine.encodings import Encodings
 from pumice.engine.flights import Flight, Flights
 from pumice.engine.generation import Generation
 from pumice.engine.kv_cache import KVCache
+from pumice.engine.lookahead import Lookahead
 from pumice.engine.messages import Encode, Event, Snapshot
 from pumice.engine.runner import Runner
 from pumice.engine.schedule import FairPolicy, Members, Policy
@@ -25,13 +26,13 @@ from pumice.engine.states import RecurrentStates
 class Engine:
     """Generates any number of sequences, up to ``limits.n_seqs`` of them in one batch; the others wait.
 
-    One thread owns it. ``policy`` decides who computes. ``lookahead`` False: a step at a time, even where a program
-    could take several by itself. ``masks``: of a model that generates by diffusion. ``tell`` is called where there are
-    events before a step is computed.
+    One thread owns it. ``policy`` decides who computes. ``lookahead``: most steps that a program takes by itself; -1:
+    as many as a moment allows, by measure. ``masks``: of a model that generates by diffusion. ``tell`` is called where
+    there are events before a step is computed.
     """
 
     def __init__(
-        self, runner: Runner, policy: Policy | None = None, lookahead: bool = True, masks: Masks | None = None
+        self, runner: Runner, policy: Policy | None = None, lookahead: int = -1, masks: Masks | None = None
     ) -> None:
         self.limits = limits = runner.limits
         self.runner = runner
@@ -42,9 +43,9 @@ class Engine:
         self.cache = KVCache(limits, shares, checkpoints)
         states = RecurrentStates(runner, self.cache)
         self.scheduler = Scheduler(limits, policy or FairPolicy(), self.cache, states)
-        can = runner.capabilities if lookahead else replace(runner.capabilities, max_steps=0)
-        can = replace(can, n_in_flight=1) if runner.encodes else can
-        self.flights = Flights(runner, can, self.scheduler, self.cache, states, self._tell)
+        can = replace(runner.capabilities, n_in_flight=1) if runner.encodes else runner.capabilities
+        ahead = Lookahead(can, self.cache, lookahead)
+        self.flights = Flights(runner, ahead, self.scheduler, self.cache, states, self._tell)
         self.encodings = Encodings(runner, self.cache, self.scheduler)
         self.denoising = Denoising(runner, self.cache, self.scheduler, masks) if masks else None
         self._events: list[Event] = []

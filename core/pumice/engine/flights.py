@@ -9,14 +9,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pumice.backend import Capabilities
 from pumice.engine import logprobs
 from pumice.engine.batches import Part, batch_of
 from pumice.engine.generation import Running
@@ -31,7 +30,7 @@ from pumice.pick import Ahead, Ask, Restriction
 from pumice.step import Batch, Pending
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Flight:
     """A step of some sequences that is being computed, or several in a row, a token of each at a time.
 
@@ -55,7 +54,7 @@ class Flight:
     lost: set[Running] = field(default_factory=set)
     behind: bool = False
     goes_on: bool = True
-    open: ExitStack = field(default_factory=ExitStack)
+    open: ExitStack | None = None
     began: float = field(default_factory=time.perf_counter)
 
     @property
@@ -78,16 +77,16 @@ class Flights:
     def __init__(
         self,
         runner: Runner,
-        capabilities: Capabilities,
+        lookahead: Lookahead,
         scheduler: Scheduler,
         cache: KVCache,
         states: RecurrentStates,
         tell: Callable[[Event], None],
     ) -> None:
         self.on_way: deque[Flight] = deque()
-        self.lookahead = Lookahead(capabilities, cache)
+        self.lookahead = lookahead
         self._runner = runner
-        self._can = capabilities
+        self._can = lookahead.can
         self._scheduler = scheduler
         self._cache = cache
         self._states = states
@@ -129,10 +128,9 @@ class Flights:
         whole = [running for running, n_new in members if running.pending == n_new]
         ask = self._ask(batch, whole) if self._can.max_steps else None
         pending = self._runner.submit(batch, ask)
-        flight = Flight(members, whole, batch, pending, self._take if ask else self._sample, ask)
-        for running, _ in members:
+        for running, _ in members if self._can.n_in_flight > 1 else ():
             running.n_ahead = 1
-        return flight
+        return Flight(members, whole, batch, pending, self._take if ask else self._sample, ask)
 
     def _computed(self, members: Members) -> None:
         for running, n_new in members:
@@ -145,15 +143,20 @@ class Flights:
 
     def _sample(self, flight: Flight) -> None:
         """Go on with the token that each sequence's chain chooses of its row of logits."""
+        if self._can.n_in_flight == 1:
+            logits = flight.pending.outputs()["logits"]
+            self._computed(flight.members)
+            self._choose(flight.whole, logits)
+            return
         try:
             logits = flight.pending.outputs()["logits"]
         finally:
             for running, _ in flight.members:
                 running.n_ahead = 0
-        current = set(self._scheduler.running)
+        current = set(self._scheduler.running)  # the others have ended since it began
         rows = [row for row, running in enumerate(flight.whole) if running in current]
         self._computed([(running, n_new) for running, n_new in flight.members if running in current])
-        self._choose([flight.whole[row] for row in rows], logits if len(rows) == len(logits) else logits[rows])
+        self._choose([flight.whole[row] for row in rows], logits[rows])
 
     def _choose(self, whole: Sequence[Running], logits: NDArray[np.float32]) -> None:
         totals = logprobs.totals(logits, [running.generation.wants_raw for running in whole])
@@ -178,11 +181,7 @@ class Flights:
 
     def _take(self, flight: Flight) -> None:
         """Go on with the tokens picked; where a logit is not finite, with those that the host chooses."""
-        try:
-            ahead = next(flight.pending.tokens())
-        finally:
-            for running, _ in flight.members:
-                running.n_ahead = 0
+        ahead = next(flight.pending.tokens())
         if not np.isfinite(ahead.logits[0, :, 0]).all():
             logits = self._runner.run(flight.batch)
             self._computed(flight.members)
@@ -224,7 +223,7 @@ class Flights:
         n_right = [0] * len(members)
         guessed = list(enumerate(running for running, _ in members))  # whose guesses were right so far
         seconds, n_computed, started = 0.0, 0, flight.began
-        with flight.open:
+        with flight.open or nullcontext():
             parts = flight.pending.tokens()
             while guessed and n_computed < n_steps:
                 ahead = next(parts)

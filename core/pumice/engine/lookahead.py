@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,18 +14,25 @@ from pumice.engine.generation import Generation, Running
 from pumice.engine.kv_cache import KVCache
 from pumice.pick import Ahead, Ask, Pick, Restriction
 
+logger = logging.getLogger("pumice")
+
 SECONDS = 0.02
 """That the steps may take: tokens still come evenly, and nobody takes the device for hung."""
 
 
 class Lookahead:
-    """For a program that picks tokens by itself, as its capabilities say."""
+    """For a program that picks tokens by itself: ``can`` says how.
 
-    def __init__(self, capabilities: Capabilities, cache: KVCache) -> None:
-        self._can = capabilities
+    ``most``: steps in a row; -1: as many as ``SECONDS`` allow, by what steps took.
+    """
+
+    def __init__(self, capabilities: Capabilities, cache: KVCache, most: int = -1) -> None:
+        self.can = capabilities if most < 0 else replace(capabilities, max_steps=min(most, capabilities.max_steps))
+        self._is_measured = most < 0
         self._cache = cache
         self._seconds: dict[int, float] = {}  # number of sequences -> seconds of one of their steps
         self._prepared: set[tuple[int, int]] = set()
+        self._told: set[tuple[int, int]] = set()  # what the log has of number of sequences and steps
 
     def steps(self, members: Sequence[tuple[Running, int]], n_ahead: int = 0) -> int:
         """How many for this batch: a power of two, with blocks held for all of them. 0: its logits must be seen.
@@ -44,9 +52,8 @@ class Lookahead:
         else:
             useful = 2 * sum(generation.n_right for generation in generations) / len(generations)
             useful = min(useful, max(n_left) - n_ahead)
-        seconds = self._seconds.get(len(running), math.inf)
-        n = 1
-        while 2 * n <= min(useful, room, self._can.max_steps) and 2 * n * seconds <= SECONDS:
+        n, most = 1, min(useful, room, self._most_in_time(len(running)))
+        while 2 * n <= most:
             n *= 2
         while n > 1 and not self._blocks_suffice(running, n_ahead + n):
             n //= 2
@@ -60,14 +67,30 @@ class Lookahead:
         """Whether the program can pick the next tokens of all, and wrong ones could be taken back."""
         if not all(member.pending == 1 and self._guesses(member) for member in running):
             return False
-        checkpoints, follows = self._cache.checkpoints, self._can.follows and self.decides(running)
+        checkpoints, follows = self._cache.checkpoints, self.can.follows and self.decides(running)
         return checkpoints is None or follows or checkpoints.available >= len(running)
+
+    def _most_in_time(self, n_seqs: int) -> float:
+        """Steps of so many sequences that a moment allows; 1 until it is known."""
+        if not self._is_measured:
+            return self.can.max_steps
+        seconds = self._seconds.get(n_seqs, math.inf)
+        return min(self.can.max_steps, SECONDS / seconds) if seconds else self.can.max_steps
 
     def took(self, n_seqs: int, n_steps: int, seconds: float) -> None:
         """Note a time; not the first of its kind, in which the program may have prepared what it needs."""
-        if (n_seqs, n_steps) in self._prepared:
+        if self._is_measured and (n_seqs, n_steps) in self._prepared:
             self._seconds[n_seqs] = seconds / n_steps
+            self._tell(n_seqs)
         self._prepared.add((n_seqs, n_steps))
+
+    def _tell(self, n_seqs: int) -> None:
+        """Log how many steps a moment allows, where that is new."""
+        n = 1 << (max(int(self._most_in_time(n_seqs)), 1).bit_length() - 1)
+        if (n_seqs, n) not in self._told:
+            self._told.add((n_seqs, n))
+            each, limit = 1e3 * self._seconds[n_seqs], 1e3 * SECONDS
+            logger.info("lookahead: %d steps in a row for %d sequences: %.2f ms each, of %.0f", n, n_seqs, each, limit)
 
     def n_best(self, generations: Sequence[Generation]) -> int:
         """How many of the highest logits to ask for: a chain that lowers some itself may need more than it keeps."""
@@ -83,11 +106,11 @@ class Lookahead:
 
     def _can_trust(self, generation: Generation) -> bool:
         pick = generation.chain.pick
-        if pick is None or not pick.exact or not self._can.decides:
+        if pick is None or not pick.exact or not self.can.decides:
             return False
         if generation.wants_raw and (generation.request.logprobs or 0) > self._most(generation):
             return False
-        return len(pick.biases) <= self._can.max_biases and pick.last_n <= self._can.max_last_n
+        return len(pick.biases) <= self.can.max_biases and pick.last_n <= self.can.max_last_n
 
     def restricts(self, generations: Sequence[Generation]) -> bool:
         """Whether any token that the program picks has a restriction."""
@@ -99,7 +122,7 @@ class Lookahead:
         if not self._pick(generation).restricted:
             return Restriction()
         found = generation.chain.restriction
-        running.undecided = len(found.biases) > self._can.max_added
+        running.undecided = len(found.biases) > self.can.max_added
         return Restriction() if running.undecided else found
 
     def ask(self, generations: Sequence[Generation], n_steps: int, n_ahead: int = 0, before: Ask | None = None) -> Ask:
@@ -143,7 +166,7 @@ class Lookahead:
 
     def _most(self, generation: Generation) -> int:
         """The most of the highest logits that the program can give."""
-        return min(self._can.max_best, generation.chain.n_vocab)
+        return min(self.can.max_best, generation.chain.n_vocab)
 
     def _pick(self, generation: Generation) -> Pick:
         """What the program does for it: all that there is to do, or a guess."""
@@ -153,7 +176,7 @@ class Lookahead:
 
     def _guesses(self, running: Running) -> bool:
         chain = running.generation.chain
-        if running.undecided or chain.pick is None or chain.pick.top_k > self._can.max_best:
+        if running.undecided or chain.pick is None or chain.pick.top_k > self.can.max_best:
             return False
         return self.trusts(running.generation) or (chain.n_best is not None and not running.generation.wants_raw)
 

@@ -1,5 +1,6 @@
 """Steps in a row that a program takes by itself: however wrong its guesses, sequences get what they get otherwise."""
 
+import logging
 from typing import Any
 
 import pytest
@@ -235,3 +236,24 @@ def test_as_many_steps_as_a_moment_allows(monkeypatch: pytest.MonkeyPatch, secon
     assert lookahead.steps([(running, 1)]) == steps
     other = [(Running(i, tables, generation=generation, n_past=1), 1) for i in range(2)]
     assert lookahead.steps(other) == 1, "the time of one sequence says nothing about two"
+
+
+@pytest.mark.parametrize(("most", "steps"), [(0, 0), (1, 1), (3, 2), (8, 8), (99, 16)])
+def test_a_setting_takes_the_place_of_the_clock(monkeypatch: pytest.MonkeyPatch, most: int, steps: int) -> None:
+    """The same tokens, in runs of as many steps as are set, however long they take."""
+    monkeypatch.setattr(lookahead_module, "SECONDS", 0.0)
+    program, asked = Cells(steps=16), [request([5], GREEDY, 60)]
+    assert generate(engine(program, lookahead=most), asked) == generate(engine(Cells(0)), asked)
+    assert max(n_steps for _, n_steps in program.asked) == steps
+
+
+def test_what_the_clock_chose_is_logged_once(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(lookahead_module, "SECONDS", 0.02)
+    lookahead = engine(Cells(steps=16)).flights.lookahead
+    with caplog.at_level(logging.INFO, "pumice"):
+        for seconds in (0.1, 0.0039, 0.0041, 0.002, 0.0039):
+            lookahead.took(2, 1, seconds)
+    assert [record.getMessage() for record in caplog.records] == [
+        "lookahead: 4 steps in a row for 2 sequences: 3.90 ms each, of 20",
+        "lookahead: 8 steps in a row for 2 sequences: 2.00 ms each, of 20",
+    ]

@@ -45,6 +45,11 @@ def test_one_thread_has_nobody_to_wait_for() -> None:
     assert all(run(Pace(1), 100, Step(1), lambda _: Step(0.1)))
 
 
+def test_all_threads_run_steps_where_the_clock_must_not_choose() -> None:
+    assert not any(run(Pace(2, adaptive=False), 1000, Step(1.0), lambda _: Step(80.0, work=5.0)))
+    assert all(run(Pace(1, adaptive=False), 9, Step(1.0), lambda _: Step(80.0)))
+
+
 def test_one_thread_is_quicker_where_others_have_no_cores() -> None:
     found = run(Pace(2), 20_000, Step(1.0), lambda _: Step(80.0, work=5.0))
     assert not any(found[:SETTLED])

@@ -12,7 +12,7 @@ from adapters import write_case
 from gguf_files import tiny_llama
 from graphs import builder, picked, step_of
 from pumice.backend import Program
-from pumice.config import load_config
+from pumice.config import Config, load_config
 from pumice.engine import lookahead
 from pumice.measure import generation_seconds, kernel_times
 from pumice.model import Model
@@ -305,7 +305,7 @@ def test_the_same_text_as_a_token_at_a_time(
     for ahead in (False, True):
         config = {"vulkan": {"driver": driver}}
         settings = load_config({"backend": "vulkan", "n_ctx": 192, "n_parallel": 3, **config})
-        with Model(path, settings, lookahead=ahead) as model:
+        with Model(path, looking(settings, ahead)) as model:
             model.tokenizer.eog = frozenset()
             program = model.runner.program
             calls = count_calls(program, monkeypatch)
@@ -348,7 +348,7 @@ def test_nobody_sees_all_logits(
     )
     results = []
     for ahead in (False, True):
-        with Model(path, settings, lookahead=ahead) as model:
+        with Model(path, looking(settings, ahead)) as model:
             if ahead:
                 submit = model.runner.submit
 
@@ -380,7 +380,7 @@ def test_models_with_windows_experts_and_states(tmp_path: Path, name: str, monke
     path, results = ZOO[name].write(tmp_path / "model.gguf"), []
     for ahead in (False, True):
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "n_batch": 4})
-        with Model(path, settings, lookahead=ahead) as model:
+        with Model(path, looking(settings, ahead)) as model:
             assert model.runner.capabilities.max_steps
             found = model.generate_many([[3, 5, 7], [1]], max_tokens=60, top_k=12, temperature=1.2, seed=1)
             results.append([each.tokens for each in found])
@@ -396,13 +396,18 @@ def test_each_sequence_has_its_adapters_in_every_step(tmp_path: Path, monkeypatc
     results = []
     for ahead in (False, True):
         settings = load_config({"backend": "vulkan", "kv_type": "f32", "n_ctx": 128, "adapters": files})
-        with Model(path, settings, lookahead=ahead) as model:
+        with Model(path, looking(settings, ahead)) as model:
             calls = count_calls(model.runner.program, monkeypatch)
             found = model.generate_many([[3, 5, 7]] * 4, each=each, max_tokens=40, top_k=12, seed=1)
             results.append([each.tokens for each in found])
     assert results[0] == results[1]
     assert len({tuple(tokens) for tokens in results[0]}) == 4
     assert max(calls) == 16
+
+
+def looking(settings: Config, ahead: bool) -> Config:
+    """The settings with or without steps that the device takes by itself."""
+    return settings.model_copy(update={"lookahead": -1 if ahead else 0})
 
 
 def count_calls(program: Any, monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -441,7 +446,7 @@ def test_the_last_of_several_devices_picks(
         expected = model.generate("a", max_tokens=20, temperature=0).tokens
     results = []
     for ahead in (False, True):
-        with Model(path, load_config({**options, **where}), lookahead=ahead) as model:
+        with Model(path, looking(load_config({**options, **where}), ahead)) as model:
             model.tokenizer.eog = frozenset()
             program = model.runner.program
             calls = count_calls(program, monkeypatch)
