@@ -8,6 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import uvicorn
@@ -41,6 +42,14 @@ def lines(path: str) -> Iterator[str]:
 
 1. Open the file in a `with` block.
 2. Iterate; see [the documentation](https://docs.python.org/3/).
+"""
+
+FORMULAS = r"""
+The integral
+
+$$\int_0^1 x^2\,dx$$
+
+with \(a_1 * b_1\) and $\frac{1}{2}$. It costs $5 or $6.
 """
 
 XSS = """\
@@ -84,6 +93,8 @@ def answer_to(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         return pieces(" and goes on.")
     if "markdown" in said or "Python" in said:
         return pieces("The request is about files.\nA generator is best.", "reasoning_content") + pieces(MARKDOWN)
+    if "formula" in said:
+        return pieces(FORMULAS)
     if "attack" in said:
         return pieces(XSS)
     if "weather" in said:
@@ -148,6 +159,7 @@ def application(settings: Settings) -> Starlette:
         routes += conversations.routes(settings.conversations)
     made = Starlette(routes=routes, middleware=[Middleware(Gate, settings=settings, count=lambda *_: None)])
     made.state.settings = settings
+    made.state.models = SimpleNamespace(settings=settings, entries=[])
     made.state.requests = []
     made.state.left = threading.Event()
     return made

@@ -12,6 +12,14 @@ const KEEP_EVERY = 1000; // milliseconds between two times that an unfinished an
 /** Answers that this tab writes, by conversation, and how each is stopped. */
 export const running = signal<ReadonlyMap<string, AbortController>>(new Map());
 
+const WRITING = "pumice.writing";
+const writing = new Set<string>(); // ids of messages
+const stops = new BroadcastChannel("pumice.stop");
+stops.onmessage = ({ data }) => running.value.get(data as string)?.abort();
+addEventListener("pagehide", () => {
+  if (writing.size) sessionStorage.setItem(WRITING, JSON.stringify([...writing]));
+});
+
 /** Say something, and get an answer. */
 export async function send(text: string): Promise<void> {
   await say(text, async () => {
@@ -59,8 +67,19 @@ export async function giveResults(message: Message, results: readonly string[]):
   });
 }
 
+/** Stop the answer of a conversation, in whichever window it is written. */
 export function stop(conversation: string): void {
-  running.value.get(conversation)?.abort();
+  const own = running.value.get(conversation);
+  if (own) own.abort();
+  else stops.postMessage(conversation);
+}
+
+/** Go on with the answer in which this window was reloaded. */
+export async function resume(): Promise<void> {
+  const ids: string[] = JSON.parse(sessionStorage.getItem(WRITING) ?? "[]");
+  sessionStorage.removeItem(WRITING);
+  const message = state.thread.value.at(-1);
+  if (message && ids.includes(message.id) && !message.finish) await goOn(message);
 }
 
 async function add(conversation: Conversation, message: Omit<Message, "id" | "conversation" | "created">): Promise<string> {
@@ -82,25 +101,32 @@ async function answer(id: string, parent?: string | null, begun?: Message): Prom
   const asked = parent === undefined ? conversation.leaf : parent;
   const before = branch(state.messages.value, asked);
   const message: Message = begun
-    ? { ...begun, finish: undefined, error: undefined }
+    ? { ...begun, finish: undefined, error: undefined, ...(!begun.content && { reasoning: undefined, toolCalls: undefined }) }
     : { id: state.newId(), conversation: id, parent: asked, created: Date.now(), role: "assistant", content: "" };
   const controller = new AbortController();
   running.value = new Map(running.value).set(id, controller);
   const writer = new Writer(message);
+  writing.add(message.id);
   try {
     state.announcement.value = "Writing an answer";
     await writer.keep();
     await state.moveTo(id, message.id);
-    const body = bodyOf(conversation.options, begun ? [...before, begun] : before, begun !== undefined);
+    const body = bodyOf(conversation.options, begun?.content ? [...before, begun] : before, !!begun?.content);
     for await (const delta of chat(body, controller.signal)) await writer.take(delta);
   } catch (error) {
     writer.fail(error);
   } finally {
     running.value = new Map([...running.value].filter(([key]) => key !== id));
+    writing.delete(message.id);
     await writer.end();
     void state.attempt(state.refreshModels); // the model may have been loaded for this answer
-    state.announcement.value = writer.message.error ? "The answer failed" : "The answer is complete";
+    state.announcement.value = outcome(writer.message);
   }
+}
+
+function outcome(message: Message): string {
+  if (message.error) return "The answer failed";
+  return message.finish === "stopped" ? "The answer was stopped" : "The answer is complete";
 }
 
 /** One answer as it grows. It is shown at most once a frame. */

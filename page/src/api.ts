@@ -1,8 +1,11 @@
 /** The server's endpoints: OpenAI's chat completions and models, and what the page asks about itself. */
 
+import { signal } from "@preact/signals";
+
 import type { Model } from "./types";
 
 const KEY = "pumice.key";
+export const LOST = "The server does not answer. Is it still running?";
 
 export class ApiError extends Error {
   constructor(
@@ -28,6 +31,8 @@ export const apiKey = {
   set: (key: string): void => (key ? localStorage.setItem(KEY, key) : localStorage.removeItem(KEY)),
 };
 
+export const isLost = signal(false); // whether nobody answered the last request
+
 /** A request to this server. Throws ApiError for an answer that is none, and where nobody answers. */
 export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   const headers = new Headers(init.headers);
@@ -38,8 +43,10 @@ export async function ask(path: string, init: RequestInit = {}): Promise<Respons
     response = await fetch(path, { ...init, headers });
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
-    throw new ApiError("The server does not answer. Is it still running?", 0);
+    isLost.value = true;
+    throw new ApiError(LOST, 0);
   }
+  isLost.value = false;
   if (!response.ok) throw new ApiError(await problemOf(response), response.status);
   return response;
 }

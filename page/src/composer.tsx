@@ -3,8 +3,9 @@
 import { useEffect, useRef } from "preact/hooks";
 
 import { running, send, stop } from "./answer";
+import { useElsewhere } from "./elsewhere";
 import { Icon } from "./icons";
-import { current, draft, isReady, models, options, setOptions, thread } from "./state";
+import { announcement, current, draft, isReady, models, options, setOptions, thread } from "./state";
 import { sized } from "./sized";
 
 export function Composer() {
@@ -12,7 +13,9 @@ export function Composer() {
   const id = current.value?.id;
   const busy = !!id && running.value.has(id);
   const last = thread.value.at(-1);
-  const awaitsResults = !busy && !!last?.toolCalls?.length;
+  const isElsewhere = useElsewhere(last, busy);
+  const isWritten = busy || isElsewhere;
+  const awaitsResults = !isWritten && !!last?.toolCalls?.length;
   useEffect(() => sized(area.current), [draft.value]);
   useEffect(() => {
     if (matchMedia("(pointer: fine)").matches) area.current?.focus();
@@ -20,7 +23,11 @@ export function Composer() {
 
   const submit = () => {
     const text = draft.value.trim();
-    if (!text || busy || !isReady.value) return;
+    if (!text || !isReady.value) return;
+    if (isWritten) {
+      announcement.value = "An answer is being written. Stop it to send a message.";
+      return;
+    }
     draft.value = "";
     void send(text);
   };
@@ -48,7 +55,8 @@ export function Composer() {
       />
       <div class="row">
         <ModelChoice />
-        {busy ? (
+        {isWritten && draft.value.trim() && <span class="hint">Stop the answer (Esc) to send this</span>}
+        {id && isWritten ? (
           <button key="stop" type="button" class="round" title="Stop (Esc)" aria-label="Stop" onClick={() => stop(id)}>
             <Icon name="stop" />
           </button>

@@ -4,7 +4,8 @@ import { effect, useSignal } from "@preact/signals";
 import { render } from "preact";
 import { useEffect } from "preact/hooks";
 
-import { running, stop } from "./answer";
+import { resume, running, stop } from "./answer";
+import { isLost, LOST } from "./api";
 import { IconButton } from "./buttons";
 import { Composer } from "./composer";
 import { exportConversation } from "./export";
@@ -46,7 +47,7 @@ function Page() {
             <IconButton icon="sliders" label="Parameters" onClick={() => (parameters.value = true)} />
           </span>
         </header>
-        {notice.value && <Notice />}
+        {isLost.value ? <p class="notice" role="alert">{LOST}</p> : notice.value && <Notice />}
         <Thread />
         <Composer />
       </main>
@@ -78,4 +79,4 @@ function onKey(event: KeyboardEvent): void {
 addEventListener("keydown", onKey);
 effect(() => void (document.title = current.value ? `${current.value.title} · Pumice` : "Pumice"));
 render(<Page />, document.getElementById("root")!);
-void start();
+void start().then(resume);

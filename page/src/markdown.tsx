@@ -3,14 +3,17 @@
  * and images, which would tell another server what is read here, are links.
  */
 
-import { Lexer, type Token, type Tokens } from "marked";
+import { Marked, type Token, type Tokens } from "marked";
 import type { ComponentChildren } from "preact";
 import { memo } from "./memo";
 
 import { CodeBlock } from "./code";
+import { formulas } from "./math";
+
+const marked = new Marked({ gfm: true, extensions: formulas });
 
 export const Markdown = memo(function Markdown({ text }: { text: string }) {
-  const tokens = new Lexer({ gfm: true }).lex(text);
+  const tokens = marked.lexer(text);
   const top = Math.min(...tokens.map((token) => (token.type === "heading" ? token.depth : 6)));
   return (
     <div class="markdown">
@@ -46,6 +49,8 @@ function block(token: Token, key: number): ComponentChildren {
       return list(token as Tokens.List, key);
     case "table":
       return table(token as Tokens.Table, key);
+    case "mathBlock":
+      return <p key={key}><code class="math">{token.text}</code></p>;
     case "hr":
       return <hr key={key} />;
     case "space":
@@ -116,6 +121,8 @@ function one(token: Token, key: number): ComponentChildren {
       return <del key={key}>{inline(token.tokens)}</del>;
     case "codespan":
       return <code key={key}>{token.text}</code>;
+    case "math":
+      return <code key={key} class="math">{token.text}</code>;
     case "br":
       return <br key={key} />;
     case "link":

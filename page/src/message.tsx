@@ -6,15 +6,14 @@ import { useState } from "preact/hooks";
 import { edit, giveResults, goOn, retry, running } from "./answer";
 import { CopyButton, IconButton } from "./buttons";
 import { CodeBlock } from "./code";
+import { useElsewhere } from "./elsewhere";
 import { Icon } from "./icons";
 import { Markdown } from "./markdown";
 import { memo } from "./memo";
-import { messages, moveTo } from "./state";
+import { messages, models, moveTo } from "./state";
 import { newestLeaf, versions } from "./tree";
 import { sized } from "./sized";
 import type { Figures, Message, ToolCall } from "./types";
-
-const STILL_WRITTEN = 4000; // milliseconds since an unfinished answer of another tab was kept
 
 interface Properties {
   message: Message;
@@ -79,8 +78,9 @@ function Editor({ message, onDone }: { message: Message; onDone: () => void }) {
 
 function Answer({ message, isLast, busy }: Properties) {
   const isWriting = busy && isLast;
+  const isElsewhere = useElsewhere(message, isWriting);
   const isInterrupted = !message.finish && !isWriting;
-  const canGoOn = isLast && !busy && !!message.content && (isInterrupted || ["length", "stopped", "error"].includes(message.finish!));
+  const canGoOn = isLast && !busy && !isElsewhere && !!message.content && (isInterrupted || ["length", "stopped", "error"].includes(message.finish!));
   return (
     <article class="message answer" aria-label="Answer" aria-busy={isWriting}>
       <h2 class="unseen">Answer</h2>
@@ -89,7 +89,7 @@ function Answer({ message, isLast, busy }: Properties) {
       {message.toolCalls && <ToolCalls message={message} canAnswer={isLast && !busy} />}
       {isWriting && !message.content && !message.reasoning && <p class="waiting" aria-hidden="true"><i /><i /><i /></p>}
       {message.error && <p class="problem" role="alert">{message.error}</p>}
-      {isInterrupted && <p class="note">{interruption(message)}</p>}
+      {isInterrupted && <p class="note">{isElsewhere ? "Being written in another window" : "Interrupted"}</p>}
       {message.finish === "stopped" && <p class="note">Stopped</p>}
       {message.finish === "length" && <p class="note">Cut off: no tokens were left</p>}
       {!isWriting && (
@@ -102,11 +102,6 @@ function Answer({ message, isLast, busy }: Properties) {
       )}
     </article>
   );
-}
-
-function interruption(message: Message): string {
-  const isElsewhere = Date.now() - (message.written ?? 0) < STILL_WRITTEN;
-  return isElsewhere ? "Being written in another window" : "Interrupted";
 }
 
 function Reasoning({ message, isWriting }: { message: Message; isWriting: boolean }) {
@@ -195,6 +190,7 @@ function FiguresView({ figures }: { figures: Figures }) {
   const details = `${model}: prompt of ${promptTokens} tokens${cached}; first text after ${(firstMs / 1000).toFixed(2)} s`;
   return (
     <span class="figures" title={details}>
+      {models.value.length > 1 && model && <>{model} · </>}
       {tokens === 1 ? "1 token" : `${tokens} tokens`}
       {perSecond > 0 && <> · {perSecond.toFixed(1)} tokens/s</>}
     </span>

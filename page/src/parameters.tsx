@@ -47,7 +47,7 @@ export function Parameters({ isOpen, onClose }: { isOpen: boolean; onClose: () =
           </header>
           <Fields key={resets} set={set} />
           <div class="row end">
-            <button type="button" onClick={reset}>All as the model has them</button>
+            <button type="button" onClick={reset}>Reset all</button>
           </div>
         </div>
       )}
@@ -72,7 +72,7 @@ function Fields({ set }: { set: (change: Partial<Options>) => void }) {
         <label class="field">
           <span>Reasoning</span>
           <select value={chosen.reasoning ?? ""} onChange={(event) => set({ reasoning: (event.currentTarget.value || undefined) as Options["reasoning"] })}>
-            <option value="">as the model has it</option>
+            <option value="">default</option>
             <option value="on">on</option>
             <option value="off">off</option>
           </select>
@@ -88,14 +88,17 @@ function Fields({ set }: { set: (change: Partial<Options>) => void }) {
 function NumberField({ range, set }: { range: Range; set: (change: Partial<Options>) => void }) {
   const { name, label, step, min, max, unset } = range;
   const known = defaults.value[name];
+  const [problem, setProblem] = useState("");
   const onInput = (event: Event) => {
     const input = event.currentTarget as HTMLInputElement;
+    setProblem(input.checkValidity() ? "" : `Expected ${max === undefined ? `${min} or more` : `${min} to ${max}`}`);
     if (input.checkValidity()) set({ [name]: input.value === "" ? undefined : input.valueAsNumber });
   };
   return (
     <label class="field">
       <span>{label}</span>
       <input type="number" step={step} min={min} max={max} defaultValue={options.value[name]?.toString() ?? ""} placeholder={typeof known === "number" && known >= 0 ? String(known) : unset} onInput={onInput} />
+      {problem && <em class="problem" role="alert">{problem}</em>}
     </label>
   );
 }

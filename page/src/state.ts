@@ -17,7 +17,7 @@ export const isReady = signal(false); // whether it is known where conversations
 export const needsKey = signal(false);
 export const notice = signal(""); // one line about what went wrong outside of an answer
 export const announcement = signal(""); // for screen readers
-export const draft = signal("");
+export const draft = signal(sessionStorage.getItem("pumice.draft") ?? "");
 export const newOptions = signal<Options>(remembered()); // of the next new conversation
 
 export const thread = computed(() => branch(messages.value, current.value?.leaf ?? null));
@@ -25,6 +25,8 @@ export const options = computed(() => current.value?.options ?? newOptions.value
 
 /** Answers that this tab writes, which are further here than where they are kept. */
 export const beingWritten = new Map<string, Message>();
+
+const RETRY_EVERY = 2000; // milliseconds between two looks for a server that does not answer
 
 let store: Store = new BrowserStore();
 let opening = 0; // counts what was opened, so that only the last one is shown
@@ -68,6 +70,7 @@ export async function attempt(work: () => Promise<void>): Promise<void> {
 
 export function report(error: unknown): void {
   if (error instanceof api.ApiError && error.status === 401) needsKey.value = true;
+  else if (api.isLost.value) return; // which the page shows as long as it lasts
   else notice.value = error instanceof Error ? error.message : String(error);
 }
 
@@ -200,4 +203,10 @@ function remembered(): Options {
   }
 }
 
+effect(() => sessionStorage.setItem("pumice.draft", draft.value));
+effect(() => {
+  if (!api.isLost.value) return;
+  const timer = setInterval(() => void attempt(refreshModels), RETRY_EVERY);
+  return () => clearInterval(timer);
+});
 effect(() => localStorage.setItem("pumice.options", JSON.stringify(newOptions.value)));

@@ -7,8 +7,11 @@ import { running } from "./answer";
 import { IconButton } from "./buttons";
 import { Mark } from "./icons";
 import { MessageView } from "./message";
-import { current, models, options, thread } from "./state";
+import { current, draft, models, options, thread } from "./state";
 
+const DEMO = "pumice-demo";
+const STORIES = ["Once upon a time", "This is the story of Ruby"];
+const EXAMPLES = ["Why is the sky blue?", "Write a haiku about rain", "Explain recursion with an example in Python"];
 const NEAR = 80; // pixels from the end that count as being there
 
 export function Thread() {
@@ -60,6 +63,12 @@ function Welcome() {
       <Mark />
       <h2>What is on your mind?</h2>
       {model && <p>{model} runs on this server. What you write goes nowhere else.</p>}
+      {model === DEMO && <p>It is a demo that knows children's stories alone, and goes on with the one that you begin.</p>}
+      <div class="examples">
+        {(model === DEMO ? STORIES : EXAMPLES).map((text) => (
+          <button key={text} type="button" onClick={() => (draft.value = text)}>{text}</button>
+        ))}
+      </div>
     </div>
   );
 }

@@ -118,6 +118,7 @@ def test_stop_and_go_on(page, chats):
     expect(answer(page)).to_contain_text("word3")
     page.keyboard.press("Escape")
     expect(answer(page)).to_contain_text("Stopped")
+    expect(page.get_by_role("status")).to_have_text("The answer was stopped")
     assert chats.left.wait(PATIENCE)
     page.get_by_label("Go on").click()
     expect(answer(page)).to_contain_text("and goes on.")
@@ -172,6 +173,8 @@ def test_parameters(page, chats):
     page.get_by_role("button", name="Parameters").click()
     expect(page.get_by_label("Temperature")).to_have_attribute("placeholder", "0.7")
     page.get_by_label("System message").fill("Be brief.")
+    page.get_by_label("Temperature").fill("9")
+    expect(page.get_by_role("dialog").get_by_role("alert")).to_have_text("Expected 0 to 5")
     page.get_by_label("Temperature").fill("0.2")
     page.get_by_label("Reasoning").select_option("off")
     page.get_by_label("JSON schema").fill("{")
@@ -209,8 +212,64 @@ def test_two_tabs_show_one_conversation(page, context):
     expect(answer(page)).to_contain_text("You said: from the second tab")
     say(page, "slow", waits=False)
     expect(other.get_by_text("Being written in another window")).to_be_visible()
-    page.get_by_label("Stop").click()
+    other.get_by_label("Stop").click()
     expect(answer(other)).to_contain_text("Stopped")
+    expect(answer(page)).to_contain_text("Stopped")
+
+
+def test_an_answer_goes_on_after_a_reload(page, chats):
+    say(page, "slow", waits=False)
+    expect(answer(page)).to_contain_text("word30")  # it was kept by then
+    page.reload()
+    expect(answer(page)).to_contain_text("and goes on.")
+    assert chats.requests[-1]["continue_final_message"] is True
+    assert chats.requests[-1]["messages"][-1]["content"].startswith("word0 word1")
+    expect(page.get_by_text("Being written in another window")).to_have_count(0)
+
+
+def test_an_answer_of_a_window_that_was_closed_is_interrupted(page, context, chats):
+    other = opened(context, chats.url)
+    say(other, "slow", waits=False)
+    expect(answer(other)).to_contain_text("word30")
+    address = other.url
+    other.close()
+    page.goto(address)
+    page.reload()
+    expect(page.get_by_text("Interrupted")).to_be_visible()
+    expect(page.get_by_label("Go on")).to_be_visible()
+
+
+def test_a_draft_outlives_a_reload_and_waits_for_the_answer(page):
+    say(page, "slow", waits=False)
+    page.get_by_label("Message", exact=True).fill("Next")
+    page.keyboard.press("Enter")
+    expect(page.get_by_text("Stop the answer (Esc) to send this")).to_be_visible()
+    page.keyboard.press("Escape")
+    page.reload()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Next")
+
+
+def test_a_server_that_is_back_is_not_called_lost(page):
+    page.route("**/v1/**", lambda route: route.abort())
+    say(page, "Anybody there?")
+    lost = page.locator(".notice")
+    expect(lost).to_contain_text("does not answer")
+    page.unroute_all()
+    expect(lost).to_have_count(0)
+    assert [text for text in page.problems if "Failed to load resource" not in text] == []
+    page.problems.clear()
+
+
+def test_formulas_are_shown_as_they_are_written(page):
+    say(page, "formula")
+    found = answer(page).locator("code.math")
+    expect(found).to_have_text([r"\int_0^1 x^2\,dx", "a_1 * b_1", r"\frac{1}{2}"])
+    expect(answer(page)).to_contain_text("It costs $5 or $6.")
+
+
+def test_a_new_conversation_has_examples(page):
+    page.get_by_role("button", name="Why is the sky blue?").click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("Why is the sky blue?")
 
 
 def test_conversations_kept_by_the_server(browser, tmp_path):

@@ -1,0 +1,19 @@
+/** Formulas in LaTeX, which Markdown would damage: they are kept as they are written. */
+
+import type { TokenizerAndRendererExtension } from "marked";
+
+const BLOCK = /^(?:\$\$([\s\S]{1,2000}?)\$\$|\\\[([\s\S]{1,2000}?)\\\])(?:\n|$)/;
+const INLINE = /^(?:\$\$([^$]{1,2000}?)\$\$|\\\((.{1,2000}?)\\\)|\\\[(.{1,2000}?)\\\]|\$(?!\s)((?:\\.|[^$\\\n]){1,2000}?)(?<!\s)\$(?!\d))/;
+
+const formula = (level: "block" | "inline", rule: RegExp, opening: RegExp): TokenizerAndRendererExtension => ({
+  name: level === "block" ? "mathBlock" : "math",
+  level,
+  start: (source) => opening.exec(source)?.index,
+  tokenizer(source) {
+    const found = rule.exec(source);
+    const text = found?.slice(1).find((part) => part !== undefined)?.trim();
+    return found && text ? { type: level === "block" ? "mathBlock" : "math", raw: found[0], text } : undefined;
+  },
+});
+
+export const formulas = [formula("block", BLOCK, /(?<=\n)(?:\$\$|\\\[)/), formula("inline", INLINE, /\$|\\[([]/)];
