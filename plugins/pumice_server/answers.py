@@ -44,6 +44,12 @@ class Whole(Response):
             await asyncio.sleep(0)  # others have their turn, however quickly it is read
 
 
+def titled(response: Response) -> Response:
+    """The response with names of headers as llama-server writes them, for clients that compare them by case."""
+    response.raw_headers = [(name.title(), value) for name, value in response.raw_headers]
+    return response
+
+
 def json_response(value: Any) -> Response:
     return Whole(to_json(value), media_type=JSON)
 

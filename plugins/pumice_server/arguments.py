@@ -139,10 +139,17 @@ def leave_out(arguments: Sequence[str], known: Sequence[str]) -> tuple[list[str]
     return kept, ignored
 
 
+def _with_hyphens(argument: str) -> str:
+    """An option whose name has underscores, which llama-server takes for hyphens."""
+    name, equals, value = argument.partition("=")
+    return name.replace("_", "-") + equals + value if name.startswith("--") else argument
+
+
 class ServeCommand(click.Command):
     """A command that takes llama-server's command line, and its environment variables."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        args = [_with_hyphens(argument) for argument in args]
         args = [*arguments_of(os.environ, args, self.params, IGNORED, REFUSED), *args]
         valued = [
             name

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import pumice
-from pumice_server.answers import json_response
+from pumice_server.answers import json_response, titled
 from pumice_server.body import Body
 from pumice_server.entry import Entry
 from pumice_server.figures import build_info
@@ -135,7 +135,7 @@ async def metrics(request: Request) -> Response:
     names = request.query_params.get("names", "llamacpp" if models.settings.compat else "pumice")
     text = await aside(models.metrics.llamacpp if names == "llamacpp" else models.metrics.text)
     started = {"Process-Start-Time-Unix": str(models.started)}  # as llama-server tells it
-    return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8", headers=started)
+    return titled(Response(text, media_type="text/plain; version=0.0.4; charset=utf-8", headers=started))
 
 
 async def snapshot_of(service: Service) -> Any:

@@ -84,7 +84,10 @@ async def _events(
             yield event({**answer.begun(0), **pieces.fields})
             continue
         tokens = [piece for piece in pieces if piece.text or piece.token is not None]
-        if tokens:
+        if answer.service.compat:  # a token in each event
+            for piece in tokens:
+                yield event(answer.part([piece], times.generated_tokens) | report.fields(times))
+        elif tokens:
             yield event(answer.part(tokens, times.generated_tokens) | report.fields(times))
         if pieces[-1].finish_reason:
             done = await streams[index].completion()

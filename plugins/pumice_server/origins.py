@@ -10,6 +10,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse, Response
 
+from pumice_server.answers import titled
 from pumice_server.settings import LOCAL
 
 _LOCAL = re.compile(r"https?://(localhost|127\.0\.0\.1|\[::1\])(:[0-9]{1,5})?")
@@ -45,4 +46,4 @@ class _PeerCORS(CORSMiddleware):
     def preflight_response(self, request_headers: Headers) -> Response:
         told = super().preflight_response(request_headers).headers
         kept = {name: value for name, value in told.items() if name.startswith(("access-control-", "vary"))}
-        return PlainTextResponse("", headers={**kept, "access-control-allow-headers": "*"})
+        return titled(PlainTextResponse("", headers={**kept, "access-control-allow-headers": "*"}))

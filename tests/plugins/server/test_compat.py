@@ -1,6 +1,8 @@
 """``--compat llama-server``, and what of llama-server's command line holds without it."""
 
+import json
 import logging
+import re
 
 import httpx2
 import pytest
@@ -103,6 +105,17 @@ def test_chats_tell_how_they_were_made_where_that_is_asked_for(compat, server):
     assert server.client.post("/v1/chat/completions", json={**CHAT, "verbose": "no"}).status_code == 400
 
 
+def test_each_event_of_a_completion_has_a_token(compat):
+    body = {"prompt": "Once", "n_predict": 6, "n_probs": 2, "stream": True, "ignore_eos": True}
+    lines = compat.client.post("/completion", json=body).text.splitlines()
+    parts = [json.loads(line.removeprefix("data: ")) for line in lines if line]
+    assert [len(part["completion_probabilities"]) for part in parts[:-1]] == [1] * 6
+
+
+def test_underscores_in_options_are_hyphens():
+    assert parsed("--ctx_size 64")["n_ctx"] == 64
+
+
 def test_a_response_of_the_length_that_was_asked_for_is_complete(compat, server):
     body = {"input": "Once", "max_output_tokens": 2, "store": False}
     assert compat.client.post("/v1/responses", json=body).json()["status"] == "completed"
@@ -127,6 +140,7 @@ def test_any_page_that_has_the_key_may_ask(model):
         told = server.client.options("/v1/models", headers={**PREFLIGHT, **asked}).headers
         assert told["access-control-allow-origin"] == "https://page.example"
         assert told["access-control-allow-methods"] == "GET, POST, DELETE, OPTIONS"
+        assert (b"Access-Control-Allow-Origin", b"https://page.example") in told.raw  # some clients compare by case
         assert server.client.get("/v1/models", headers=asked).status_code == 401
         assert server.client.get("/v1/models", headers={**asked, **KEY}).status_code == 200
 
@@ -210,3 +224,12 @@ def test_most_tokens_of_the_server_are_a_bound_and_with_compat_a_default(model):
                 told = server.client.post("/completion", json=body).json()
                 assert (told["tokens_predicted"], told["generation_settings"]["n_predict"]) == (count, count)
                 assert {entry["bias"] for entry in told["generation_settings"]["logit_bias"]} == {None}
+
+
+def test_templates_know_the_date_of_today(model):
+    template = "{{ date_string or 'no date' }}: {{ messages[0].content }}"
+    chats = {"chat_template": template}
+    with running(model, compat=True, chat=chats) as compat, running(model, chat=chats) as server:
+        told = [each.client.post("/apply-template", json=CHAT).json()["prompt"] for each in (compat, server)]
+    assert re.fullmatch(r"\d\d \w{3} 20\d\d: Once", told[0])
+    assert told[1] == "no date: Once"
