@@ -88,7 +88,8 @@ _engines: list[Any] = []
 
 
 def _progress(names: list[str]) -> Iterable[tuple[str, cache.Entry]]:
-    if not names or not sys.stderr.isatty():
+    is_seen = sys.stderr.isatty() or "ipykernel" in sys.modules  # a notebook shows the bar under its cell
+    if not names or not is_seen:
         return compile_all(names)
     from tqdm import tqdm
 

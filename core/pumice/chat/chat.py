@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -21,11 +21,13 @@ from pumice.chat.request import ChatRequest
 from pumice.chat.template import ChatTemplate, ChatTemplates
 from pumice.errors import RequestError
 from pumice.grammar import Budget, Grammar, GrammarChecker
+from pumice.suggest import did_you_mean
 from pumice.tokenizers import Tokenizer
 
 logger = logging.getLogger("pumice")
 
 
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 _KEPT = 16  # templates of a model that stay known
 
 
@@ -110,6 +112,7 @@ class Chat:
         UnavailableError if nothing can be rendered now.
         """
         known = self._find(self._templates.source(request.chat_template, for_tools=bool(request.tools)))
+        _check_roles(request.messages, known.template.source)
         if request.tools and not known.template.traits.has_tools:
             _warn_once(known.template.source)
         format, prompt = known.format, self._prompt(request, known)
@@ -184,3 +187,11 @@ class Chat:
 def _warn_once(source: str) -> None:
     """Of a template that gets tools and shows none."""
     logger.warning("the chat template does not show tools to the model: it will hardly call any")
+
+
+def _check_roles(messages: Sequence[Mapping[str, Any]], source: str) -> None:
+    """Raise RequestError for a role that looks like a mistyped one, and that the template does not name."""
+    for number, message in enumerate(messages):
+        role = message["role"]
+        if role not in _ROLES and role not in source and (hint := did_you_mean(role, _ROLES)):
+            raise RequestError(f"messages[{number}].role: unknown role {role!r}{hint}")

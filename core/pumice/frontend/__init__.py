@@ -35,6 +35,10 @@ class Frontend(Chatting, Embedding, Scoring):
             raise ModelClosedError("the model is closed")
         return self
 
+    def __dir__(self) -> list[str]:
+        """The names that users call, for completion: attributes that begin with an underscore are left out."""
+        return sorted(name for name in super().__dir__() if not name.startswith("_"))
+
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"on {', '.join(self.backends)}, n_ctx {self.n_ctx}"
         return f"<pumice.{type(self).__name__} {str(self._file.path)!r} {state}>"

@@ -68,6 +68,9 @@ class Tokenizer(ABC):
         self._special, self._hidden = vocabulary.special, vocabulary.hidden
         self._pieces: dict[int, bytes] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}, {self.n_vocab} tokens>"
+
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, Any], pre_tokenizers: Mapping[str, PreTokenizer]) -> "Tokenizer":
         """The tokenizer of a file; ``pre_tokenizers`` are for those that cut text by ``tokenizer.ggml.pre`` first."""

@@ -300,3 +300,18 @@ def test_the_demo_model_goes_on_with_plain_text(tmp_path):
             [{"role": "user", "content": "Once upon a time"}], chat_template="plain", max_tokens=6, temperature=0
         )
         assert told.message.content == story.text
+
+
+def test_a_mistyped_role_is_refused_and_a_role_of_the_template_is_not(model):
+    chat = [{"role": "usr", "content": "Hi"}]
+    with pytest.raises(pumice.RequestError, match=r"messages\[0\]\.role: unknown role 'usr'; did you mean 'user'"):
+        model.apply_template(chat, chat_template="plain")
+    own = "{% for m in messages %}{% if m.role == 'usr' %}{{ m.content }}{% endif %}{% endfor %}"
+    assert "Hi" in model.apply_template(chat, chat_template=own)
+    assert "Hi" in model.apply_template([{"role": "critic", "content": "Hi"}], chat_template="chatml")
+
+
+def test_names_for_completion_are_those_of_the_interface(model):
+    assert "chat" in dir(model)
+    assert not [name for name in dir(model) if name.startswith("_")]
+    assert repr(model.tokenizer).endswith(f"{model.n_vocab} tokens>")

@@ -10,7 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 import pumice
-from pumice_cpu import backend
+from pumice_cpu import backend, kernel
 from reference_models import SHARED_IDS, SHARED_MODELS, error
 from tiny_models import N_CTX
 from tiny_zoo import CHUNKED, LIMITS, ZOO
@@ -53,3 +53,11 @@ def test_more_threads_than_cores_can_use_are_not_started(caplog):
     assert backend._n_threads(0) == backend.cores()
     assert backend._n_threads(9999) == max(16, backend.cores())
     assert "cpu.threads: 9999 threads for" in caplog.text
+
+
+def test_a_notebook_shows_that_kernels_are_compiled(monkeypatch):
+    monkeypatch.setattr(kernel, "compile_all", lambda names: names)
+    monkeypatch.setattr(kernel.sys.stderr, "isatty", lambda: False, raising=False)
+    assert kernel._progress(["a"]) == ["a"]
+    monkeypatch.setitem(kernel.sys.modules, "ipykernel", kernel)
+    assert kernel._progress(["a"]).desc.startswith("compiling kernels")
