@@ -25,7 +25,7 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4  # the anchors that links of Markdown name: `python.md#errors`
 myst_links_external_new_tab = False
 # The markup of docstrings is not an error here (plain text reads well enough); links that lead nowhere are.
-suppress_warnings = ["myst.header", "docutils", "autodoc", "ref.python"]
+suppress_warnings = ["myst.header", "docutils", "autodoc", "ref.python", "misc.highlighting_failure"]
 smartquotes = False  # `--option` keeps its hyphens
 
 autodoc_member_order = "bysource"
