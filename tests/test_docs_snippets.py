@@ -179,6 +179,17 @@ def test_the_error_messages_are_those_of_the_sources():
     assert len(text.splitlines()) > 400
 
 
+def test_the_headings_of_troubleshooting_are_messages_of_the_sources():
+    headings = re.findall(r"^### `(.+)`( \(\d+\))?$", (DOCS / "troubleshooting.md").read_text(), re.MULTILINE)
+    assert len(headings) > 7
+    texts = [path.read_text() for folder in ("core", "plugins") for path in (ROOT / folder).rglob("*.py")]
+    sources = re.sub(r'"\s+f?"', "", "".join(texts))
+    for heading, _ in headings:
+        longest = max(re.split(r"…|'", heading), key=len).strip(" :()")
+        kind = longest.removeprefix("unknown ")  # `unknown_name` makes some of these messages
+        assert longest.split(", n_ctx")[0] in sources or f'"{kind}"' in sources, heading
+
+
 def test_the_interfaces_are_whole():
     python = reference.python()
     assert [name for name in pumice.__all__ if name != "__version__" and f"pumice.{name}\n" not in python] == []
