@@ -46,7 +46,7 @@ async def slots(request: Request) -> Response:
 
 async def act(request: Request) -> Response:
     """``POST /slots/ID?action=save|restore|erase``."""
-    body = await Body.read(request)
+    body = Body({}) if request.headers.get("content-length") == "0" else await Body.read(request)
     folder: Path | None = request.app.state.models.settings.slot_folder
     if folder is None:
         raise HTTPException(501, "slots are not saved: start the server with --slot-save-path")
