@@ -191,7 +191,7 @@ def load_config(overrides: Mapping[str, Any] | None = None, model: Layer | None 
 
     Raises ConfigError for a file that cannot be read, an unknown key, or a value of the wrong type.
     """
-    layers = [_read(path) for path in _files()]
+    layers = [_read(path) for path in config_files()]
     layers += [model] if model else []
     layers.append(Layer(ARGUMENTS, _without_none(overrides or {})))
     config = merge_layers(layers)
@@ -239,7 +239,7 @@ def validate(schema: type[BaseModel], data: Mapping[str, Any] | str, source: str
         return None
 
 
-def _files() -> list[Path]:
+def config_files() -> list[Path]:
     """The configuration files that exist, lowest layer first."""
     given = os.environ.get("PUMICE_CONFIG")
     if given and not Path(given).is_file():

@@ -18,7 +18,7 @@ from pumice_server.figures import build_info
 from pumice_server.models import Models, service_of
 from pumice_server.properties import properties
 from pumice_server.service import Service
-from pumice_server.summaries import capabilities, listed, meta, summary_of
+from pumice_server.summaries import capabilities, listed, meta, summaries_of, summary_of
 from pumice_server.work import aside, waiting
 
 logger = logging.getLogger("pumice")
@@ -62,7 +62,7 @@ async def ready(request: Request) -> Response:
 async def list_models(request: Request) -> Response:
     """OpenAI's list, with what llama-server adds, and as llama-server Ollama's beside it."""
     models: Models = request.app.state.models
-    summaries = [(entry, await summary_of(entry)) for entry in models.entries]
+    summaries = await summaries_of(models.entries)
     compat = models.settings.compat
     data = [
         _described(entry, name, summary, compat) for entry, summary in summaries for name in (entry.name, *entry.scales)

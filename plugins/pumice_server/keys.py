@@ -35,7 +35,7 @@ class Keys:
         if not all(words):
             raise click.UsageError("--api-key is empty")
         self._given = [Key(digest(word)) for word in words]
-        self._file = file
+        self.file = file
         self._keys: list[Key] = []
         self.reload()
 
@@ -44,7 +44,7 @@ class Keys:
 
     def reload(self) -> None:
         """Read the file again. Raises ClickException for one that cannot be read, or has a line that is no key."""
-        self._keys = [*self._given, *(_read(self._file) if self._file else [])]
+        self._keys = [*self._given, *(_read(self.file) if self.file else [])]
 
     def find(self, key: str) -> Key | None:
         """All keys are compared, so that the time tells nothing about any."""

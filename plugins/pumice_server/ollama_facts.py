@@ -12,7 +12,7 @@ from pumice_server.answers import json_response
 from pumice_server.body import Body
 from pumice_server.entry import FOREVER, Entry
 from pumice_server.models import Models, service_of
-from pumice_server.summaries import capabilities, details, listed, summary_of, time_text
+from pumice_server.summaries import capabilities, details, listed, summaries_of, summary_of, time_text
 
 _VERSION = "0.12.0"  # of the protocol that is spoken; clients compare it with what they need
 _NEVER = "0001-01-01T00:00:00Z"
@@ -24,12 +24,12 @@ async def version(request: Request) -> Response:
 
 async def tags(request: Request) -> Response:
     models: Models = request.app.state.models
-    return json_response({"models": [listed(entry, await summary_of(entry)) for entry in models.entries]})
+    return json_response({"models": [listed(*each) for each in await summaries_of(models.entries)]})
 
 
 async def running(request: Request) -> Response:
     models: Models = request.app.state.models
-    summaries = [(entry, await summary_of(entry)) for entry in models.entries if entry.service]
+    summaries = await summaries_of([entry for entry in models.entries if entry.service])
     loaded = [(entry, summary) for entry, summary in summaries if entry.service]  # still
     return json_response({"models": [listed(entry, summary) | _held(entry) for entry, summary in loaded]})
 

@@ -20,7 +20,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 import pumice
-from pumice.cli.confinement import confined_server
+from pumice.cli.confinement import Needs, confined_server
 from pumice.cli.options import is_here
 from pumice.cli.progress import show_progress
 from pumice_server import limits
@@ -97,7 +97,10 @@ def serve(
     fetches = settings.allow_pull or not all(is_here(spec.path) for spec in specs)
     with contextlib.ExitStack() as stack:
         if load is None:
-            stack.enter_context(confined_server(specs[0].options, settings.written, fetches))
+            paths = [spec.path for spec in specs]
+            stack.enter_context(
+                confined_server(Needs(paths, specs[0].options, settings.read, settings.written, fetches))
+            )
         server.run(sockets=list(listening))
     if errors:
         raise errors[0]

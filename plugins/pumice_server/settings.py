@@ -87,6 +87,17 @@ class Settings:
             object.__setattr__(self, "keys", Keys(self.keys))
 
     @property
+    def read(self) -> list[str]:
+        """The file of keys, and its folder, in which another may take its place; but no home folder."""
+        assert isinstance(self.keys, Keys)
+        file = self.keys.file
+        if file is None:
+            return []
+        folder = Path(os.path.abspath(file)).parent
+        is_own = not Path.home().is_relative_to(folder) and folder != Path.cwd()
+        return [os.path.abspath(file), *([str(folder)] if is_own else [])]
+
+    @property
     def written(self) -> list[str]:
         """Files and folders that requests change; SQLite has two files more beside its own."""
         folder = [] if self.slot_folder is None else [self.slot_folder]

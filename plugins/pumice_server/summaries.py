@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pumice
-from pumice.cli.options import summarize_model
+from pumice.cli.options import summarize_models
 from pumice_server.entry import Entry
 from pumice_server.work import waiting
 
@@ -19,11 +19,17 @@ _UNITS = ((10**9, "B", 1), (10**6, "M", 2), (10**3, "K", 0))
 
 async def summary_of(entry: Entry) -> pumice.Summary | None:
     """What the model's header says; None where the model is not on this machine yet."""
-    if entry.service:
-        return entry.service.model.summary
-    if entry.summary is None:
-        entry.summary = await waiting(summarize_model, entry.spec.path)
-    return entry.summary
+    return (await summaries_of([entry]))[0][1]
+
+
+async def summaries_of(entries: Sequence[Entry]) -> list[tuple[Entry, pumice.Summary | None]]:
+    """Models with their summaries; headers that were not read yet are read together."""
+    unread = [entry for entry in entries if not entry.service and entry.summary is None]
+    if unread:
+        told = await waiting(summarize_models, [entry.spec.path for entry in unread])
+        for entry, summary in zip(unread, told, strict=True):
+            entry.summary = summary
+    return [(entry, entry.service.model.summary if entry.service else entry.summary) for entry in entries]
 
 
 def listed(entry: Entry, summary: pumice.Summary | None) -> dict[str, Any]:

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import mimetypes
 import os
 import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from pumice.config import load_config
-from pumice.errors import SandboxError
-from pumice.sandbox import Access, Policy, enforce, missing, switched_off
+from pumice.config import config_files, load_config
+from pumice.errors import PumiceError, SandboxError
+from pumice.registry import get_registry
+from pumice.sandbox import Access, Policy, enforce, missing, python_access, switched_off
 
 logger = logging.getLogger("pumice")
 
 _THREADS = "OPENBLAS_NUM_THREADS"  # of NumPy's library, which starts them when it is imported
 _TRACES = "opentelemetry.sdk"  # sends them
+_NETWORK = ("resolv.conf", "hosts", "nsswitch.conf", "gai.conf", "host.conf", "ssl/certs", "pki")  # below /etc
 _INTERNET = ("AF_INET", "AF_INET6", "AF_NETLINK")  # the last tells which addresses this machine has
 
 
@@ -36,20 +41,32 @@ def one_thread() -> Iterator[None]:
             os.environ[_THREADS] = kept
 
 
+@dataclass(frozen=True)
+class Needs:
+    """What a server's process opens.
+
+    Attributes:
+        models: names of its models; options: those of ``pumice.load`` for them.
+        read, write: files and folders of its own.
+        fetches: whether it may have to fetch models.
+    """
+
+    models: Sequence[str]
+    options: Mapping[str, Any]
+    read: Sequence[str] = ()
+    write: Sequence[str] = ()
+    fetches: bool = False
+
+
 @contextlib.contextmanager
-def confined_server(options: Mapping[str, Any], write: Sequence[str], fetches: bool) -> Iterator[None]:
-    """Confine this process for good: it starts no programs, and a spawner starts its engines and workers meanwhile.
+def confined_server(needs: Needs) -> Iterator[None]:
+    """Confine this process for good: it starts no programs and reads no models, which a spawner and engines do for it.
 
     Call this before there is another thread, with the sockets open that are listened on.
 
-    Args:
-        options: those of ``pumice.load`` for its models.
-        write: files and folders that it may write to.
-        fetches: whether it may have to fetch models, and so writes to the folders of those that were fetched.
-
     Raises SandboxError where the configuration demands what the system does not have.
     """
-    config = load_config({**options.get("config", {}), **{key: options[key] for key in options if key != "config"}})
+    config = load_config(_arguments(needs.options))
     if config.sandbox == "off" or switched_off() or not sys.platform.startswith("linux"):
         yield
         return
@@ -58,16 +75,59 @@ def confined_server(options: Mapping[str, Any], write: Sequence[str], fetches: b
     from pumice.process.confinement import keep_sandbox
     from pumice.spawning import spawner
 
-    keep_sandbox(config)
+    if sys.path[:1] == [os.getcwd()]:  # `python -m`: nothing is imported from here any more, where models may lie
+        del sys.path[0]
+    fetched = _fetched()
+    keep_sandbox(config, [*_models(needs), *fetched])
+    policy = _policy(needs, fetched)
+    mimetypes.init()  # reads files of the system
     with spawner():
-        connects = fetches or _TRACES in sys.modules
-        families = tuple(int(getattr(socket, name)) for name in _INTERNET) if connects else ()
-        access = Access(read=("/",), write=(*write, *(_fetched() if fetches else ())))
-        enforced = enforce(Policy(access, families=families, limits={"NOFILE": _most_files()}))
+        enforced = enforce(policy)
         if config.sandbox == "on" and enforced.missing:
             raise SandboxError(f"sandbox: on, but {'; '.join(enforced.missing)}")
         logger.info("the server's process is confined by: %s", enforced)
         yield
+
+
+def _policy(needs: Needs, fetched: Sequence[str]) -> Policy:
+    import resource
+
+    connects = needs.fetches or _TRACES in sys.modules
+    families = tuple(int(getattr(socket, name)) for name in _INTERNET) if connects else ()
+    plugins = [str(Path(file).parent) for file in get_registry(load_config(_arguments(needs.options))).files()]
+    access = Access(
+        read=(
+            *plugins,
+            *needs.read,
+            *map(os.path.abspath, config_files()),
+            *(f"/etc/{name}" for name in _NETWORK if connects),
+        ),
+        folders=tuple(fetched),
+        write=tuple(needs.write),
+    )
+    if needs.fetches:
+        access |= Access(read=(_token(),), write=tuple(fetched))
+    else:
+        access |= Access(read=tuple(str(path) for folder in fetched for path in Path(folder).glob("models--*/refs")))
+    files = {"NOFILE": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}  # each connection takes one
+    return Policy(python_access() | access, families=families, limits=files)
+
+
+def _models(needs: Needs) -> Iterator[str]:
+    """The files of models that are no names, and what the engines of all models read beside them."""
+    from pumice.hub.locate import resolve_name
+    from pumice.process.confinement import files_beside
+
+    for model in needs.models:
+        with contextlib.suppress(PumiceError):  # it is told when the model is loaded
+            name, options = resolve_name(model)
+            yield from [str(name)] if isinstance(name, Path) else []
+            yield from map(str, files_beside(load_config(_arguments(needs.options), options)))
+
+
+def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings among the arguments of ``pumice.load``."""
+    return {**options.get("config", {}), **{key: value for key, value in options.items() if key != "config"}}
 
 
 def _fetched() -> list[str]:
@@ -82,8 +142,7 @@ def _fetched() -> list[str]:
     return [str(folder) for folder in folders]
 
 
-def _most_files() -> int:
-    """As many as this process may have already: each connection takes one."""
-    import resource
+def _token() -> str:
+    from huggingface_hub import constants
 
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return str(constants.HF_TOKEN_PATH)

@@ -58,6 +58,7 @@ def sandbox_finding(setting: str) -> Finding:
     allowed = [f"not denied: {name} ({outcome})" for name, outcome in outcomes.items() if outcome != "denied"]
     details += [
         f"in force: {in_force}",
+        "confined: engines, workers, and the process of `pumice serve` that takes requests",
         f"{len(outcomes) - len(allowed)} of {len(outcomes)} forbidden calls are denied",
     ]
     return Finding("sandbox", "ok" if outcomes and not absent and not allowed else "partial", [*details, *allowed])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -217,19 +217,27 @@ def warn_of_assumed_template(model: str) -> None:
     )
 
 
-def summarize_model(model: str) -> Summary | None:
-    """What the header of a model's file says; None where it is not on this machine, or is not to be read."""
+def summarize_models(models: Sequence[str]) -> list[Summary | None]:
+    """What the headers of models' files say; None for one that is not on this machine, or is not to be read."""
     from pumice.errors import PumiceError
-    from pumice.gguf import GGUFFile
+    from pumice.process.reader import read_summaries
+
+    paths = [_file_of(model) for model in models]
+    try:
+        told = iter(read_summaries([path for path in paths if path]))
+        return [next(told) if path else None for path in paths]
+    except (OSError, PumiceError) as error:
+        logging.getLogger("pumice").warning("the headers of models cannot be read: %s", error)
+        return [None] * len(models)
+
+
+def _file_of(model: str) -> Path | None:
+    from pumice.errors import PumiceError
     from pumice.hub.locate import cached, resolve_name
-    from pumice.summary import Summary
 
     try:
         paths = cached(resolve_name(model)[0])
-        if not paths or not paths[0].is_file():
-            return None
-        with GGUFFile.open(paths[0]) as file:
-            return Summary.of(file)
+        return paths[0] if paths and paths[0].is_file() else None
     except PumiceError:
         return None
 

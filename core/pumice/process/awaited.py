@@ -27,7 +27,7 @@ from pumice.engine.messages import (
     Scored,
 )
 from pumice.errors import EngineError
-from pumice.process.codec import MAX_BYTES
+from pumice.process.codec import MAX_BYTES, MAX_LOADING_BYTES
 
 _FIRST = itemgetter(0)
 _SMALL = 1 << 16  # bytes of a message that has neither vectors nor log-probabilities
@@ -50,7 +50,7 @@ class Awaited:
     @property
     def max_bytes(self) -> int:
         """Most bytes of a message now: more than usual where large answers are owed."""
-        return self._max_bytes
+        return self._max_bytes if self.facts else MAX_LOADING_BYTES
 
     def add(self, command: Command) -> None:
         """An engine is asked."""

@@ -24,8 +24,10 @@ import pumice.errors
 from pumice.config import Config, Layer, merge_layers
 from pumice.engine.messages import Add, Command, Count, Event, Facts, Message, Name, Output
 from pumice.errors import EngineError, PumiceError, RequestError
+from pumice.process.header import MAX_HEADER_BYTES, Header
 
 MAX_BYTES: Final = 16 << 20  # of a message, unless an answer that was asked for is larger
+MAX_LOADING_BYTES: Final = MAX_HEADER_BYTES + MAX_BYTES  # of one before the engine is loaded
 MAX_COMMAND_BYTES: Final = 64 << 20  # of a command: a prompt of twelve million tokens
 _MAX_TEXT = 1 << 16  # characters of an error or a line of a log
 
@@ -57,6 +59,13 @@ class Loaded(Message, frozen=True):
     """The engine takes commands from now on."""
 
     facts: Facts
+    header: Header | None = None  # None: the file is where the other end can read it
+
+
+class Summarized(Message, frozen=True):
+    """What a reader says of each file: its header, without lists; None: it cannot be read."""
+
+    header: Header | None
 
 
 class NotLoaded(Message, frozen=True):
@@ -78,7 +87,7 @@ class Step(Message, frozen=True):
     events: Sequence[Event]
 
 
-Report = Loading | Alive | Loaded | NotLoaded | Logged | Step
+Report = Loading | Alive | Loaded | Summarized | NotLoaded | Logged | Step
 """What an engine's process says."""
 
 

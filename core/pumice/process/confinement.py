@@ -8,6 +8,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from pumice.config import Config
 from pumice.errors import EngineError, PluginError, SandboxError
 from pumice.gguf.split import SPLIT_NAME
@@ -23,13 +25,19 @@ _MOST_FILES = 200
 _STRENGTHS = ("off", "auto", "on")
 
 
-_kept: Config | None = None  # the configuration whose sandbox all engines that this process starts have
+_READER = "pumice.process.reader"
+_READER_SECONDS = 60  # of processor time
+
+_kept: tuple[Config, Sequence[str]] | None = None
 
 
-def keep_sandbox(config: Config) -> None:
-    """Start no engine that is confined less than ``config`` says, whoever orders it."""
+def keep_sandbox(config: Config, models: Sequence[str]) -> None:
+    """From now on start no engine that is confined less than ``config`` says, or reads others than these models.
+
+    ``models``: files and folders.
+    """
     global _kept
-    _kept = config
+    _kept = config, [os.path.realpath(model) for model in models]
 
 
 def launch_engine(order: bytes) -> Launch:
@@ -37,8 +45,10 @@ def launch_engine(order: bytes) -> Launch:
     load = decode_command(order)
     if not isinstance(load, Load):
         raise EngineError(f"{type(load).__name__} orders no engine")
-    if _kept and _is_weaker(load.config, _kept):
+    if _kept and _is_weaker(load.config, _kept[0]):
         raise SandboxError(f"{load.path}: the sandbox cannot be weakened while the server runs: start it again")
+    for file in (load.path, *files_beside(load.config)):
+        _check_served(file)
     return launch(WORKER, policy=engine_policy(load.path, load.config, get_registry(load.config)))
 
 
@@ -52,8 +62,7 @@ def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | No
         return None
     if config.sandbox == "on" and (absent := missing()):
         raise SandboxError(f"sandbox: on, but {'; '.join(absent)}; see `pumice doctor`")
-    models = [path, *(Path(file) for file in (config.draft, *(each.file for each in config.adapters.values())) if file)]
-    files = tuple(os.path.abspath(file) for model in models for file in _files_of(model))
+    files = tuple(os.path.abspath(file) for model in (path, *files_beside(config)) for file in _files_of(model))
     told = directory()
     with contextlib.suppress(OSError):
         told.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -62,6 +71,30 @@ def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | No
     for backend in _backends(config, registry):
         access |= backend
     return Policy(access | _plugins(registry), make_cache(), execute=interpreter(), required=config.sandbox == "on")
+
+
+def launch_reader(order: bytes) -> Launch:
+    """How a reader of headers is started; the order is a list of files' names. Raises SandboxError."""
+    try:
+        paths = [Path(os.path.abspath(os.fsdecode(name))) for name in msgspec.msgpack.decode(order, type=list[bytes])]
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise EngineError(f"the order of a reader is wrong: {error}") from None
+    for path in paths:
+        _check_served(path)
+    files = tuple(file for path in paths for file in _files_of(path))
+    policy = Policy(Access(files), limits={"CPU": _READER_SECONDS, "FSIZE": 0})
+    return launch(_READER, list(map(str, paths)), None if switched_off() else policy)
+
+
+def files_beside(config: Config) -> list[Path]:
+    """What an engine reads beside its model."""
+    return [Path(file) for file in (config.draft, *(each.file for each in config.adapters.values())) if file]
+
+
+def _check_served(file: Path) -> None:
+    real = Path(os.path.realpath(file))
+    if _kept and not any(real.is_relative_to(model) for model in _kept[1]):
+        raise SandboxError(f"{file}: no such model was served when the server started: start it again with this one")
 
 
 def _is_weaker(config: Config, than: Config) -> bool:

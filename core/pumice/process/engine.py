@@ -18,6 +18,7 @@ from pumice.process.awaited import Awaited
 from pumice.process.codec import (
     COMMANDS,
     REPORTS,
+    Alive,
     Load,
     Loaded,
     Loading,
@@ -29,6 +30,7 @@ from pumice.process.codec import (
     one_line,
 )
 from pumice.process.frames import FrameWriter, read_frames
+from pumice.process.header import Header
 from pumice.spawning import describe_status, start
 
 _STOPPED_SECONDS = 1.0  # of closing, then it is killed if it is stopped
@@ -60,6 +62,7 @@ class EngineProcess:
         caught_up: Callable[[float], object] = lambda seconds: None,
     ) -> None:
         self.loaded: Future[Facts] = Future()
+        self.header: Header | None = None  # of the model's file, once it is loaded
         self.error: Exception | None = None  # why it ended
         self._receive = receive
         self._died = died
@@ -160,9 +163,12 @@ class EngineProcess:
                 self._progress(report.done, report.total)
         elif isinstance(report, Loaded):
             self._awaited.facts = report.facts
+            self.header = report.header
             self.loaded.set_result(report.facts)
         elif isinstance(report, NotLoaded):
             self.error = report.error
+        elif not isinstance(report, Alive):
+            raise EngineError(f"{type(report).__name__} is nothing that an engine says")
 
 
 def _describe(status: int) -> str:

@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
 
@@ -15,8 +15,10 @@ from pumice.engine import EngineClient
 from pumice.engine.client import EngineLink
 from pumice.engine.messages import Event, Facts
 from pumice.frontend import Frontend
+from pumice.gguf import GGUFFile
 from pumice.grammar import shared_checker
 from pumice.opening import open_model
+from pumice.process.header import Header
 from pumice.registry import get_registry
 
 #: Has a function called with arguments, where events are to be heard: ``loop.call_soon_threadsafe`` for example.
@@ -38,7 +40,8 @@ class LinkedModel(Frontend):
     """As ``Model``, but its engine ends alone; here is only the tokenizer.
 
     Its streams then raise EngineDiedError, and so does whoever asks after; load it again. ``path`` is the model's file
-    here. ``deliver``: how events reach those who listen; None: in the thread that receives them.
+    here, which is opened unless the engine tells its header. ``deliver``: how events reach those who listen; None: in
+    the thread that receives them.
     """
 
     def __init__(self, path: Path, config: Config, connect: Connect, deliver: Deliver | None = None) -> None:
@@ -46,17 +49,31 @@ class LinkedModel(Frontend):
         hear = partial(_deliver, weakref.ref(client), deliver or _call)
         with ExitStack() as stack:
             registry = get_registry(config)
-            file = stack.enter_context(open_model(path, registry))
             link = connect(partial(hear, EngineClient.receive), partial(hear, EngineClient.fail))
             stack.callback(link.close)
-            super().__init__(file, config, registry, client, link.loaded.result())
+            facts, header = link.loaded.result(), self._header()
+            self._told = header
+            if header:
+                metadata, self.__dict__["summary"] = header.read()
+                file = GGUFFile(path, metadata, {}, self.summary.n_bytes)
+            else:
+                file = stack.enter_context(open_model(path, registry))
+            super().__init__(file, config, registry, client, facts)
             self.link = link
             self._checker = shared_checker()
             self._finalizer = weakref.finalize(client, stack.pop_all().close)
 
+    @cached_property
+    def loras(self) -> list[str]:
+        return self._told.loras if self._told else super().loras
+
     @property
     def closed(self) -> bool:
         return not self._finalizer.alive
+
+    def _header(self) -> Header | None:
+        """What the engine told of the model's file; None: it is read here."""
+        return None
 
     @property
     def error(self) -> Exception | None:

@@ -11,6 +11,7 @@ from pumice.config import Config
 from pumice.engine.messages import Event
 from pumice.process.codec import Load
 from pumice.process.engine import EngineProcess
+from pumice.process.header import Header
 from pumice.process.linked import Deliver, LinkedModel
 
 
@@ -44,3 +45,6 @@ class ProcessModel(LinkedModel):
                 heard.wait(seconds)
 
         super().__init__(path, config, connect, deliver)
+
+    def _header(self) -> Header | None:
+        return self.process.header

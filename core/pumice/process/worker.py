@@ -35,6 +35,7 @@ from pumice.process.codec import (
     one_line,
 )
 from pumice.process.frames import FrameWriter, read_frames
+from pumice.process.header import Header
 from pumice.process.host import EngineHost
 from pumice.running import Running, told
 
@@ -66,13 +67,14 @@ def main() -> int:
     try:
         with _signs_of_life(write):
             model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
+            header = Header.of(model.metadata, model.summary, model.loras)
     except Exception as error:
         write(NotLoaded(error))
         return 1
     sandbox.seal()
     host = EngineHost(model, write_events)
     with told(Running(load.command, load.name, model.backends, model.memory, model.n_ctx)):
-        write(Loaded(model.facts))
+        write(Loaded(model.facts, header))
         loaded.set_result(host)
         model.engine.join()
     return 0 if model.closed else 1

@@ -21,14 +21,21 @@ class Access:
         read: files and folders.
         write: folders in which files may also be made, changed and removed.
         devices: device nodes, or folders of them: read, written, and controlled by ioctl.
+        folders: folders that may be listed; no file in them is read.
     """
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    folders: tuple[str, ...] = ()
 
     def __or__(self, other: Access) -> Access:
-        return Access(self.read + other.read, self.write + other.write, self.devices + other.devices)
+        return Access(
+            read=self.read + other.read,
+            folders=self.folders + other.folders,
+            write=self.write + other.write,
+            devices=self.devices + other.devices,
+        )
 
 
 @dataclass(frozen=True)
@@ -143,6 +150,7 @@ def _rules(policy: Policy) -> Iterator[landlock.Rule]:
     access = policy.access
     kinds: tuple[tuple[tuple[str, ...], landlock.Right], ...] = (
         (access.read, landlock.READ),
+        (access.folders, landlock.Right.READ_DIR),
         ((*access.write, *([policy.cache] if policy.cache else [])), landlock.WRITE),
         (access.devices, landlock.DEVICE),
         (policy.execute, landlock.EXECUTE),

@@ -5,6 +5,6 @@ process is started, so that a process that was taken over starts nothing else, a
 """
 
 from pumice.spawning.child import Child, describe_status
-from pumice.spawning.client import Spawner, spawner, start
+from pumice.spawning.client import Spawner, spawner, spawns, start
 
-__all__ = ["Child", "Spawner", "describe_status", "spawner", "start"]
+__all__ = ["Child", "Spawner", "describe_status", "spawner", "spawns", "start"]

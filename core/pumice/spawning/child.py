@@ -54,6 +54,7 @@ class Kind(NamedTuple):
 
 KINDS: Final = {
     "engine": Kind("pumice.process.confinement:launch_engine", silent=False),
+    "reader": Kind("pumice.process.confinement:launch_reader", silent=True),
     "worker": Kind("pumice.isolation.limits:launch_worker", silent=True),
 }
 

@@ -40,6 +40,11 @@ def start(kind: str, order: bytes) -> Child:
     return cast(Child, popen(kind, order, subprocess.PIPE, subprocess.PIPE))
 
 
+def spawns() -> bool:
+    """Whether ``start`` uses a spawner."""
+    return _spawner is not None
+
+
 @contextlib.contextmanager
 def spawner() -> Iterator[Spawner]:
     """Fork a spawner, which ``start`` uses meanwhile. At the end all that it started is killed.

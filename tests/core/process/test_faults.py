@@ -154,4 +154,5 @@ sys.exit(worker.main())
     with pumice.load_process(path, **EXACT) as model:
         assert Alive() in heard
         assert model.generate([5], max_tokens=1).tokens
-        assert Alive() not in heard[heard.index(Loaded(model.facts)) :]
+        loaded = next(i for i, report in enumerate(heard) if isinstance(report, Loaded))
+        assert Alive() not in heard[loaded:]

@@ -9,6 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from pumice.config import load_config
@@ -16,6 +17,7 @@ from pumice.errors import EngineError, SandboxError, UnavailableError
 from pumice.isolation import Limits, WorkerPool
 from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
+from pumice.process.confinement import keep_sandbox
 from pumice.spawning import describe_status, server, spawner, start, wire
 from sandboxes import needs_sandbox
 from waiting import PATIENCE, hang, wait_until
@@ -127,12 +129,23 @@ def test_orders_that_are_refused(spawned):
 @needs_sandbox
 def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
     config = load_config({})
-    monkeypatch.setattr(confinement, "_kept", config)
+    monkeypatch.setattr(confinement, "_kept", None)
+    keep_sandbox(config, ["models", "model.gguf"])
     with spawner():
         for weaker in ({"sandbox": "off"}, {"sandbox_read": ["/"]}, {"sandbox_write": ["/"]}):
             with pytest.raises(SandboxError, match="cannot be weakened"):
                 start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config(weaker), *WEAK[2:])))
-        child = start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"sandbox": "on"}), *WEAK[2:])))
+        for path in ("other.gguf", "models/../other.gguf", "modelsx/a.gguf", "/etc/passwd"):
+            with pytest.raises(SandboxError, match="no such model was served when the server started"):
+                start("engine", COMMANDS.encode(Load(Path(path), *WEAK[1:])))
+            with pytest.raises(SandboxError, match="no such model was served"):
+                start("reader", msgspec.msgpack.encode([b"model.gguf", path.encode()]))
+        for draft in ({"draft": "other.gguf"}, {"adapters": {"a": "other.gguf"}}):
+            with pytest.raises(SandboxError, match="no such model was served"):
+                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config(draft), *WEAK[2:])))
+        with pytest.raises(EngineError, match="the order of a reader is wrong"):
+            start("reader", b"model.gguf")
+        child = start("engine", COMMANDS.encode(Load(Path("models/a.gguf"), load_config({"sandbox": "on"}), *WEAK[2:])))
         child.kill()
 
 

@@ -1,0 +1,88 @@
+"""What a model's file says of itself, as its engine or a reader tells it: a server opens no model."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+
+from pumice.engine.messages import Message, Name
+from pumice.errors import EngineError, ModelError
+from pumice.gguf.metadata import MAX_STRINGS, Metadata
+from pumice.gguf.values import DTYPES
+from pumice.summary import Summary
+
+MAX_HEADER_BYTES: Final = 60 << 20  # large vocabularies with their merges have 10
+_DTYPES = {dtype.str: dtype for dtype in DTYPES.values()}
+
+
+class Strings(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    """A list of texts, whose bytes need not be UTF-8: the length of each, as uint32, and all bytes."""
+
+    lengths: bytes
+    data: bytes
+
+
+class Numbers(msgspec.Struct, frozen=True, array_like=True, tag=True, forbid_unknown_fields=True):
+    dtype: Name
+    data: bytes
+
+
+class Header(Message, frozen=True):
+    """``metadata``: but for arrays of arrays; ``summary``: without its metadata, which are among those."""
+
+    metadata: dict[Name, bool | int | float | str | Strings | Numbers]
+    summary: Summary
+    loras: list[Name] = []
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, Any], summary: Summary, loras: list[str]) -> Header:
+        """Raises ModelError for metadata that are too large to be sent."""
+        told = {key: value for key in metadata if (value := _to_wire(metadata[key])) is not None}
+        size = sum(len(key) + _size(value) for key, value in told.items())
+        if size > MAX_HEADER_BYTES:
+            raise ModelError(f"the file's metadata take {size} bytes, at most {MAX_HEADER_BYTES} can be served")
+        return cls(told, replace(summary, metadata={}), loras)
+
+    def read(self) -> tuple[Metadata, Summary]:
+        """Raises EngineError for what is no metadata."""
+        metadata = {key: _from_wire(key, value) for key, value in self.metadata.items()}
+        scalars = {key: value for key, value in metadata.items() if isinstance(value, str | int | float)}
+        return Metadata(metadata), replace(self.summary, metadata=scalars)
+
+
+def _to_wire(value: Any) -> bool | int | float | str | Strings | Numbers | None:
+    if isinstance(value, np.ndarray):
+        return Numbers(value.dtype.str, value.tobytes())
+    if not isinstance(value, list):
+        known: bool | int | float | str = value
+        return known
+    if not all(isinstance(each, str) for each in value):
+        return None
+    texts = [each.encode("utf-8", "surrogateescape") for each in value]
+    return Strings(np.array([len(each) for each in texts], "<u4").tobytes(), b"".join(texts))
+
+
+def _size(value: bool | int | float | str | Strings | Numbers) -> int:
+    if isinstance(value, Strings):
+        return len(value.lengths) + len(value.data)
+    return len(value.data) if isinstance(value, Numbers) else 4 * len(value) if isinstance(value, str) else 16
+
+
+def _from_wire(key: str, value: bool | int | float | str | Strings | Numbers) -> Any:
+    if isinstance(value, Numbers):
+        dtype = _DTYPES.get(value.dtype)
+        if dtype is None or len(value.data) % dtype.itemsize:
+            raise EngineError(f"an engine's process tells {key!r:.80} as what are no numbers")
+        return np.frombuffer(value.data, dtype)
+    if not isinstance(value, Strings):
+        return value
+    lengths = np.frombuffer(value.lengths, "<u4") if len(value.lengths) % 4 == 0 else None
+    if lengths is None or len(lengths) > MAX_STRINGS or int(lengths.sum(dtype=np.uint64)) != len(value.data):
+        raise EngineError(f"an engine's process tells {key!r:.80} as what are no texts")
+    ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
+    return [value.data[start:end].decode("utf-8", "surrogateescape") for start, end in itertools.pairwise(ends)]

@@ -1,0 +1,88 @@
+"""The header of a model as its engine tells it, and as a process that was taken over could."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from gguf_files import tiny_llama
+from pumice.errors import EngineError, ModelError
+from pumice.gguf import GGUFFile
+from pumice.process import header
+from pumice.process.codec import REPORTS, CodecError, Summarized
+from pumice.process.header import Header, Numbers, Strings
+from pumice.process.reader import read_summaries
+from pumice.spawning import spawner
+from pumice.summary import Summary
+from pumice.tokenizers import from_metadata
+
+NOTHING = Summary({}, 0, 0, 0, "", 0.0, "")
+
+
+def sent(told: Header) -> Header:
+    report = REPORTS.decode(REPORTS.encode(Summarized(told)))
+    assert isinstance(report, Summarized)
+    return report.header
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("header") / "tiny.gguf")
+
+
+def test_metadata_come_as_they_are_in_the_file(path):
+    with GGUFFile.open(path) as file:
+        metadata, summary = sent(Header.of(file.metadata, Summary.of(file), [])).read()
+        assert summary == Summary.of(file)
+        assert list(metadata) == list(file.metadata)
+        for key, value in file.metadata.items():
+            assert type(metadata[key]) is type(value)
+            assert np.array_equal(metadata[key], value)
+        assert not any(value.flags.writeable for value in metadata.values() if isinstance(value, np.ndarray))
+
+
+def test_texts_that_are_not_utf8_stay_apart():
+    texts = ["", "ä", "\udcff", "\udcfe\U0001f600", ""]
+    metadata, _ = sent(Header.of({"a": texts, "nested": [[1]]}, NOTHING, [])).read()
+    assert dict(metadata) == {"a": texts}
+
+
+WRONG = [
+    Strings(b"\x01", b"a"),
+    Strings(b"\x02\x00\x00\x00", b"a"),
+    Strings(b"\xff\xff\xff\xff" * 2, b"a"),
+    Strings(b"\x00\x00\x00\x00" * (header.MAX_STRINGS + 1), b""),
+    Numbers("<f4", b"\x00" * 5),
+    Numbers("|O", b"\x00" * 8),
+    Numbers("V1000000", b""),
+]
+
+
+@pytest.mark.parametrize("value", WRONG)
+def test_what_is_no_header_is_an_error(value):
+    with pytest.raises(EngineError, match="an engine's process tells 'a' as what are no"):
+        sent(Header({"a": value}, NOTHING)).read()
+
+
+def test_other_types_are_no_message():
+    good = msgspec.msgpack.decode(REPORTS.encode(Summarized(Header({"a": 1}, NOTHING))))
+    for wrong in ({"a": [1]}, {"a": None}, {1: 1}, [], {"a" * 1001: 1}):
+        good[1][1] = wrong
+        with pytest.raises(CodecError):
+            REPORTS.decode(msgspec.msgpack.encode(good))
+
+
+def test_a_header_is_bounded(monkeypatch):
+    monkeypatch.setattr(header, "MAX_HEADER_BYTES", 100)
+    with pytest.raises(ModelError, match="take 113 bytes, at most 100 can be served"):
+        Header.of({"a": ["a" * 108]}, NOTHING, [])
+
+
+def test_a_reader_reads_for_a_process_that_may_not(path, tmp_path):
+    (tmp_path / "wrong.gguf").write_text("no model")
+    with spawner():
+        first, wrong, last = read_summaries([path, tmp_path / "wrong.gguf", path])
+    assert wrong is None
+    assert first == last == read_summaries([path])[0]
+    with GGUFFile.open(path) as file:
+        assert first == Summary.of(file)
+        assert from_metadata(file.metadata)  # a model that is worth reading
