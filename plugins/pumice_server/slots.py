@@ -29,6 +29,8 @@ from pumice_server.service import Service
 from pumice_server.work import waiting
 
 _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}")
+_SAVED = re.compile(rb'{"model": ?("(?:[^"\\\\]|\\\\.)*"), ?"tokens": ?\[')  # how a file begins
+_BEGINNING = 1 << 14  # bytes that are read to find whose it is
 _MAX_FILE = 64 << 20  # bytes
 _NO_WAITING = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # for the other end of a pipe
 
@@ -77,14 +79,11 @@ async def _save(request: Request, service: Service, slot: int, body: Body) -> di
 async def _restore(request: Request, service: Service, slot: int, body: Body) -> dict[str, Any]:
     name, path = _file(request, body)
     started = time.perf_counter()
-    data = await waiting(_read, path, name)
+    data = await waiting(_read, path, name, service.name)
     try:
-        saved = orjson.loads(data)
-        tokens = [int(token) for token in saved["tokens"]]
+        tokens = [int(token) for token in orjson.loads(data)["tokens"]]
     except (ValueError, KeyError, TypeError):
         raise bad_request(f"{name} is no slot that was saved here") from None
-    if saved.get("model") != service.name:
-        raise bad_request(f"{name} was saved by another model")
     if tokens:
         options = {"max_tokens": 0, "cache_salt": request.state.cache_salt}
         await service.gather(await service.complete([tokens], 1, options))
@@ -123,11 +122,18 @@ def _write(path: Path, data: bytes) -> None:
         raise HTTPException(500, f"{path.name} cannot be saved: {error.strerror}") from None
 
 
-def _read(path: Path, name: str) -> bytes:
+def _read(path: Path, name: str, model: str) -> bytes:
+    """The file; what follows its beginning only if that is a model's own. Raises HTTPException."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | _NO_WAITING), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise bad_request(f"{name} is no file")
-            return file.read(_MAX_FILE)
+            beginning = file.read(_BEGINNING)
+            found = _SAVED.match(beginning)
+            if not found:
+                raise bad_request(f"{name} is no slot that was saved here")
+            if found[1] != orjson.dumps(model):
+                raise bad_request(f"{name} was saved by another model")
+            return beginning + file.read(_MAX_FILE - len(beginning))
     except OSError as error:
         raise bad_request(f"{name}: {error.strerror}") from None

@@ -59,6 +59,8 @@ def test_what_cannot_be_restored(saving):
     assert "is no slot" in act(server, "restore", filename="bad").text
     (folder / "other").write_bytes(b'{"model": "x", "tokens": [1]}')
     assert "another model" in act(server, "restore", filename="other").text
+    (folder / "other").write_bytes(b'{"model":"x","tokens":[' + b"}" * (1 << 20))  # whose tokens nobody reads
+    assert "another model" in act(server, "restore", filename="other").text
     os.symlink("/etc/passwd", folder / "link")
     assert act(server, "restore", filename="link").status_code == 400
 
