@@ -107,6 +107,7 @@ class Config(BaseModel):
     sampling: dict[str, Any]
     chat_template: str
     draft: str
+    memory_limit: float = Field(ge=0, le=2**20, allow_inf_nan=False)
     sandbox: Literal["auto", "on", "off"]
     sandbox_read: list[str]
     sandbox_write: list[str]

@@ -33,6 +33,7 @@ from pumice.process.codec import (
     Report,
     encode_events,
     one_line,
+    portable,
 )
 from pumice.process.frames import FrameWriter, read_frames
 from pumice.process.header import Header
@@ -41,6 +42,7 @@ from pumice.running import Running, told
 
 logger = logging.getLogger("pumice")
 
+_OF_MEMORY = ("memory", "alloc", "start new thread")
 _ALIVE_SECONDS = 2.0  # between two signs of life while the model is loaded
 _CLOSE_SECONDS = 20.0  # for the engine to end its step and give everything back
 
@@ -66,10 +68,12 @@ def main() -> int:
     threading.Thread(target=_obey, args=(loaded, coming), name="pumice-commands", daemon=True).start()
     try:
         with _signs_of_life(write):
+            if load.config.memory_limit:
+                sandbox.limit({"DATA": int(load.config.memory_limit * 2**30)})
             model = Model(load.path, load.config, lambda done, total: write(Loading(done, total)))
             header = Header.of(model.metadata, model.summary, model.loras)
     except Exception as error:
-        write(NotLoaded(error))
+        write(NotLoaded(_explained(error, load.config.memory_limit)))
         return 1
     sandbox.seal()
     host = EngineHost(model, write_events)
@@ -78,6 +82,14 @@ def main() -> int:
         loaded.set_result(host)
         model.engine.join()
     return 0 if model.closed else 1
+
+
+def _explained(error: Exception, limit: float) -> Exception:
+    """An error of loading; one of memory tells of the limit, if there is one."""
+    shown = str(portable(error))
+    if not limit or not any(word in shown.lower() for word in _OF_MEMORY):
+        return error
+    return EngineError(f"{shown} (memory_limit is {limit:g} GiB)")
 
 
 def _obey(loaded: Future[EngineHost], coming: Iterator[Load | Command]) -> None:

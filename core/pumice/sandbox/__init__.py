@@ -5,7 +5,18 @@ it imports anything else. Where the kernel lacks a part, the others still hold, 
 """
 
 from pumice.sandbox.launch import Launch, cache_homes, launch, make_cache
-from pumice.sandbox.policy import SWITCH, Access, Enforced, Policy, enforce, in_force, missing, seal, switched_off
+from pumice.sandbox.policy import (
+    SWITCH,
+    Access,
+    Enforced,
+    Policy,
+    enforce,
+    in_force,
+    limit,
+    missing,
+    seal,
+    switched_off,
+)
 from pumice.sandbox.runtime import interpreter, python_access
 
 __all__ = [
@@ -19,6 +30,7 @@ __all__ = [
     "in_force",
     "interpreter",
     "launch",
+    "limit",
     "make_cache",
     "missing",
     "python_access",

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -191,3 +192,12 @@ def test_what_it_logs_is_logged_here(model, caplog):
 def test_arguments_that_are_none_are_not_given():
     with pumice.load_process(n_ctx=None, kv_type=None, config={"n_ctx": 128}) as model:
         assert model.n_ctx == 128
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is limited on Linux alone")
+def test_a_memory_limit_is_named_where_it_is_met(path):
+    with pytest.raises(pumice.EngineError, match=r"not enough memory: .*\(memory_limit is 0.1 GiB\)"):
+        pumice.load_process(path, backend="numpy", config={"memory_limit": 0.1}, n_ctx=1 << 20, kv_type="f32")
+    with pumice.load_process(path, backend="numpy", config={"memory_limit": 8}) as model:
+        limits = Path(f"/proc/{model.process.pid}/limits").read_text()
+        assert str(8 << 30) in next(line for line in limits.splitlines() if line.startswith("Max data size"))
