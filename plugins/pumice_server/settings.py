@@ -94,7 +94,7 @@ class Settings:
         if file is None:
             return []
         folder = Path(os.path.abspath(file)).parent
-        is_own = not Path.home().is_relative_to(folder) and folder != Path.cwd()
+        is_own = not Path(os.path.expanduser("~")).is_relative_to(folder) and folder != Path.cwd()
         return [os.path.abspath(file), *([str(folder)] if is_own else [])]
 
     @property

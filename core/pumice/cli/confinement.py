@@ -135,11 +135,13 @@ def _fetched() -> list[str]:
     from pumice.hub.repository import cache_directory
     from pumice.hub.web import web_directory
 
-    folders = [cache_directory(), web_directory()]
-    for folder in folders:
-        with contextlib.suppress(OSError):
+    folders = []
+    for directory in (cache_directory, web_directory):
+        with contextlib.suppress(OSError, RuntimeError):  # nobody's home, nothing fetched
+            folder = directory()
             folder.mkdir(parents=True, exist_ok=True)
-    return [str(folder) for folder in folders]
+            folders.append(str(folder))
+    return folders
 
 
 def _token() -> str:
