@@ -129,7 +129,7 @@ def test_dynamic_temperature(temperature: float, spread: float, exponent: float)
     np.testing.assert_allclose(result, scipy.special.softmax(exact / heat), rtol=1e-4, atol=1e-9)
 
 
-@pytest.mark.parametrize("cold", [0.0, -1.0, 1e-30, 1e-300, 1e-6])
+@pytest.mark.parametrize("cold", [0.0, 1e-30, 1e-300, 1e-6])
 def test_no_temperature_is_greedy(cold: float) -> None:
     assert build(len(LARGE), temperature=cold).sample(LARGE) == LARGE.argmax()
 
