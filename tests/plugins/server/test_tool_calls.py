@@ -36,7 +36,7 @@ class Told:
     """A stream of given deltas."""
 
     timings = Timings(20, 5, 0.0, 0.1, 9, 0.2)
-    prompt_tokens = 20
+    prompt_tokens = [0] * 20
 
     def __init__(self, calls: Sequence[pumice.ToolCall] = CALLS, reason: str = "tool_calls") -> None:
         self._coming = iter([*DELTAS, *(pumice.ChatDelta(tool_calls=[call]) for call in calls), _end(reason)])
