@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from starlette.exceptions import HTTPException
+
 import pumice
 from pumice_server.service import AnyModel, Service
 
@@ -119,6 +121,11 @@ class Entry:
         self.n_crashes = 1 if steady else self.n_crashes + 1
         wait = 0.0 if self.n_crashes == 1 else min(_MAX_BACKOFF_SECONDS, 2.0 ** (self.n_crashes - 2))
         self.service, self.error, self._retry_at = None, error, now + wait
+
+    def check_unused(self) -> None:
+        """Raises HTTPException if it is used, or being loaded."""
+        if self.n_users or self.loading:
+            raise HTTPException(409, f"{self.name} is in use")
 
     def unloaded(self) -> AnyModel | None:
         """Take the model out, to be closed."""

@@ -101,11 +101,14 @@ class Models:
             self._freed.set()
 
     async def unload(self, entry: Entry) -> None:
-        """Give its memory back. Raises HTTPException if it is busy."""
-        if entry.n_users or entry.loading:
-            raise HTTPException(409, f"{entry.name} is in use")
-        if entry.service:
-            entry.properties = await waiting(properties, entry, entry.service, self.settings)
+        """Give its memory back. Raises HTTPException if it is busy, or is asked for before it is unloaded."""
+        entry.check_unused()
+        if service := entry.service:
+            told = await waiting(properties, entry, service, self.settings)
+            entry.check_unused()  # requests may have come meanwhile; none does from here until it is unloaded
+            if entry.service is not service:  # another call unloaded it
+                return
+            entry.properties = told
         model = entry.unloaded()
         if model is not None:
             logger.info("unloading %s", entry.name)
@@ -145,7 +148,8 @@ class Models:
             for entry in self.entries:
                 self._notice_death(entry)
                 if entry.idle and time.monotonic() > entry.expires:
-                    await self.unload(entry)
+                    with contextlib.suppress(HTTPException):  # a request came meanwhile
+                        await self.unload(entry)
             if self.single and self.single.state == "failed" and not self.single.wait_seconds and not self.draining:
                 self.begin(self.single)
             if time.monotonic() - asked > _STALL_SECONDS / 4:
@@ -249,11 +253,11 @@ class Models:
 
     async def _evict(self) -> bool:
         """Unload the model that was not used for longest, of those that nobody uses. False: there is none."""
-        idle = [entry for entry in self.entries if entry.idle]
-        if not idle:
-            return False
-        await self.unload(min(idle, key=lambda entry: entry.last_used))
-        return True
+        while idle := [entry for entry in self.entries if entry.idle]:
+            with contextlib.suppress(HTTPException):  # a request came meanwhile
+                await self.unload(min(idle, key=lambda entry: entry.last_used))
+                return True
+        return False
 
 
 async def _in_thread(load: Callable[..., AnyModel], *arguments: object) -> AnyModel:

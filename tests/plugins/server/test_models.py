@@ -125,6 +125,28 @@ def test_a_busy_model_is_not_unloaded(two):
     assert answers == [200]
 
 
+def test_a_request_that_comes_while_its_model_is_unloaded_keeps_it(one, monkeypatch):
+    begun, go, unloaded = threading.Event(), threading.Event(), []
+
+    def slow(*_):
+        begun.set()
+        assert go.wait(PATIENCE)
+        return {}
+
+    assert complete(one, "one").status_code == 200
+    monkeypatch.setattr(models, "properties", slow)
+    body = {"model": "one"}
+    unloading = threading.Thread(target=lambda: unloaded.append(one.client.post("/models/unload", json=body)))
+    unloading.start()
+    assert begun.wait(PATIENCE)
+    with used(one, "one"):
+        go.set()
+        unloading.join(PATIENCE)
+        assert unloaded[0].status_code == 409
+        assert states(one) == {"one": "loaded"}
+    assert complete(one, "one").status_code == 200
+
+
 def test_room_that_does_not_come(specs):
     with serving(*specs, max_models=1, timeout=1.0) as server, used(server, "one"):
         answer = complete(server, "two")
