@@ -74,16 +74,18 @@ def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | No
 
 
 def launch_reader(order: bytes) -> Launch:
-    """How a reader of headers is started; the order is a list of files' names. Raises SandboxError."""
+    """How a reader of headers is started; the order is a list of files' names.
+
+    It gets an empty one in the place of a file that is not served. Raises EngineError.
+    """
     try:
         paths = [Path(os.path.abspath(os.fsdecode(name))) for name in msgspec.msgpack.decode(order, type=list[bytes])]
     except (msgspec.MsgspecError, ValueError) as error:
         raise EngineError(f"the order of a reader is wrong: {error}") from None
-    for path in paths:
-        _check_served(path)
-    files = tuple(file for path in paths for file in _files_of(path))
+    files = tuple(file for path in paths if _is_served(path) for file in _files_of(path))
     policy = Policy(Access(files), limits={"CPU": _READER_SECONDS, "FSIZE": 0})
-    return launch(_READER, list(map(str, paths)), None if switched_off() else policy)
+    names = [str(path) if _is_served(path) else "" for path in paths]
+    return launch(_READER, names, None if switched_off() else policy)
 
 
 def files_beside(config: Config) -> list[Path]:
@@ -92,9 +94,13 @@ def files_beside(config: Config) -> list[Path]:
 
 
 def _check_served(file: Path) -> None:
-    real = Path(os.path.realpath(file))
-    if _kept and not any(real.is_relative_to(model) for model in _kept[1]):
+    if not _is_served(file):
         raise SandboxError(f"{file}: no such model was served when the server started: start it again with this one")
+
+
+def _is_served(file: Path) -> bool:
+    real = Path(os.path.realpath(file))
+    return _kept is None or any(real.is_relative_to(model) for model in _kept[1])
 
 
 def _is_weaker(config: Config, than: Config) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
@@ -13,19 +14,21 @@ import msgspec
 from pumice.errors import EngineError, PumiceError
 from pumice.gguf import GGUFFile
 from pumice.isolation.wire import read_frame, take_standard_streams, write_frame
-from pumice.process.codec import REPORTS, Summarized
+from pumice.process.codec import MAX_LOADING_BYTES, REPORTS, Summarized
 from pumice.process.header import Header
 from pumice.spawning import spawns, start
 from pumice.summary import Summary
 
 _SECONDS = 60.0
-_MAX_BYTES = 1 << 24  # of a chat template, say
+
+logger = logging.getLogger("pumice")
 
 
 def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
     """What the headers of GGUF files say; None for one that is not to be read.
 
-    A process of its own reads them where this one has a spawner. Raises PumiceError, OSError.
+    A process of its own reads them where this one has a spawner; one that it may not read is none to be read.
+    Raises PumiceError, OSError.
     """
     if not spawns() or not paths:
         return [_read(path) for path in paths]
@@ -33,7 +36,7 @@ def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
     timer = threading.Timer(_SECONDS, child.kill)
     timer.start()
     try:
-        return [_told(read_frame(child.stdout, _MAX_BYTES)) for _ in paths]
+        return [_told(path, read_frame(child.stdout, MAX_LOADING_BYTES)) for path in paths]
     except OverflowError as error:
         raise EngineError(f"the reader of headers sends {error} bytes") from None
     finally:
@@ -44,11 +47,17 @@ def read_summaries(paths: Sequence[Path]) -> list[Summary | None]:
         child.stdout.close()
 
 
-def _told(data: bytes | None) -> Summary | None:
-    told = REPORTS.decode(data or b"")
-    if not isinstance(told, Summarized):
-        raise EngineError(f"the reader of headers says {type(told).__name__}")
-    return told.header.read()[1] if told.header else None
+def _told(path: Path, data: bytes | None) -> Summary | None:
+    if data is None:
+        raise EngineError(f"the reader of headers ended before it told that of {path}")
+    try:
+        told = REPORTS.decode(data)
+        if not isinstance(told, Summarized):
+            raise EngineError(f"the reader of headers says {type(told).__name__}")
+        return told.header.read()[1] if told.header else None
+    except EngineError as error:  # those of other files can be read
+        logger.warning("%s: its header cannot be read: %s", path, error)
+        return None
 
 
 def _read(path: Path) -> Summary | None:
@@ -60,11 +69,18 @@ def _read(path: Path) -> Summary | None:
 
 
 def main(paths: Sequence[str]) -> None:
+    """Tell of each file in turn. An empty path is one that is not to be read."""
     _, answers = take_standard_streams()
     for path in paths:
-        summary = _read(Path(path))
-        header = Header.of(summary.metadata, summary, []) if summary else None
-        write_frame(answers, REPORTS.encode(Summarized(header)))
+        write_frame(answers, _report(Path(path)) if path else REPORTS.encode(Summarized(None)))
+
+
+def _report(path: Path) -> bytes:
+    try:
+        summary = _read(path)
+        return REPORTS.encode(Summarized(Header.of(summary.metadata, summary, []) if summary else None))
+    except (PumiceError, ValueError):  # of metadata that are too large, or no text
+        return REPORTS.encode(Summarized(None))
 
 
 if __name__ == "__main__":

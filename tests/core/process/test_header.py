@@ -4,10 +4,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from gguf_files import tiny_llama
+from gguf_files import tiny_llama, write_gguf
+from pumice.config import load_config
 from pumice.errors import EngineError, ModelError
 from pumice.gguf import GGUFFile
-from pumice.process import header
+from pumice.process import confinement, header
 from pumice.process.codec import REPORTS, CodecError, Summarized
 from pumice.process.header import Header, Numbers, Strings
 from pumice.process.reader import read_summaries
@@ -86,3 +87,33 @@ def test_a_reader_reads_for_a_process_that_may_not(path, tmp_path):
     with GGUFFile.open(path) as file:
         assert first == Summary.of(file)
         assert from_metadata(file.metadata)  # a model that is worth reading
+
+
+def test_a_model_that_is_not_served_hides_no_other(path, tmp_path, monkeypatch):
+    other = tiny_llama(tmp_path / "other.gguf")
+    monkeypatch.setattr(confinement, "_kept", (load_config({}), [str(path)]))
+    with spawner():
+        first, refused, last = read_summaries([path, other, path])
+    assert refused is None
+    assert first == last == read_summaries([path])[0]
+
+
+def test_a_header_that_cannot_be_told_hides_no_other(path, tmp_path):
+    """For its size, for its keys; one that is larger than other messages may be is told."""
+    files = []
+    for key, text in (("k", "a" * (16 << 20)), ("k" * 1001, "a"), ("k", "\u6f22" * (6 << 20))):
+        files.append(tmp_path / f"{len(files)}.gguf")
+        write_gguf(files[-1], {"general.architecture": "llama", key: text}, {})
+    with spawner():
+        first, too_large, wrong, large, last = read_summaries([path, *files, path])
+    assert first == last == read_summaries([path])[0]
+    assert too_large is None
+    assert wrong is None
+    assert large
+    assert len(large.metadata["k"]) == 6 << 20
+
+
+def test_a_reader_that_ends_early_is_an_error(path, monkeypatch):
+    monkeypatch.setattr(confinement, "_READER", "pumice.errors")
+    with spawner(), pytest.raises(EngineError, match="the reader of headers ended before it told that of"):
+        read_summaries([path])
