@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pumice.config import config_files, load_config
+from pumice.config import Config, config_files, load_config
 from pumice.errors import PumiceError, SandboxError
 from pumice.registry import get_registry
 from pumice.sandbox import Access, Policy, enforce, missing, python_access, switched_off
@@ -78,7 +78,7 @@ def confined_server(needs: Needs) -> Iterator[None]:
     if sys.path[:1] == [os.getcwd()]:  # `python -m`: nothing is imported from here any more, where models may lie
         del sys.path[0]
     fetched = _fetched()
-    keep_sandbox(config, [*_models(needs), *fetched])
+    keep_sandbox(config.model_copy(update={"memory_limit": _memory_limit(needs, config)}), [*_models(needs), *fetched])
     policy = _policy(needs, fetched)
     mimetypes.init()  # reads files of the system
     with spawner():
@@ -123,6 +123,17 @@ def _models(needs: Needs) -> Iterator[str]:
             name, options = resolve_name(model)
             yield from [str(name)] if isinstance(name, Path) else []
             yield from map(str, files_beside(load_config(_arguments(needs.options), options)))
+
+
+def _memory_limit(needs: Needs, config: Config) -> float:
+    """The most that any model may have; 0: no limit."""
+    from pumice.hub.locate import resolve_name
+
+    limits = [config.memory_limit]
+    for model in needs.models:
+        with contextlib.suppress(PumiceError):
+            limits.append(load_config(_arguments(needs.options), resolve_name(model)[1]).memory_limit)
+    return max(limits) if all(limits) else 0.0
 
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:

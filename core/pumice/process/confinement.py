@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -105,7 +106,8 @@ def _is_served(file: Path) -> bool:
 
 def _is_weaker(config: Config, than: Config) -> bool:
     more = set(config.sandbox_read) - set(than.sandbox_read) or set(config.sandbox_write) - set(than.sandbox_write)
-    return bool(more) or _STRENGTHS.index(config.sandbox) < _STRENGTHS.index(than.sandbox)
+    grows = (config.memory_limit or math.inf) > (than.memory_limit or math.inf)
+    return bool(more) or grows or _STRENGTHS.index(config.sandbox) < _STRENGTHS.index(than.sandbox)
 
 
 def _files_of(model: Path) -> Iterator[str]:

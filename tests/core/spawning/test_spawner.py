@@ -24,7 +24,7 @@ from waiting import PATIENCE, hang, wait_until
 pytestmark = pytest.mark.skipif(not hasattr(socket, "send_fds"), reason="pipes are not passed on this system")
 
 LIMITS = Limits(cpu_seconds=60, wall_seconds=PATIENCE, wait_seconds=PATIENCE)
-WEAK = (Path("model.gguf"), load_config({}), "", "", 30)
+WEAK = (Path("model.gguf"), load_config({"memory_limit": 4}), "", "", 30)
 
 
 @pytest.fixture
@@ -127,22 +127,31 @@ def test_orders_that_are_refused(spawned):
 
 @needs_sandbox
 def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
-    config = load_config({})
+    config = load_config({"memory_limit": 4})
     monkeypatch.setattr(confinement, "_kept", None)
     keep_sandbox(config, ["models", "model.gguf"])
     with spawner():
-        for weaker in ({"sandbox": "off"}, {"sandbox_read": ["/"]}, {"sandbox_write": ["/"]}):
+        for weaker in (
+            {"sandbox": "off"},
+            {"sandbox_read": ["/"]},
+            {"sandbox_write": ["/"]},
+            {"memory_limit": 0},
+            {"memory_limit": 8},
+        ):
             with pytest.raises(SandboxError, match="cannot be weakened"):
-                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config(weaker), *WEAK[2:])))
+                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | weaker), *WEAK[2:])))
         for path in ("other.gguf", "models/../other.gguf", "modelsx/a.gguf", "/etc/passwd"):
             with pytest.raises(SandboxError, match="no such model was served when the server started"):
                 start("engine", COMMANDS.encode(Load(Path(path), *WEAK[1:])))
         for draft in ({"draft": "other.gguf"}, {"adapters": {"a": "other.gguf"}}):
             with pytest.raises(SandboxError, match="no such model was served"):
-                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config(draft), *WEAK[2:])))
+                start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | draft), *WEAK[2:])))
         with pytest.raises(EngineError, match="the order of a reader is wrong"):
             start("reader", b"model.gguf")
-        child = start("engine", COMMANDS.encode(Load(Path("models/a.gguf"), load_config({"sandbox": "on"}), *WEAK[2:])))
+        child = start(
+            "engine",
+            COMMANDS.encode(Load(Path("models/a.gguf"), load_config({"sandbox": "on", "memory_limit": 2}), *WEAK[2:])),
+        )
         child.kill()
 
 
