@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import math
 import os
 from collections.abc import Iterator, Sequence
@@ -35,10 +36,10 @@ _kept: tuple[Config, Sequence[str]] | None = None
 def keep_sandbox(config: Config, models: Sequence[str]) -> None:
     """From now on start no engine that is confined less than ``config`` says, or reads others than these models.
 
-    ``models``: files and folders.
+    ``models``: files and folders, with the weights that links in these lead to now.
     """
     global _kept
-    _kept = config, [os.path.realpath(model) for model in models]
+    _kept = config, [os.path.realpath(file) for model in models for file in (model, *_linked(Path(model)))]
 
 
 def launch_engine(order: bytes) -> Launch:
@@ -96,7 +97,10 @@ def files_beside(config: Config) -> list[Path]:
 
 def _check_served(file: Path) -> None:
     if not _is_served(file):
-        raise SandboxError(f"{file}: no such model was served when the server started: start it again with this one")
+        raise SandboxError(
+            f"{file}: the server was not started with this model: name it on the command line of "
+            "`pumice serve` or below `models:` in the configuration, and start the server again"
+        )
 
 
 def _is_served(file: Path) -> bool:
@@ -114,23 +118,36 @@ def _files_of(model: Path) -> Iterator[str]:
     """The file of a model and its other parts, or a folder and the weights that its links lead to.
 
     In the cache of huggingface_hub all files are links to the folder ``blobs``. Elsewhere the maker of a folder may
-    have put links to whatever files of the user they could think of.
+    have put links to whatever files of the user they could think of: no folder is read for those in it.
+
+    The policy is passed in a variable of the environment, which many files do not fit in. Raises SandboxError.
     """
     yield str(model)
     if not model.is_dir():
         if part := SPLIT_NAME.fullmatch(model.name):
             parts = glob.glob(str(model.parent / f"{glob.escape(part['prefix'])}-*-of-{part['count']}.gguf"))
-            yield from _few(parts)
-    elif model.parent.name == "snapshots":
+            yield from parts if len(parts) <= _MOST_FILES else [str(model.parent)]
+    elif model.parent.name == "snapshots" and not (model.parents[1] / "blobs").is_symlink():
         yield str(model.parents[1] / "blobs")
     else:
-        targets = (os.path.realpath(file) for file in model.rglob("*") if file.is_symlink())
-        yield from _few([target for target in targets if target.endswith(_WEIGHTS)])
+        targets = list(itertools.islice(_linked(model), _MOST_FILES + 1))
+        if len(targets) > _MOST_FILES:
+            raise SandboxError(
+                f"{model}: more than {_MOST_FILES} links to weights outside of it, which the sandbox does not allow: "
+                "put the files themselves there"
+            )
+        for target in targets:
+            _check_served(Path(target))
+        yield from targets
 
 
-def _few(files: Sequence[str]) -> Sequence[str]:
-    """The files, or if they are many their folders: the policy is passed in a variable of the environment."""
-    return files if len(files) <= _MOST_FILES else sorted({os.path.dirname(file) for file in files})
+def _linked(model: Path) -> Iterator[str]:
+    """Files of weights elsewhere that links in a folder lead to."""
+    folder = os.path.realpath(model)
+    links = (os.path.realpath(file) for file in model.rglob("*") if file.is_symlink()) if model.is_dir() else ()
+    for target in links:
+        if target.endswith(_WEIGHTS) and os.path.isfile(target) and not Path(target).is_relative_to(folder):
+            yield target
 
 
 def _backends(config: Config, registry: Registry) -> Iterator[Access]:

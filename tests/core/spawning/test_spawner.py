@@ -141,10 +141,10 @@ def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
             with pytest.raises(SandboxError, match="cannot be weakened"):
                 start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | weaker), *WEAK[2:])))
         for path in ("other.gguf", "models/../other.gguf", "modelsx/a.gguf", "/etc/passwd"):
-            with pytest.raises(SandboxError, match="no such model was served when the server started"):
+            with pytest.raises(SandboxError, match="the server was not started with this model"):
                 start("engine", COMMANDS.encode(Load(Path(path), *WEAK[1:])))
         for draft in ({"draft": "other.gguf"}, {"adapters": {"a": "other.gguf"}}):
-            with pytest.raises(SandboxError, match="no such model was served"):
+            with pytest.raises(SandboxError, match="was not started with this model"):
                 start("engine", COMMANDS.encode(Load(*WEAK[:1], load_config({"memory_limit": 4} | draft), *WEAK[2:])))
         with pytest.raises(EngineError, match="the order of a reader is wrong"):
             start("reader", b"model.gguf")
