@@ -24,12 +24,17 @@ class ToolSchemas(Mapping[str, Schema]):
             check_schema(_place(name), schema)
         check_number("tools", "characters of all parameters", len(json.dumps(schemas)), MAX_GENERATED)
         unreadable, self._regexes = _look_at_patterns(patterns_of(list(schemas.values())), checker)
-        readable = {name: close_objects(without_patterns(schema, unreadable)) for name, schema in schemas.items()}
+        readable: dict[str, Schema] = {}
+        n_characters = 0
+        for name, schema in schemas.items():
+            readable[name] = close_objects(_place(name), without_patterns(schema, unreadable))
+            n_characters += len(json.dumps(readable[name]))
+            check_number("tools", "characters of all parameters, closed,", n_characters, MAX_GENERATED)
         problems = checker.problems([schema_source(schema, TOOL_OPTIONS) for schema in readable.values()])
         for name, problem in zip(readable, problems, strict=True):
             if problem:
                 raise RequestError(f"{_place(name)}: {problem}")
-        self._schemas: dict[str, Schema] = dict(readable)
+        self._schemas = readable
 
     def __getitem__(self, name: str) -> Schema:
         return self._schemas[name]

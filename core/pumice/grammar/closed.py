@@ -6,9 +6,11 @@ JSON Schema allows further keys where ``additionalProperties`` is not given, and
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from pumice.grammar.limits import MAX_GENERATED, check_number
 from pumice.grammar.schema_limits import referred
 
 Schema = Mapping[str, Any]
@@ -20,16 +22,86 @@ _LISTED = (*_ALTERNATIVES, "allOf", "prefixItems", "items")
 _SINGLE = ("items", "additionalProperties")
 
 
-def close_objects(schema: Schema) -> dict[str, Any]:
+def close_objects(name: str, schema: Schema) -> dict[str, Any]:
     """Return the schema with ``additionalProperties: false`` for each object that declares keys and no others.
 
     Schemas that describe one object together (``allOf``, or properties beside ``anyOf`` or ``$ref``) allow the keys of
-    all of them. The schema must be within the limits of ``check_schema``.
+    all of them. The schema must be within the limits of ``check_schema``. Raises RequestError, which begins with
+    ``name``, where all that such schemas declare and refer to is beyond a limit: each writes the keys of all.
     """
-    combined = [node for node in _nodes(schema) if _is_combined(node)]
-    parts = {id(part) for node in combined for part in _parts(node, schema) if part is not node}
-    closed: dict[str, Any] = _closed(schema, schema, parts)
-    return closed
+    return _Closing(name, schema).schema()
+
+
+class _Closing:
+    """The closing of one schema, whose work is counted: nodes of a few characters may share thousands of keys."""
+
+    def __init__(self, name: str, root: Schema) -> None:
+        self._name = name
+        self._root = root
+        self._n_read = 0  # characters of keys and references, and schemas, each as often as it is looked at
+        combined = [node for node in _nodes(root) if _is_combined(node)]
+        self._parts = {id(part) for node in combined for part in self._together(node) if part is not node}
+
+    def schema(self) -> dict[str, Any]:
+        closed: dict[str, Any] = self._closed(self._root)
+        return closed
+
+    def _count(self, n: int) -> None:
+        self._n_read += n
+        check_number(self._name, "characters of the keys of combined schemas", self._n_read, MAX_GENERATED)
+
+    def _together(self, node: Schema) -> list[Schema]:
+        """The schemas that describe the same value as ``node``, which is the first of them."""
+        parts: dict[int, Schema] = {}
+        waiting: deque[Any] = deque([node])
+        while waiting:
+            part = waiting.popleft()
+            self._count(1)
+            if isinstance(part, Mapping) and id(part) not in parts:
+                parts[id(part)] = part
+                reference = part.get("$ref")
+                self._count(len(reference) if isinstance(reference, str) else 0)
+                waiting.append(referred(reference, self._root))
+                for key in ("allOf", *_ALTERNATIVES):
+                    waiting += part[key] if isinstance(part.get(key), list | tuple) else ()
+        return list(parts.values())
+
+    def _closed(self, value: Any) -> Any:
+        """A schema, or what is none, with closed objects."""
+        if not isinstance(value, Mapping):
+            return value
+        node = dict(value)
+        for key in _NAMED:
+            if isinstance(node.get(key), Mapping):
+                node[key] = {name: self._closed(inner) for name, inner in node[key].items()}
+        for key in _LISTED:
+            if isinstance(node.get(key), list | tuple):
+                node[key] = [self._closed(inner) for inner in node[key]]
+        for key in _SINGLE:
+            if isinstance(node.get(key), Mapping):
+                node[key] = self._closed(node[key])
+        names = None if id(value) in self._parts else self._declared(value)
+        if names is None or node.get("minProperties", 0) > len(names):
+            return node
+        own = node.get("properties", {})
+        undescribed: dict[str, Any] = {name: {} for name in names if name not in own}
+        return {**node, "properties": {**own, **undescribed}, "additionalProperties": False}
+
+    def _declared(self, node: Schema) -> dict[str, None] | None:
+        """The keys that the schemas of one object declare.
+
+        None where they say themselves which others may come, or none declares any.
+        """
+        schemas = self._together(node) if _is_combined(node) else [node]
+        described = [schema for schema in schemas if isinstance(schema.get("properties"), Mapping)]
+        if not described or any(_OPEN.intersection(schema) for schema in schemas):
+            return None
+        required = [schema["required"] for schema in schemas if isinstance(schema.get("required"), list | tuple)]
+        names: dict[str, None] = {}
+        for listed in (*(schema["properties"] for schema in described), *required):
+            self._count(sum(len(name) + 1 for name in listed if isinstance(name, str)))
+            names |= dict.fromkeys(name for name in listed if isinstance(name, str))
+        return names
 
 
 def _nodes(schema: Any) -> Iterator[Schema]:
@@ -54,49 +126,3 @@ def _is_combined(node: Schema) -> bool:
     all_of = node.get("allOf")
     single = sum(key in node for key in ("properties", "$ref", *_ALTERNATIVES))
     return single + (len(all_of) if isinstance(all_of, list | tuple) else 0) > 1
-
-
-def _parts(node: Schema, root: Schema) -> list[Schema]:
-    """The schemas that describe the same value as ``node``, which is the first of them."""
-    parts: dict[int, Schema] = {}
-    waiting: list[Any] = [node]
-    while waiting:
-        part = waiting.pop(0)
-        if isinstance(part, Mapping) and id(part) not in parts:
-            parts[id(part)] = part
-            waiting += [referred(part.get("$ref"), root)]
-            for key in ("allOf", *_ALTERNATIVES):
-                waiting += part[key] if isinstance(part.get(key), list | tuple) else ()
-    return list(parts.values())
-
-
-def _closed(value: Any, root: Schema, parts: set[int]) -> Any:
-    """A schema, or what is none, with closed objects; ``parts``: ids of schemas that another one closes."""
-    if not isinstance(value, Mapping):
-        return value
-    node = dict(value)
-    for key in _NAMED:
-        if isinstance(node.get(key), Mapping):
-            node[key] = {name: _closed(inner, root, parts) for name, inner in node[key].items()}
-    for key in _LISTED:
-        if isinstance(node.get(key), list | tuple):
-            node[key] = [_closed(inner, root, parts) for inner in node[key]]
-    for key in _SINGLE:
-        if isinstance(node.get(key), Mapping):
-            node[key] = _closed(node[key], root, parts)
-    names = None if id(value) in parts else _declared(_parts(value, root) if _is_combined(value) else [value])
-    if names is None or node.get("minProperties", 0) > len(names):
-        return node
-    own = node.get("properties", {})
-    undescribed: dict[str, Any] = {name: {} for name in names if name not in own}
-    return {**node, "properties": {**own, **undescribed}, "additionalProperties": False}
-
-
-def _declared(schemas: list[Schema]) -> dict[str, None] | None:
-    """The keys that schemas of one object declare; None where they say themselves which others may come, or none is."""
-    described = [schema for schema in schemas if isinstance(schema.get("properties"), Mapping)]
-    if not described or any(_OPEN.intersection(schema) for schema in schemas):
-        return None
-    names = dict.fromkeys(name for schema in described for name in schema["properties"])
-    required = [schema["required"] for schema in schemas if isinstance(schema.get("required"), list | tuple)]
-    return names | dict.fromkeys(name for listed in required for name in listed if isinstance(name, str))

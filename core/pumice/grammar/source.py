@@ -114,7 +114,7 @@ def _source_of_schema(text: str, spaced: bool) -> str:
     """Clients send the same schema again and again."""
     schema = json.loads(text)
     check_schema("json_schema", schema)
-    return schema_source(close_objects(schema), SPACED_OPTIONS if spaced else JSON_OPTIONS)
+    return schema_source(close_objects("json_schema", schema), SPACED_OPTIONS if spaced else JSON_OPTIONS)
 
 
 def _from_regex(regex: Any) -> str:

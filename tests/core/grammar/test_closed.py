@@ -53,7 +53,31 @@ def test_objects_have_the_keys_that_are_declared(name, compiler):
 
 def test_values_that_look_like_schemas_stay():
     schema = {"enum": [{"properties": {"a": 1}}], "default": {"properties": {}}, "examples": [{"properties": {}}]}
-    assert close_objects(schema) == schema
+    assert close_objects("json_schema", schema) == schema
+
+
+SHARED = {str(n): {"properties": {f"{n}_{key}": {} for key in range(1000)}} for n in range(8)}
+SHARED["all"] = {"allOf": [{"$ref": f"#/$defs/{n}"} for n in range(8)]}
+
+
+def combined(n):
+    """So many objects, of 40 characters each, that have 8,000 keys."""
+    return {"$defs": SHARED, "prefixItems": [{"allOf": [{"$ref": "#/$defs/all"}, {}]}] * n}
+
+
+def test_keys_that_many_objects_share_are_bounded():
+    closed = close_objects("json_schema", combined(2))
+    assert [len(node["properties"]) for node in closed["prefixItems"]] == [8000, 8000]
+    with pytest.raises(RequestError, match=r"json_schema: 10\d+ characters of the keys"):
+        grammar_source(json_schema=combined(100))
+
+
+def test_schemas_that_many_objects_share_are_bounded():
+    """Schemas without keys, and long references, are looked at again for each object, too."""
+    everything = {"$defs": {"all": {"allOf": [{}] * 4000}}}
+    for item in ({"allOf": [{"$ref": "#/$defs/all"}, {}]}, {"allOf": [{"$ref": "#" + "/" * 4000 + "$defs/all"}, {}]}):
+        with pytest.raises(RequestError, match="characters of the keys of combined schemas are too many"):
+            close_objects("json_schema", {**everything, "prefixItems": [item] * 400})
 
 
 COMPACT = ['{"name":"Al"}', '{"name": "Al"}', '{"name": "Al", "age": 6}', '{"name": "Al","age":6}']
