@@ -17,6 +17,7 @@ from pumice.gguf.values import DTYPES
 from pumice.summary import Summary
 
 MAX_HEADER_BYTES: Final = 60 << 20  # large vocabularies with their merges have 10
+_WRONG = "the engine's process sent {!r:.80} with a wrong type: the model's file may be damaged"
 _DTYPES = {dtype.str: dtype for dtype in DTYPES.values()}
 
 
@@ -77,12 +78,12 @@ def _from_wire(key: str, value: bool | int | float | str | Strings | Numbers) ->
     if isinstance(value, Numbers):
         dtype = _DTYPES.get(value.dtype)
         if dtype is None or len(value.data) % dtype.itemsize:
-            raise EngineError(f"an engine's process tells {key!r:.80} as what are no numbers")
+            raise EngineError(_WRONG.format(key))
         return np.frombuffer(value.data, dtype)
     if not isinstance(value, Strings):
         return value
     lengths = np.frombuffer(value.lengths, "<u4") if len(value.lengths) % 4 == 0 else None
     if lengths is None or len(lengths) > MAX_STRINGS or int(lengths.sum(dtype=np.uint64)) != len(value.data):
-        raise EngineError(f"an engine's process tells {key!r:.80} as what are no texts")
+        raise EngineError(_WRONG.format(key))
     ends = [0, *np.cumsum(lengths, dtype=np.int64).tolist()]
     return [value.data[start:end].decode("utf-8", "surrogateescape") for start, end in itertools.pairwise(ends)]

@@ -60,7 +60,7 @@ WRONG = [
 
 @pytest.mark.parametrize("value", WRONG)
 def test_what_is_no_header_is_an_error(value):
-    with pytest.raises(EngineError, match="an engine's process tells 'a' as what are no"):
+    with pytest.raises(EngineError, match="the engine's process sent 'a' with a wrong type: the model's file"):
         sent(Header({"a": value}, NOTHING)).read()
 
 
