@@ -137,6 +137,8 @@ class Spawner:
             wire.send(self._channel, message, pipes)
         except OSError:
             raise EngineError(_GONE) from None
+        except OverflowError as error:
+            raise EngineError(f"no process can be started: {error}") from None
 
     def _hear(self) -> None:
         try:
@@ -148,6 +150,11 @@ class Spawner:
             pass  # it has ended
         except (OverflowError, msgspec.MsgspecError) as error:
             logger.error("the process that starts engines says what it should not: %s", error)
+        finally:
+            self._lose()
+
+    def _lose(self) -> None:
+        """Have nobody wait for a spawner that is not heard any more."""
         with self._lock:
             self._gone = True
             waiting, self._waiting = self._waiting, {}
@@ -170,9 +177,17 @@ class Spawner:
         elif isinstance(told, wire.Started) and waits:
             waits.set_result(told.pid)
         elif isinstance(told, wire.NotStarted) and waits:
-            kind = getattr(pumice.errors, told.kind, None)
-            is_known = isinstance(kind, type) and issubclass(kind, PumiceError)
-            waits.set_exception(kind(told.message) if is_known and kind else OSError(told.message))
+            waits.set_exception(_error_of(told))
+
+
+def _error_of(told: wire.NotStarted) -> Exception:
+    kind = getattr(pumice.errors, told.kind, None) if told.kind else OSError
+    try:
+        error = kind(told.message) if isinstance(kind, type) and issubclass(kind, (PumiceError, OSError)) else None
+        str(error)  # raises where a message is not what the class takes
+    except (TypeError, AttributeError):
+        error = None
+    return error or EngineError(told.message)
 
 
 class _Spawned:

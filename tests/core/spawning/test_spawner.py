@@ -6,6 +6,8 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from pumice.process import confinement
 from pumice.process.codec import COMMANDS, Load
 from pumice.process.confinement import keep_sandbox
 from pumice.spawning import describe_status, server, spawner, start, wire
+from pumice.spawning.client import Spawner
 from sandboxes import needs_sandbox
 from waiting import PATIENCE, hang, wait_until
 
@@ -121,7 +124,7 @@ def test_orders_that_are_refused(spawned):
     for order in (b"", b"\x00" * 10, COMMANDS.encode(Load(*WEAK)).replace(b"Load", b"Lode")):
         with pytest.raises(EngineError, match="a message from another process is wrong"):
             start("engine", order)
-    with pytest.raises(OverflowError, match="at most"):
+    with pytest.raises(EngineError, match=r"no process can be started: .* at most"):
         start("engine", bytes(wire.MAX_BYTES))
 
 
@@ -153,6 +156,46 @@ def test_no_engine_is_confined_less_than_the_server_is_told(monkeypatch):
             COMMANDS.encode(Load(Path("models/a.gguf"), load_config({"sandbox": "on", "memory_limit": 2}), *WEAK[2:])),
         )
         child.kill()
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        ("", OSError),
+        ("SandboxError", SandboxError),
+        ("PromptTooLongError", EngineError),
+        ("QueueFullError", EngineError),
+        ("annotations", EngineError),
+        ("Nothing", EngineError),
+    ],
+)
+def test_errors_of_any_kind_are_told(kind, expected, monkeypatch):
+    near, far = socket.socketpair()
+    made = Spawner(near, 0)
+    with ThreadPoolExecutor() as threads, near, far:
+        starting = threads.submit(made.start, "worker", b"{}")
+        asked, pipes = wire.receive(far, wire.ASKED)
+        wire.close(pipes)
+        wire.send(far, wire.NotStarted(asked.number, kind, "why"))
+        with pytest.raises(expected, match=r"^why$"):
+            starting.result(PATIENCE)
+
+
+def test_nobody_waits_for_one_that_is_not_heard(monkeypatch):
+    def fail(told):
+        raise RuntimeError
+
+    near, far = socket.socketpair()
+    made = Spawner(near, 0)
+    monkeypatch.setattr(made, "_take", fail)
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    with ThreadPoolExecutor() as threads, near, far:
+        starting = threads.submit(made.start, "worker", b"{}")
+        asked, pipes = wire.receive(far, wire.ASKED)
+        wire.close(pipes)
+        wire.send(far, wire.Started(asked.number, 1))
+        with pytest.raises(EngineError, match="start the server again"):
+            starting.result(PATIENCE)
 
 
 def test_so_many_children_and_no_more(monkeypatch):
