@@ -14,6 +14,7 @@ from pumice.engine import logprobs
 from pumice.engine.batches import Part, Place
 from pumice.engine.messages import Event, Finished, FinishReason, Logprobs, Output, Progress, Request, Timings
 from pumice.engine.text import TextStream
+from pumice.grammar import BudgetedReasoning
 from pumice.pick import Ahead, Pick
 from pumice.sampler import Chain
 
@@ -132,21 +133,25 @@ class Generation:
         return Progress(self.id, n_read, len(self.tokens), self.timings.prompt_cached, self.timings.prompt_seconds)
 
     def accept(self, token: int) -> None:
-        """Take a sampled token: end on an end token or a stop string, else append it."""
+        """Take a sampled token: end on an end token or a stop string, else append it.
+
+        What ends the reasoning for the model is none of its text: nothing in it ends the answer.
+        """
         if self.generated:
             self.timings.generation_seconds += self._lap()
         else:
             self.timings.prompt_seconds += self._lap()
-        if token in self.end_tokens:
+        chosen = not any(isinstance(each, BudgetedReasoning) and each.is_closing for each in self.chain.masking)
+        if chosen and token in self.end_tokens:
             self.finish_reason = "stop"
             return
         self.tokens.append(token)
         self.generated.append(token)
         self.timings.generated_tokens += 1
         self.chain.accept(token)
-        text = self.text.push(token)
+        text = self.text.push(token, stops=chosen)
         self._new.append((token, text, self._logprobs))
-        self._has_newline |= "\n" in text
+        self._has_newline |= chosen and "\n" in text
         if self.text.stopped:
             self.finish_reason = "stop"
         elif self.n_left <= 0:

@@ -19,10 +19,13 @@ class TextStream:
         self._held = ""
         self.stopped = False
 
-    def push(self, token: int) -> str:
-        """The text that became certain with this token."""
+    def push(self, token: int, stops: bool = True) -> str:
+        """The text that became certain with this token; without ``stops`` no stop string begins or ends in it."""
         if self._decoder:
             self._held += self._decoder.push(token)
+        if not stops:
+            text, self._held = self._held, ""
+            return text
         return self._release(final=False)
 
     def finish(self) -> str:

@@ -66,6 +66,11 @@ class BudgetedReasoning(MaskSampler):
     def forced(self) -> Sequence[int]:
         return self._closing or (self._constraint.forced() if self._constraint else ())
 
+    @property
+    def is_closing(self) -> bool:
+        """Whether the next token is one that ends the reasoning for the model."""
+        return bool(self._closing)
+
     @classmethod
     def make_masks(cls, samplers: Sequence[BudgetedReasoning]) -> None:
         Constraint.make_masks([each._constraint for each in samplers if each._constraint and not each._closing])

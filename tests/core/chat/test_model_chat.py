@@ -221,6 +221,12 @@ def test_what_is_said_where_a_budget_is_spent(model):
     assert completion.message.reasoning == "hm hm hm hm Enough."
 
 
+def test_the_end_of_a_budget_has_no_stop_strings(model):
+    options = {"recite": "<think>" + "hm " * 40, "after": "</think>\n\n", "then": "Hello!"}
+    completion = model.chat([USER], reasoning_budget=12, stop=["\n", "</", "\nHello"], newline_timeout=0, **options)
+    assert (completion.message.content, completion.finish_reason) == ("Hello!", "stop")
+
+
 def test_reasoning_may_stay_in_the_content(model):
     text = "<think>\nhm\n</think>\n\nHello!"
     message = model.chat([USER], recite=text, separate_reasoning=False).message

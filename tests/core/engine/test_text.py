@@ -35,6 +35,12 @@ def test_a_stop_string_ends_the_text_before_it():
     assert run("say hello world", ["lo w"]) == (["s", "a", "y", " ", "h", "e", "", "l", "", "", "", ""], True)
 
 
+def test_text_without_stops_ends_nothing():
+    stream = TextStream(Letters(), ["ab", "bc"])
+    pieces = [stream.push(ord("a")), stream.push(ord("b"), stops=False), stream.push(ord("c"))]
+    assert (pieces, stream.stopped) == (["", "ab", "c"], False)
+
+
 def test_what_could_begin_a_stop_string_is_held_back_and_then_shown():
     pieces, stopped = run("abab!", ["abac"])
     assert pieces == ["", "", "", "ab", "ab!", ""]
