@@ -32,6 +32,7 @@ REASONS = {
         "exec",
     ): "of the table of operations: no file adds to it",
     ("tools/compile_kernels.py", "multiprocessing"): "pickles between a build tool and its own children",
+    ("bench/compare_architectures.py", "multiprocessing"): "pickles between a benchmark and its own children",
     ("tools/demo_model/checker.py", "multiprocessing"): "pickles between a build tool and its own children",
     ("tools/demo_model/corpus.py", "multiprocessing"): "pickles between a build tool and its own children",
 }

@@ -7,6 +7,7 @@ import pytest
 
 import pumice
 from family_templates import FAMILIES
+from gguf_files import tiny_llama
 from pumice.chat import BUILTIN
 from pumice.chat.capabilities import capabilities
 from pumice.chat.template import ChatTemplate
@@ -35,8 +36,8 @@ def test_reasoning_that_is_kept_and_effort():
     assert not able["supports_tools"]
 
 
-def test_a_model_tells_them():
+def test_a_model_tells_them(tmp_path):
     with pumice.load(config={"chat_template": "chatml"}) as model:
         assert model.template_capabilities()["supports_system_role"]
-    with pumice.load() as model:
+    with pumice.load(tiny_llama(tmp_path / "without.gguf"), backend="numpy") as model:
         assert model.template_capabilities() == {}

@@ -283,7 +283,7 @@ def test_a_plugins_format_is_known_by_its_marks(model):
 def test_a_template_per_request(model):
     assert model.apply_template([USER], chat_template="llama3").startswith("<|start_header_id|>user")
     with pytest.raises(pumice.RequestError, match="unknown chat template"):
-        model.chat([USER], chat_template="no such")
+        model.chat([USER], chat_template="unheard-of")
     with pytest.raises(pumice.RequestError, match="unknown chat template 'lama3'; did you mean 'llama3'"):
         pumice.load(config={"chat_template": "lama3"})
 

@@ -27,7 +27,13 @@ def test_help_lists_every_command(run):
     assert re.findall(r"^([A-Z][\w ]+):$", done.stdout, re.MULTILINE)[1:] == list(GROUPS)
     assert "...\n  " not in done.stdout.partition("Use a model:")[2], "the first line of a command's help is cut"
     for name in COMMANDS:
-        assert run(name, "-h").returncode == 0
+        assert run(name, "--help").returncode == 0
+
+
+def test_the_short_option_of_help():
+    """In a process of its own: click keeps the names of the option from the first time that a command is used."""
+    done = subprocess.run([sys.executable, "-m", "pumice", "run", "-h"], capture_output=True, check=False)
+    assert done.returncode == 0
 
 
 def test_version_is_that_of_the_distribution(run):

@@ -47,7 +47,7 @@ def test_what_means_nothing_is_ignored_with_a_warning(parsed, capsys):
     said = capsys.readouterr().err.splitlines()
     assert said == [
         f"warning: {name} has no meaning for pumice serve, and is ignored"
-        for name in ("LLAMA_ARG_NEW_IN_A_YEAR", "--flash-attn", "--mlock")
+        for name in ("LLAMA_ARG_NEW_IN_A_YEAR", "--no-agent", "--flash-attn", "--mlock")
     ]
     assert {"--flash-attn", "--mlock", "--swa-full"} <= IGNORED.keys()
 

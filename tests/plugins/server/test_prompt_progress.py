@@ -143,6 +143,6 @@ def test_a_request_that_fails_before_its_first_token(small_batches, monkeypatch)
     def fail(*_: object) -> None:
         raise RuntimeError("lost")
 
-    monkeypatch.setattr(small_batches.model.runner, "run", fail)
+    monkeypatch.setattr(small_batches.model.runner, "submit", fail)
     told = events(small_batches, "/v1/chat/completions", return_progress=True, cache_prompt=False)
     assert "error" in told[-1]
