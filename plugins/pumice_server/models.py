@@ -104,7 +104,11 @@ class Models:
         """Give its memory back. Raises HTTPException if it is busy, or is asked for before it is unloaded."""
         entry.check_unused()
         if service := entry.service:
-            told = await waiting(properties, entry, service, self.settings)
+            told = None
+            try:
+                told = await waiting(properties, entry, service, self.settings)
+            except pumice.PumiceError as error:  # a worker is not there, or the engine died
+                logger.warning("%s: its properties are not known while it is unloaded: %s", entry.name, error)
             entry.check_unused()  # requests may have come meanwhile; none does from here until it is unloaded
             if entry.service is not service:  # another call unloaded it
                 return
@@ -145,18 +149,24 @@ class Models:
         asked = time.monotonic()
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            for entry in self.entries:
-                self._notice_death(entry)
-                if entry.idle and time.monotonic() > entry.expires:
-                    with contextlib.suppress(HTTPException):  # a request came meanwhile
-                        await self.unload(entry)
-            if self.single and self.single.state == "failed" and not self.single.wait_seconds and not self.draining:
-                self.begin(self.single)
-            if time.monotonic() - asked > _STALL_SECONDS / 4:
-                asked = time.monotonic()
-                for entry in self.entries:
-                    if entry.service:
-                        entry.service.ask(_STALL_SECONDS)
+            try:
+                await self._look()
+                if time.monotonic() - asked > _STALL_SECONDS / 4:
+                    asked = time.monotonic()
+                    for entry in self.entries:
+                        if entry.service:
+                            entry.service.ask(_STALL_SECONDS)
+            except Exception as error:  # engines that die later are noticed all the same
+                logger.error("cannot watch the models: %s: %s", type(error).__name__, error)
+
+    async def _look(self) -> None:
+        for entry in self.entries:
+            self._notice_death(entry)
+            if entry.idle and time.monotonic() > entry.expires:
+                with contextlib.suppress(HTTPException):  # a request came meanwhile
+                    await self.unload(entry)
+        if self.single and self.single.state == "failed" and not self.single.wait_seconds and not self.draining:
+            self.begin(self.single)
 
     # --- loading
 

@@ -147,6 +147,22 @@ def test_a_request_that_comes_while_its_model_is_unloaded_keeps_it(one, monkeypa
     assert complete(one, "one").status_code == 200
 
 
+@pytest.mark.parametrize("error", [pumice.UnavailableError("no worker"), RuntimeError("a bug")])
+def test_errors_do_not_end_the_watch_of_models(specs, monkeypatch, caplog, error):
+    def fail(*_):
+        raise error
+
+    with serving(specs[0], keep_alive=0.0) as server:
+        with monkeypatch.context() as failing:
+            failing.setattr(models, "properties", fail)
+            assert complete(server, "one").status_code == 200
+            wait_until(lambda: str(error) in caplog.text)
+        if isinstance(error, pumice.PumiceError):  # it is unloaded without them
+            wait_until(lambda: states(server) == {"one": "unloaded"})
+            assert complete(server, "one").status_code == 200
+        wait_until(lambda: server.client.get("/props").json()["is_sleeping"])
+
+
 def test_room_that_does_not_come(specs):
     with serving(*specs, max_models=1, timeout=1.0) as server, used(server, "one"):
         answer = complete(server, "two")
