@@ -188,8 +188,9 @@ class _Told:
         if not self._as_chat:
             return self.part({"response": delta.content, **thinking, **fields})
         message: dict[str, Any] = {"role": "assistant", "content": delta.content, **thinking}
-        if delta.tool_calls:
-            calls = [{"name": call.name, "arguments": call.arguments} for call in delta.tool_calls]
+        whole = [call for call in delta.tool_calls if not call.partial]  # clients run them whatever done_reason says
+        if whole:
+            calls = [{"name": call.name, "arguments": call.arguments} for call in whole]
             message["tool_calls"] = [{"function": call} for call in calls]
         return self.part({"message": message, **fields})
 
