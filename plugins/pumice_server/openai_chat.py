@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -47,11 +47,12 @@ async def chat_completions(request: Request) -> Response:
     return await make_answer(lambda: _answer(head, completions, streams), size_of(completions, n_told))
 
 
-async def answer_chat(request: Request, service: Service, body: Body) -> dict[str, Any]:
-    """The answer to a chat of which a request holds several."""
+async def answer_chat(request: Request, service: Service, body: Body) -> tuple[Callable[[], Mapping[str, Any]], int]:
+    """What makes the answer to a chat of which a request holds several, and about how many bytes it has."""
     options = await body.aside(chat_options, body, service, cache_salt(request, body))
     streams = await service.chat(read_messages(body, service.compat), body.integer("n", 1), options)
-    return _answer(_Head(service), await service.gather(streams), streams)
+    completions = await service.gather(streams)
+    return partial(_answer, _Head(service), completions, streams), size_of(completions)
 
 
 def read_messages(body: Body, compat: bool = False) -> list[Any]:

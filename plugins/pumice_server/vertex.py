@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from starlette.requests import Request
@@ -23,10 +23,14 @@ async def predict(request: Request) -> Response:
     """Answer ``{"instances": [{"@requestFormat": "chatCompletions", "messages": [...]}]}`` with ``predictions``."""
     body = await Body.read(request)
     chats = await body.aside(_chats, body)
-    service = await service_of(request, chats[0].first("model"))
+    name = chats[0].first("model")
+    for i, chat in enumerate(chats):
+        if chat.first("model") not in (None, name):
+            raise bad_request(f"instances[{i}].model: all instances of a request need one model, that of instances[0]")
+    service = await service_of(request, name)
     service.check_count(sum(chat.integer("n", 1) for chat in chats))
 
-    async def answered() -> Sequence[Mapping[str, Any]]:
+    async def answered() -> Sequence[tuple[Callable[[], Mapping[str, Any]], int]]:
         async with asyncio.TaskGroup() as group:  # one that fails ends the others
             tasks = [group.create_task(answer_chat(request, service, chat)) for chat in chats]
         return [task.result() for task in tasks]
@@ -35,7 +39,8 @@ async def predict(request: Request) -> Response:
         predictions = await unless_gone(request, answered())
     except* Exception as errors:
         raise errors.exceptions[0] from None
-    return await make_answer(lambda: {"predictions": predictions}, body.size)
+    size = sum(size for _, size in predictions)
+    return await make_answer(lambda: {"predictions": [make() for make, _ in predictions]}, size)
 
 
 def _chats(body: Body) -> list[Body]:

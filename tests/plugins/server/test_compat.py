@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+import threading
 
 import httpx2
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import pumice
 from gguf_files import tiny_llama
 from pumice.cli.options import warn_of_assumed_template
+from pumice_server import openai_chat
 from pumice_server.command import command
 from pumice_server.defaults import take_compat
 from pumice_server.environment import predict_route
@@ -165,6 +167,20 @@ def test_predictions_of_vertex(compat):
     assert predict_route({"AIP_MODE": "PREDICTION", "AIP_PREDICT_ROUTE": "/x"}) == "/x"
 
 
+def test_large_predictions_are_made_beside_the_event_loop(compat, monkeypatch):
+    threads, make = [], openai_chat._answer
+
+    def noted(*arguments):
+        threads.append(threading.current_thread().name)
+        return make(*arguments)
+
+    monkeypatch.setattr(openai_chat, "_answer", noted)
+    chat = {**CHAT, "@requestFormat": "chatCompletions", "logprobs": True, "top_logprobs": 20, "ignore_eos": True}
+    predictions = predict(compat, *[{**chat, "max_tokens": 20}] * 2).json()["predictions"]
+    assert [len(each["choices"][0]["logprobs"]["content"]) for each in predictions] == [20, 20]
+    assert [name.partition("_")[0] in ("pumice-work", "pumice-large") for name in threads] == [True, True]
+
+
 @pytest.mark.parametrize(
     ("instance", "said"),
     [
@@ -173,6 +189,7 @@ def test_predictions_of_vertex(compat):
         ({**CHAT, "@requestFormat": "chatCompletions", "stream": True}, "not streamed"),
         ({**CHAT, "@requestFormat": "chatCompletions", "temperature": "x"}, "temperature"),
         ({**CHAT, "@requestFormat": "chatCompletions", "messages": []}, "messages"),
+        ({**CHAT, "@requestFormat": "chatCompletions", "model": "another"}, "instances[1].model"),
     ],
 )
 def test_predictions_that_are_wrong(compat, instance, said):
