@@ -235,9 +235,8 @@ class Service:
     def with_defaults(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Options of a chat, with the server's where a request does not say."""
         given = {name: value for name, value in options.items() if value is not None}
-        today = (
-            {"date_string": time.strftime("%d %b %Y")} if self.compat else {}
-        )  # as llama-server gives it to templates
+        # As llama-server gives it to templates.
+        today = {"date_string": time.strftime("%d %b %Y")} if self.compat else {}
         variables = {**today, **self._chat.get("template_variables", {}), **given.get("template_variables", {})}
         return {**self._chat, **given, "template_variables": variables}
 
