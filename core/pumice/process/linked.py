@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
-from contextlib import ExitStack
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Protocol
@@ -46,8 +46,8 @@ class LinkedModel(Frontend):
 
     def __init__(self, path: Path, config: Config, connect: Connect, deliver: Deliver | None = None) -> None:
         client = EngineClient(lambda command: link.send(command), confirms=True)
-        hear = partial(_deliver, weakref.ref(client), deliver or _call)
-        with ExitStack() as stack:
+        hear = partial(_deliver, weakref.ref(client), deliver)
+        with contextlib.ExitStack() as stack:
             registry = get_registry(config)
             link = connect(partial(hear, EngineClient.receive), partial(hear, EngineClient.fail))
             stack.callback(link.close)
@@ -83,17 +83,18 @@ class LinkedModel(Frontend):
         self._finalizer()
 
 
-def _call(function: Callable[..., None], *arguments: object) -> None:
-    function(*arguments)
-
-
 def _deliver(
     client: weakref.ref[EngineClient],
-    deliver: Deliver,
+    deliver: Deliver | None,
     method: Callable[[EngineClient, object], None],
     what: list[Event] | Exception,
 ) -> None:
-    """Have a client hear what came; one that nobody uses any more hears nothing."""
+    """Have a client hear what came; one that nobody uses any more hears nothing, nor does one whose loop is closed."""
     listening = client()
-    if listening is not None:
+    if listening is None:
+        return
+    if deliver is None:
+        method(listening, what)
+        return
+    with contextlib.suppress(RuntimeError):  # of call_soon_threadsafe
         deliver(method, listening, what)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable
@@ -41,8 +42,9 @@ class ProcessModel(LinkedModel):
         def caught_up(seconds: float) -> None:
             heard = threading.Event()
             if deliver:
-                deliver(heard.set)
-                heard.wait(seconds)
+                with contextlib.suppress(RuntimeError):  # of a loop that is closed
+                    deliver(heard.set)
+                    heard.wait(seconds)
 
         super().__init__(path, config, connect, deliver)
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gguf_files import tiny_llama
 from pumice.engine.client import EngineLink
 from pumice.engine.thread import EngineThread
 from pumice.process.engine import EngineProcess
-from waiting import at_best, wait_until
+from waiting import PATIENCE, at_best, wait_until
 
 # The same bits, whichever sequences happen to be in a step together.
 EXACT = {"backend": "numpy", "kv_type": "f32", "config": {"numpy": {"batch_invariant": True}}}
@@ -51,6 +52,19 @@ def gone(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] == "Z"
     except (FileNotFoundError, ProcessLookupError):  # the latter if it ends meanwhile
         return True
+
+
+def test_an_event_loop_that_is_closed_hears_nothing(path, monkeypatch):
+    errors, others = [], set(threading.enumerate())
+    monkeypatch.setattr(threading, "excepthook", errors.append)
+    loop = asyncio.new_event_loop()
+    with pumice.load_process(path, deliver=loop.call_soon_threadsafe, **EXACT) as model:
+        loop.close()
+        model.process.kill()
+        for thread in set(threading.enumerate()) - others:
+            thread.join(PATIENCE)
+        assert "SIGKILL" in str(model.error)
+    assert errors == []
 
 
 def test_both_are_links():
