@@ -118,7 +118,9 @@ def make_application(models: Models, lifespan: Lifespan[Starlette] | None = None
     if settings.conversations:
         routes += conversations.routes(settings.conversations)
     public = frozenset(path for endpoint in PUBLIC for path in GET[endpoint])
-    gate = Middleware(Gate, settings=settings, count=models.metrics.request, public=public)
+    gate = Middleware(
+        Gate, settings=settings, count=models.metrics.request, public=public, stopping=lambda: models.draining
+    )
     page = [Mount(static.PREFIX, static.PageFiles())] if settings.page else []
     errors = (HTTPException, ClientDisconnect, pumice.PumiceError, Exception)
     application = Starlette(

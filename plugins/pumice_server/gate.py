@@ -40,15 +40,21 @@ class Gate:
     """
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, count: Callable[[str, int], None], public: Container[str] = ()
+        self,
+        app: ASGIApp,
+        settings: Settings,
+        count: Callable[[str, int], None],
+        public: Container[str] = (),
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """``count`` is called with the name of each endpoint that answered, and the status.
 
-        ``public``: paths that need no key, beside those of the page.
+        ``public``: paths that need no key, beside those of the page. ``stopping``: whether the server is.
         """
         self._app = app
         self._count = count
         self._public = public
+        self._stopping = stopping
         self._origins = settings.pages
         names = {*_LOOPBACK, *settings.addresses, *settings.hosts}
         self._hosts = {name.lower() for name in names} if settings.is_loopback or settings.hosts else None
@@ -81,10 +87,11 @@ class Gate:
         with tracing.span(scope["method"], scope["path"], headers) as span:
             try:
                 await self._serve(scope, receive, send_with_id, headers)
-            except asyncio.CancelledError:  # by uvicorn, which stops, and would log a traceback
-                if status == _UNANSWERED:
-                    problem = Problem.of(HTTPException(503, "the server is stopping", {"Connection": "close"}))
-                    await problem.response(scope["path"], request_id)(scope, receive, send_with_id)
+            except asyncio.CancelledError:
+                if status != _UNANSWERED or not self._stopping():
+                    raise
+                problem = Problem.of(HTTPException(503, "the server is stopping", {"Connection": "close"}))
+                await problem.response(scope["path"], request_id)(scope, receive, send_with_id)
             finally:
                 ended = logs.end(status)
                 tracing.describe(span, ended)

@@ -108,6 +108,7 @@ def serve(
 
 def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
     """How HTTP is spoken."""
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancellation)
     return uvicorn.Config(
         application,
         http=partial(Protocol, idle={}),  # type: ignore[arg-type]  # whatever makes one
@@ -123,6 +124,11 @@ def configure(application: Starlette, settings: Settings) -> uvicorn.Config:
         ssl_keyfile=settings.tls_key,
         ssl_certfile=settings.tls_certificate,
     )
+
+
+def _is_no_cancellation(record: logging.LogRecord) -> bool:
+    """False for the traceback of a request that uvicorn itself cancelled, since the time to stop was over."""
+    return not (record.exc_info and record.exc_info[0] is asyncio.CancelledError)
 
 
 @contextlib.asynccontextmanager

@@ -1,5 +1,6 @@
 """The beginning and the end of a server: what it answers while its model is loaded, and what becomes of streams."""
 
+import asyncio
 import json
 import socket
 import threading
@@ -11,6 +12,7 @@ import pytest
 from pumice_server.application import make_application
 from pumice_server.body import _arriving
 from pumice_server.entry import Spec
+from pumice_server.gate import Gate
 from pumice_server.models import Models
 from pumice_server.serving import lifespan
 from pumice_server.settings import Settings
@@ -121,9 +123,49 @@ def test_an_upload_that_hangs_at_the_end_is_told_and_leaves_no_traceback(model, 
             upload.connect(("127.0.0.1", int(url.rpartition(":")[2])))
             upload.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\n{")
             wait_until(lambda: _arriving.size)
+            models.drain(PATIENCE)
         answer = upload.recv(1 << 16)
     assert answer.startswith(b"HTTP/1.1 503 ")
     assert STOPPING.encode() in answer
+    assert [record.message for record in caplog.records if record.exc_info] == []
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_a_request_that_is_cancelled_ends_as_cancelled(begins):
+    """Only the end of the server becomes an answer, and only where none has begun."""
+
+    async def app(scope, receive, send):
+        if begins:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        reached.set()
+        await asyncio.Event().wait()
+
+    async def send(message):
+        sent.append(message["type"])
+
+    async def cancel() -> bool:
+        scope = {"type": "http", "method": "GET", "path": "/", "headers": [(b"host", b"localhost")]}
+        gate = Gate(app, settings, lambda *_: None, stopping=lambda: begins)
+        task = asyncio.create_task(gate(scope, None, send))
+        await reached.wait()
+        task.cancel()
+        await asyncio.wait([task])
+        return task.cancelled()
+
+    settings, reached, sent = Settings(), asyncio.Event(), []
+    assert asyncio.run(cancel())
+    assert sent == ["http.response.start"] * begins
+
+
+def test_a_stream_that_is_cut_at_the_end_leaves_no_traceback(model, caplog):
+    models = Models.of(model, ["demo"], Settings(drain=1.0, context_shift=True))
+    with httpx2.Client(timeout=PATIENCE) as client:
+        with listening(make_application(models)) as (url, _):
+            request = client.build_request("POST", f"{url}/v1/completions", json=LAST[0][1])
+            lines = client.send(request, stream=True).iter_lines()
+            next(lines)
+        with pytest.raises(httpx2.TransportError):
+            list(lines)
     assert [record.message for record in caplog.records if record.exc_info] == []
 
 
