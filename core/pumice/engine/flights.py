@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -277,7 +277,8 @@ class Flights:
         flight = Flight(members, [running for running, _ in members], batch, pending, self._follow, ask, n_changes)
         flight.began, flight.behind = began, before is not None
         if not before:
-            self._restrict(flight)
+            with self._discarding(flight):
+                self._restrict(flight)
         return flight
 
     def _batch(self, members: Members) -> Batch:
@@ -309,14 +310,29 @@ class Flights:
             flight.pending.restrict(restrictions)
             flight.lost |= {running for running, _ in flight.members if running.undecided}
 
+    @contextmanager
+    def _discarding(self, flight: Flight | None) -> Iterator[None]:
+        """Where an error comes first, wait for steps that were submitted: their sequences' memory will be others'."""
+        try:
+            yield
+        except Exception:
+            if flight:
+                flight.lost = {running for running, _ in flight.members}
+                with suppress(Exception):  # the first error says why
+                    self._restrict(flight)
+                    next(flight.pending.tokens())
+            raise
+
     def _follow(self, flight: Flight) -> None:
         """Go on with the tokens of steps on their way, when the next ones are on theirs."""
         n_steps = self._n_following(flight) if flight.goes_on else 0
         following = self._fly(flight.members, n_steps, flight) if n_steps else None
-        lost = self._take_picked(self._wait(flight), flight.n_steps)
+        with self._discarding(following):
+            lost = self._take_picked(self._wait(flight), flight.n_steps)
+            if following:
+                following.lost |= lost
+                self._restrict(following)
         if following:
-            following.lost |= lost
-            self._restrict(following)
             self.on_way.append(following)
             return
         for running, _ in flight.members:  # read those again whose recurrent states saw what is none of their tokens
