@@ -6,6 +6,7 @@ import json
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -34,7 +35,10 @@ class ToolCall:
     partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """As chat completions have it, with the arguments as JSON text; that of a partial call is not closed."""
+        """As chat completions have it, with the arguments as JSON text; that of a partial call is not closed.
+
+        A message of the next turn may have it so.
+        """
         arguments = json.dumps(self.arguments, ensure_ascii=False)
         if self.partial:
             arguments = arguments[:-1] if self.arguments else ""
@@ -198,14 +202,22 @@ def _read_call(given: Any, where: str, budget: Budget) -> dict[str, Any]:
         if len(arguments) > MAX_ARGUMENTS:
             size = f"{len(arguments)} characters, at most {MAX_ARGUMENTS} are taken"
             raise RequestError(f"{where}.function.arguments: {size}")
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError) as error:
-            raise RequestError(f"{where}.function.arguments: not valid JSON: {error}") from None
+        arguments = _parse(arguments, f"{where}.function.arguments")
         budget.take(arguments, f"{where}.function.arguments")
     arguments = dict(_mapping(arguments, f"{where}.function.arguments"))
     identifier = _text(call.get("id") or "", f"{where}.id")
     return {"id": identifier, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def _parse(text: str, where: str) -> Any:
+    """JSON, or what ``ToolCall.to_dict`` writes of a partial call, which lacks the last brace."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        with suppress(ValueError, RecursionError):
+            if partial := json.loads(text + "}"):
+                return partial
+        raise RequestError(f"{where}: not valid JSON: {error}") from None
 
 
 def read_tools(tools: Iterable[Mapping[str, Any]] | None) -> list[dict[str, Any]]:

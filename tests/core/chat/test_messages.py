@@ -231,3 +231,11 @@ def test_tools_and_messages_count_together():
         ChatRequest.read([{**USER, "extra": [0] * 60_000}], tools=tools)
     with pytest.raises(RequestError, match="tools: more than 100000 values"):
         ChatRequest.read([USER], tools=[{"name": "f", "parameters": {"enum": [0] * 100_000}}])
+
+
+@pytest.mark.parametrize("arguments", [{}, {"a": 1}, {"a": {"b": "}"}, "c": [2]}])
+def test_a_partial_call_can_be_given_back(arguments):
+    call = ToolCall("add", arguments, "call1", partial=True)
+    message = Message("", tool_calls=[call])
+    for given in (message, message.to_dict(), {"role": "assistant", "tool_calls": [call]}):
+        assert read_messages([given])[0]["tool_calls"][0]["function"] == {"name": "add", "arguments": arguments}
