@@ -59,7 +59,8 @@ class Turn:
 
     def answer(self) -> Answer:
         request = self.request
-        parser = ChatParser(self.format, request.tools, self.prompt.opening, request.separate_reasoning)
+        has_form = self.grammar is not None and not self.grammar.again
+        parser = ChatParser(self.format, request.tools, self.prompt.opening, request.separate_reasoning, has_form)
         return Answer(parser, request.parallel_tool_calls)
 
 

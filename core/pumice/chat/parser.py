@@ -36,11 +36,14 @@ class ChatParser:
         tools: Sequence[Mapping[str, Any]] = (),
         opening: str = "",
         separate_reasoning: bool = True,
+        has_form: bool = False,
     ) -> None:
         """``opening``: what the prompt has written of the answer; it may have begun the reasoning, or a mark.
 
         ``separate_reasoning`` False: it is content, and so are its marks.
+        ``has_form``: a grammar decides the content, in which the mark of reasoning is text.
         """
+        self._has_form = has_form
         self._separates = separate_reasoning
         self._format = format
         self._schemas = {tool["function"]["name"]: tool["function"].get("parameters") or {} for tool in tools}
@@ -76,6 +79,9 @@ class ChatParser:
             if mark is None:
                 self._written.end()
                 return
+            elif mark.kind == "reasoning" and self._has_form and not self._written.nothing:
+                self._written.content(mark.text)
+                position = after
             elif mark.kind == "reasoning":
                 position = yield from self._read_reasoning(after)
                 position = yield from self._read_bare(position)

@@ -85,6 +85,9 @@ class BudgetedReasoning(MaskSampler):
             self._constraint.accept(token)
         if self._n_prompt:
             self._n_prompt -= 1
+        elif self._constraint and not self._constraint.may_reason:
+            self._n_left -= self._reasons
+            self._reasons, self._text = False, b""
         else:
             self._n_left -= self._reasons
             self._look(self._tokenizer.token_bytes(token, special=True))

@@ -138,6 +138,11 @@ class Constraint(MaskSampler):
         self._fresh = 0
 
     @property
+    def may_reason(self) -> bool:
+        """Whether reasoning is on or may begin: within the grammar its marks are text."""
+        return self._state is not _State.INSIDE
+
+    @property
     def _free(self) -> bool:
         return self._state in (_State.REASONING, _State.FREE)
 

@@ -179,3 +179,10 @@ def test_formats_that_cannot_be(format, problem):
 @pytest.mark.parametrize("name", FORMATS)
 def test_formats_that_come_with_pumice_have_no_problem(name):
     assert FORMATS[name].problem() == ""
+
+
+def test_the_mark_of_reasoning_is_text_in_what_a_grammar_decides():
+    parser = ChatParser(FORMATS["hermes"], has_form=True)
+    parts = parser.push('<think>a</think>\n\n"<think>b"') + parser.finish()
+    texts = {kind: "".join(text for each, text in parts if each == kind) for kind in ("reasoning", "content")}
+    assert texts == {"reasoning": "a", "content": '"<think>b"'}

@@ -70,6 +70,14 @@ def test_the_model_begins_and_ends_its_reasoning(budgeted, compiler):
     close(sampler, compiler)
 
 
+def test_the_mark_is_text_within_the_grammar(budgeted, compiler):
+    for reasons, before in ((False, ""), (True, "a</think>")):
+        sampler = budgeted(30, reasons, source=grammar_source(json_schema={"type": "string"}))
+        for part in (before, '"', "<think>", "a" * 40, '"'):
+            write(sampler, compiler, part)
+        assert not sampler.is_closing
+
+
 def test_the_prompt_is_not_counted(budgeted, compiler):
     prompt = compiler.tokenizer.tokenize("a prompt of some tokens <think> and more")
     sampler = budgeted(1, reasons=True, n_prompt=len(prompt))
