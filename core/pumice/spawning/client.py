@@ -9,9 +9,11 @@ import contextlib
 import itertools
 import logging
 import os
+import signal
 import socket
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -25,6 +27,7 @@ from pumice.spawning import wire
 from pumice.spawning.child import UNKNOWN, Child, popen
 from pumice.spawning.server import serve
 
+_ENDING, _POLL = 3.0, 0.01  # seconds that a spawner has to end, and between two looks at it
 _SECONDS = 60.0  # to start a child; a spawner that takes longer hangs
 _GONE = "the process that starts engines and workers has ended: start the server again"
 
@@ -111,11 +114,23 @@ class Spawner:
         self._closing = True
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(self.pid, 0)
+        if not self._ends():  # it is stopped, or hangs
+            with contextlib.suppress(OSError):
+                os.kill(self.pid, signal.SIGKILL)
+            self._ends()
         if self._reader:
             self._reader.join()
         self._channel.close()
+
+    def _ends(self) -> bool:
+        """Wait until the spawner's process has ended, for some seconds."""
+        with contextlib.suppress(ChildProcessError):
+            for _ in range(int(_ENDING / _POLL)):
+                if os.waitpid(self.pid, os.WNOHANG)[0]:
+                    return True
+                time.sleep(_POLL)
+            return False
+        return True
 
     def _forget(self, child: _Spawned) -> None:
         with self._lock:

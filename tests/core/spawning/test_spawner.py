@@ -251,3 +251,9 @@ def test_a_process_that_may_start_nothing_has_workers():
 @pytest.mark.parametrize(("status", "text"), [(0, "status 0"), (7, "status 7"), (-9, "SIGKILL"), (-70, "signal 70")])
 def test_statuses_have_names(status, text):
     assert describe_status(status) == text
+
+
+def test_a_spawner_that_is_stopped_holds_nobody_up():
+    with spawner() as made:
+        hang(made.pid)
+    assert gone(made.pid)
