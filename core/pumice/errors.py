@@ -130,3 +130,9 @@ class HubError(PumiceError):
 
 class UnknownModelError(HubError):
     """A name of a model that means none, or several: a path where none may be, no such repository or file in it."""
+
+
+def class_named(name: str) -> type[PumiceError] | None:
+    """The class of errors of this name, by which another process tells of one; None: there is none."""
+    kind = globals().get(name)
+    return kind if isinstance(kind, type) and issubclass(kind, PumiceError) else None

@@ -15,8 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-import pumice.errors
-from pumice.errors import EngineError, PumiceError, TooExpensiveError, UnavailableError
+from pumice.errors import EngineError, TooExpensiveError, UnavailableError, class_named
 from pumice.isolation import wire
 from pumice.isolation.limits import Limits, measure
 from pumice.spawning import Child, describe_status, start
@@ -135,9 +134,7 @@ class WorkerPool:
                 return wire.decode(told.result, returns)
         except msgspec.MsgspecError as error:
             raise EngineError(f"{self._work} failed: its process answers what it should not: {error}") from None
-        kind = getattr(pumice.errors, told.error, None)
-        if not (isinstance(kind, type) and issubclass(kind, PumiceError)):
-            kind = EngineError
+        kind = class_named(told.error) or EngineError
         if kind in (TooExpensiveError, EngineError):
             raise kind(f"{self._work} {told.message}")
         raise kind(told.message)

@@ -21,8 +21,7 @@ from typing import IO, cast
 
 import msgspec
 
-import pumice.errors
-from pumice.errors import EngineError, PumiceError
+from pumice.errors import EngineError, class_named
 from pumice.spawning import wire
 from pumice.spawning.child import UNKNOWN, Child, popen
 from pumice.spawning.server import serve
@@ -196,9 +195,9 @@ class Spawner:
 
 
 def _error_of(told: wire.NotStarted) -> Exception:
-    kind = getattr(pumice.errors, told.kind, None) if told.kind else OSError
+    kind = class_named(told.kind) if told.kind else OSError
     try:
-        error = kind(told.message) if isinstance(kind, type) and issubclass(kind, (PumiceError, OSError)) else None
+        error = kind(told.message) if kind else None
         str(error)  # raises where a message is not what the class takes
     except (TypeError, AttributeError):
         error = None

@@ -11,8 +11,7 @@ from typing import NoReturn
 
 import msgspec
 
-import pumice.errors
-from pumice.errors import PumiceError
+from pumice.errors import PumiceError, class_named
 from pumice.spawning import wire
 from pumice.spawning.child import KINDS, OwnChild, popen
 
@@ -57,7 +56,7 @@ def _wake_at_ends() -> int:
 
 def _kind(error: Exception) -> str:
     """The class of ``pumice.errors`` that an error is of; empty: of none."""
-    names = (each.__name__ for each in type(error).__mro__ if getattr(pumice.errors, each.__name__, None) is each)
+    names = (each.__name__ for each in type(error).__mro__ if class_named(each.__name__) is each)
     return next(names, "")
 
 
