@@ -16,7 +16,7 @@ from typing import Any
 from pumice.config import Config, config_files, load_config
 from pumice.errors import PumiceError, SandboxError
 from pumice.registry import get_registry
-from pumice.sandbox import Access, Policy, enforce, missing, python_access, switched_off
+from pumice.sandbox import Access, Policy, enforce, python_access
 
 logger = logging.getLogger("pumice")
 
@@ -66,20 +66,20 @@ def confined_server(needs: Needs) -> Iterator[None]:
 
     Raises SandboxError where the configuration demands what the system does not have.
     """
+    from pumice.process.confinement import is_confined, keep_sandbox
+    from pumice.spawning import spawner
+
     config = load_config(_arguments(needs.options))
-    if config.sandbox == "off" or switched_off() or not sys.platform.startswith("linux"):
+    if not (sys.platform.startswith("linux") and is_confined(config)):
         yield
         return
-    if config.sandbox == "on" and (absent := missing()):
-        raise SandboxError(f"sandbox: on, but {'; '.join(absent)}; see `pumice doctor`")
-    from pumice.process.confinement import keep_sandbox
-    from pumice.spawning import spawner
 
     if sys.path[:1] == [os.getcwd()]:  # `python -m`: nothing is imported from here any more, where models may lie
         del sys.path[0]
     fetched = _fetched()
-    keep_sandbox(config.model_copy(update={"memory_limit": _memory_limit(needs, config)}), [*_models(needs), *fetched])
-    policy = _policy(needs, fetched)
+    files, limit = _models(needs, config)
+    keep_sandbox(config.model_copy(update={"memory_limit": limit}), [*files, *fetched])
+    policy = _policy(needs, config, fetched)
     mimetypes.init()  # reads files of the system
     with spawner():
         enforced = enforce(policy)
@@ -89,12 +89,12 @@ def confined_server(needs: Needs) -> Iterator[None]:
         yield
 
 
-def _policy(needs: Needs, fetched: Sequence[str]) -> Policy:
+def _policy(needs: Needs, config: Config, fetched: Sequence[str]) -> Policy:
     import resource
 
     connects = needs.fetches or _TRACES in sys.modules
     families = tuple(int(getattr(socket, name)) for name in _INTERNET) if connects else ()
-    plugins = [str(Path(file).parent) for file in get_registry(load_config(_arguments(needs.options))).files()]
+    plugins = [str(Path(file).parent) for file in get_registry(config).files()]
     access = Access(
         read=(
             *plugins,
@@ -113,27 +113,21 @@ def _policy(needs: Needs, fetched: Sequence[str]) -> Policy:
     return Policy(python_access() | access, families=families, limits=files)
 
 
-def _models(needs: Needs) -> Iterator[str]:
-    """The files of models that are no names, and what the engines of all models read beside them."""
+def _models(needs: Needs, config: Config) -> tuple[list[str], float]:
+    """The files of models that are no names, with what engines read beside them, and the most memory of any model."""
     from pumice.hub.locate import resolve_name
     from pumice.process.confinement import files_beside
 
+    files: list[str] = []
+    limits = [config.memory_limit]
     for model in needs.models:
         with contextlib.suppress(PumiceError):  # it is told when the model is loaded
             name, options = resolve_name(model)
-            yield from [str(name)] if isinstance(name, Path) else []
-            yield from map(str, files_beside(load_config(_arguments(needs.options), options)))
-
-
-def _memory_limit(needs: Needs, config: Config) -> float:
-    """The most that any model may have; 0: no limit."""
-    from pumice.hub.locate import resolve_name
-
-    limits = [config.memory_limit]
-    for model in needs.models:
-        with contextlib.suppress(PumiceError):
-            limits.append(load_config(_arguments(needs.options), resolve_name(model)[1]).memory_limit)
-    return max(limits) if all(limits) else 0.0
+            files += [str(name)] if isinstance(name, Path) else []
+            own = load_config(_arguments(needs.options), options) if options else config
+            files += map(str, files_beside(own))
+            limits.append(own.memory_limit)
+    return files, max(limits) if all(limits) else 0.0  # 0: no limit
 
 
 def _arguments(options: Mapping[str, Any]) -> dict[str, Any]:

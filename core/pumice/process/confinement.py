@@ -54,16 +54,23 @@ def launch_engine(order: bytes) -> Launch:
     return launch(WORKER, policy=engine_policy(load.path, load.config, get_registry(load.config)))
 
 
+def is_confined(config: Config) -> bool:
+    """Whether the configuration wants processes confined. Raises SandboxError where it demands what is not there."""
+    if config.sandbox == "off" or switched_off():
+        return False
+    if config.sandbox == "on" and (absent := missing()):
+        raise SandboxError(f"sandbox: on, but {'; '.join(absent)}; see `pumice doctor`")
+    return True
+
+
 def engine_policy(path: Path, config: Config, registry: Registry) -> Policy | None:
     """The policy of an engine for the model at ``path``; None: the configuration wants none.
 
     Until the model is loaded the engine may start Python, confined as it is: kernels are compiled, drivers are tried.
     Raises SandboxError where the configuration demands what the system does not have.
     """
-    if config.sandbox == "off" or switched_off():
+    if not is_confined(config):
         return None
-    if config.sandbox == "on" and (absent := missing()):
-        raise SandboxError(f"sandbox: on, but {'; '.join(absent)}; see `pumice doctor`")
     files = tuple(os.path.abspath(file) for model in (path, *files_beside(config)) for file in _files_of(model))
     told = directory()
     with contextlib.suppress(OSError):
