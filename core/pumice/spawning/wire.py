@@ -80,27 +80,34 @@ def receive(channel: socket.socket, decoder: msgspec.msgpack.Decoder[T]) -> tupl
     Raises OSError, OverflowError, and msgspec.MsgspecError for what ``decoder`` does not take.
     """
     head, pipes, _, _ = socket.recv_fds(channel, _LENGTH.size, _N_PIPES)
+    message = None
     try:
-        while head and len(head) < _LENGTH.size:
-            if not (part := channel.recv(_LENGTH.size - len(head))):
-                break
-            head += part
-        if len(head) < _LENGTH.size:
+        data = _rest(channel, head) if head else None
+        message = None if data is None else decoder.decode(data)
+    finally:
+        if message is None:
             close(pipes)
+    return None if message is None else (message, pipes)
+
+
+def _rest(channel: socket.socket, head: bytes) -> bytearray | None:
+    """The bytes of a message whose first bytes came; None where it does not end. Raises as ``receive``."""
+    rest = _read(channel, _LENGTH.size - len(head))
+    if rest is None:
+        return None
+    (length,) = _LENGTH.unpack(head + rest)
+    if length > MAX_BYTES:
+        raise OverflowError(f"a message of {length} bytes, at most {MAX_BYTES} are read")
+    return _read(channel, length)
+
+
+def _read(channel: socket.socket, length: int) -> bytearray | None:
+    data = bytearray()
+    while len(data) < length:
+        if not (part := channel.recv(min(length - len(data), 1 << 20))):
             return None
-        (length,) = _LENGTH.unpack(head)
-        if length > MAX_BYTES:
-            raise OverflowError(f"a message of {length} bytes, at most {MAX_BYTES} are read")
-        data = bytearray()
-        while len(data) < length:
-            if not (part := channel.recv(min(length - len(data), 1 << 20))):
-                close(pipes)
-                return None
-            data += part
-        return decoder.decode(data), pipes
-    except BaseException:
-        close(pipes)
-        raise
+        data += part
+    return data
 
 
 def close(pipes: list[int]) -> None:
