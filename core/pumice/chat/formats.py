@@ -89,8 +89,12 @@ class ChatFormat:
 
     def reasons_after(self, opening: str) -> bool:
         """Whether the answer goes on in reasoning where the prompt has written ``opening`` of it."""
-        begin, end = self.reasoning
-        return opening.rfind(begin) > opening.rfind(end)
+        return is_open(opening, *self.reasoning)
+
+
+def is_open(text: str, begin: str, end: str) -> bool:
+    """Whether the last ``begin`` in a text has no ``end`` behind it."""
+    return text.rfind(begin) > text.rfind(end)
 
 
 def detect(template: str, formats: Iterable[ChatFormat]) -> ChatFormat | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Any
 
+from pumice.chat.formats import is_open
 from pumice.chat.guard import guard_of
 from pumice.chat.template import ChatTemplate, reasoning_variables
 from pumice.errors import RequestError
@@ -93,7 +94,7 @@ def _unfinished(message: Mapping[str, Any]) -> dict[str, Any]:
 def _close_reasoning(job: PromptJob, opening: str) -> str:
     """What ends the reasoning at once, where the template has no switch for it."""
     start, end, after = job.marks
-    if opening.rfind(start) > opening.rfind(end):
+    if is_open(opening, start, end):
         return f"\n{end}{after}"
     if job.template.traits.can_switch_reasoning or end in opening or start not in job.template.source:
         return ""
