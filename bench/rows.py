@@ -1,4 +1,4 @@
-"""What was measured of both engines, as rows of a table: for compare_llama_cpp.py."""
+"""Measurements of both engines as rows of a table, for compare_llama_cpp.py."""
 
 import statistics
 from dataclasses import asdict, dataclass
@@ -9,7 +9,7 @@ ENGINES = ("pumice", "llama.cpp")
 
 @dataclass(frozen=True)
 class Row:
-    """All repetitions of one measurement, by engine."""
+    """All repetitions of one measurement by engine."""
 
     model: str
     name: str
@@ -18,7 +18,7 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Median of Pumice over median of llama.cpp."""
+        """Median of Pumice divided by the median of llama.cpp."""
         if not all(self.samples.get(engine) for engine in ENGINES):
             return None
         ours, theirs = (statistics.median(self.samples[engine]) for engine in ENGINES)
@@ -35,7 +35,7 @@ class Row:
 
 
 def spread(values: list[float]) -> str:
-    """Median, lowest and highest."""
+    """Format the median, minimum and maximum."""
     if not values:
         return "-"
     digits = max(0, 3 - len(str(int(max(values)))))

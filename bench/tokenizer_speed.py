@@ -1,9 +1,9 @@
-"""How fast text becomes tokens, and tokens text, next to llama.cpp: CPU time, so that other work counts little.
+"""Measure tokenizing and detokenizing speed next to llama.cpp, in CPU time, so that other load matters little.
 
     python bench/tokenizer_speed.py [NAME ...]
 
-A NAME is one that compare_tokenizers.py knows. Default: the vocabularies in ../shared/vocabs and the large ones that
-tests/make_fixtures/vocabularies.py makes. Needs llama-cpp-python.
+A NAME is one of compare_tokenizers.py. Default: the vocabularies in ../shared/vocabs and the large ones of
+tests/make_fixtures/vocabularies.py. Requires llama-cpp-python.
 """
 
 import sys
@@ -27,21 +27,21 @@ PARAGRAPH = (
 
 
 def varied(size: int) -> str:
-    """``size`` characters of prose and code in several languages, in which few words repeat."""
+    """Return ``size`` characters of prose and code in several languages with few repeated words."""
     words = PARAGRAPH.split(" ")
     mixed = [word[::-1] if (i // len(words)) % 2 else word for i, word in enumerate(words * (size // 5))]
     return " ".join(f"{word}{i % 97}" if i % 3 == 0 else word for i, word in enumerate(mixed))[:size]
 
 
 def seconds(function: Callable[[], Any]) -> float:
-    """CPU time."""
+    """Return the CPU seconds of a call."""
     start = time.process_time()
     function()
     return time.process_time() - start
 
 
 def measure(metadata: dict[str, Any], peer: LlamaVocab, text: str) -> tuple[float, ...]:
-    """Seconds to build a tokenizer, to tokenize, to tokenize again with words remembered, and back; llama.cpp's."""
+    """Return seconds to build a tokenizer, to tokenize, to tokenize again with cached words, and to detokenize."""
     start = time.process_time()
     tokenizer = from_metadata(metadata)
     tokenizer.tokenize("a")

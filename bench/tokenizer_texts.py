@@ -1,4 +1,4 @@
-"""Texts that are hard to tokenize: for comparing tokenizers over many of them."""
+"""Random texts that are hard to tokenize, for the comparison of tokenizers."""
 
 import random
 import string
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 SPACES = " \t\n\r\v\f\u0085\u00a0\u1680\u2000\u2003\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
-# First and last code points of blocks that texts are made of.
+# First and last code points of Unicode blocks to draw from.
 BLOCKS = [
     (0x20, 0x7E), (0xA0, 0xFF), (0x100, 0x24F), (0x250, 0x2FF), (0x300, 0x36F), (0x370, 0x3FF), (0x400, 0x52F),
     (0x530, 0x5FF), (0x600, 0x6FF), (0x700, 0x8FF), (0x900, 0xDFF), (0xE00, 0xEFF), (0xF00, 0x10FF), (0x1100, 0x11FF),
@@ -24,7 +24,7 @@ class Texts:
     """An endless mixture: Unicode, code, digits, white space, long words, special tokens, pieces of the vocabulary."""
 
     def __init__(self, seed: int, special: Sequence[str], pieces: Sequence[str]) -> None:
-        """``special``: spellings of special tokens; ``pieces``: texts that the tokens of the vocabulary stand for."""
+        """``special``: spellings of special tokens; ``pieces``: texts of the vocabulary's tokens."""
         self.rng = random.Random(seed)
         self.special = list(special) or ["<s>"]
         self.pieces = list(pieces) or ["a"]
@@ -55,7 +55,7 @@ class Texts:
         return "".join(self.character(self.rng.choice(BLOCKS)) for _ in range(self.rng.randint(1, 12)))
 
     def any_character(self) -> str:
-        """Assigned or not, noncharacters and controls too, but no surrogates."""
+        """Return any code point, assigned or not, including noncharacters and controls, but no surrogates."""
         codes = (self.rng.choice((self.rng.randint(0, 0xD7FF), self.rng.randint(0xE000, 0x10FFFF))) for _ in range(5))
         return "".join(map(chr, codes))
 
@@ -100,6 +100,6 @@ class Texts:
 
 
 def code_lines() -> list[str]:
-    """Lines of Python's own library."""
+    """Return lines of Python's standard library."""
     lines = (Path(sys.modules["random"].__file__ or "").parent / "typing.py").read_text().splitlines()
     return [line for line in lines if line]

@@ -5,4 +5,4 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 if str(ROOT / "tests") not in sys.path:
-    sys.path.append(str(ROOT / "tests"))  # the fixtures and helpers that targets share with the tests
+    sys.path.append(str(ROOT / "tests"))  # fixtures and helpers shared with the tests

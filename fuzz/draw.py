@@ -1,4 +1,4 @@
-"""`Draw`: numbers, choices and texts made from a fuzzer's bytes."""
+"""`Draw`: numbers, choices and texts derived from a fuzzer's bytes."""
 
 from collections.abc import Sequence
 from typing import TypeVar
@@ -9,7 +9,7 @@ _WIDTHS = (8, 16, 31, 32, 33, 53, 63, 64, 65)
 
 
 class Draw:
-    """Reads values from ``data`` in order. Once the bytes are spent, every value is the smallest of its kind."""
+    """Reads values from ``data`` in order. After the last byte every value is the smallest of its kind."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -17,7 +17,7 @@ class Draw:
 
     @property
     def left(self) -> int:
-        """Number of bytes that have not been read."""
+        """Number of unread bytes."""
         return len(self._data) - self._at
 
     def bytes(self, n: int) -> bytes:
@@ -27,7 +27,7 @@ class Draw:
         return self._data[start : self._at]
 
     def rest(self) -> bytes:
-        """Return all bytes that are left."""
+        """Return all remaining bytes."""
         return self.bytes(self.left)
 
     def below(self, n: int) -> int:
@@ -43,7 +43,7 @@ class Draw:
         return items[self.below(len(items))]
 
     def integer(self) -> int:
-        """Return a small number, a number near a power of two of a common width, or any number of 64 bits."""
+        """Return a small number, a number near a power of two of a common width, or any 64-bit number."""
         kind = self.below(4)
         if kind < 2:
             return self.below(256) - (128 if kind else 0)
@@ -52,11 +52,11 @@ class Draw:
         return int.from_bytes(self.bytes(8), "little", signed=True)
 
     def text(self, n: int) -> str:
-        """Return the text of up to ``n`` bytes of UTF-8."""
+        """Return a text of up to ``n`` bytes of UTF-8."""
         return self.bytes(n).decode(errors="ignore")
 
     def json(self, depth: int = 3) -> object:
-        """Return a value as JSON has them, nested up to ``depth`` levels."""
+        """Return a JSON value, nested up to ``depth`` levels."""
         kind = self.below(9 if depth else 7)
         if kind == 7:
             return [self.json(depth - 1) for _ in range(self.below(5))]

@@ -1,4 +1,4 @@
-"""Files that targets write, in memory where the system has a folder for that."""
+"""Temporary files of targets, in memory if the system has such a folder."""
 
 import atexit
 import shutil
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def scratch(name: str, data: bytes) -> Path:
-    """Write a file of this process. The one before it may still be mapped, so that it is not overwritten."""
+    """Write a new file of this process. The previous one may still be mapped, so it is not overwritten."""
     path = folder() / name
     path.unlink(missing_ok=True)
     path.write_bytes(data)

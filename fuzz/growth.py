@@ -1,4 +1,4 @@
-"""Cost of an input as it grows: twice as much for a text twice as long, not four times."""
+"""Checks for linear cost: a text twice as long takes twice as long, not four times."""
 
 from collections.abc import Callable
 from time import thread_time
@@ -6,13 +6,13 @@ from zlib import crc32
 
 _SMALL = 2_000  # characters
 _FACTOR = 8
-_ENOUGH = 0.25  # seconds; below this a cost is not judged, because noise could make it
-_ALLOWED = 3 * _FACTOR  # squared growth would be 64 times
-_PATIENCE = 5  # measurements, of which the best counts
+_ENOUGH = 0.25  # seconds; smaller times are noise and not judged
+_ALLOWED = 3 * _FACTOR  # quadratic growth would be 64 times
+_PATIENCE = 5  # maximum measurements, of which the best counts
 
 
 def chosen(data: bytes, one_in: int) -> bool:
-    """Return True for one of ``one_in`` inputs: for costly properties. The same input is always chosen."""
+    """Return True for one of ``one_in`` inputs, deterministically: selects inputs for costly properties."""
     return crc32(data) % one_in == 0
 
 

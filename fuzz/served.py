@@ -1,4 +1,4 @@
-"""Applications called without a socket, and the server's with a tiny model."""
+"""ASGI applications called without a socket, and the server's application with a tiny model."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ JSON = [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")]
 
 
 class Answer(NamedTuple):
-    """An answer as it came."""
+    """A raw response."""
 
     status: int
     headers: Headers
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 
 class Application:
-    """An application that answers one request after the other."""
+    """An application that serves requests sequentially."""
 
     def __init__(self, application: Starlette) -> None:
         self._loop = asyncio.new_event_loop()
@@ -44,7 +44,7 @@ class Application:
     def __call__(
         self, method: str, path: str, body: bytes = b"", headers: Headers = JSON, query: bytes = b""
     ) -> Answer:
-        """Answer a request. Exceptions of the application pass."""
+        """Send a request and return the response. Exceptions of the application propagate."""
         return self._loop.run_until_complete(asyncio.wait_for(self._answer(method, path, body, headers, query), 60))
 
     async def _answer(self, method: str, path: str, body: bytes, headers: Headers, query: bytes) -> Answer:
@@ -77,7 +77,7 @@ class Application:
 
 
 def tiny_application(**settings: Any) -> Starlette:
-    """Return the server's application with a model of two small layers, whose tokens are bytes, in this process."""
+    """Return the server's application with a two-layer model of byte tokens, in this process."""
     return make_application(Models.of(_tiny_model(), NAMES, Settings(**settings)))
 
 

@@ -1,4 +1,4 @@
-"""`Trial`: one execution of a target after the other, with a record that outlives a crash of the process."""
+"""`Trial`: executes a target's check on inputs, with a record that survives a crash of the process."""
 
 import struct
 import traceback
@@ -16,7 +16,7 @@ _ROOM = 1 << 16
 
 
 class Record:
-    """Number of executions and finds, and the input that is being tried, in a file that the parent process reads."""
+    """Number of executions and finds, and the current input, in a file that the parent process reads."""
 
     def __init__(self, path: Path) -> None:
         if not path.exists():
@@ -36,7 +36,7 @@ class Record:
 
 
 class Trial:
-    """Runs a target's check; an exception or a slow input is a find, which is kept once for each place in the code."""
+    """Runs a target's check; exceptions and slow inputs are finds, stored once per location in the code."""
 
     def __init__(self, target: Target, record: Record, finds: Path, report: Callable[[str], None]) -> None:
         self._target = target
@@ -84,7 +84,7 @@ def keep(folder: Path, name: str, data: bytes) -> Path:
 
 
 def _place(error: BaseException) -> str:
-    """The kind of an error and the line that raised it."""
+    """Return the type of an error and the line that raised it."""
     frames = traceback.extract_tb(error.__traceback__)
     last = frames[-1]
     asserted = frames[-2] if last.name == "check_linear" and len(frames) > 1 else last

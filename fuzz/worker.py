@@ -1,4 +1,4 @@
-"""The process that fuzzes one target: with atheris (coverage-guided), or with the plain mutator."""
+"""The process that fuzzes one target, with atheris (coverage-guided) or with the plain mutator."""
 
 import argparse
 import ast
@@ -20,7 +20,7 @@ from fuzz.trial import Record, Trial
 MEMORY = 4 << 30  # bytes
 TARGETS = Path(__file__).with_name("targets")
 WARM_UP = 10  # seeds
-LIMIT = 600  # seconds for one input, in libFuzzer; the parent process looks earlier
+LIMIT = 600  # seconds per input in libFuzzer; the parent process checks earlier
 
 
 def main() -> None:
@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    logging.disable(logging.CRITICAL)  # warnings of what a file leaves out
+    logging.disable(logging.CRITICAL)  # warnings about missing parts of files
     resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
     if arguments.engine == "atheris":
         import atheris
@@ -46,7 +46,7 @@ def main() -> None:
         record = Record(arguments.folder / "record")
         trial = Trial(target, record, arguments.finds, lambda text: print(text, flush=True))
         seeds = list(target.seeds())
-        for seed in (b"", *seeds[:: 1 + len(seeds) // WARM_UP]):  # imports what the target imports when it is used
+        for seed in (b"", *seeds[:: 1 + len(seeds) // WARM_UP]):  # triggers lazy imports of the target
             trial(seed)
     run = _run_atheris if arguments.engine == "atheris" else _run_plain
     run(target, trial, arguments)
@@ -83,7 +83,7 @@ def _run_atheris(target: Target, trial: Trial, arguments: argparse.Namespace) ->
 
 
 def _instrumented(name: str) -> list[str]:
-    """The modules under test, read from a target's source: they are instrumented as it is imported."""
+    """Return the modules under test from a target's source, which are instrumented when it is imported."""
     tree = ast.parse((TARGETS / f"{name}.py").read_text())
     texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and isinstance(node.value, str)}
     return sorted(text.rstrip(".") for text in texts if re.fullmatch(r"pumice[\w.]*", text))

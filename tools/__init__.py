@@ -1,1 +1,1 @@
-"""Tools of the project itself, run from the repository root; none is installed."""
+"""Tools of the project, run from the repository root; not part of the installed package."""

@@ -1,9 +1,9 @@
-"""Makes the pictures of the handbook, docs/pictures: the page of `pumice serve`, and `pumice chat` in a terminal.
+"""Make the pictures of the handbook in docs/pictures: the page of `pumice serve`, and `pumice chat` in a terminal.
 
     .venv/bin/python -m pip install pyte && .venv/bin/python tools/pictures.py
 
-Needs chromium, which also draws the terminal. The page's model is scripted (tests/scripted_server.py), the terminal's
-is the demo model.
+Requires chromium, which also renders the terminal. The page's model is scripted (tests/scripted_server.py), the
+terminal's is the demo model.
 """
 
 import fcntl
@@ -27,8 +27,8 @@ from scripted_server import scripted  # noqa: E402
 
 PICTURES = ROOT / "docs" / "pictures"
 COLUMNS, LINES = 88, 22
-DIM, GREY = b"\x1b[2m", b"\x1b[90m"  # pyte does not know the first
-QUIET_SECONDS = 3.0  # without output: the terminal waits for input
+DIM, GREY = b"\x1b[2m", b"\x1b[90m"  # pyte does not support the first
+QUIET_SECONDS = 3.0  # seconds without output after which the terminal waits for input
 COLOURS = {
     "default": "#ebe7e0",
     "black": "#8f887d",
@@ -47,7 +47,7 @@ pre { margin: 0; font: 14px/1.5 "JetBrains Mono", "DejaVu Sans Mono", monospace;
 
 
 class Terminal(pyte.Screen):
-    """The screen of a program, which is typed to."""
+    """The screen of a program that receives typed input."""
 
     def __init__(self, *command: str) -> None:
         super().__init__(COLUMNS, LINES)
@@ -60,7 +60,7 @@ class Terminal(pyte.Screen):
         self._wait()
 
     def write_process_input(self, data: str) -> None:
-        """What a terminal answers, such as where its cursor is."""
+        """Send a terminal's replies, such as the cursor position, to the program."""
         os.write(self._file, data.encode())
 
     def type(self, text: str) -> None:
@@ -70,7 +70,7 @@ class Terminal(pyte.Screen):
         self._wait()
 
     def _wait(self) -> None:
-        """Until nothing more comes."""
+        """Wait until the output is quiet."""
         timeout = 10 * QUIET_SECONDS
         while select.select([self._file], [], [], timeout)[0]:
             self._stream.feed(os.read(self._file, 1 << 16).replace(DIM, GREY))

@@ -1,6 +1,6 @@
-"""Shapes of published models that are recurrent or have experts, described as those of ``tests/tiny_zoo`` are.
+"""Shapes of published models that are recurrent or have experts, in the format of ``tests/tiny_zoo``.
 
-Recurrent models are whole. Of models with experts there are a few layers, of each way to route.
+Recurrent models are complete. Models with experts have a few layers, one of each kind of routing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def qwen35(n: int, n_ff: int, n_layer: int, n_heads: int) -> TinyModel:
 
 
 def lfm2(n: int, n_ff: int, attends: str) -> TinyModel:
-    """LFM2: ``attends`` has a letter a layer, a for attention."""
+    """LFM2: ``attends`` has a letter per layer, a for attention."""
     attention = f"{ATTENTION} attn_q_norm attn_k_norm {SWIGLU}"
     return tiny(
         "lfm2",
@@ -84,7 +84,7 @@ def rwkv7(n: int, n_ff: int, n_layer: int) -> TinyModel:
     ranks = {"time_mix_w": 64, "time_mix_a": 64, "time_mix_v": 64, "time_mix_g": 128}
 
     def wide(tensors: str) -> str:
-        """The small matrices of a tiny model with the ranks of a large one."""
+        """Replace the ranks of a tiny model's small matrices by those of a large one."""
         for name, rank in ranks.items():
             tensors = re.sub(rf"{name}1=\d+,n", f"{name}1={rank},n", tensors)
             tensors = re.sub(rf"{name}2=n,\d+", f"{name}2=n,{rank}", tensors)
@@ -107,14 +107,14 @@ def rwkv7(n: int, n_ff: int, n_layer: int) -> TinyModel:
 
 
 def experts(architecture: str, layer: str, n_used: int, sizes: Mapping[str, int], **keys: Any) -> TinyModel:
-    """Four layers; of ``sizes`` E is the number of experts, e the width of one, s that of the shared ones."""
+    """Four layers. In ``sizes``: E experts of width e, shared experts of width s."""
     fixed = {"expert_count": sizes["E"], "expert_used_count": n_used, "expert_feed_forward_length": sizes["e"]}
     dims = {"f": sizes["e"], "V": N_VOCAB, **sizes}
     return tiny(architecture, layer, n_layer=4, dims=dims, context_length=8192, **fixed | keys)
 
 
 def gemma4moe(sizes: Mapping[str, int], sliding: int) -> TinyModel:
-    """Gemma 4 with experts beside a dense block: three layers of ``sliding`` values a head, one of full attention."""
+    """Gemma 4 with experts and a dense block: three layers of ``sliding`` values per head, one of full attention."""
     moe = EXPERTS_4.replace("E,n,32", "E,n,e") + " ffn_gate_up_exps=E,2*e,n"
     narrow = re.sub(r"\b8\b", str(sliding), SLIDING)
     return tiny(

@@ -1,4 +1,4 @@
-"""Where plugins are called: what they raise unexpectedly becomes an error that names the plugin and the method."""
+"""Guarded calls of plugins: an unexpected exception becomes a PluginError that names the plugin and the method."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Called = TypeVar("Called", bound=Callable[..., Any])
 
 
 def guarded(call: Called, where: str) -> Called:
-    """``call``, whose unexpected exceptions become PluginErrors: ``<where>: KeyError: 'x'``."""
+    """Return ``call`` with unexpected exceptions converted to PluginErrors: ``<where>: KeyError: 'x'``."""
 
     @functools.wraps(call)
     def calling(*arguments: Any, **options: Any) -> Any:
@@ -25,20 +25,26 @@ def guarded(call: Called, where: str) -> Called:
 
 
 def guard(plugged: object, where: str, methods: Iterable[str]) -> None:
-    """Have errors of these methods of an object of a plugin begin with ``where``, which names the plugin."""
+    """Guard methods of a plugin's object in place.
+
+    Args:
+        plugged: the object.
+        where: name of the plugin, at the beginning of error messages.
+        methods: names of the methods.
+    """
     for name in methods:
         setattr(plugged, name, guarded(getattr(plugged, name), f"{where}: {name}"))
 
 
 def raise_named(error: Exception, where: str) -> NoReturn:
-    """Raise an error of a plugin. Pumice's own pass, since a plugin raises them on purpose, and so does MemoryError."""
+    """Raise a plugin's error as PluginError. A PumiceError is raised unchanged, as intended; so is a MemoryError."""
     if isinstance(error, (PumiceError, MemoryError)):
         raise error
     raise PluginError(f"{where}: {describe(error)}") from error
 
 
 def describe(error: BaseException) -> str:
-    """An exception of a plugin in one line."""
+    """Return the description of a plugin's exception in one line."""
     if isinstance(error, PluginError):
         return str(error)
     text = f"{error.msg} ({error.filename}, line {error.lineno})" if isinstance(error, SyntaxError) else str(error)

@@ -1,13 +1,13 @@
-"""Names of what is imported when it is used: ``"package.module:Name"``."""
+"""Objects named as ``"package.module:Name"``, imported on first use."""
 
 import importlib
 from typing import Any
 
 
 def resolve(target: Any) -> Any:
-    """What a text ``"package.module:Name"`` names; anything else is what it is.
+    """Return the object that ``"package.module:Name"`` names; return any target that is not a string unchanged.
 
-    Raises what importing the module raises, and ImportError for a text of another form or a name that is not there.
+    Raises ImportError for a malformed or unknown name, and any exception of the import itself.
     """
     if not isinstance(target, str):
         return target

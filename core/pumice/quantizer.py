@@ -1,4 +1,4 @@
-"""The contract of quantizers: numbers to blocks of one tensor type."""
+"""The contract of quantizers, which convert values to blocks of one tensor type."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 
 
 class Quantizer(ABC):
-    """Makes the blocks of one tensor type, under whose name it is registered, such as ``Q4_K``.
+    """Quantizes to one tensor type, under whose name it is registered, such as ``Q4_K``.
 
-    Blocks are those of ggml's reference, bit for bit, on every machine: sums in order, products and sums rounded apart.
-    Called from several threads at once.
+    Blocks equal ggml's reference bit for bit on every machine: sums are in order, products and sums rounded separately.
+    Methods are called from several threads.
     """
 
     @abstractmethod
     def quantize(self, values: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDArray[np.uint8]:
-        """Blocks of finite ``values [rows, columns]``: uint8 [rows, bytes of a row].
+        """Return blocks of finite ``values [rows, columns]``: uint8 [rows, bytes per row].
 
-        weights: how much an error in each column counts, [columns], from an importance matrix. Types that do not look
-        for a best scale ignore it; IQ1_S, IQ2_XXS and IQ2_XS cannot do without, and raise ValueError.
+        ``weights [columns]`` weight the errors of columns, from an importance matrix. Types without a search for the
+        best scale ignore them; IQ1_S, IQ2_XXS and IQ2_XS need them, and raise ValueError without.
         """

@@ -1,4 +1,4 @@
-"""Targets. `load` imports one by name and returns it."""
+"""Fuzzing targets. `load` imports one by name."""
 
 import pkgutil
 from collections.abc import Callable, Iterable
@@ -8,15 +8,16 @@ from importlib import import_module
 
 @dataclass(frozen=True)
 class Target:
-    """What a module of this folder defines.
+    """The interface of a module in this folder.
 
-    check: Raises an exception if ``data`` shows a fault. An error of the documented class is caught there, not here.
-    seeds: Inputs to begin with, made from fixtures.
-    tokens: Pieces that a mutator inserts.
-    modules: Packages and modules under test, whose coverage is reported.
-    max_len: Longest input in bytes.
-    runs: Inputs that `make test` tries.
-    summary: First line of the module's docstring.
+    Attributes:
+        check: raises an exception if ``data`` reveals a fault; catches the documented errors itself.
+        seeds: initial inputs, made from fixtures.
+        tokens: byte strings that a mutator inserts.
+        modules: packages and modules under test, whose coverage is reported.
+        max_len: maximum length of an input in bytes.
+        runs: number of inputs that `make test` tries.
+        summary: first line of the module's docstring.
     """
 
     name: str
@@ -35,7 +36,7 @@ def names() -> list[str]:
 
 
 def load(name: str) -> Target:
-    """Import a target by its name."""
+    """Import a target by name."""
     module = import_module(f"{__name__}.{name}")
     return Target(
         name=name,

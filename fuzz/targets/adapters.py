@@ -1,4 +1,4 @@
-"""LoRA adapters and control vectors: an error, or pairs and directions that are float32 of the shapes in the file."""
+"""LoRA adapters and control vectors: an error, or float32 pairs and directions with the shapes in the file."""
 
 from collections.abc import Iterable
 from struct import pack

@@ -1,4 +1,4 @@
-"""Configuration files: an error that names the file, or settings that are equal when written as YAML and read again."""
+"""Configuration files: an error that names the file, or settings that survive a round trip through YAML."""
 
 from collections.abc import Iterable
 from functools import cache

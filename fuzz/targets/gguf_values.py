@@ -1,4 +1,4 @@
-"""GGUF metadata values: what is encoded is read back with its type, and what does not fit a type is an error."""
+"""GGUF metadata values: encoded values are read back with their types; values that do not fit a type are errors."""
 
 from collections.abc import Iterable
 from typing import Any

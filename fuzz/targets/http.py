@@ -1,4 +1,4 @@
-"""Headers and paths: Host and Origin checks, keys, ranges; nothing passes that a plain reader refuses."""
+"""Headers and paths: Host and Origin checks, keys, ranges; nothing passes that a naive reader refuses."""
 
 from collections.abc import Iterable
 from functools import cache

@@ -1,4 +1,4 @@
-"""Bodies of every protocol: never a status of 500, errors in one shape, and the server answers afterwards as before."""
+"""Request bodies of every protocol: no status 500, errors of one shape, and an unaffected server afterwards."""
 
 import json
 from collections.abc import Iterable
@@ -100,7 +100,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def _needed(path: str) -> tuple[str, ...]:
-    """A field that each endpoint of a kind reads."""
+    """Return a field that each endpoint of a kind requires."""
     kinds = {"chat": ("messages",), "messages": ("messages",), "responses": ("input",), "embed": ("input", "prompt")}
     return next((keys for kind, keys in kinds.items() if kind in path), ("prompt", "content", "query", "input_prefix"))
 
@@ -126,7 +126,7 @@ def check(data: bytes) -> None:
 
 
 def _changed(draw: Draw) -> dict[str, Any]:
-    """One of the bodies, some of whose fields, at any level, are other values."""
+    """Return one of the bodies with some fields, at any level, replaced."""
     body: dict[str, Any] = json.loads(json.dumps(draw.choice(BODIES)))
     for _ in range(draw.below(4)):
         inside: Any = body

@@ -1,4 +1,4 @@
-"""SentencePiece models (protocol buffers): an error, or pieces that are equal when written and read again."""
+"""SentencePiece models (protocol buffers): an error, or pieces that survive a round trip."""
 
 import struct
 from collections.abc import Iterable
@@ -36,7 +36,7 @@ def seeds() -> Iterable[bytes]:
 
 
 def written(pieces: Iterable[tuple[str, float, int]]) -> bytes:
-    """The pieces of a model as its message has them."""
+    """Encode the pieces of a model as a protocol buffer message."""
     data = b""
     for text, score, kind in pieces:
         raw = text.encode("utf-8", "surrogateescape")

@@ -1,4 +1,4 @@
-"""Saved prompts: a wrong file or name is refused, and what is restored and saved again is equal."""
+"""Saved prompts: invalid files and names are refused; restored prompts are equal when saved again."""
 
 import json
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""Chat templates: an error, or the same text each time; no Python object is shown."""
+"""Chat templates: an error, or the same text each time, which shows no Python object."""
 
 from collections.abc import Iterable
 

@@ -1,4 +1,4 @@
-"""Tokenizers' metadata: an error, or a tokenizer that tokenizes."""
+"""Tokenizer metadata: an error, or a working tokenizer."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -72,7 +72,7 @@ def check(data: bytes) -> None:
 
 
 def _metadata(draw: Draw) -> dict[str, Any]:
-    """A real vocabulary with changes, or a small one that is made up."""
+    """Return a mutated real vocabulary, or a small synthetic one."""
     number = draw.below(len(NAMES) + len(TOKENIZERS) + 1)
     if number < len(NAMES):
         metadata = dict(fixture(NAMES[number])["metadata"])

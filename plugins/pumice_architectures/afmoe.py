@@ -15,7 +15,7 @@ NO_ROPE_STEP = 4  # every fourth layer has no positions
 
 
 class AfMoE(ExpertDecoder):
-    """Gated attention, norms on both sides of each block, sliding windows; experts as DeepSeek-V3 chooses them."""
+    """Gated attention, norms before and after each block, sliding windows; experts routed as in DeepSeek V3."""
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"

@@ -8,11 +8,11 @@ from pumice.plugin import GraphBuilder, HParams, Tensor
 from pumice.plugin.nn.blocks import feed_forward
 from pumice.plugin.nn.decoder import Decoder
 
-EPS = -1e-5, 0.0  # all but 0, where ``xielu`` has a step as large
+EPS = -1e-5, 0.0  # bounds of ``eps``, the size of a step of ``xielu`` at 0
 
 
 class Apertus(Decoder):
-    """Queries and keys are normalized; the feed-forward block has no gate, and xIELU's parameters are each layer's."""
+    """Queries and keys are normalized; feed-forward blocks have no gate, and xIELU has parameters per layer."""
 
     qk_norm = "before rope"
 
@@ -23,7 +23,7 @@ class Apertus(Decoder):
         return feed_forward(g, x, blk, self.n_ff(i), lambda y: xielu(g, y, alpha_n, alpha_p, beta, eps))
 
     def parameter(self, name: str, i: int, low: float = -1e6, high: float = 1e6) -> float:
-        """These keys have a prefix of their own."""
+        """Return a hyperparameter of a layer; these keys have no architecture prefix."""
         hparams = HParams({**self.hparams.metadata, "general.architecture": "xielu"})
         value = hparams.per_layer(name, i + 1)[i]
         if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:

@@ -8,7 +8,7 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class Arcee(Decoder):
-    """Llama without gates in its feed-forward blocks, and with the square of ReLU."""
+    """Llama's layer with squared ReLU and no gate in the feed-forward block."""
 
     neox = False
 

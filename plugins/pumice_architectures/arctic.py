@@ -9,7 +9,7 @@ from pumice.plugin.nn.experts import mixture_of_experts, read_experts
 
 
 class Arctic(Decoder):
-    """Llama's layer with a feed-forward block as narrow as the stream, and beside the whole of it experts."""
+    """Llama's layer with a feed-forward block of the residual stream's width, in parallel with experts."""
 
     neox = False
 

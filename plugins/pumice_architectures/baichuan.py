@@ -9,7 +9,7 @@ from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import alibi_slopes
 from pumice.plugin.nn.rope import Rope
 
-N_LAYER_7B, N_LAYER_13B = 32, 40  # files say in no other way which positions they have; other sizes have none
+N_LAYER_7B, N_LAYER_13B = 32, 40  # number of layers; files indicate the kind of positions in no other way
 MAX_BIAS = 8.0
 
 

@@ -14,9 +14,9 @@ from pumice.plugin.nn.rope import Rope
 
 
 class PostNormEncoder(LayerNormEncoder):
-    """A norm of the embeddings, and one after each block, of what it gives and takes together; none at the end.
+    """Norms of the embeddings and of each block's output plus input; none at the end.
 
-    The first of the token types, "sentence A", is added to every token.
+    The embedding of the first token type, "sentence A", is added to every token.
     """
 
     final_norm = ""
@@ -36,7 +36,12 @@ class PostNormEncoder(LayerNormEncoder):
         return self.norm(g, self.feed_forward(g, h, blk, i) + h, blk + "layer_output_norm")
 
     def after_attention(self, g: GraphBuilder, x: Tensor, h: Tensor, blk: str) -> Tensor:
-        """What the feed-forward block takes: of a layer's input ``x``, and ``h``, its attention with it, normalized."""
+        """Return the input of the feed-forward block.
+
+        Args:
+            x: input of the layer.
+            h: normalized sum of ``x`` and its attention.
+        """
         return h
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
@@ -44,7 +49,7 @@ class PostNormEncoder(LayerNormEncoder):
 
 
 class Bert(PostNormEncoder):
-    """Positions are learned."""
+    """BERT: learned positions."""
 
     def add_positions(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return x + learned_positions(g, self.n_ctx_train, self.n_embd)
@@ -54,7 +59,7 @@ class Bert(PostNormEncoder):
 
 
 class NomicBert(PostNormEncoder):
-    """Nomic Embed 1 (Nussbaum et al. 2024, arXiv:2402.01613): a gated feed-forward block without biases."""
+    """Nomic Embed 1 (Nussbaum et al. 2024, arXiv:2402.01613): gated feed-forward blocks without biases."""
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         n_ff = self.n_ff(i)
@@ -63,7 +68,7 @@ class NomicBert(PostNormEncoder):
 
 
 class NomicBertMoE(PostNormEncoder):
-    """Nomic Embed 2 (Nussbaum and Duderstadt 2025, arXiv:2502.07972): experts without a gate in every other layer."""
+    """Nomic Embed 2 (Nussbaum and Duderstadt 2025, arXiv:2502.07972): ungated experts in every other layer."""
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         period = self.hparams.get_int("moe_every_n_layers", 0)
@@ -76,10 +81,10 @@ class NomicBertMoE(PostNormEncoder):
 
 
 class JinaBertV2(PostNormEncoder):
-    """Jina Embeddings 2 (Günther et al. 2023, arXiv:2310.19923): ALiBi; a layer's input may be added once more."""
+    """Jina Embeddings 2 (Günther et al. 2023, arXiv:2310.19923): ALiBi; some sizes add a layer's input once more."""
 
     qk_norm_is_wide = True
-    max_bias = 8.0  # of ALiBi
+    max_bias = 8.0  # largest bias of ALiBi
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         self.qk_norm = "before rope" if g.find_weight(f"{blk}attn_q_norm.weight") else ""

@@ -11,7 +11,7 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class BitNet(Decoder):
-    """One more norm before the last matrix of each block; matrices may have scales."""
+    """An additional norm before the last matrix of each block; matrices may have scales."""
 
     scaled = Decoder.scaled | optional.FEED_FORWARD
 

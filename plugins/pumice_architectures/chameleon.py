@@ -11,11 +11,11 @@ from pumice.plugin.nn.blocks import layer_norm, width
 from pumice.plugin.nn.decoder import Decoder
 
 QK_EPS = 1e-5
-IMAGE_TOKENS = slice(4, 8196)  # ids that text never uses
+IMAGE_TOKENS = slice(4, 8196)  # ids of images, excluded from text
 
 
 class Chameleon(Decoder):
-    """LayerNorm of queries and keys, a weight for each head; the 34B model's other norms follow the blocks."""
+    """LayerNorm of queries and keys with weights per head; in the 34B model the other norms follow the blocks."""
 
     neox = False
 
@@ -26,7 +26,7 @@ class Chameleon(Decoder):
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if not self.swin_norm:
             return super().layer(g, x, blk, i)
-        h = self.norm(g, self.attention(g, x, blk, i), blk + "attn_norm")  # as llama.cpp has it, h alone goes on
+        h = self.norm(g, self.attention(g, x, blk, i), blk + "attn_norm")  # as in llama.cpp, without the residual
         return x + h + self.norm(g, self.feed_forward(g, h, blk, i), blk + "ffn_norm")
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:

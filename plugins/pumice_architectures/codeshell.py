@@ -8,7 +8,7 @@ from pumice_architectures.starcoder2 import StarCoder2
 
 
 class CodeShell(StarCoder2):
-    """The output's matrix may stand for the embeddings."""
+    """StarCoder 2, where the output matrix may double as the embedding table."""
 
     def embed(self, g: GraphBuilder) -> Tensor:
         return embedding(g, self.n_embd, "token_embd" if g.find_weight("token_embd.weight") else "output")

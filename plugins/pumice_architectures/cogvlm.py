@@ -1,4 +1,4 @@
-"""CogVLM 2, its text part (Hong et al. 2024, arXiv:2408.16500)."""
+"""The text model of CogVLM 2 (Hong et al. 2024, arXiv:2408.16500)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin.nn.rope import Rope
 
 
 class CogVLM(Decoder):
-    """Rotary positions are plain, whatever the file says. Images have matrices of their own, which text never needs."""
+    """RoPE is unscaled, whatever the file says. The matrices for image tokens are not needed."""
 
     scaled = optional.ATTENTION_OUTPUT
 

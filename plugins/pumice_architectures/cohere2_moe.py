@@ -13,9 +13,10 @@ EPS_KEYS = ("attention.layer_norm_rms_epsilon", "attention.layer_norm_epsilon")
 
 
 class Cohere2MoE(ExpertDecoder):
-    """Attention and feed-forward side by side; sliding layers and dense ones have positions.
+    """Parallel attention and feed-forward blocks; only sliding layers and dense layers have positions.
 
-    The norm is RMSNorm or LayerNorm, as the file has an epsilon for it. Shared experts count as much as all others.
+    The norm is RMSNorm or LayerNorm, depending on which epsilon the file has. Shared and routed experts have equal
+    weight.
     """
 
     drafts = "after norm"
@@ -41,7 +42,7 @@ class Cohere2MoE(ExpertDecoder):
         return x + (self.attention(g, h, blk, i) + y)
 
     def window(self, i: int) -> int:
-        if i >= self.n_layer:  # a layer that drafts
+        if i >= self.n_layer:  # a draft layer
             return 0
         return sliding_window(self.hparams, None) if is_sliding(self.hparams, i, period=4, first_global=True) else 0
 

@@ -10,7 +10,7 @@ from pumice.plugin.nn.rope import Rope
 
 
 class CommandR(LayerNormDecoder):
-    """Attention and feed-forward side by side, norms without bias; R+ normalizes queries and keys."""
+    """Parallel attention and feed-forward blocks, norms without bias; Command R+ normalizes queries and keys."""
 
     neox = False
 
@@ -25,7 +25,7 @@ class CommandR(LayerNormDecoder):
 
 
 class Cohere2(CommandR):
-    """Sliding layers have positions, every fourth sees the whole context and has none."""
+    """Sliding layers have positions; every fourth layer attends globally and has none."""
 
     scaled = CommandR.scaled | optional.FEED_FORWARD
 

@@ -1,4 +1,4 @@
-"""DeciLM and the Nemotron models that its search made of Llama 3 (Bercovich et al. 2024, arXiv:2411.19146)."""
+"""DeciLM and Nemotron, derived from Llama 3 by architecture search (Bercovich et al. 2024, arXiv:2411.19146)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class Deci(Decoder):
-    """Llama whose layers differ: in heads, in width, and some lack attention or all of it but one matrix."""
+    """Llama with heads and widths per layer; some layers have no attention, or a single matrix for it."""
 
     neox = False
 

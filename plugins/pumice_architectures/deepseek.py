@@ -8,7 +8,7 @@ from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class DeepSeek(ExpertDecoder):
-    """Llama's attention; dense layers first, then many small experts beside shared ones."""
+    """Llama's attention; dense layers first, then many small experts and shared ones."""
 
     neox = False
     normalize = False
@@ -21,5 +21,5 @@ class DeepSeekOCR(ExpertDecoder):
     shared = "expert_shared_count"
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
-        """Of whole heads, whatever the file says, and never scaled."""
+        """Rotate whole heads without scaling, whatever the file says."""
         return Rope(self.heads(i).k_dim, neox=True, freq_base=frequency_base(self.hparams))

@@ -1,4 +1,4 @@
-"""DeepSeek V2 (2024, arXiv:2405.04434), V3, R1 and others built like them: multi-head latent attention (MLA), MoE."""
+"""DeepSeek V2 (2024, arXiv:2405.04434), V3, R1 and relatives: multi-head latent attention (MLA), MoE."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pumice.plugin.nn.rope import Rope, read_rope
 
 
 class DeepSeek2(ExpertDecoder):
-    """Multi-head latent attention; dense layers first, then experts beside shared ones."""
+    """Multi-head latent attention; dense layers first, then experts and shared ones."""
 
     drafts = "after norm"
     scaled = optional.ATTENTION_OUTPUT | {"eh_proj"}
@@ -22,14 +22,14 @@ class DeepSeek2(ExpertDecoder):
     gate_of_file = True
     normalize = None
     shared = "expert_shared_count"
-    #: Whether YaRN's mscale is the file's mscale_all_dim, or else 1.
+    #: Whether YaRN's mscale equals the file's mscale_all_dim; otherwise it is 1.
     mscale_is_for_all: ClassVar[bool] = True
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
         self.kv_lora_rank = hparams.positive("attention.kv_lora_rank")
         self.is_absorbed = hparams.get_int("attention.key_length_mla", 0) > 0
-        # the file holds a tenth of the paper's mscale_all_dim
+        # The file stores a tenth of the paper's mscale_all_dim.
         self.mscale_all_dim = hparams.number("rope.scaling.yarn_log_multiplier", 0.0) / 0.1
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
@@ -41,7 +41,7 @@ class DeepSeek2(ExpertDecoder):
         return linear(g, y.reshape(x.shape[0], n_head * v_dim), blk + "attn_output", self.n_embd)
 
     def queries(self, g: GraphBuilder, x: Tensor, blk: str, n_out: int) -> Tensor:
-        """Through a low-rank bottleneck, except in the small models."""
+        """Project through a low-rank bottleneck, except in the small models."""
         if g.find_weight(f"{blk}attn_q.weight"):
             return linear(g, x, blk + "attn_q", n_out)
         rank = self.hparams.positive("attention.q_lora_rank")
@@ -49,7 +49,7 @@ class DeepSeek2(ExpertDecoder):
         return linear(g, compressed, blk + "attn_q_b", n_out)
 
     def head_sizes(self, i: int) -> tuple[int, int, int]:
-        """Heads, and the values of a key and of a value after unpacking."""
+        """Return the number of heads, and the widths of an expanded key and value."""
         n_head = self.hparams.count("attention.head_count", i)
         suffix = "_mla" if self.is_absorbed else ""
         sizes = [self.hparams.positive(f"attention.{kind}_length{suffix}") for kind in ("key", "value")]
@@ -66,7 +66,7 @@ class DeepSeek2(ExpertDecoder):
         )
 
     def attention_scale(self, rope: Rope, k_dim: int) -> float:
-        """YaRN's magnitude belongs to whole queries and keys, but ``rope`` scales only the part it turns."""
+        """Return the scale. YaRN's magnitude applies to whole heads, but ``rope`` scales only the part it rotates."""
         stretch = -math.log(rope.freq_scale)
         mscale = rope.attn_factor * (1 + 0.1 * stretch) * (1 + 0.1 * self.mscale_all_dim * stretch)
         return float(mscale**2 * k_dim**-0.5)

@@ -9,7 +9,7 @@ from pumice_architectures.qwen_moe import Qwen3MoE
 
 
 def read_masks(hparams: HParams) -> Masks | None:
-    """None where the file has no mask token."""
+    """Return the mask token's settings; None if the file has no mask token."""
     token = hparams.metadata.get("tokenizer.ggml.mask_token_id")
     if isinstance(token, bool) or not isinstance(token, int):
         return None
@@ -17,13 +17,13 @@ def read_masks(hparams: HParams) -> Masks | None:
 
 
 class Dream(Decoder):
-    """Qwen 2's layer. Every position sees every other, so that nothing can be cached."""
+    """Qwen 2's layer with bidirectional attention, which rules out a cache."""
 
     unused = frozenset({"output.bias"})
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self.causal = False  # whatever the file says
+        self.causal = False  # regardless of the file
         self.masks = read_masks(hparams)
 
 

@@ -4,7 +4,7 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 
 
 class Dots1(ExpertDecoder):
-    """Queries and keys of each head are normalized; experts as DeepSeek-V3 chooses them."""
+    """Queries and keys are normalized per head; experts routed as in DeepSeek V3."""
 
     qk_norm = "before rope"
     gate, gate_of_file = "", True

@@ -10,7 +10,7 @@ class Ernie45(PlainLlama):
 
 
 class Ernie45MoE(ExpertDecoder):
-    """Llama's attention; after dense layers every so manieth has experts, chosen with a bias."""
+    """Llama's attention; after the dense layers, experts at regular intervals, selected with a bias."""
 
     neox = False
     unused = Ernie45.unused

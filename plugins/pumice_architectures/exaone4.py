@@ -9,7 +9,7 @@ from pumice.plugin.nn.rope import Rope
 
 
 class Exaone4(Decoder):
-    """Norms follow the blocks. The 32B model mixes sliding layers with global ones that have no positions."""
+    """Norms follow the blocks. The 32B model alternates sliding layers with global ones without positions."""
 
     norms_before = ("", "")
     norms_after = ("post_attention_norm", "post_ffw_norm")

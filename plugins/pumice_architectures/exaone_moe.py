@@ -9,7 +9,7 @@ from pumice.plugin.nn.rope import Rope
 
 
 class ExaoneMoE(ExpertDecoder):
-    """Sliding layers have positions, every fourth sees the whole context and has none."""
+    """Sliding layers have positions; every fourth layer attends globally and has none."""
 
     qk_norm = "before rope"
     gate, gate_of_file = "", True

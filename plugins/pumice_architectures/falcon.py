@@ -8,7 +8,7 @@ from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class Falcon(LayerNormDecoder):
-    """Attention and feed-forward side by side; the larger models have a norm for each."""
+    """Parallel attention and feed-forward blocks; the larger models have a norm for each."""
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")

@@ -1,4 +1,4 @@
-"""Falcon-H1 (Zuo et al. 2025, arXiv:2507.22448): attention and Mamba 2 side by side in every layer."""
+"""Falcon-H1 (Zuo et al. 2025, arXiv:2507.22448): attention and Mamba 2 in parallel in every layer."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ class FalconH1(Decoder):
         return super().attention(g, x, blk, i, scale=scale) + y
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """One of the norms' names has no ending in these files."""
+        """Look up the norm; one norm's name has no suffix in these files."""
         ending = "" if name.endswith("ffn_norm") else ".weight"
         return g.rms_norm(x, g.weight(name + ending, (self.n_embd,)), self.eps)

@@ -1,6 +1,6 @@
 """Gemma (2024, arXiv:2403.08295), Gemma 2 (2024, arXiv:2408.00118) and Gemma 3 (2025, arXiv:2503.19786).
 
-Their RMSNorm multiplies by ``1 + weight``; GGUF files hold the sum.
+Their RMSNorm multiplies by ``1 + weight``; GGUF files store the sum.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Gemma(Decoder):
 
 
 class Gemma2(Gemma):
-    """Norms on both sides of each block, sliding windows on every other layer, soft caps on scores and logits."""
+    """Norms before and after each block, sliding windows in every other layer, soft caps on scores and logits."""
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
     period = 2
     default_window = 4096
-    n_layer_27b = 46  # this size alone scales attention by the width of the model, not of its heads
+    n_layer_27b = 46  # only this size scales attention by the model's width per head
 
     def head(self, g: GraphBuilder, x: Tensor) -> Tensor:
         return softcap(g, super().head(g, x), self.final_softcap())
@@ -64,7 +64,7 @@ class Gemma2(Gemma):
 
 
 class Gemma3(Gemma2):
-    """Queries and keys are normalized, scores uncapped; sliding layers turn by their own, unscaled frequencies."""
+    """Normalized queries and keys, uncapped scores; sliding layers use unscaled RoPE with a base of their own."""
 
     qk_norm = "before rope"
     period = 6
@@ -82,9 +82,9 @@ class Gemma3(Gemma2):
 
 
 class GemmaEmbedding(Encoder, Gemma3):
-    """EmbeddingGemma (2025, arXiv:2509.20354): reads both ways; windows lie around a token."""
+    """EmbeddingGemma (2025, arXiv:2509.20354): bidirectional attention, windows centred on a token."""
 
-    n_layer_27b = 0  # there is none
+    n_layer_27b = 0  # no such size
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -1,4 +1,4 @@
-"""ChatGLM 2 and 3, GLM-4 (Zeng et al. 2024, arXiv:2406.12793), GLM-4-0414, GLM-Z1 and the text part of GLM-4.1V."""
+"""ChatGLM 2 and 3, GLM-4 (Zeng et al. 2024, arXiv:2406.12793), GLM-4-0414, GLM-Z1 and GLM-4.1V's text model."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice.plugin.nn.rope import Rope, rope_sections
 
 
 class ChatGLM(Decoder):
-    """Llama with fused matrices; RoPE turns half of each head."""
+    """Llama with fused matrices; RoPE rotates half of each head."""
 
     neox = False
 
@@ -20,11 +20,11 @@ class ChatGLM(Decoder):
 
 
 class GLM4(ChatGLM):
-    """Norms on both sides of each block."""
+    """Norms before and after each block."""
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope, sections = super().rope(g, i), rope_sections(self.hparams, default=())
-        has_sections = rope and min(sections[:2], default=0) > 0  # a model that takes images, with the other pairs
+        has_sections = rope and min(sections[:2], default=0) > 0  # a multimodal model, with pairs in halves
         return replace(rope, sections=sections, neox=True) if rope and has_sections else rope

@@ -11,7 +11,7 @@ from pumice.plugin.nn.rope import Rope, rope_sections
 
 
 class GLM4MoE(ExpertDecoder):
-    """The larger models normalize queries and keys of each head; experts as DeepSeek-V3 chooses them."""
+    """The larger models normalize queries and keys per head; experts routed as in DeepSeek V3."""
 
     drafts = "after norm"
     norms_before = ("attn_norm", "post_attention_norm")

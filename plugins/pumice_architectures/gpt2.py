@@ -8,7 +8,7 @@ from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class GPT2(LayerNormDecoder):
-    """Positions are learned; the feed-forward block has no gate."""
+    """Learned positions; the feed-forward block has no gate."""
 
     def embed(self, g: GraphBuilder) -> Tensor:
         return super().embed(g) + learned_positions(g, self.n_ctx_train, self.n_embd)

@@ -13,7 +13,7 @@ from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class GptOss(Decoder):
-    """Attention sinks, every other layer sliding, and experts with biases and a clamped activation."""
+    """Attention sinks, sliding windows in every other layer, and experts with biases and a clamped activation."""
 
     norms_before = ("attn_norm", "post_attention_norm")
 

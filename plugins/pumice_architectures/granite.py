@@ -13,7 +13,7 @@ from pumice.plugin.nn.rope import Rope
 
 
 class Granite(Decoder):
-    """Llama with constants on the embeddings, attention, residual stream and logits. A constant of 0 is unset."""
+    """Llama with multipliers of embeddings, attention, residual stream and logits. A multiplier of 0 is unset."""
 
     neox = False
 
@@ -47,7 +47,7 @@ class Granite(Decoder):
         return super().rope(g, i) if self.has_positions(i) else None
 
     def has_positions(self, i: int) -> bool:
-        return self.hparams.get_bool("rope.scaling.finetuned", True)  # how GGUF says it for this family
+        return self.hparams.get_bool("rope.scaling.finetuned", True)  # GGUF's key for this family
 
 
 class GraniteMoE(Granite):
@@ -56,7 +56,7 @@ class GraniteMoE(Granite):
 
 
 class GraniteSWA(Granite):
-    """Sliding windows and attention sinks; the file says which layers have positions."""
+    """Sliding windows and attention sinks; the file lists the layers with positions."""
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         sinks = g.weight(f"{blk}attn_sinks.weight", (self.heads(i).n_head,))

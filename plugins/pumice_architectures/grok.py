@@ -12,9 +12,9 @@ from pumice.plugin.nn.rope import Rope, read_rope
 
 
 class Grok(ExpertDecoder):
-    """Norms on both sides of each block, soft caps, GELU in experts; Grok 2 has a dense block beside them.
+    """Norms before and after each block, soft caps, GELU in experts; Grok 2 has a dense block in parallel.
 
-    Files of Grok 1 have none of the constants that are read here, which then are that model's.
+    Files of Grok 1 have none of the multipliers, whose defaults are therefore its values.
     """
 
     norms_after = ("attn_output_norm", "post_ffw_norm")

@@ -7,7 +7,7 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 
 
 class HunyuanMoE(ExpertDecoder):
-    """Queries and keys of each head are normalized after RoPE."""
+    """Queries and keys are normalized per head after RoPE."""
 
     qk_norm = "after rope"
     expert_width = "feed_forward_length"
@@ -20,7 +20,7 @@ class HunyuanMoE(ExpertDecoder):
 
 
 class HunyuanV3(ExpertDecoder):
-    """Experts as DeepSeek-V3 chooses them, in the layers that have a router."""
+    """Experts routed as in DeepSeek V3, in layers with a router."""
 
     drafts = "after norm"
     qk_norm = "before rope"

@@ -14,7 +14,7 @@ from pumice_architectures.sparse_latent import SparseLatent
 
 
 class HunyuanV4(StreamDecoder, SparseLatent):
-    """Several residual streams, ``[t, n_streams * n_embd]``: a block reads a mixture of them and adds to each."""
+    """Residual streams ``[t, n_streams * n_embd]``: a block reads a mixture of them and adds to each."""
 
     gate = ""
     drafts = ""
@@ -28,14 +28,14 @@ class HunyuanV4(StreamDecoder, SparseLatent):
         self.index_eps = self.eps
 
     def indexer_sizes(self, hparams: HParams) -> tuple[int, int, int]:
-        """Models whose layers all attend to everything have none."""
+        """Return the indexer's sizes; 0 for models whose layers all attend globally."""
         return super().indexer_sizes(hparams) if hparams.get_int("attention.indexer.top_k", 0) else (0, 0, 0)
 
     def has_indexer(self, i: int) -> bool:
         return bool(self.hparams.per_layer("attention.indexer.types", i + 1, default=1)[i])
 
     def turned(self, g: GraphBuilder, x: Tensor, rope: Rope) -> Tensor:
-        """The last values of a head turn."""
+        """Rotate the last values of a head."""
         first = self.index_dim - rope.n_rot
         return g.concat(g.slice(x, 0, first), rope(g, g.slice(x, first, self.index_dim)))
 

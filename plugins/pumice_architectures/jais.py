@@ -10,7 +10,7 @@ from pumice.plugin.nn.hyper import alibi_slopes
 
 
 class Jais(LayerNormDecoder):
-    """ALiBi, SwiGLU, and scores divided by the width of a head, not by its root (muP, arXiv:2203.03466)."""
+    """ALiBi, SwiGLU, and scores divided by a head's width, not by its root (muP, arXiv:2203.03466)."""
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         heads = self.heads(i)

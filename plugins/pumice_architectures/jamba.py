@@ -1,4 +1,4 @@
-"""Jamba (Lieber et al. 2024, arXiv:2403.19887): Mamba's layers, some of attention, some of either with experts."""
+"""Jamba (Lieber et al. 2024, arXiv:2403.19887): Mamba, attention in some layers, experts in some."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class Jamba(recurrent.Hybrid):
         return recurrent.mamba(g, x, blk, recurrent.read_state_space(self.hparams), self.norm)
 
     def rope(self, g: GraphBuilder, i: int) -> None:
-        """None: the state spaces know where a token is."""
+        """Return None: the state spaces encode positions."""
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if g.find_weight(f"{blk}ffn_gate_inp.weight"):

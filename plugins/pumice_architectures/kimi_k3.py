@@ -1,4 +1,4 @@
-"""Kimi K3 (Moonshot 2026): Kimi Linear whose layers attend to what went into those before, and narrow experts."""
+"""Kimi K3 (Moonshot 2026): Kimi Linear whose layers attend to the inputs of earlier layers; narrow experts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class KimiK3(KimiLinear):
         self.bound = hparams.get_float("kda.gate_lower_bound", 0.0)
 
     def layers(self, g: GraphBuilder) -> Tensor:
-        """Every few layers the residual stream is banked, and starts again."""
+        """Store and restart the residual stream at regular intervals of layers."""
         x, banked = self.embed(g), list[Tensor]()
         for i in range(self.n_layer):
             with g.layer(i) as blk:
@@ -36,7 +36,7 @@ class KimiK3(KimiLinear):
         return self.mixed(g, x, banked, "output_res_score")
 
     def mixed(self, g: GraphBuilder, x: Tensor, banked: list[Tensor], name: str) -> Tensor:
-        """What was banked and ``x``, each by the softmax of how its norm meets a vector."""
+        """Mix the stored streams and ``x`` by the softmax of the products of their norms with a vector."""
         if not banked:
             return x
         score = g.weight(f"{name}.weight", (self.n_embd,))
@@ -54,16 +54,16 @@ class KimiK3(KimiLinear):
         return attention_gate(g, x, blk, heads, g.sigmoid)(y) if gated else y
 
     def projected(self, g: GraphBuilder, x: Tensor, name: str, rank: int, n_out: int) -> Tensor:
-        """The gate has one matrix of the full rank."""
+        """Project by one matrix of full rank for the gate."""
         return linear(g, x, name, n_out) if name.endswith("ssm_g") else super().projected(g, x, name, rank, n_out)
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
-        """SiTU: a SiLU and a linear part that are both bounded."""
+        """Return SiTU: SiLU and a linear part, both bounded."""
         beta, bound = self.beta, max(self.linear_beta, 0.0)
         return lambda gate, up: softcap(g, gate, beta) * g.sigmoid(gate) * softcap(g, up, bound)
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """Experts between narrower projections, beside which the shared ones read all of ``x``."""
+        """Apply experts between narrower projections; shared experts read all of ``x``."""
         narrow = self.hparams.get_int("expert_latent_length", 0)
         if self.is_dense(i) or narrow <= 0:
             return super().feed_forward(g, x, blk, i)

@@ -1,4 +1,4 @@
-"""Kimi Linear (Moonshot 2025, arXiv:2510.26692): delta nets with a decay of each channel, some layers of MLA."""
+"""Kimi Linear (Moonshot 2025, arXiv:2510.26692): delta nets with a decay per channel, MLA in some layers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
     shared = "expert_shared_count"
     scaled, scaled_nets = optional.ATTENTION_OUTPUT, frozenset()
     unused = optional.QKV_BIASES
-    compressed = False  # whether queries of latent attention may be made of a small vector as well
-    l2_eps = 0.0  # of the norms of queries and keys of delta attention; 0: the model's
-    bound = 0.0  # of the logarithm of a decay; 0: none
+    compressed = False  # whether latent attention may compress queries, too
+    l2_eps = 0.0  # epsilon of the norms in delta attention; 0: the model's
+    bound = 0.0  # lower bound of a decay's logarithm; 0: none
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         """Latent attention, in layers that have it."""
@@ -40,15 +40,15 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
         return linear(g, latent, blk + "attn_q_b", n_out)
 
     def latent_rope(self, g: GraphBuilder, n_rot: int) -> Rope | None:
-        """None: latent attention has no positions here."""
+        """Return None: latent attention has no positions here."""
         return None
 
     def finish(self, g: GraphBuilder, x: Tensor, y: Tensor, blk: str, heads: Heads) -> Tensor:
-        """What becomes of the results of latent attention before the output matrix."""
+        """Post-process the results of latent attention before the output matrix."""
         return y
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """Kimi delta attention, with as many heads as the first layer has: files may give such layers none."""
+        """Kimi delta attention with the heads of the first layer, since files may store 0 for such layers."""
         n_head, d = self.hparams.count("attention.head_count", 0), self.hparams.positive("kda.head_dim")
         n_taps, n, shape = self.hparams.positive("ssm.conv_kernel"), n_head * d, (x.shape[0], n_head, d)
         mixed = blocks.qkv(g, x, blk, Heads(n_head, n_head, d, d))
@@ -65,9 +65,9 @@ class KimiLinear(recurrent.Hybrid, ExpertDecoder):
         return linear(g, y * g.sigmoid(self.projected(g, x, blk + "ssm_g", d, n)), blk + "attn_output", self.n_embd)
 
     def projected(self, g: GraphBuilder, x: Tensor, name: str, rank: int, n_out: int) -> Tensor:
-        """By two matrices of a low rank."""
+        """Project by two matrices of low rank."""
         return linear(g, linear(g, x, name + "_a", rank), name + "_b", n_out)
 
     def log_decay(self, g: GraphBuilder, rate: Tensor, a: Tensor) -> Tensor:
-        """Of each channel ``[t, n_head, d]``; ``a`` is negative."""
+        """Return a channel's decay logarithms ``[t, n_head, d]``; ``a`` is negative."""
         return g.sigmoid(rate * a * -1.0) * self.bound if self.bound else g.softplus(rate) * a

@@ -13,7 +13,7 @@ from pumice.plugin.nn.rope import Rope, sliding_rope
 
 
 class Laguna(ExpertDecoder):
-    """Attention gated by softplus, windows after a global layer of four, whose positions alone are scaled."""
+    """Softplus-gated attention; sliding windows except in every fourth layer, whose RoPE alone is scaled."""
 
     qk_norm = "before rope"
     gate, gate_of_file = "sigmoid", True

@@ -1,4 +1,4 @@
-"""LFM2 (Liquid AI 2025, arXiv:2511.23404), dense and with experts: short convolutions, some layers of attention."""
+"""LFM2 (Liquid AI 2025, arXiv:2511.23404), dense and with experts: short convolutions, attention in some layers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class LFM2(recurrent.Hybrid):
     qk_norm = "before rope"
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """A gate on what enters a short convolution, and one on what leaves it."""
+        """Apply a short convolution with input and output gates."""
         n = self.n_embd
         b, c, h = recurrent.split(g, blocks.linear(g, x, blk + "shortconv.in_proj", 3 * n), n, n, n)
         kernel = g.weight(f"{blk}shortconv.conv.weight", (n, self.hparams.positive("shortconv.l_cache")))

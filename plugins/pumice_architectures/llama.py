@@ -1,4 +1,4 @@
-"""Llama (2023, arXiv:2302.13971) and what shares its graph: Mistral, Mixtral (2024, arXiv:2401.04088), Ministral 3."""
+"""Llama (2023, arXiv:2302.13971) and models with its graph: Mistral, Mixtral (2024, arXiv:2401.04088), Ministral 3."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Llama(Decoder):
 
 
 class PlainLlama(Decoder):
-    """Llama's graph in families that have neither experts nor scales in the feed-forward block."""
+    """Llama's graph for families without experts and scales in the feed-forward block."""
 
     neox = False
 
 
 class Mistral3(Llama):
-    """Llama with all of YaRN's parameters, and attention that sharpens beyond the original context."""
+    """Llama with all parameters of YaRN, and an attention temperature beyond the original context."""
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         beta = self.hparams.number("attention.temperature_scale", 0.0)

@@ -12,21 +12,21 @@ from pumice.plugin.nn.experts import Experts
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
 
-CHUNK = 8192  # positions that attention of most layers stays within, and a step of the temperature
+CHUNK = 8192  # positions per chunk of attention, and per step of the temperature
 TEMPERATURE = 0.1
 NO_ROPE_STEP = 4  # every fourth layer has no positions
 
 
 class Llama4(ExpertDecoder):
-    """Chunked attention in layers with positions, whose queries and keys Scout normalizes; sharpened in the others.
+    """Chunked attention in layers with positions, where Scout normalizes queries and keys; a temperature in the others.
 
-    A token's experts are chosen by logits, and take what their sigmoid makes of the input.
+    Experts are selected by logits, and read the input times the sigmoid of the logit.
     """
 
     neox = False
     gate = "sigmoid"
     normalize = False
-    n_expert_maverick = 128  # the model that does not normalize queries and keys
+    n_expert_maverick = 128  # only this size does not normalize queries and keys
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)

@@ -1,4 +1,4 @@
-"""Mamba, Falcon Mamba (Zuo et al. 2024, arXiv:2410.05355) and Mamba 2: no attention, a state space in each layer."""
+"""Mamba, Falcon Mamba (Zuo et al. 2024, arXiv:2410.05355) and Mamba 2: a state space per layer, no attention."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from pumice_architectures.qwen_moe import Qwen3MoE
 
 
 class Mellum(Qwen3MoE):
-    """Only layers that see the whole context scale their positions."""
+    """RoPE is scaled in global layers only."""
 
     expert_width = ""
 
@@ -27,7 +27,7 @@ class Mellum(Qwen3MoE):
 
 
 class Maple(Qwen3MoE):
-    """Only sliding layers have positions; the activation of experts is clamped, by a limit for each layer."""
+    """Only sliding layers have positions; the experts' activation is clamped by a limit per layer."""
 
     scaled = ExpertDecoder.scaled
     expert_width = ""

@@ -11,11 +11,11 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 from pumice.plugin.nn.hyper import slides, sliding_window
 from pumice.plugin.nn.rope import Rope, frequency_base
 
-SLIDING_BASE = 10000.0  # of rotary positions
+SLIDING_BASE = 10000.0  # RoPE base of sliding layers
 
 
 class MiMo2(ExpertDecoder):
-    """Windows with attention sinks, and values narrower than keys."""
+    """Sliding windows with attention sinks, and values narrower than keys."""
 
     drafts = "before norm"
     gate = "sigmoid"

@@ -12,11 +12,11 @@ from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.latent import latent_attention
 from pumice_architectures.granite import Granite
 
-EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256  # of all sizes; old files, and MiniCPM 3's, do not say them
+EMBEDDING_SCALE, DEPTH_SCALE, BASE_WIDTH = 12.0, 1.4, 256  # same for all sizes; old files and MiniCPM 3's lack them
 
 
 class MiniCPM(Granite):
-    """Granite's graph. Without its keys logits are divided by ``256 / n_embd``, as llama.cpp does."""
+    """Granite's graph. Without a key for it, logits are divided by ``256 / n_embd``, as in llama.cpp."""
 
     def __init__(self, hparams: HParams) -> None:
         constants = {
@@ -33,7 +33,7 @@ class MiniCPM(Granite):
 
 
 class PLM(Decoder):
-    """Multi-head latent attention, and the square of ReLU without a gate."""
+    """Multi-head latent attention, and squared ReLU without a gate."""
 
     neox = False
     scaled = optional.ATTENTION_OUTPUT
@@ -53,7 +53,7 @@ class PLM(Decoder):
 
 
 class MiniCPM3(PLM):
-    """Compressed queries too, SwiGLU, and MiniCPM's constants."""
+    """PLM with compressed queries, SwiGLU, and MiniCPM's multipliers."""
 
     neox = True
 

@@ -19,13 +19,13 @@ class MiniMax01(recurrent.Hybrid):
         return not recurrent.attends(self.hparams, i, 8)
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """What goes past a block is normalized too."""
+        """Run the layer; the residual is normalized, too."""
         x = self.norm(g, x, blk + "attn_norm")
         x = self.norm(g, self.attention(g, x, blk, i) + x * self.residual_scale, blk + "ffn_norm")
         return mixture_of_experts(g, x, blk, read_experts(self.hparams, i)) + x * self.residual_scale
 
     def mixer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """Lightning attention (Qin et al. 2024, arXiv:2401.04658): each head's past fades at a rate of its own."""
+        """Lightning attention (Qin et al. 2024, arXiv:2401.04658): a constant decay per head."""
         heads, n_tokens = self.heads(i), x.shape[0]
         n_head, d = heads.n_head, heads.k_dim
         qkv = g.silu(blocks.linear(g, x, blk + "attn_qkv", 3 * n_head * d)).reshape(n_tokens, n_head, 3 * d)

@@ -12,7 +12,7 @@ from pumice.plugin.nn.hyper import alibi_slopes
 
 
 class MPT(LayerNormDecoder):
-    """ALiBi, learned positions or both; queries, keys and values may be bounded, or normalized whole."""
+    """ALiBi, learned positions, or both; queries, keys and values may be clamped, or normalized over all heads."""
 
     def embed(self, g: GraphBuilder) -> Tensor:
         x = super().embed(g)
@@ -28,7 +28,7 @@ class MPT(LayerNormDecoder):
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         n_ff = self.n_ff(i)
-        scales = g.find_weight(f"{blk}ffn.act.scales", (n_ff,))  # of AWQ (Lin et al. 2023, arXiv:2306.00978)
+        scales = g.find_weight(f"{blk}ffn.act.scales", (n_ff,))  # scales from AWQ (Lin et al. 2023, arXiv:2306.00978)
         return feed_forward(g, x, blk, n_ff, lambda y: g.gelu(y) / scales if scales else g.gelu(y))
 
     def rope(self, g: GraphBuilder, i: int) -> None:

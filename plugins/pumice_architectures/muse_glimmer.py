@@ -11,11 +11,11 @@ from pumice.plugin.nn.decoder import Decoder
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
 
-EPS_AFTER = 1e-8  # of the norms after a block
+EPS_AFTER = 1e-8  # epsilon of the norms after a block
 
 
 class MuseGlimmer(Decoder):
-    """Gated attention, norms on both sides of each block; sliding layers have positions, every fourth has none."""
+    """Gated attention, norms before and after each block; sliding layers have positions, every fourth has none."""
 
     neox = False
     norms_after = ("post_attention_norm", "post_ffw_norm")

@@ -8,7 +8,7 @@ from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class Nemotron(LayerNormDecoder):
-    """LayerNorm, and the square of ReLU without a gate. GGUF files hold norms' weights with 1 added."""
+    """LayerNorm, and squared ReLU without a gate. GGUF files store 1 + weight for norms."""
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return feed_forward(g, x, blk, self.n_ff(i), g.relu_squared)

@@ -17,14 +17,14 @@ class NemotronH(recurrent.Hybrid):
         self.eps = hparams.number("attention.layer_norm_rms_epsilon", self.eps)
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        if i >= self.n_layer:  # a layer that drafts has both
+        if i >= self.n_layer:  # a draft layer has both
             x = x + self.attention(g, self.norm(g, x, blk + "attn_norm"), blk, i)
             return x + self.feed_forward(g, self.norm(g, x, blk + "post_attention_norm"), blk, i)
         block = self.feed_forward if self.hparams.count("feed_forward_length", i, low=0) else self.attention
         return x + block(g, self.norm(g, x, blk + "attn_norm"), blk, i)
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        """RMSNorm, but LayerNorm before the logits of a draft."""
+        """Apply RMSNorm, or LayerNorm before the logits of a draft."""
         if name.endswith("nextn.shared_head_norm"):
             return blocks.layer_norm(g, x, name, self.draft_eps)
         return super().norm(g, x, name)
@@ -34,7 +34,7 @@ class NemotronH(recurrent.Hybrid):
         return recurrent.mamba2(g, x, blk, space, self.eps)
 
     def rope(self, g: GraphBuilder, i: int) -> None:
-        """None: the state spaces know where a token is."""
+        """Return None: the state spaces encode positions."""
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         if n_expert(self.hparams):
@@ -43,7 +43,7 @@ class NemotronH(recurrent.Hybrid):
         return squared(g, x, blk, self.n_ff(i), "")
 
     def experts(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """Experts without gates, between narrower projections if the file has those."""
+        """Apply ungated experts, between narrower projections if the file has them."""
         experts = read_experts(self.hparams, i, gate="sigmoid", normalize=None)
         ids, weights = choose_experts(g, x, blk, experts)
         narrow = self.hparams.get_int("moe_latent_size", 0)
@@ -55,6 +55,6 @@ class NemotronH(recurrent.Hybrid):
 
 
 def squared(g: GraphBuilder, x: Tensor, blk: str, n_ff: int, suffix: str) -> Tensor:
-    """``down(relu(up(x))^2)``."""
+    """Return ``down(relu(up(x))^2)``."""
     y = g.relu_squared(blocks.linear_then_scale(g, x, f"{blk}ffn_up{suffix}", n_ff))
     return blocks.linear_then_scale(g, y, f"{blk}ffn_down{suffix}", blocks.width(x))

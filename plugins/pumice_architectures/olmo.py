@@ -9,7 +9,7 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class Olmo(Decoder):
-    """Llama with LayerNorm without weights; queries, keys and values may be bounded."""
+    """Llama with unweighted LayerNorm; queries, keys and values may be clamped."""
 
     neox = False
     eps_key = "attention.layer_norm_epsilon"

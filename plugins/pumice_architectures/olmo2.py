@@ -23,6 +23,6 @@ class Olmo2(Decoder):
 
     def rope(self, g: GraphBuilder, i: int) -> Rope | None:
         rope = super().rope(g, i)
-        if rope and self.window(i):  # only layers that see the whole context are scaled
+        if rope and self.window(i):  # only global layers scale RoPE
             rope = replace(rope, freq_scale=1.0, ext_factor=0.0, attn_factor=1.0)
         return rope

@@ -4,7 +4,7 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 
 
 class OlMoE(ExpertDecoder):
-    """Queries and keys are normalized over all heads together; the weights of experts need not add up to 1."""
+    """Queries and keys are normalized over all heads together; expert weights are not normalized."""
 
     qk_norm = "before rope"
     qk_norm_is_wide = True

@@ -7,7 +7,7 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class OpenELM(Decoder):
-    """Heads and widths that grow from layer to layer; queries and keys are normalized."""
+    """Heads and widths grow from layer to layer; queries and keys are normalized."""
 
     qk_norm = "before rope"
     scaled = optional.ATTENTION_OUTPUT

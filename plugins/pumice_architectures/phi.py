@@ -8,7 +8,7 @@ from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
 
 
 class Phi2(LayerNormDecoder):
-    """One norm, then attention and feed-forward side by side."""
+    """One norm, then parallel attention and feed-forward blocks."""
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")
@@ -16,7 +16,7 @@ class Phi2(LayerNormDecoder):
 
 
 class Phi3(Decoder):
-    """Llama's layer with fused matrices. Its sliding window is not applied, as llama.cpp does not apply it."""
+    """Llama's layer with fused matrices. As in llama.cpp, the sliding window is not applied."""
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         return fused_feed_forward(g, x, blk, self.n_ff(i), g.silu)

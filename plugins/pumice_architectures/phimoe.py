@@ -7,7 +7,7 @@ from pumice.plugin.nn.expert_decoder import ExpertDecoder
 
 
 class PhiMoE(ExpertDecoder):
-    """RMSNorm with a bias, as llama.cpp computes it; the model was trained with LayerNorm."""
+    """RMSNorm with a bias, as in llama.cpp; the model was trained with LayerNorm."""
 
     expert_width = "feed_forward_length"
 

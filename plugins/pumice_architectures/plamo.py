@@ -13,7 +13,7 @@ from pumice.plugin.nn.rope import Rope, frequency_base
 
 
 class Plamo(Decoder):
-    """One norm, then attention and feed-forward side by side."""
+    """One norm, then parallel attention and feed-forward blocks."""
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")
@@ -21,14 +21,14 @@ class Plamo(Decoder):
 
 
 class Plamo3(Decoder):
-    """Norms on both sides of each block, and windows on all but every eighth layer."""
+    """Norms before and after each block, and sliding windows in all but every eighth layer."""
 
     norms_after = ("post_attention_norm", "post_ffw_norm")
     qk_norm = "before rope"
     scaled = optional.ATTENTION_OUTPUT
 
     def norm(self, g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-        if ".post_" in name:  # these names have no suffix
+        if ".post_" in name:  # these tensor names have no suffix
             return g.rms_norm(x, g.weight(name, (self.n_embd,)), self.eps)
         return super().norm(g, x, name)
 

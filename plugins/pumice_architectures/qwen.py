@@ -1,6 +1,6 @@
 """Qwen 1 (2023, arXiv:2309.16609), 2 and 2.5 (Yang et al. 2024, arXiv:2407.10671) and 3 (2025, arXiv:2505.09388).
 
-Pangu Embedded (Huawei 2025) is built as Qwen 2.
+Pangu Embedded (Huawei 2025) has the layers of Qwen 2.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class Qwen(Decoder):
-    """``feed_forward_length`` counts gate and up together."""
+    """``feed_forward_length`` is the sum of the widths of gate and up."""
 
     def n_ff(self, i: int) -> int:
         return self.hparams.count("feed_forward_length", i, low=2) // 2
 
 
 class Qwen2(Decoder):
-    """Llama's layer with the other pairs in RoPE, and biases on queries, keys and values."""
+    """Llama's layer with RoPE pairs in halves, and biases of queries, keys and values."""
 
 
 class PanguEmbedded(Qwen2):
@@ -25,7 +25,7 @@ class PanguEmbedded(Qwen2):
 
 
 class Qwen3(Decoder):
-    """Normalizes each head's queries and keys."""
+    """Queries and keys are normalized per head."""
 
     qk_norm = "before rope"
     scaled = Decoder.scaled | optional.FEED_FORWARD

@@ -1,4 +1,4 @@
-"""Qwen with experts: 1.5-MoE and 2 (Yang et al. 2024, arXiv:2407.10671), 3 (2025, arXiv:2505.09388) and 3 VL's text."""
+"""Qwen with experts: 1.5-MoE, 2 (Yang et al. 2024, arXiv:2407.10671), 3 (2025, arXiv:2505.09388), 3 VL's text model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pumice.plugin.nn.rope import Rope, rope_sections
 
 
 class Qwen2MoE(ExpertDecoder):
-    """Biases on queries, keys and values; a shared expert by a gate of its own."""
+    """Biases of queries, keys and values; a gated shared expert."""
 
     normalize = False
     shared_is_gated = True
@@ -24,7 +24,7 @@ class Qwen2MoE(ExpertDecoder):
 
 
 class Qwen3MoE(ExpertDecoder):
-    """Normalizes each head's queries and keys."""
+    """Queries and keys are normalized per head."""
 
     qk_norm = "before rope"
     scaled = ExpertDecoder.scaled | optional.EXPERTS

@@ -1,4 +1,4 @@
-"""RWKV 7 (Peng et al. 2025, arXiv:2503.14456), and ARWKV 7 (Lin et al. 2025, arXiv:2501.15570), its mix in Qwen 2."""
+"""RWKV 7 (Peng et al. 2025, arXiv:2503.14456), and ARWKV 7 (Lin et al. 2025, arXiv:2501.15570), Qwen 2 with its mix."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin.nn.blocks import linear, width
 from pumice.plugin.nn.recurrent import l2_norm
 from pumice_architectures.rwkv import RWKV, TimeMixDecoder, low_rank, to_previous
 
-SLOWEST = -0.606531  # of the logarithm of a decay: -exp(-0.5)
+SLOWEST = -0.606531  # lower bound of a decay's logarithm: -exp(-0.5)
 
 
 class TimeMix7(TimeMixDecoder):
@@ -17,7 +17,7 @@ class TimeMix7(TimeMixDecoder):
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
-        self._first_value: Tensor | None = None  # of layer 0, which all layers mix in
+        self._first_value: Tensor | None = None  # values of layer 0, which all layers mix in
 
     def build(self, g: GraphBuilder) -> Tensor | None:
         self._first_value = None
@@ -42,12 +42,12 @@ class TimeMix7(TimeMixDecoder):
         return linear(g, y, blk + "time_mix_output", self.n_embd)
 
     def mixed(self, g: GraphBuilder, x: Tensor, blk: str, n: int) -> list[Tensor]:
-        """The inputs, each between the token and the one before."""
+        """Return the inputs, each blended with the previous token."""
         change, lerps = to_previous(g, x), g.weight(f"{blk}time_mix_lerp_fused.weight", (n, width(x)))
         return [change * lerps.rows(j, j + 1) + x for j in range(n)]
 
     def value(self, g: GraphBuilder, v: Tensor, xv: Tensor, blk: str) -> Tensor:
-        """Values, on the way to those of the first layer."""
+        """Blend the values with those of the first layer."""
         if self._first_value is None:
             self._first_value = v
             return v
@@ -55,7 +55,7 @@ class TimeMix7(TimeMixDecoder):
         return v + (self._first_value + v * -1.0) * far
 
     def learned(self, g: GraphBuilder, x: Tensor, blk: str, letter: str, kind: str, between: Any = None) -> Tensor:
-        """A low-rank function of ``x``, plus a vector."""
+        """Return a low-rank function of ``x``, plus a vector."""
         name = f"{blk}time_mix_{letter}"
         return low_rank(g, x, name, self.rank(kind), self.n_embd, between) + g.weight(f"{name}0.weight", (self.n_embd,))
 

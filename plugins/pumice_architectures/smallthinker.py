@@ -9,12 +9,12 @@ from pumice.plugin.nn.experts import mixture_of_experts
 from pumice.plugin.nn.hyper import is_sliding, sliding_window
 from pumice.plugin.nn.rope import Rope
 
-WINDOW = 4096  # positions, whatever the file says
-NO_ROPE_STEP = 4  # of the layers of the larger model the first and then every fourth has no positions
+WINDOW = 4096  # positions, regardless of the file
+NO_ROPE_STEP = 4  # in the larger model the first and then every fourth layer has no positions
 
 
 class SmallThinker(ExpertDecoder):
-    """A router reads what enters a layer, before its norm and attention; experts use ReLU."""
+    """The router reads a layer's input before norm and attention; experts use ReLU."""
 
     gate, gate_of_file = "", True
 

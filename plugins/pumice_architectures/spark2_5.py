@@ -12,7 +12,7 @@ from pumice.plugin.nn.rope import Rope, sliding_rope
 
 
 class Spark25(Decoder):
-    """A gate for each head, windows, GELU in the feed-forward block."""
+    """A gate per head, sliding windows, GELU in the feed-forward block."""
 
     def attention(self, g: GraphBuilder, x: Tensor, blk: str, i: int, **options: Any) -> Tensor:
         finish = attention_gate(g, x, blk, self.heads(i), g.sigmoid)

@@ -7,7 +7,7 @@ from pumice.plugin.nn.decoder import LayerNormDecoder
 
 
 class StableLM(LayerNormDecoder):
-    """The 12B model normalizes queries and keys, and feeds attention and feed-forward from one norm."""
+    """The 12B model normalizes queries and keys, and runs attention and feed-forward in parallel from one norm."""
 
     def layer(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
         h = self.norm(g, x, blk + "attn_norm")

@@ -12,13 +12,13 @@ from pumice.plugin.nn.experts import late_clamped_swiglu, read_limit
 from pumice.plugin.nn.hyper import slides, sliding_window
 from pumice.plugin.nn.rope import Rope, sliding_rope
 
-SLIDING_BASE = 10000.0  # of rotary positions
+SLIDING_BASE = 10000.0  # RoPE base of sliding layers
 
 
 class Step35(ExpertDecoder):
-    """A gate for each head, windows, and activations clamped by a limit for each layer.
+    """A gate per head, sliding windows, and activations clamped by a limit per layer.
 
-    Of a head in layers that see the whole context, half of what ``rope.dimension_count`` says turns.
+    Global layers rotate half of ``rope.dimension_count`` values of a head.
     """
 
     drafts = "before norm"

@@ -1,4 +1,4 @@
-"""T5 (Raffel et al. 2019, arXiv:1910.10683) and its kin, Flan-T5, MADLAD-400, umT5: an encoder and a decoder."""
+"""T5 (Raffel et al. 2019, arXiv:1910.10683), Flan-T5, MADLAD-400, umT5: an encoder and a decoder."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pumice.plugin import ENCODER, MAIN, Architecture, GraphBuilder, HParams, Te
 from pumice.plugin.nn import blocks, optional
 from pumice.plugin.nn.hyper import Heads, read_heads
 
-REACH = 128  # positions: what is farther has the bias of the farthest
-FEWEST_BUCKETS, MOST_BUCKETS = 4, 252  # of distances; outside, their boundaries are not defined
+REACH = 128  # positions; larger distances have the bias of this one
+FEWEST_BUCKETS, MOST_BUCKETS = 4, 252  # buckets of distances; their boundaries are undefined outside of this range
 
 
 class T5(Architecture):
-    """What the encoder gives is kept as keys and values for each layer of the decoder."""
+    """Encoder-decoder: each decoder layer caches keys and values of the encoder's output."""
 
     def __init__(self, hparams: HParams) -> None:
         super().__init__(hparams)
@@ -53,7 +53,7 @@ class T5(Architecture):
         g.output("hidden", g.get_rows(x, g.output_ids))
 
     def read(self, g: GraphBuilder) -> Tensor:
-        """What the encoder makes of the tokens ``[t, n_embd]``."""
+        """Return the encoder's output for the tokens, ``[t, n_embd]``."""
         x = blocks.embedding(g, self.n_embd)
         for i in range(self.n_encoder):
             with g.layer(i) as blk:
@@ -92,14 +92,14 @@ class T5(Architecture):
         return blocks.linear(g, y.reshape(y.shape[0], int(n_head) * int(v_dim)), name, self.n_embd)
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
-        """With a gate and GELU (T5 1.1), or without one and ReLU."""
+        """Apply the feed-forward block, gated with GELU (T5 1.1), or without a gate and with ReLU."""
         h, n_ff = self.norm(g, x, blk + "ffn_norm"), self.hparams.count("feed_forward_length", i)
         if g.find_weight(f"{blk}ffn_gate.weight"):
             return x + blocks.gated_feed_forward(g, h, blk, n_ff, g.gelu)
         return x + blocks.feed_forward(g, h, blk, n_ff, g.relu)
 
     def relative_bias(self, g: GraphBuilder, stack: str, i: int, both_ways: bool) -> Weight:
-        """Of each head what it adds at each distance ``[n_head, 2 REACH + 1]``; layers without one have the first's."""
+        """Return each head's bias by distance ``[n_head, 2 REACH + 1]``; layers without a table use that of layer 0."""
         shape = self.n_buckets, self.heads(i).n_head
         own, first = (f"{stack}.blk.{layer}.attn_rel_b.weight" for layer in (i, 0))
         table = g.find_weight(own, shape) or g.weight(first, shape)
@@ -132,9 +132,9 @@ def _by_distance(table: Any, buckets: Any) -> Any:
 
 
 def _buckets(n_buckets: int, both_ways: bool) -> Any:
-    """The bucket of each distance from ``-REACH`` to ``REACH``: near ones alone, far ones by their logarithm.
+    """Return the bucket of each distance from ``-REACH`` to ``REACH``: single for near ones, logarithmic for far ones.
 
-    Half of those of an encoder are for what comes later.
+    In an encoder half of the buckets are for later positions.
     """
     distance = np.arange(-REACH, REACH + 1)
     if both_ways:

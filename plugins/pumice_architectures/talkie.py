@@ -1,4 +1,4 @@
-"""Talkie (2026), a model of the English of 1930."""
+"""Talkie (2026), a model trained on English of 1930 and before."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin.nn.decoder import Decoder
 
 
 class Talkie(Decoder):
-    """Norms have no weights but a gain for each query head, and each layer adds the embeddings once more."""
+    """Unweighted norms, a gain per query head, and the embeddings added again in each layer."""
 
     scaled = Decoder.scaled | {"ffn_down"}
 

@@ -1,4 +1,4 @@
-"""The CPU backend: kernels in Python that Numba compiles for the processor's vector instructions."""
+"""The CPU backend: kernels written in Python and compiled by Numba for the processor's vector instructions."""
 
 from __future__ import annotations
 

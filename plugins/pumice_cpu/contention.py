@@ -1,49 +1,49 @@
-"""Contention for cores: whether all threads run a table of operations, or one alone.
+"""Contention for cores: choose between all threads and a single thread for a table of operations.
 
-Threads that meet after every operation wait for the slowest. Where other programs use the same cores, each meeting
-may last until the system's scheduler gives the missing thread its turn, some milliseconds later, and one thread that
-meets nobody may be far quicker. Large operations that share out their parts as they go still gain by several threads:
-what takes less time decides.
+A barrier after each operation makes all threads wait for the slowest. Where other programs use the same cores, a
+barrier may last some milliseconds, until the system schedules the missing thread, and a single thread without barriers
+can be much faster. Large operations with dynamic work sharing still gain from several threads. Measured time decides.
 """
 
 from __future__ import annotations
 
 import math
 
-COLD = 2  # first steps of a table, which are not looked at: they touch memory for the first time
-SETTLED = 8  # steps before which what is known of a table may mislead: threads tell of their work a step late
-RECENT = 1 / 16  # of a mean: the part that is the latest step's
-FORGET = 1.01  # per step: how much longer the quickest step is taken to be
-TRIAL = 8  # steps
-PATIENCE = 32  # times as long as the slower way took, until it is tried again
+COLD = 2  # first steps of a table, not measured: they touch memory for the first time
+SETTLED = 8  # steps before the measurements of a table are reliable: threads report their work a step late
+RECENT = 1 / 16  # weight of the latest step in a running mean
+FORGET = 1.01  # factor per step by which the recorded time of the fastest step grows
+TRIAL = 8  # steps of a trial
+PATIENCE = 32  # delay before the slower mode is tried again, in multiples of the time its trial took
 
 
 class Pace:
-    """Of steps of one table and of about as many tokens: whether all threads run them, or one.
+    """Choose all threads or one, for steps of one table with a similar number of tokens.
 
-    One thread alone is tried when it may be quicker: if all threads' work, or the quickest step times their number,
-    is less than a step takes. It is quicker if its trial is. Several threads are tried again from time to time.
+    A single thread is tried if it may be faster: if the work of all threads, or the time of the fastest step times
+    their number, is less than the duration of a step. It is kept if the trial was faster. Several threads are tried
+    again from time to time.
     """
 
     def __init__(self, n_threads: int, adaptive: bool = True) -> None:
-        """``adaptive`` False: all threads, always."""
+        """If ``adaptive`` is False, all threads run every step."""
         self.is_alone = n_threads == 1
         self._adaptive = adaptive
         self._n_threads = n_threads
         self._n_steps = 0
-        self._mean = math.nan  # seconds a step, this way
-        self._work = math.nan  # seconds for which all threads together had cores, in a step
-        self._quickest = math.inf  # seconds; a step of all threads
-        self._next_trial = -math.inf  # seconds, on a clock
-        self._trial: list[float] = []  # seconds of its steps so far
+        self._mean = math.nan  # seconds per step in the current mode
+        self._work = math.nan  # core seconds of all threads together per step
+        self._quickest = math.inf  # seconds of the fastest step on all threads
+        self._next_trial = -math.inf  # time of the next trial in seconds of the clock
+        self._trial: list[float] = []  # seconds of the steps of the current trial
 
     def choose(self, now: float) -> bool:
-        """Whether one thread is to run the next step alone."""
+        """Return True if one thread runs the next step alone."""
         is_trial = bool(self._trial) or (now >= self._next_trial and self._is_worth_it())
         return self.is_alone != is_trial
 
     def took(self, alone: bool, seconds: float, work: float, now: float) -> None:
-        """Note a step. ``work``: the seconds for which its threads had cores, as far as they are told by now."""
+        """Record a step. ``work``: core seconds of its threads, as far as reported."""
         self._n_steps += 1
         if self._n_steps <= COLD:
             return
@@ -58,7 +58,7 @@ class Pace:
 
     @property
     def seconds(self) -> float:
-        """What a step takes in the way that is chosen."""
+        """Return the mean duration of a step in the chosen mode."""
         return self._mean
 
     def _is_worth_it(self) -> bool:
@@ -69,7 +69,7 @@ class Pace:
         return self._n_steps >= SETTLED and min(self._quickest * self._n_threads, self._work) < self._mean
 
     def _judge(self, now: float) -> None:
-        """End a trial that is lost, or won."""
+        """End a trial that is decided."""
         spent = sum(self._trial)
         is_lost = spent > TRIAL * self._mean
         if not is_lost and len(self._trial) < TRIAL:

@@ -1,7 +1,7 @@
-"""The grids of IQ1, IQ2 and IQ3: the combinations of 8 or 4 digits that have a code, and what is near each other one.
+"""The grids of IQ1, IQ2 and IQ3: combinations of 8 or 4 digits that have a code, and neighbours of those without.
 
-A digit stands for an odd number, ``2 * digit + 1``, and the digits of a combination are read as one number, the lowest
-first. The grids are the gguf package's. Tables are made as ggml makes its own (`ggml-quants.c`).
+A digit stands for the odd number ``2 * digit + 1``. The digits of a combination form one number, the lowest digit
+first. The grids come from the gguf package; the tables are built as in ggml (`ggml-quants.c`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ LANES = 16
 
 
 class Grid(NamedTuple):
-    """Tables for kernels.
+    """Lookup tables of a grid for kernels.
 
-    points: the odd numbers of each combination that has a code, uint8 [n, digits].
-    lookup: for each number of digits its code, or -1 less the place of its list of neighbours; int32.
-    lists: where each list begins, in groups of 16, and where the last one ends; int32.
-    codes: of neighbours, nearest first, int32 [groups, 16]; the last is repeated to the end of its group.
-    neighbours: the odd numbers of each, uint8 [groups, digits, 16].
+    Attributes:
+        points: odd numbers of each combination that has a code, uint8 [n, digits].
+        lookup: code of each combination, or -1 minus the index of its list of neighbours; int32.
+        lists: start of each list in groups of 16, and the end of the last one; int32.
+        codes: codes of neighbours, nearest first, int32 [groups, 16]; the last code pads its group.
+        neighbours: odd numbers of each neighbour, uint8 [groups, digits, 16].
     """
 
     points: NDArray[np.uint8]
@@ -33,9 +34,9 @@ class Grid(NamedTuple):
 
 
 class _Shape(NamedTuple):
-    source: str  # the class of the gguf package
-    bits: int  # of a digit
-    n_distances: int  # neighbours are all points at so many smallest distances
+    source: str  # class of the gguf package
+    bits: int  # bits per digit
+    n_distances: int  # neighbours are the points at the n smallest distances
 
 
 _SHAPES = {
@@ -50,7 +51,7 @@ _SHAPES = {
 
 @functools.cache
 def grid(name: str) -> Grid:
-    """The tables of a grid, made when first asked for."""
+    """Return the tables of a grid, built at the first call."""
     import gguf.quants
 
     shape = _SHAPES[name]
@@ -60,7 +61,7 @@ def grid(name: str) -> Grid:
     digits = np.searchsorted(np.array(source.grid_map, np.float32), levels).astype(np.int64)
     n_digits = digits.shape[1]
     numbers = (digits << shape.bits * np.arange(n_digits)).sum(axis=1)
-    top = 8 if shape.bits == 3 else 3  # digits
+    top = 8 if shape.bits == 3 else 3  # largest digit
     all_digits = np.indices((top,) * n_digits).reshape(n_digits, -1).T[:, ::-1]
     all_numbers = (all_digits << shape.bits * np.arange(n_digits)).sum(axis=1)
     order = np.argsort(all_numbers)
@@ -75,7 +76,7 @@ def grid(name: str) -> Grid:
 def _neighbours(
     points: NDArray[np.uint8], others: NDArray[np.int64], n_distances: int
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint8]]:
-    """Lists, codes and neighbours of a `Grid`: nearest points first, of equally near ones those of lower code."""
+    """Return lists, codes and neighbours of a `Grid`: nearest points first, ties by lower code."""
     ends, codes = [0], []
     wide = points.astype(np.float32)
     for start in range(0, len(others), 1024):

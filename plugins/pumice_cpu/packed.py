@@ -14,12 +14,12 @@ from pumice_cpu.memory import WeightMemory
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
 UNIT = 256  # as in kernels/pack.py
-PIECE = 16 * 2**20  # bytes of a matrix packed at a time
+PIECE = 16 * 2**20  # bytes of a matrix to pack at a time
 
 
 @dataclass(frozen=True)
 class Packed:
-    """A quantized matrix in tiles, or several of one shape in a row: those of experts."""
+    """A quantized matrix in tiles, or a stack of matrices of one shape, as for experts."""
 
     format: Format
     n_rows: int
@@ -30,7 +30,7 @@ class Packed:
 
     @classmethod
     def allocate(cls, memory: WeightMemory, weight: Weight) -> Packed:
-        """Memory for a matrix ``[rows, columns]``, or for ``[experts, rows, columns]``, one matrix below the other."""
+        """Allocate memory for a matrix ``[rows, columns]``, or for a stack ``[experts, rows, columns]``."""
         format = FORMATS[weight.type]
         n_matrices, n_rows, n_columns = _sizes(weight)
         n_tiles = n_matrices * -(-n_rows // ROWS)
@@ -40,7 +40,7 @@ class Packed:
 
     @property
     def n_blocks(self) -> int:
-        """Blocks of 32 columns in a tile."""
+        """Blocks of 32 columns per tile."""
         return self.n_columns // COLUMNS
 
     @property
@@ -66,7 +66,7 @@ def kernels() -> list[str]:
 
 
 def pack(pool: ThreadPool, weight: Weight, packed: Packed) -> None:
-    """Write a matrix's tiles, and give back the file's pages: a piece at a time, so that little is there twice."""
+    """Write a matrix's tiles piece by piece, releasing the file's pages, so that memory is not needed twice."""
     n_matrices, n_rows, _ = _sizes(weight)
     n_tiles, n_units = -(-n_rows // ROWS), packed.n_columns // packed.format.block_columns
     data = weight.data.reshape(n_matrices, n_rows, -1)
@@ -96,7 +96,7 @@ def pack(pool: ThreadPool, weight: Weight, packed: Packed) -> None:
 
 
 def _pieces(n_matrices: int, n_tiles: int, tile_bytes: int) -> Iterator[tuple[int, range]]:
-    """A matrix and tiles of it, of about ``PIECE`` bytes, until all are done."""
+    """Yield a matrix and a range of its tiles, of about ``PIECE`` bytes each, until all are covered."""
     step = max(1, PIECE // tile_bytes)
     for matrix in range(n_matrices):
         for tile in range(0, n_tiles, step):

@@ -1,4 +1,4 @@
-"""The MLX backend: Apple's GPUs through MLX, which also runs on NVIDIA's GPUs and on processors with Linux."""
+"""The MLX backend: Apple's GPUs through MLX, which on Linux also supports NVIDIA's GPUs and CPUs."""
 
 from __future__ import annotations
 

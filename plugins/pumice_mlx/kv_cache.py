@@ -41,7 +41,7 @@ class KVCache:
                 rows.write(cells, x.reshape(len(x), -1))
 
     def read(self, blocks: mx.array, v_dim: int, type: mx.Dtype) -> tuple[mx.array, mx.array]:
-        """Keys and values ``[n, heads, cells, d]`` of the blocks ``[n, b]``."""
+        """Return the keys and values ``[n, heads, cells, d]`` of the blocks ``[n, b]``."""
         n = len(blocks)
         keys, *values = (
             rows.read(blocks, type).reshape(n, -1, self.n_heads, rows.width // self.n_heads).swapaxes(1, 2)
@@ -71,7 +71,7 @@ class _Rows:
 
 
 class _CodedRows(_Rows):
-    """Codes of a few bits, packed, with a scale and a bias for each 32: as ``gguf.quants`` rounds them."""
+    """Packed codes of a few bits with a scale and a bias per 32, rounded as in ``gguf.quants``."""
 
     def __init__(self, n_blocks: int, block_size: int, width: int, type: GGMLType) -> None:
         self.width = width
@@ -95,7 +95,7 @@ class _CodedRows(_Rows):
         return x.astype(type)
 
     def _encode(self, x: mx.array) -> tuple[mx.array, mx.array, mx.array]:
-        """Codes ``[t, groups, 32]``; scales and biases ``[t, groups, 1]``, which float16 holds exactly."""
+        """Return codes ``[t, groups, 32]``, and scales and biases ``[t, groups, 1]``, exact in float16."""
         coding = self._coding
         if coding.has_minimum:
             low = mx.min(x, axis=-1, keepdims=True)
@@ -124,7 +124,7 @@ def _truncated(x: mx.array, bits: int) -> mx.array:
 
 
 def _away_from_zero(x: mx.array) -> mx.array:
-    """To the nearest whole number, halves away from zero."""
+    """Round to the nearest integer, halves away from zero."""
     magnitude = mx.abs(x)
     whole = mx.floor(magnitude)
     return mx.sign(x) * (whole + mx.floor(2 * (magnitude - whole)))
@@ -137,7 +137,7 @@ def _new_rows(type: GGMLType, n_blocks: int, block_size: int, width: int) -> _Ro
 
 
 def state_bytes(state: KVState, limits: Limits) -> int:
-    """Bytes of a layer's cache."""
+    """Return the bytes of a layer's cache."""
     type = KV_TYPES[limits.kv_type]
     bytes_of_32 = GROUP * FLOATS[type].size if type in FLOATS else 4 * CODINGS[type].bits + 4
     n_values = state.n_head_kv * (state.k_dim + state.v_dim)

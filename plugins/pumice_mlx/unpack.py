@@ -1,7 +1,7 @@
-"""GGUF's quantized blocks to the codes and scales of ``pumice.plugin.Coding``, on the device.
+"""Unpacking of GGUF's quantized blocks to the codes and scales of ``pumice.plugin.Coding``, on the device.
 
 Block layouts are ggml's (`ggml-common.h`). Each function takes uint8 ``[n, bytes of a block]``. Types without a coding
-(IQ1, IQ2, IQ3, TQ, NVFP4, Q1_0) are decoded by the core: numbers of 16 columns are multiples of one, which is found.
+(IQ1, IQ2, IQ3, TQ, NVFP4, Q1_0) are decoded by the core; each 16 columns become multiples of a common scale.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from pumice.plugin import CODINGS, Coding, GGMLType, dequantize
 
 
 class Blocks(NamedTuple):
-    """Blocks taken apart: a number is ``scale * (code - offset) + minimum``.
+    """Unpacked blocks: a number is ``scale * (code - offset) + minimum``.
 
-    codes: uint8 ``[n, columns]``, unsigned: those of 8 bits have 128 added.
-    scales: float32 ``[n, columns / scale_columns]``; minimums: the same, or None.
+    Attributes:
+        codes: uint8 ``[n, columns]``; signed 8-bit codes have 128 added.
+        scales: float32 ``[n, columns / scale_columns]``.
+        minimums: like ``scales``, or None.
     """
 
     codes: mx.array
@@ -28,7 +30,7 @@ class Blocks(NamedTuple):
 
 
 def unpack(blocks: mx.array, type: GGMLType) -> Blocks:
-    """Take blocks ``[n, bytes]`` apart."""
+    """Unpack blocks ``[n, bytes]``."""
     if type not in _LAYOUTS:
         return _multiples(mx.array(dequantize(np.array(blocks), type)))
     codes, scales = _LAYOUTS[type]
@@ -37,9 +39,9 @@ def unpack(blocks: mx.array, type: GGMLType) -> Blocks:
 
 
 def _multiples(numbers: mx.array) -> Blocks:
-    """Numbers ``[n, k]`` as int8 multiples of a scale for 16: the largest scale that all of them are multiples of.
+    """Return numbers ``[n, k]`` as int8 multiples of the largest scale that divides each 16 of them.
 
-    The one of the largest magnitude is a negative multiple, since int8 has -128.
+    The number with the largest magnitude becomes a negative multiple, since int8 includes -128.
     """
     groups = numbers.reshape(len(numbers), -1, 16)
     largest = -mx.take_along_axis(groups, mx.argmax(mx.abs(groups), axis=-1, keepdims=True), axis=-1)
@@ -57,9 +59,9 @@ def _multiples(numbers: mx.array) -> Blocks:
 
 
 LARGEST_MULTIPLE = 128
-WHOLE = 1e-3  # how near to a whole number a multiple is; others are at least 1 / LARGEST_MULTIPLE away
+WHOLE = 1e-3  # tolerance of multiples; non-multiples differ by at least 1 / LARGEST_MULTIPLE
 
-#: Where a byte's codes of two bits, and of one, begin. Arrays of constants belong to no thread, others do.
+#: Bit offsets of a byte's 2-bit and 1-bit codes. Evaluated constants belong to no thread, unlike lazy arrays.
 TWO_BITS = mx.array([0, 2, 4, 6], mx.uint8)
 ONE_BIT = mx.array(list(range(8)), mx.uint8)
 Codes = Callable[[mx.array], mx.array]
@@ -67,22 +69,22 @@ Scales = Callable[[mx.array], tuple[mx.array, ...]]
 
 
 def _f16(blocks: mx.array, start: int) -> mx.array:
-    """The float16 at a byte of each block, as float32 ``[n, 1]``."""
+    """Return the float16 at a byte of each block as float32 ``[n, 1]``."""
     return mx.contiguous(blocks[:, start : start + 2]).view(mx.float16).astype(mx.float32)
 
 
 def _halves(data: mx.array) -> mx.array:
-    """Low nibbles ``[..., n]``, then high nibbles: ``[..., 2, n]``."""
+    """Return low nibbles ``[..., n]``, then high nibbles: ``[..., 2, n]``."""
     return mx.stack([data & 15, data >> 4], axis=-2)
 
 
 def _planes(data: mx.array, shifts: mx.array, mask: int) -> mx.array:
-    """A plane of bits for each shift: ``[..., shifts, n]``."""
+    """Return a plane of bits for each shift: ``[..., shifts, n]``."""
     return (data[..., None, :] >> shifts[:, None]) & mask
 
 
 def _fifth_bits(data: mx.array) -> mx.array:
-    """32 bits in 4 bytes, lowest first, as 16 and 16, in the place of the fifth bit."""
+    """Return 32 bits of 4 bytes, lowest first, as 16 and 16, shifted to the fifth bit."""
     bits = (data[..., None] >> ONE_BIT) & 1
     return bits.reshape(len(data), 2, 16) << 4
 
@@ -92,7 +94,7 @@ def _nibbles(start: int) -> Codes:
 
 
 def _nibbles_and_bits(start: int) -> Codes:
-    """The fifth bits are in the 4 bytes before ``start``."""
+    """Return a reader of codes whose fifth bits are in the 4 bytes before ``start``."""
     return lambda blocks: _nibbles(start)(blocks) | _fifth_bits(blocks[:, start - 4 : start])
 
 
@@ -148,14 +150,14 @@ def _scales_q2_k(blocks: mx.array) -> tuple[mx.array, ...]:
 
 
 def _scales_q3_k(blocks: mx.array) -> tuple[mx.array, ...]:
-    """Sixteen scales of 6 bits in 12 bytes: low nibbles first, then four planes of the two high bits; 32 is zero."""
+    """Sixteen 6-bit scales in 12 bytes: low nibbles first, then four planes of the two high bits; 32 is zero."""
     low = _halves(blocks[:, 96:104]).reshape(-1, 16)
     high = _planes(blocks[:, 104:108], TWO_BITS, 3).reshape(-1, 16)
     return (_f16(blocks, 108) * ((low | (high << 4)).astype(mx.float32) - 32),)
 
 
 def _scales_q4_k(blocks: mx.array) -> tuple[mx.array, ...]:
-    """Eight scales and eight minimums of 6 bits in 12 bytes. The minimum is subtracted: its sign is turned here."""
+    """Eight 6-bit scales and eight 6-bit minimums in 12 bytes. Minimums are subtracted, so their sign is flipped."""
     scale, minimum, high = blocks[:, 4:8], blocks[:, 8:12], blocks[:, 12:16]
     scales = mx.concatenate([scale & 63, (high & 15) | ((scale >> 6) << 4)], axis=1)
     minimums = mx.concatenate([minimum & 63, (high >> 4) | ((minimum >> 6) << 4)], axis=1)
@@ -167,14 +169,14 @@ def _scales_q6_k(blocks: mx.array) -> tuple[mx.array, ...]:
 
 
 def _scales_iq4_xs(blocks: mx.array) -> tuple[mx.array, ...]:
-    """Eight scales of 6 bits: low nibbles in 4 bytes, high bits in 2; 32 is zero."""
+    """Eight 6-bit scales: low nibbles in 4 bytes, high bits in 2; 32 is zero."""
     low = mx.stack([blocks[:, 4:8] & 15, blocks[:, 4:8] >> 4], axis=-1).reshape(-1, 8)
     high = ((blocks[:, 2:4, None] >> TWO_BITS) & 3).reshape(-1, 8)
     return (_f16(blocks, 0) * ((low | (high << 4)).astype(mx.float32) - 32),)
 
 
 def _one_exponent(blocks: mx.array) -> tuple[mx.array, ...]:
-    """A power of two, halved since the values of FP4 are doubled in the table; built of a float32's bits."""
+    """A power of two, halved since the table has doubled FP4 values; assembled from a float32's bits."""
     exponent = blocks[:, :1].astype(mx.uint32)
     bits = mx.where(exponent < 2, mx.array(0x00200000, mx.uint32) << exponent, (exponent - 1) << 23)
     return (bits.view(mx.float32),)
@@ -197,10 +199,10 @@ _LAYOUTS: dict[GGMLType, tuple[Codes, Scales]] = {
     GGMLType.MXFP4: (_nibbles(1), _one_exponent),
 }
 
-#: Of types that have none: int8 codes, as ``_multiples`` gives them.
+#: Coding of types that have none: the int8 codes of ``_multiples``.
 MULTIPLES = Coding(8, "k16")
 
 
 def coding_of(type: GGMLType) -> Coding:
-    """How numbers follow from the codes that ``unpack`` gives."""
+    """Return the coding of the codes that ``unpack`` returns."""
     return CODINGS[type] if type in _LAYOUTS else MULTIPLES

@@ -1,4 +1,4 @@
-"""The NumPy backend: every operation in float32, written to be read; the others are tested against it."""
+"""The NumPy backend: a readable reference of every operation in float32, against which the others are tested."""
 
 from __future__ import annotations
 

@@ -76,12 +76,12 @@ def linear_attention(
 
 
 def _read(s: F32Array, q: F32Array) -> F32Array:
-    """What a row of each head ``[h, k_dim]`` finds in the states: ``[h, v_dim]``."""
+    """Multiply a row of each head ``[h, k_dim]`` by the states: ``[h, v_dim]``."""
     return np.matmul(q[:, None], s)[:, 0]
 
 
 def _sequences(batch: Batch, state: F32Array) -> Iterator[tuple[slice, int]]:
-    """Rows and state slot of each sequence of the batch; zeroes the state of one that begins."""
+    """Yield rows and state slot of each sequence of the batch; clear the states of sequences that start."""
     for s, slot in enumerate(batch.slots):
         rows = slice(int(batch.seq_starts[s]), int(batch.seq_starts[s + 1]))
         if batch.positions[rows.start] == 0:

@@ -1,4 +1,4 @@
-"""Weights as float32 arrays: decoded from their blocks when needed, and kept while memory allows."""
+"""Weights as float32 arrays, decoded on demand and cached within a memory limit."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ F32Array = NDArray[np.float32]
 
 
 class WeightCache:
-    """Decoded weights of one model, at most ``limit`` bytes of them."""
+    """Decoded weights of one model, up to ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
         self._kept: dict[str, F32Array] = {}
 
     def get(self, weight: Weight) -> F32Array | EncodedWeight:
-        """The weight as an array, or where it is too large to keep something that decodes what is indexed."""
+        """Return the weight as an array, or as a decoder of the indexed rows if it is too large to cache."""
         if weight.type == GGMLType.F32:
-            return weight.dequantize()  # a view of the file
+            return weight.dequantize()  # a view of the mapped file
         if weight.name not in self._kept:
             size = 4 * int(np.prod(fixed(weight.shape)))
             if size > self._free:
@@ -33,7 +33,7 @@ class WeightCache:
 
 
 class EncodedWeight:
-    """Stands in for a float32 array and decodes the rows that are asked for."""
+    """A stand-in for a float32 array that decodes the indexed rows."""
 
     def __init__(self, weight: Weight) -> None:
         self._weight = weight

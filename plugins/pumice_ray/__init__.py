@@ -1,4 +1,4 @@
-"""Models on the machines of a Ray cluster. Everything is imported when it is used."""
+"""Models on the machines of a Ray cluster. Submodules are imported on first use."""
 
 from __future__ import annotations
 

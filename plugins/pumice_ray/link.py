@@ -1,4 +1,4 @@
-"""The way to an engine in an actor: commands are calls, events come back joined, the actor's death is seen."""
+"""The connection to an engine in an actor: commands are calls, events return joined, death is detected."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from pumice_ray.errors import explain
 from pumice_ray.room import find_room
 from pumice_ray.stages import bundles, staged
 
-_CLOSE_SECONDS = 30.0  # for the engine to end; then it is killed
-_MAX_CALLS = 10_000  # of an actor at once
+_CLOSE_SECONDS = 30.0  # grace period of the engine before it is killed
+_MAX_CALLS = 10_000  # concurrent calls of an actor
 
 
 class RayLink:
-    """An engine in an actor of its own. ``receive`` gets its events in a thread, those of several steps at a time.
+    """An engine in an actor of its own. ``receive`` is called in a thread with the events of one or more steps.
 
-    ``died`` is called once if it ends and nobody closed it; ``loaded`` then fails too, if it was not there yet.
+    ``died`` is called once if the actor ends without ``close``; if it was still loading, ``loaded`` fails, too.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class RayLink:
         died: Callable[[Exception], None],
     ) -> None:
         self.loaded: Future[Facts] = Future()
-        self.error: Exception | None = None  # why it ended
+        self.error: Exception | None = None  # cause of the end
         self._receive = receive
         self._died = died
         self._closing = False
@@ -60,7 +60,7 @@ class RayLink:
         threading.Thread(target=self._listen, args=[loading], name="pumice-ray-link", daemon=True).start()
 
     def send(self, command: Command) -> None:
-        """Never waits. Raises EngineDiedError, ModelClosedError, or RequestError for what cannot be sent."""
+        """Send a command without waiting. Raises EngineDiedError, ModelClosedError or RequestError."""
         if self._closing:
             raise pumice.ModelClosedError("the model is closed")
         if self.error:
@@ -68,9 +68,9 @@ class RayLink:
         self.actor.send.remote(encode_command(command))
 
     def close(self) -> None:
-        """End it: what it has in hand ends as cancelled, and its memory is given back. Waits for that."""
+        """Cancel all requests, release the engine's memory, and wait for its end."""
         self._closing = True
-        with contextlib.suppress(ray.exceptions.RayError, RuntimeError):  # dead already, or Ray is shut down
+        with contextlib.suppress(ray.exceptions.RayError, RuntimeError):  # the actor is dead, or Ray is shut down
             ray.get(self.actor.close.remote(), timeout=_CLOSE_SECONDS)
         with contextlib.suppress(Exception):
             ray.kill(self.actor)

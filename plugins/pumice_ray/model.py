@@ -1,4 +1,4 @@
-"""A model whose engine is an actor."""
+"""Loading of a model whose engine is an actor."""
 
 from __future__ import annotations
 
@@ -23,14 +23,20 @@ def load(
     deliver: Callable[..., object] | None = None,
     **arguments: Any,
 ) -> pumice.LinkedModel:
-    """Load a model on a machine of the Ray cluster that has so many CPUs and GPUs free; waits until one has.
+    """Load a model on a machine of the Ray cluster; wait until one has the requested CPUs and GPUs free.
 
-    ``path`` and the other arguments are those of ``pumice.load_process``. A file has to be there on every machine, and
-    on this one, for its tokenizer; names of the hub are fetched where they are used. Raises as ``pumice.load_process``.
+    Args:
+        path: as for ``pumice.load_process``. A file must exist on that machine, and on this one for its tokenizer;
+            names of the hub are downloaded where they are used.
+        num_cpus: CPUs to reserve per stage.
+        num_gpus: GPUs to reserve per stage.
+        stages: number of machines that share the layers, each with those CPUs and GPUs; or the memory of each, such as
+            "20GiB", which determines their number. If a stage dies, the model ends.
+        wait_seconds: timeout of the reservation.
+        arguments: further arguments of ``pumice.load_process``.
 
-    ``stages``: machines that share its layers, each with those CPUs and GPUs, or the memory of each, as "20GiB": then
-    there are as many as it takes. A stage that dies ends the model. ``wait_seconds``: after which PumiceError is
-    raised where no machine has room.
+    Raises:
+        PumiceError: if no machine has room after ``wait_seconds``; otherwise as ``pumice.load_process``.
     """
     name = path or str(pumice.demo_model_path())
     room = Replicas(n_cpus=num_cpus, n_gpus=num_gpus, **parse_stages(str(stages)), wait_seconds=wait_seconds)

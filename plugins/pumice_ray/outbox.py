@@ -1,4 +1,4 @@
-"""The way back from a replica to a process that asks it: one stream of messages for all requests, since each costs."""
+"""Events from a replica to one client process: a single stream for all requests, since each stream has a cost."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import AsyncIterator, Sequence
 from pumice.engine.messages import Event, Failed, Finished, Output
 from pumice_ray.mailbox import Mailbox
 
-STREAM_SECONDS = 0.05  # between two messages: tokens are joined, but the first of a completion leaves at once
-IDLE_SECONDS = 1.0  # without a request, after which the stream ends
+STREAM_SECONDS = 0.05  # interval of messages; the first token of a completion is sent at once
+IDLE_SECONDS = 1.0  # time without requests after which the stream ends
 
 
 class Outbox:
-    """Events for one who asks. ``put`` may be called by any thread, all else by the loop in which it was made."""
+    """Events for one client. ``put`` may be called by any thread, the other methods by the creating loop."""
 
     def __init__(self) -> None:
-        self.n_users = 0  # requests, and who listens
+        self.n_users = 0  # requests and event streams
         self._mailbox = Mailbox(STREAM_SECONDS)
-        self._left: dict[int, asyncio.Event] = {}  # completions whose end was not sent yet; set when it is
-        self._silent: set[int] = set()  # those without a token
+        self._left: dict[int, asyncio.Event] = {}  # completions whose end is not sent yet; set once it is
+        self._silent: set[int] = set()  # completions without a token so far
 
     def put(self, events: list[Event]) -> None:
         first = {event.id for event in events if isinstance(event, Output)} & self._silent
@@ -27,23 +27,23 @@ class Outbox:
         self._mailbox.put(events, at_once=bool(first))
 
     def expect(self, ids: Sequence[int]) -> None:
-        """These completions begin."""
+        """Register completions that begin."""
         self._left |= {id: asyncio.Event() for id in ids}
         self._silent |= set(ids)
 
     async def sent(self, ids: Sequence[int]) -> None:
-        """Wait until all that there is to say of these was sent."""
+        """Wait until all events of these completions are sent."""
         for id in ids:
             if ended := self._left.get(id):
                 await ended.wait()
 
     def forget(self, ids: Sequence[int]) -> list[int]:
-        """Nobody waits for these any more: those that have not ended."""
+        """Forget completions of a client that left; return the unfinished ones."""
         self._silent -= set(ids)
         return [id for id in ids if self._left.pop(id, None)]
 
     async def messages(self) -> AsyncIterator[list[Event]]:
-        """Events, joined, until nothing was asked for a while."""
+        """Yield joined events until the client has had no requests for a while."""
         while True:
             try:
                 async with asyncio.timeout(IDLE_SECONDS):

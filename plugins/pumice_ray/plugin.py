@@ -1,4 +1,4 @@
-"""The hooks; Ray is imported when a cluster is used."""
+"""Plugin hooks; Ray is imported when a cluster is used."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""The tokens of a sequence so far."""
+"""The token history of a sequence."""
 
 from array import array
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 
 class History:
-    """An append-only list of token ids whose end is cheap to read as an array."""
+    """An append-only list of token ids with cheap access to its end as an array."""
 
     def __init__(self) -> None:
         self._tokens = array("i")
@@ -16,6 +16,6 @@ class History:
         self._tokens.append(token)
 
     def last(self, n: int) -> NDArray[np.int32]:
-        """int32: the last ``n`` tokens, oldest first; fewer if there are not so many."""
-        # A copy of the end, because an array that NumPy looks into cannot grow.
+        """Return the last ``n`` tokens as int32, oldest first; fewer if the sequence is shorter."""
+        # A copy, since an array whose buffer NumPy has exported cannot grow.
         return np.array(self._tokens[-n:] if n else [], np.int32)

@@ -1,4 +1,4 @@
-"""Mirostat (Basu et al. 2020, arXiv:2007.14966): truncation that holds the surprise of the text at a target."""
+"""Mirostat (Basu et al. 2020, arXiv:2007.14966): truncation that keeps the surprise of the text near a target."""
 
 import math
 from collections.abc import Sequence
@@ -17,14 +17,14 @@ _SLOPE_TOKENS = 100
 
 @dataclass
 class Mirostat(PlannedSampler, Selector):
-    """Drop what would surprise more than ``mu`` bits, choose at random, and correct ``mu`` by the surprise it was.
+    """Drop candidates with a surprise above ``mu`` bits, draw one of the others, and correct ``mu`` by its surprise.
 
-    It replaces the samplers that truncate. Penalties still apply, if asked for.
+    Replaces the truncating samplers. Penalties still apply if they are set.
 
     Attributes:
         mirostat: 0: off; 1: the paper's first version, which estimates the tail by Zipf's law to find a
-            top-k; 2: the second, which compares probabilities with ``mu``.
-        mirostat_tau: the target, in bits; ``mu`` begins at twice this.
+            top-k; 2: the second, which compares each candidate's surprise with ``mu``.
+        mirostat_tau: target surprise in bits; ``mu`` starts at twice this.
         mirostat_eta: learning rate of ``mu``.
     """
 
@@ -48,7 +48,7 @@ class Mirostat(PlannedSampler, Selector):
             self._keep_estimated(candidates)
         else:
             self._keep_unsurprising(candidates)
-        candidates.keep_top(len(candidates))  # in llama.cpp's order, so that its random numbers choose the same
+        candidates.keep_top(len(candidates))  # llama.cpp's order, so equal random numbers draw equal tokens
         choice = draw(candidates, self._rng) if len(candidates) > 1 else 0
         surprise = -math.log2(candidates.probabilities()[choice])
         self.mu -= self.mirostat_eta * (surprise - self.mirostat_tau)
@@ -69,7 +69,7 @@ class Mirostat(PlannedSampler, Selector):
 
 
 def zipf_exponent(logits: NDArray[np.float32]) -> float:
-    """The paper's estimate of s in p(rank) ~ rank^-s, from the highest logits, sorted; infinite for one."""
+    """Return the paper's estimate of s in p(rank) ~ rank^-s from the highest logits, sorted; infinity for one."""
     if len(logits) < 2:
         return math.inf
     ranks = np.arange(1, len(logits) + 1, dtype=np.float64)
@@ -78,7 +78,7 @@ def zipf_exponent(logits: NDArray[np.float32]) -> float:
 
 
 def zipf_rank(exponent: float, mu: float, n_vocab: int) -> int:
-    """The paper's k, at least 1: up to rank k, Zipf's law has a mean surprise of ``mu`` bits."""
+    """Return the paper's k, at least 1, such that Zipf's law up to rank k has a mean surprise of ``mu`` bits."""
     if math.isinf(exponent):
         return 1
     if exponent == 0:

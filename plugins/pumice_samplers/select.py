@@ -1,4 +1,4 @@
-"""Choosing one of the candidates."""
+"""Selection of one candidate."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ _BLOCK = 1024
 
 @dataclass
 class Greedy(PlannedSampler, Selector):
-    """The highest logit, of equal ones the lowest token id. Active at temperature 0."""
+    """Select the highest logit, or the lowest token id of equal ones. Active at temperature 0."""
 
     temperature: Annotated[float, Ge(0)] = 0.8
     dynatemp_range: float = 0.0
@@ -26,7 +26,7 @@ class Greedy(PlannedSampler, Selector):
         return Plan(neutral, pick=lambda pick: replace(pick, top_k=pick.top_k or 1, temperature=0.0))
 
     def relevant(self, before: Sequence[Sampler]) -> Sequence[Sampler]:
-        """Not the last ones that cannot change which candidate is best."""
+        """Drop trailing samplers that cannot change the best candidate."""
         n = len(before)
         while n and Plan.of(before[n - 1]).keeps_best:
             n -= 1
@@ -39,11 +39,11 @@ class Greedy(PlannedSampler, Selector):
 
 @dataclass
 class Dist(PlannedSampler, Selector):
-    """At random, each candidate with its probability.
+    """Draw a candidate at random by its probability.
 
     Attributes:
-        seed: of the chain's random numbers, 0 or more; -1: a fresh one.
-        rng: their kind: "pcg64", or "mt19937", with which a seed gives the choices of llama.cpp.
+        seed: seed of the chain's random numbers, at least 0; -1: a fresh one.
+        rng: random number generator: "pcg64", or "mt19937", with which a seed gives llama.cpp's choices.
     """
 
     seed: int = -1
@@ -60,10 +60,10 @@ class Dist(PlannedSampler, Selector):
 
 
 def draw(candidates: Candidates, rng: np.random.Generator) -> int:
-    """The index of a candidate, chosen with its probability. Takes one number from ``rng``."""
+    """Draw the index of a candidate by its probability. Takes one number from ``rng``."""
     weights = candidates.weights()
     starts = np.arange(0, len(weights), _BLOCK)
-    # First a block, then a candidate in it: a running sum over a whole vocabulary is what would take long.
+    # Draw a block, then a candidate in it: a running sum over the whole vocabulary would dominate the time.
     blocks = np.cumsum(np.add.reduceat(weights, starts, dtype=np.float64))
     target = rng.random() * blocks[-1]
     block = _first_above(blocks, target)
@@ -73,5 +73,5 @@ def draw(candidates: Candidates, rng: np.random.Generator) -> int:
 
 
 def _first_above(sums: NDArray[np.float64], target: float) -> int:
-    """The first of some running sums above ``target``; if rounding left none, the last that added anything."""
+    """Return the first index of running sums above ``target``; if rounding leaves none, the last that increased."""
     return min(int(np.searchsorted(sums, target, side="right")), int(np.searchsorted(sums, sums[-1])))

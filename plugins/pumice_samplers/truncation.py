@@ -1,4 +1,4 @@
-"""Dropping candidates. Each sampler says which stay; the probabilities are those of the candidates it is given."""
+"""Truncation of the candidates. Probabilities are relative to the candidates that a sampler receives."""
 
 import math
 from dataclasses import dataclass, replace
@@ -15,7 +15,7 @@ Probability = Annotated[float, Interval(ge=0, le=1)]
 
 @dataclass
 class TopK(PlannedSampler):
-    """The ``top_k`` most probable (Fan et al. 2018, arXiv:1805.04833); 0 or -1: all."""
+    """Keep the ``top_k`` most probable candidates (Fan et al. 2018, arXiv:1805.04833); 0 or -1: all."""
 
     top_k: Annotated[int, Ge(-1)] = 40
 
@@ -32,9 +32,9 @@ class TopK(PlannedSampler):
 
 @dataclass
 class TopP(PlannedSampler):
-    """Nucleus sampling (Holtzman et al. 2019, arXiv:1904.09751): the fewest most probable that reach ``top_p``.
+    """Nucleus sampling (Holtzman et al. 2019, arXiv:1904.09751): keep the fewest candidates that reach ``top_p``.
 
-    At least ``min_keep`` stay; ``top_p`` 1: all.
+    At least ``min_keep`` remain; ``top_p`` 1: all.
     """
 
     top_p: Probability = 0.95
@@ -54,9 +54,9 @@ class TopP(PlannedSampler):
 
 @dataclass
 class MinP(PlannedSampler):
-    """Those with at least ``min_p`` times the highest probability (Nguyen et al. 2024, arXiv:2407.01082).
+    """Keep candidates with at least ``min_p`` times the highest probability (Nguyen et al. 2024, arXiv:2407.01082).
 
-    At least ``min_keep`` stay; ``min_p`` 0: all.
+    At least ``min_keep`` remain; ``min_p`` 0: all.
     """
 
     min_p: Probability = 0.05
@@ -78,10 +78,9 @@ class MinP(PlannedSampler):
 
 @dataclass
 class TopNSigma(PlannedSampler):
-    """Top-nσ: those within n standard deviations of the highest logit (Tang et al. 2024, arXiv:2411.07641).
+    """Top-nσ: keep candidates within n standard deviations of the highest logit (Tang et al. 2024, arXiv:2411.07641).
 
-    The others stay as candidates whose logit is -inf, as in llama.cpp: dynamic temperature counts them.
-    0 or less: all.
+    The others remain as candidates with logit -inf, as in llama.cpp: dynamic temperature counts them. 0 or less: all.
     """
 
     top_n_sigma: float = -1.0
@@ -100,8 +99,8 @@ class TopNSigma(PlannedSampler):
 class TypicalP(PlannedSampler):
     """Locally typical sampling (Meister et al. 2022, arXiv:2202.00666).
 
-    The fewest that together exceed ``typical_p``, taking first those whose surprise, -log(p), is closest to
-    the entropy. At least ``min_keep`` stay; ``typical_p`` 1: all.
+    Keep the fewest candidates that together exceed ``typical_p``, in order of the distance of their surprise, -log(p),
+    from the entropy. At least ``min_keep`` remain; ``typical_p`` 1: all.
     """
 
     typical_p: Probability = 1.0
@@ -122,9 +121,9 @@ class TypicalP(PlannedSampler):
 
 @dataclass
 class Xtc(PlannedSampler):
-    """Exclude top choices: of those with at least ``xtc_threshold``, only the least probable stays.
+    """Exclude top choices: of the candidates with at least ``xtc_threshold``, keep only the least probable.
 
-    By p-e-w, https://github.com/oobabooga/text-generation-webui/pull/6335. It happens with
+    By p-e-w, https://github.com/oobabooga/text-generation-webui/pull/6335. Applied with the probability
     ``xtc_probability`` at each step, and only if ``min_keep`` candidates remain.
     """
 
@@ -141,7 +140,7 @@ class Xtc(PlannedSampler):
     def apply(self, candidates: Candidates) -> None:
         if len(candidates) < 2 or self._rng.random(dtype=np.float32) > self.xtc_probability:
             return
-        possible = candidates.logits > -math.inf  # a threshold of 0 would let the impossible stay alone
+        possible = candidates.logits > -math.inf  # with a threshold of 0 an excluded candidate could remain alone
         likely = np.flatnonzero(possible & (candidates.probabilities() >= self.xtc_threshold))
         if len(likely) < 2 or len(candidates) - len(likely) + 1 < self.min_keep:
             return
@@ -152,7 +151,7 @@ class Xtc(PlannedSampler):
 
 
 def _last_lowest(values: NDArray[np.float32]) -> int:
-    """The index that would come last if the values were sorted from high to low."""
+    """Return the index that would be last if the values were sorted in descending order."""
     return len(values) - 1 - int(values[::-1].argmin())
 
 
@@ -163,9 +162,9 @@ def _fewest(
     min_keep: int,
     side: Literal["left", "right"],
 ) -> NDArray[np.intp]:
-    """The first indices of a ranking that together reach ``mass`` (side "left") or exceed it ("right").
+    """Return the first indices of a ranking that together reach ``mass`` (side "left") or exceed it ("right").
 
-    Few tokens usually hold most of the probability: rank some, and more only while they do not suffice.
+    A few candidates usually hold most of the probability, so the ranking is extended step by step as needed.
     """
     k = max(256, min_keep)
     while True:

@@ -1,4 +1,4 @@
-"""llama-server's names and letters of samplers, and the chain that a list of them is here."""
+"""llama-server's names and letters of samplers, and the chains they stand for."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_SAMPLERS = 32  # in a chain
 
 
 def read_samplers(given: str | Sequence[str]) -> list[str]:
-    """The chain of names, or of letters in one text: they stand between biases and the choice. Raises ValueError."""
+    """Return the sampler chain for names, or for letters in one text. Raises ValueError."""
     names = [SAMPLERS.get(letter, letter) for letter in given] if isinstance(given, str) else given
     if not isinstance(names, list) or len(names) > MAX_SAMPLERS or not all(isinstance(name, str) for name in names):
         raise ValueError(f"expected a list of at most {MAX_SAMPLERS} names, or their letters")
@@ -32,6 +32,6 @@ def read_samplers(given: str | Sequence[str]) -> list[str]:
 
 
 def named(chain: Sequence[str]) -> list[str]:
-    """The samplers of a chain that llama-server has, by its names."""
+    """Return the samplers of a chain that llama-server has, by its names."""
     theirs = [_THEIRS if name == _OURS else name for name in chain]
     return [name for name in theirs if name in SAMPLERS.values()]

@@ -1,4 +1,4 @@
-"""Work of requests beside the event loop: others are answered meanwhile, and few threads need little memory."""
+"""Run work of requests in a few threads, off the event loop."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from typing import Any, ParamSpec, TypeVar
 P = ParamSpec("P")
 T = TypeVar("T")
 
-SMALL = 4 << 10  # bytes with which work takes less than going to another thread and back
-MEDIUM = 256 << 10  # bytes with which work has threads of its own, which no large work keeps
-MAX_WORKERS = 2  # requests with so much work that are worked on at once, and as many with more
-MAX_WAITERS = 16  # requests that wait at once for what other processes do: templates, files
+SMALL = 4 << 10  # bytes up to which work is cheaper than a switch of threads
+MEDIUM = 256 << 10  # bytes up to which work has threads apart from larger work
+MAX_WORKERS = 2  # threads for medium work, and as many for large work
+MAX_WAITERS = 16  # threads that wait for other processes and files
 
 _workers, _large = ThreadPoolExecutor(MAX_WORKERS, "pumice-work"), ThreadPoolExecutor(MAX_WORKERS, "pumice-large")
 _waiters = ThreadPoolExecutor(MAX_WAITERS, "pumice-wait")
 
 
 async def aside(function: Callable[..., T], *arguments: Any, size: int = MEDIUM) -> T:
-    """The result of work on about ``size`` bytes: in a thread, unless that is little.
+    """Return the result of work on about ``size`` bytes, done in a thread unless it is small.
 
-    Where the request is cancelled before its turn, nothing is done.
+    If the request is cancelled before its turn, the work is skipped.
     """
     if size <= SMALL:
         return function(*arguments)
@@ -32,7 +32,7 @@ async def aside(function: Callable[..., T], *arguments: Any, size: int = MEDIUM)
 
 
 async def waiting(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """The result of what mostly waits for others, in a thread."""
+    """Return the result of work that mostly waits, done in a thread."""
     return await _run(_waiters, function, *arguments, **options)
 
 

@@ -1,4 +1,4 @@
-"""The Vulkan backend: GPUs of any maker, through command buffers that are recorded once and replayed."""
+"""The Vulkan backend: GPUs of any vendor, through command buffers that are recorded once and replayed."""
 
 from __future__ import annotations
 

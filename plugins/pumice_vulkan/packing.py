@@ -1,4 +1,4 @@
-"""Matrices on their way to the device: the file's blocks go there as they are, and a shader puts them into planes."""
+"""Uploads of matrices: the file's blocks are copied unchanged, and a shader rearranges them to planes."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from numpy.typing import NDArray
 from pumice.plugin import Weight, fixed
 from pumice_vulkan.formats import FORMATS, Format
 
-UNIT = 256  # columns: a whole number of blocks of every type; eight blocks of 32 are whole words of every type
+UNIT = 256  # columns: whole blocks of every type; eight blocks of 32 are whole words of every type
 
 
 @dataclass(frozen=True)
 class Packing:
-    """A quantized matrix, or several of one shape, that a kernel repacks. ``data`` is uint8 of the file."""
+    """A quantized matrix, or a stack of one shape, for a repacking kernel. ``data`` is uint8 from the file."""
 
     format: Format
     n_blocks: int
     data: NDArray[np.uint8]
-    nbytes: int  # on the device
+    nbytes: int  # bytes on the device
 
     @property
     def kernel(self) -> str:
         return f"repack.{self.format.name}"
 
     def pieces(self, limit: int) -> Iterator[Piece]:
-        """The matrix in pieces of at most ``limit`` bytes of the file."""
+        """Yield the matrix in pieces of at most ``limit`` bytes of the file."""
         data = self.data.reshape(-1)
-        unit_bytes = len(data) * 8 // self.n_blocks  # of eight blocks of 32 columns
+        unit_bytes = len(data) * 8 // self.n_blocks  # bytes of eight blocks of 32 columns
         step = limit // unit_bytes * 8
         for first in range(0, self.n_blocks, step):
             n_blocks = min(step, self.n_blocks - first)
@@ -41,7 +41,7 @@ class Packing:
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes of the file, and the number and count of their blocks of 32 columns."""
+    """Bytes of the file, and the index and count of their blocks of 32 columns."""
 
     data: NDArray[np.uint8]
     first: int
@@ -49,19 +49,19 @@ class Piece:
 
     @property
     def n_workgroups(self) -> int:
-        """Of shaders/repack.comp, whose 64 invocations do two blocks each."""
+        """Workgroups of shaders/repack.comp, whose 64 invocations process two blocks each."""
         return -(-self.n_blocks // 128)
 
 
 def packed_bytes(weight: Weight) -> int:
-    """What a weight takes on the device: in planes, or as float32 where it is no matrix or has another type."""
+    """Return the bytes of a weight on the device: in planes, or as float32 if it is no matrix or has another type."""
     *rows, n_columns = fixed(weight.shape)
     format = FORMATS.get(weight.type) if rows else None
     return format.matrix_bytes(math.prod(rows), n_columns) if format else 4 * math.prod([*rows, n_columns])
 
 
 def pack(weight: Weight) -> Packing | NDArray[np.generic]:
-    """The matrix, or the matrices of experts one below the other, as the device gets them."""
+    """Return a matrix, or stacked matrices of experts, in the form for upload."""
     format = FORMATS[weight.type]
     *rows, n_columns = fixed(weight.shape)
     n_rows = int(np.prod(rows))

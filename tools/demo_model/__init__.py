@@ -1,1 +1,1 @@
-"""The bundled demo model: a story grammar, its reader, and the training of a small llama model on what it writes."""
+"""The bundled demo model: a story grammar, its reader, and the training of a small llama model on its stories."""

@@ -28,7 +28,7 @@ TYPES = {
 
 
 def export(model: Llama, tokenizer: Tokenizer, path: Path, file_type: str) -> None:
-    """`file_type` is a key of TYPES; it is the type of every matrix, and the norms stay F32."""
+    """Write a GGUF file. `file_type`, a key of TYPES, is the type of every matrix; norms stay F32."""
     tensor_type, llama_file_type = TYPES[file_type]
     writer = gguf.GGUFWriter(path, "llama")
     _write_general(writer, llama_file_type)
@@ -88,11 +88,11 @@ def _write_tokenizer(writer: gguf.GGUFWriter, tokenizer: Tokenizer) -> None:
     writer.add_add_bos_token(True)
     writer.add_add_eos_token(False)
     writer.add_add_space_prefix(False)
-    writer.add_chat_template(BUILTIN["plain"])  # it was never taught to chat: it goes on with what is said
+    writer.add_chat_template(BUILTIN["plain"])  # the model is not trained to chat: it continues the text
 
 
 def _tensors(model: Llama) -> Iterator[tuple[str, Tensor]]:
-    """The tensors under GGUF's names. There is no output.weight: the embedding is used."""
+    """Yield the tensors with GGUF's names. There is no output.weight, since the embedding is shared."""
     yield "token_embd.weight", model.embedding.weight
     for i, block in enumerate(model.blocks):
         assert isinstance(block, Block)

@@ -1,4 +1,4 @@
-"""Sample stories from the trained model, many at a time."""
+"""Batched sampling of stories from the trained model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def sample(
     prompt: str = "",
     device: torch.device,
 ) -> list[str]:
-    """`count` texts that begin with `prompt`, each until its EOS or until the context is full; no other filter."""
+    """Return `count` texts that begin with `prompt`, each up to its EOS or the context limit, unfiltered."""
     generator = torch.Generator(device).manual_seed(seed)
     prompt_ids = [BOS_ID, *tokenizer.encode(prompt).ids]
     tokens = torch.tensor([prompt_ids] * count, device=device)

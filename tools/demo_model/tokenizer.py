@@ -1,4 +1,4 @@
-"""The demo model's tokenizer: byte-level BPE as GPT-2's, trained on the stories, with tokens for begin and end."""
+"""The demo model's tokenizer: byte-level BPE like GPT-2's, trained on the stories, with BOS and EOS tokens."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BOS_ID, EOS_ID = 0, 1
 
 
 def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
-    """Train on `texts`; the vocabulary is smaller than `vocab_size` only if the texts have nothing left to merge."""
+    """Train on `texts`; the vocabulary is smaller than `vocab_size` only if no merges remain."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     tokenizer.decoder = decoders.ByteLevel()
@@ -30,12 +30,12 @@ def train(texts: Iterable[str], vocab_size: int) -> Tokenizer:
 
 
 def train_on_stories(seed: int, vocab_size: int, count: int = 20_000) -> Tokenizer:
-    """Train on `count` stories of a shard of their own."""
+    """Train on `count` stories of a separate shard."""
     return train((story.text for story in itertools.islice(stories(seed, shard=-1), count)), vocab_size)
 
 
 def vocabulary(tokenizer: Tokenizer) -> tuple[list[str], list[str]]:
-    """The tokens in order of their ids, and the merges in order of rank ("left right"), as GGUF stores them."""
+    """Return the tokens by id, and the merges by rank ("left right"), as GGUF stores them."""
     bpe = json.loads(tokenizer.to_str())["model"]
     tokens = sorted(bpe["vocab"], key=bpe["vocab"].__getitem__)
     merges = [merge if isinstance(merge, str) else " ".join(merge) for merge in bpe["merges"]]

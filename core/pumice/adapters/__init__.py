@@ -1,7 +1,7 @@
-"""Adapters, applied as the model runs: LoRA (Hu et al. 2021, arXiv:2106.09685) and control vectors (arXiv:2310.01405).
+"""Adapters applied at run time: LoRA (Hu et al. 2021, arXiv:2106.09685) and control vectors (arXiv:2310.01405).
 
-Of matrices that LoRA changes, ``y = W x`` becomes ``y = W x + scale * B (A x)``; a control vector adds ``scale * v`` to
-what a layer gives. Files are llama.cpp's; each request has scales of its own.
+LoRA changes ``y = W x`` to ``y = W x + scale * B (A x)``; a control vector adds ``scale * v`` to the output of a layer.
+Files are llama.cpp's; each request has its own scales.
 """
 
 from pumice.adapters.adapter import Adapter, is_control_vector, read_adapter, read_control_vector

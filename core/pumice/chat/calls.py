@@ -1,4 +1,4 @@
-"""Tool calls as models write them: JSON objects, calls in Python, Gemma's braces."""
+"""Parse tool calls from JSON objects, Python calls, and Gemma's braces."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ class Keys:
 
 @dataclass(frozen=True)
 class Call:
-    """A call as it was written; the values of ``texts`` may be text or JSON: the tool's schema tells.
+    """A tool call as the model wrote it.
 
-    ``partial``: the text ended in it, and it has the arguments that were complete.
+    Attributes:
+        name: name of the tool.
+        arguments: values of the arguments, by name.
+        id: identifier that the model gave the call; empty without one.
+        texts: names of arguments written without quotes, which are text or JSON as the tool's schema says.
+        partial: the text ended inside the call; ``arguments`` has those that were complete.
     """
 
     name: str
@@ -37,7 +42,10 @@ class Call:
 
 
 def json_call(value: Any, keys: Keys, may_lack_arguments: bool) -> Call | None:
-    """A call, with the usual other names of its parts where those of ``keys`` are missing."""
+    """Return the call in a JSON value, or None.
+
+    Common other names of its parts serve where those of ``keys`` are missing.
+    """
     if not isinstance(value, dict):
         return None
     if not keys.name:
@@ -65,7 +73,7 @@ def _first(value: Mapping[str, Any], *keys: str) -> Any:
 
 
 def python_calls(text: str) -> list[Call] | None:
-    """The calls of a list as Python writes it; None if it is no list of calls with constants by name."""
+    """Return the calls in a Python list; None unless it is a list of calls with constant keyword arguments."""
     try:
         expression = ast.parse(text, mode="eval").body
         return [_python_call(node) for node in expression.elts] if isinstance(expression, ast.List) else []
@@ -84,12 +92,12 @@ def _python_call(node: ast.expr) -> Call:
 
 def _python_value(node: ast.expr) -> Any:
     value = ast.literal_eval(_JSONNames().visit(node))
-    json.dumps(value)  # a set, or bytes, is no argument
+    json.dumps(value)  # raises TypeError for a set or bytes, which are not arguments
     return value
 
 
 class _JSONNames(ast.NodeTransformer):
-    """JSON's names for true, false and null stand for their values."""
+    """Replaces JSON's names true, false and null by Python's constants."""
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         values = {"true": True, "false": False, "null": None}
@@ -97,7 +105,7 @@ class _JSONNames(ast.NodeTransformer):
 
 
 def braces_to_json(text: str) -> str:
-    """Gemma's arguments as JSON: quoted texts stand between marks, keys without quotes."""
+    """Convert Gemma's arguments, which have quoted strings between marks and bare keys, to JSON."""
     parts = QUOTE.split(text)
     parts[::2] = [_BARE_KEY.sub(r'\1"\2":', part) for part in parts[::2]]
     parts[1::2] = [json.dumps(part) for part in parts[1::2]]
@@ -105,12 +113,12 @@ def braces_to_json(text: str) -> str:
 
 
 def name_of_id(identifier: str) -> str:
-    """Kimi's ids hold the name: ``functions.get_weather:0``."""
+    """Return the tool name within an id of Kimi K2, such as ``functions.get_weather:0``."""
     return identifier.removeprefix("functions.").rpartition(":")[0]
 
 
 def as_json(text: str) -> Any:
-    """The value that ``text`` is in JSON; the text itself if it is none."""
+    """Parse ``text`` as JSON; return the text itself if it is not JSON."""
     try:
         return json.loads(text, strict=False)
     except (ValueError, RecursionError):

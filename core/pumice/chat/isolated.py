@@ -1,4 +1,4 @@
-"""Chat templates in worker processes: nothing of a file or a client is compiled or rendered in this one."""
+"""Run chat templates in worker processes: templates of files and clients are never compiled in this process."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pumice.chat.template import ChatTemplate
 from pumice.isolation import Limits, WorkerPool
 
 _TASKS = "pumice.chat.rendering"
-_LIMITS = Limits(max_in=1 << 26)  # room for the characters of a request in UTF-8, and marks
+_LIMITS = Limits(max_in=1 << 26)  # bytes: a request's characters in UTF-8, and marks
 
 
 class TemplateWorkers:
-    """Describe and render chat templates. Both raise as ``WorkerPool.call``, beside what they raise themselves."""
+    """Describes and renders chat templates. Beside its own errors, each method raises like ``WorkerPool.call``."""
 
     def __init__(self, pool: WorkerPool | None = None) -> None:
         self.pool = pool or WorkerPool("rendering the chat template", _LIMITS)
 
     def describe(self, template: ChatTemplate) -> Description:
-        """Return what a template can do. Raises ModelError if it is none."""
+        """Return a template's traits, capabilities and format. Raises ModelError if it is not valid Jinja."""
         return self.pool.call(f"{_TASKS}:describe", template, Description)
 
     def write(self, job: PromptJob) -> MarkedPrompt:
-        """Return the text of a prompt. Raises RequestError if the template refuses the messages."""
+        """Render a prompt. Raises RequestError if the template refuses the messages."""
         return self.pool.call(f"{_TASKS}:write", job, MarkedPrompt)
 
 

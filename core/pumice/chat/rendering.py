@@ -1,4 +1,4 @@
-"""What workers do with chat templates. Payloads and results are plain data, which dataclasses are made of here."""
+"""Tasks of the workers that render templates. Payloads are plain data, converted to dataclasses here."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ from pumice.chat.traits import with_traits
 
 @dataclass(frozen=True)
 class Description:
-    """What a template can do: with its traits, by llama-server's names, and the chat format that it shows."""
+    """The result of analyzing a template.
+
+    Attributes:
+        template: the template with its traits.
+        capabilities: its capabilities by llama-server's names.
+        format: the chat format that it shows.
+    """
 
     template: ChatTemplate
     capabilities: dict[str, bool]
@@ -24,7 +30,7 @@ class Description:
 
 
 def describe(payload: object) -> Description:
-    """Find out by rendering what a template can do. Raises ModelError if it is none."""
+    """Analyze a template by rendering chats. Raises ModelError if it is not valid Jinja."""
     template = with_traits(msgspec.convert(payload, ChatTemplate))
     return Description(template, capabilities(template), probe(template))
 

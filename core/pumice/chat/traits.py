@@ -1,4 +1,4 @@
-"""What a template takes and shows, found by rendering chats that differ in one thing."""
+"""Detect the traits of a template by rendering chats that differ in one detail."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from pumice.chat.template import ChatTemplate, Traits, reasoning_variables
 from pumice.errors import RequestError
 
-_PROBE, _OTHER = "PROBE", "OTHER"  # texts that no template writes by itself
+_PROBE, _OTHER = "PROBE", "OTHER"  # strings that no template contains
 
 
 def with_traits(template: ChatTemplate) -> ChatTemplate:
-    """The template, and what it can do. Raises ModelError if its source is no template."""
+    """Return the template with its traits. Raises ModelError if its source is not valid Jinja."""
     return replace(template, traits=find_traits(template))
 
 
@@ -35,7 +35,7 @@ def attempt(
     tools: Sequence[Mapping[str, Any]] = (),
     **options: Any,
 ) -> str:
-    """As ``ChatTemplate.render``; empty if the template refuses the messages."""
+    """Return the result of ``ChatTemplate.render``, or "" if the template refuses the messages."""
     try:
         return template.render(messages, tools, **options)
     except RequestError:
@@ -48,7 +48,7 @@ def _try(
     tools: Sequence[Mapping[str, Any]] = (),
     variables: Mapping[str, Any] | None = None,
 ) -> str:
-    """As ``attempt``, with the messages as they are."""
+    """Like ``attempt``, without adapting the messages."""
     try:
         return template.render_raw(messages, tools, variables=variables)
     except RequestError:
@@ -64,7 +64,9 @@ def _takes_parts(template: ChatTemplate) -> bool:
 def _wants_text_arguments(template: ChatTemplate) -> bool:
     arguments = {_PROBE: _OTHER}
     text = _try(template, [_message("user", _PROBE), _calling(arguments)])
-    return not text or repr(arguments) in text  # it adds them to text, or writes them as Python does
+    return (
+        not text or repr(arguments) in text
+    )  # the template concatenates them with text, or prints them in Python's syntax
 
 
 def _can_switch_reasoning(template: ChatTemplate) -> bool:

@@ -1,4 +1,4 @@
-"""``pumice config``: the settings in effect, and where each of them is from."""
+"""``pumice config``: the settings in effect and their sources."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ if TYPE_CHECKING:
     from pumice.config import Config
     from pumice.registry import Registry
 
-DEFAULT = "built in"  # of a backend or a sampler, where no file says otherwise
+DEFAULT = "built in"  # source of defaults of backends and samplers
 
 
 @click.command("config")
 @json_option
 @load_options
 def command(as_json: bool, config: dict[str, Any], **options: Any) -> None:
-    """Show the settings in effect, and where each is from.
+    """Show the settings in effect and their sources.
 
-    Files are merged: later ones of the list override those before. The options of this command are what they would be
-    for `pumice run`.
+    Later files of the list override earlier ones. Options of this command have the same effect as for `pumice run`.
     """
     from pumice.config import load_config
     from pumice.registry import get_registry
@@ -36,7 +35,7 @@ def command(as_json: bool, config: dict[str, Any], **options: Any) -> None:
 
 
 def describe(config: Config, registry: Registry) -> dict[str, Any]:
-    """The files, lowest layer first, and for each dotted key its value and source."""
+    """Return the files, lowest layer first, and for each dotted key its value and source."""
     settings = {
         ".".join(map(str, key)): {"value": value, "source": config.source(*key)}
         for key, value in _leaves(config.model_dump(exclude={"sampling": True}))
@@ -53,7 +52,7 @@ def describe(config: Config, registry: Registry) -> dict[str, Any]:
 
 
 def _defaults(cls: type) -> Iterator[tuple[str, Any]]:
-    """The fields of a dataclass that have a default."""
+    """Yield the fields of a dataclass that have defaults, with the defaults."""
     for item in dataclasses.fields(cls) if dataclasses.is_dataclass(cls) else ():
         if item.init and item.default is not dataclasses.MISSING:
             yield item.name, item.default
@@ -62,7 +61,7 @@ def _defaults(cls: type) -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Maps are merged key by key, so that each of their values has a source of its own."""
+    """Yield the keys and values of nested maps; each value has its own source."""
     if isinstance(value, Mapping) and value:
         for part, inner in value.items():
             yield from _leaves(inner, (*key, part))
@@ -71,7 +70,7 @@ def _leaves(value: Any, key: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, 
 
 
 def format_settings(shown: dict[str, Any]) -> str:
-    """The files by number, then a line for each key with the number of its file, or what else it is from."""
+    """Return the numbered files, then a line for each key with the number of its file or another source."""
     numbers = {path: f"[{i}]" for i, path in enumerate(shown["files"])}
     lines = [f"{number} {path}" for path, number in numbers.items()]
     width = max(map(len, shown["settings"]))

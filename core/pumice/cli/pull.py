@@ -1,4 +1,4 @@
-"""``pumice pull``: fetch a model, or its newest version."""
+"""``pumice pull``: download models, or their newest versions."""
 
 import click
 
@@ -8,10 +8,10 @@ from pumice.cli.progress import download_bar
 @click.command("pull")
 @click.argument("models", nargs=-1, required=True, metavar="MODEL...")
 def command(models: tuple[str, ...]) -> None:
-    """Fetch models, or what is new of them.
+    """Download models, or their newest versions.
 
     MODEL is a name of the catalogue, hf.co/owner/repository[:QUANTIZATION or /FILE], or a web address. Writes the path
-    of each model. A download that was cut goes on where it ended.
+    of each model. An interrupted download continues where it ended.
     """
     from pumice.hub import fetch
 

@@ -1,6 +1,6 @@
-"""From a Hugging Face model's folder to GGUF: configuration, tokenizer and tensors, in memory until they are written.
+"""Convert the folder of a Hugging Face model to GGUF: configuration, tokenizer and tensors, in memory until written.
 
-What families do differently stands beside their architectures, in classes derived from `Conversion`.
+Subclasses of `Conversion`, beside the architectures, hold the differences between model families.
 """
 
 from pumice.convert.conversion import Conversion

@@ -1,4 +1,4 @@
-"""Writing a model that is in memory, and the name its file gets."""
+"""Write a converted model to a file, and choose the file's name."""
 
 from __future__ import annotations
 
@@ -21,11 +21,19 @@ def write_model(
     force: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[Path]:
-    """Write a model as a GGUF file, tensor by tensor, and return its path, or those of its parts.
+    """Write a model as a GGUF file, tensor by tensor, and return its path, or the paths of its parts.
 
-    parts: how many tensors each part of a split model gets, of all in order. ``progress`` is called with bytes written,
-    and in all. GGUFError if a file cannot be written, or is there already without ``force``. It has its name once it
-    is whole.
+    The file gets its name once it is complete.
+
+    Args:
+        file: model to write.
+        path: path of the file.
+        parts: returns the number of tensors in each part of a split model.
+        force: replace an existing file.
+        progress: called with the bytes written and the total bytes.
+
+    Raises:
+        GGUFError: a file cannot be written, or exists and ``force`` is False.
     """
     infos = [TensorInfo(name, tensor.type, tensor.shape) for name, tensor in file.tensors.items()]
     metadata = {key: file.metadata.encoded(key) for key in file.metadata}
@@ -42,9 +50,9 @@ def write_model(
 
 
 def default_name(file: GGUFFile, type: str) -> Path:
-    """``Llama-3.2-1B-Instruct-BF16.gguf``: the naming convention of GGUF files (ggml, `docs/gguf.md`).
+    """Return a file name by the naming convention of GGUF files (ggml, `docs/gguf.md`).
 
-    Without tensors it is ``Llama-3.2-Instruct-vocab.gguf``.
+    Examples are ``Llama-3.2-1B-Instruct-BF16.gguf`` and, without tensors, ``Llama-3.2-Instruct-vocab.gguf``.
     """
     import gguf
 

@@ -1,4 +1,4 @@
-"""Running a model: the compiled graph, the KV cache, and many sequences generated at once, in a thread of their own."""
+"""Run a model: compiled graphs, the KV cache, and continuous batching of many sequences in a separate thread."""
 
 from pumice.engine.client import EngineClient, EngineLink
 from pumice.engine.engine import Engine

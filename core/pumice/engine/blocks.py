@@ -1,4 +1,4 @@
-"""Prefix caching: who holds the blocks of the KV cache, and what is in full ones, so that equal prefixes share them."""
+"""Prefix caching: ownership of KV cache blocks, and keys of full blocks, which equal prefixes share."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections import OrderedDict
 class BlockPool:
     """The blocks of all layers with one attention window.
 
-    A block is held by one sequence or more. When the last one lets go of a published block it stays
-    findable by its key until its memory is needed, oldest first.
+    A block is held by one or more sequences. A published block without holders stays findable by its key until its
+    memory is needed, oldest first.
     """
 
     def __init__(self, n_blocks: int) -> None:
@@ -17,14 +17,14 @@ class BlockPool:
         self._holders = [0] * n_blocks
         self._key_of: dict[int, bytes] = {}
         self._block_of: dict[bytes, int] = {}
-        self._idle: OrderedDict[int, None] = OrderedDict()  # published, held by nobody
+        self._idle: OrderedDict[int, None] = OrderedDict()  # published blocks without holders
 
     @property
     def available(self) -> int:
         return len(self._empty) + len(self._idle)
 
     def take(self) -> int:
-        """A block for new contents. The caller makes sure that one is available."""
+        """Return a block for new contents. The caller ensures that one is available."""
         if not self._empty:
             block, _ = self._idle.popitem(last=False)
             del self._block_of[self._key_of.pop(block)]
@@ -34,7 +34,7 @@ class BlockPool:
         return block
 
     def publish(self, block: int, key: bytes) -> None:
-        """Make a full block findable by what it contains, unless an equal one already is."""
+        """Make a full block findable by its contents, unless an equal one already is."""
         if key not in self._block_of and block not in self._key_of:
             self._block_of[key] = block
             self._key_of[block] = key
@@ -43,25 +43,25 @@ class BlockPool:
         return key in self._block_of
 
     def is_idle(self, key: bytes) -> bool:
-        """Whether a block is published under ``key`` that nobody holds."""
+        """Return True if a block without holders is published under ``key``."""
         return self._block_of.get(key) in self._idle
 
     def forget(self) -> None:
-        """Find no block any more by what it contains."""
+        """Forget the contents of all blocks."""
         self._empty += self._idle
         self._idle.clear()
         self._key_of.clear()
         self._block_of.clear()
 
     def share(self, key: bytes) -> int:
-        """Hold the block published under ``key`` too."""
+        """Add a holder to the block published under ``key``."""
         block = self._block_of[key]
         self._idle.pop(block, None)
         self._holders[block] += 1
         return block
 
     def claim(self, key: bytes) -> int:
-        """Hold the block published under ``key``, which nobody holds, alone, for other contents."""
+        """Take the block published under ``key``, which has no holders, for other contents."""
         block = self._block_of.pop(key)
         del self._key_of[block], self._idle[block]
         self._holders[block] = 1

@@ -1,4 +1,4 @@
-"""Checkpoints: copies of recurrent states after prefixes of sequences, from which others with such a prefix go on."""
+"""Checkpoints: copies of recurrent states after prefixes, from which other sequences with such a prefix continue."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ Tail = tuple[int, ...]
 
 
 class Checkpoints:
-    """The slots of recurrent state beside those of running sequences; the one not used for longest gives way.
+    """The slots of recurrent state besides those of running sequences; the least recently used is replaced.
 
-    A checkpoint is known by the key of the full blocks before it and by its tail, the tokens after those.
+    A checkpoint is identified by the key of the full blocks before it, and by its tail, the tokens after them.
     """
 
     def __init__(self, slots: Iterable[int]) -> None:
@@ -19,15 +19,15 @@ class Checkpoints:
         self._slot_of: OrderedDict[tuple[bytes, Tail], int] = OrderedDict()
         self._tails: dict[bytes, set[Tail]] = {}
         self._seen: OrderedDict[bytes, None] = OrderedDict()
-        self._most_seen = 1 << 16  # keys of blocks
+        self._most_seen = 1 << 16  # maximum keys of blocks to remember
 
     @property
     def available(self) -> int:
-        """How many slots can be taken."""
+        """Return the number of available slots."""
         return len(self._empty) + len(self._slot_of)
 
     def take(self) -> int:
-        """A slot for a copy that nobody finds, until it is given back. The caller makes sure that one is available."""
+        """Return a slot for a private copy until it is given back. The caller ensures that one is available."""
         if not self._empty:
             (parent, tail), slot = self._slot_of.popitem(last=False)
             self._tails[parent].discard(tail)
@@ -40,7 +40,7 @@ class Checkpoints:
         self._empty += slots
 
     def keep(self, parent: bytes, tail: Sequence[int]) -> int | None:
-        """The slot to copy a state to; None where there is none, or such a state is kept already."""
+        """Return the slot for a copy of a state; None without one, or if the state is already kept."""
         key = parent, tuple(tail)
         if key in self._slot_of:
             self._slot_of.move_to_end(key)
@@ -52,29 +52,29 @@ class Checkpoints:
         return slot
 
     def tails(self, parent: bytes) -> list[Tail]:
-        """Of the states kept after these blocks, the longest first."""
+        """Return the tails of the states kept after these blocks, longest first."""
         return sorted(self._tails.get(parent, ()), key=len, reverse=True)
 
     def find(self, parent: bytes, tail: Sequence[int]) -> int:
-        """The slot of a state that is kept."""
+        """Return the slot of a kept state."""
         key = parent, tuple(tail)
         self._slot_of.move_to_end(key)
         return self._slot_of[key]
 
     def forget(self) -> None:
-        """Find no state any more."""
+        """Forget all states."""
         self._empty += self._slot_of.values()
         self._slot_of.clear()
         self._tails.clear()
         self._seen.clear()
 
     def see(self, key: bytes) -> None:
-        """Note that a sequence had this full block."""
+        """Record that a sequence had this full block."""
         self._seen[key] = None
         self._seen.move_to_end(key)
         if len(self._seen) > self._most_seen:
             self._seen.popitem(last=False)
 
     def seen(self, key: bytes) -> bool:
-        """Whether a sequence had it: where two part, a third one may, so the state there is worth keeping."""
+        """Return True if a sequence had this block: where two sequences diverge, the state is worth keeping."""
         return key in self._seen

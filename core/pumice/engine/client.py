@@ -1,4 +1,4 @@
-"""One end of the way to an engine: commands are sent, and each event finds who asked for it."""
+"""The client of an engine: sends commands, and passes each event to its requester."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ Encodings = Sequence[NDArray[np.float32]]
 
 
 class EngineLink(Protocol):
-    """An engine, wherever it is: an ``EngineThread``, an ``EngineProcess``. It gives events to a function."""
+    """A connection to an engine, such as an ``EngineThread`` or ``EngineProcess``; passes events to a function."""
 
     def send(self, command: Command) -> None:
-        """Give it a command. Raises ModelClosedError and EngineDiedError; RequestError, unless it confirms."""
+        """Send a command. Raises ModelClosedError and EngineDiedError; RequestError, unless it confirms."""
 
     def close(self) -> None:
-        """End all that it has in hand as cancelled, and give back what it ran on; return when that is done."""
+        """Cancel all active requests, release all resources, and return when that is done."""
 
 
 class EngineClient:
-    """Speaks to an engine through ``send``, which takes a command; its answers come in through ``receive``.
+    """Sends commands to an engine by ``send``, and takes its events by ``receive``.
 
-    In one process ``send`` is that of an ``EngineThread``, which raises where a command is refused. To another process
-    it writes to a pipe; the engine ``confirms`` then: ``Accepted`` comes back for a request, or ``Failed``.
+    In one process ``send`` is that of an ``EngineThread``, which raises if a command is refused. For another process it
+    writes to a pipe, and the engine ``confirms`` each request by ``Accepted`` or ``Failed``.
     """
 
     def __init__(self, send: Callable[[Command], None], confirms: bool = False) -> None:
@@ -61,19 +61,19 @@ class EngineClient:
         self._ids = itertools.count()
 
     def add(self, request: Request, *listeners: Listener) -> list[int]:
-        """Generate; the ids. Each of the completions, ``request.n``, has a listener.
+        """Start a generation and return the ids; each of the ``request.n`` completions has a listener.
 
-        It is called with every event, from the thread that receives; it must be quick.
+        Listeners are called with every event, in the receiving thread, and must be quick.
         """
         return self._submit(lambda ids: Add(ids, request), listeners)
 
     def cancel(self, id: int) -> None:
-        """End a sequence; its listener gets ``Finished`` still. One that is closed or dead has ended them all."""
+        """Cancel a sequence; its listener still gets ``Finished``, unless the engine is closed or dead."""
         with contextlib.suppress(ModelClosedError, EngineDiedError):
             self._send(Cancel(id))
 
     def drop(self, id: int) -> None:
-        """Nobody listens any more: end the sequence, and forget it."""
+        """Cancel a sequence without listeners, and forget it."""
         if self._listeners.pop(id, None):
             self.cancel(id)
 
@@ -84,7 +84,7 @@ class EngineClient:
         scores: bool = False,
         adapter_scales: Sequence[float] = (),
     ) -> Future[Encodings]:
-        """What texts, token ids, are in one vector each; as ``Encode``. Cancelling the future ends the work."""
+        """Encode texts, given as token ids, to vectors, like ``Encode``. Cancelling the future cancels the work."""
         return self._future(
             lambda id: Encode(id, texts, pooling, scores, adapter_scales), lambda event: cast(Encoded, event).values
         )
@@ -92,13 +92,16 @@ class EngineClient:
     def score(
         self, tokens: Sequence[int], n_top: int, adapter_scales: Sequence[float] = (), cache_salt: str = ""
     ) -> Future[Sequence[Logprobs]]:
-        """Log-probabilities of a text's tokens after the first; as ``Score``. Cancelling the future ends the work."""
+        """Return the log probabilities of a text's tokens after the first, like ``Score``.
+
+        The future can be cancelled.
+        """
         return self._future(
             lambda id: Score(id, tokens, n_top, adapter_scales, cache_salt), lambda event: cast(Scored, event).logprobs
         )
 
     def _future(self, command: Callable[[int], Command], result: Callable[[Event], T]) -> Future[T]:
-        """The result of a command that is answered by one event."""
+        """Return the result of a command that is answered by one event."""
         future: Future[T] = Future()
 
         def listen(event: Event) -> None:
@@ -113,11 +116,11 @@ class EngineClient:
         return future
 
     def snapshot(self, timeout: float | None = None) -> Snapshot:
-        """What the engine has in hand. Raises TimeoutError where no answer comes within ``timeout`` seconds."""
+        """Return the state of the engine. Raises TimeoutError if no answer arrives within ``timeout`` seconds."""
         return self.ask().result(timeout)
 
     def ask(self) -> Future[Snapshot]:
-        """As ``snapshot``, for who waits in another way."""
+        """Like ``snapshot``, but return a future."""
         future: Future[Snapshot] = Future()
 
         def listen(event: Event) -> None:
@@ -132,7 +135,7 @@ class EngineClient:
         return future
 
     def receive(self, events: Iterable[Event]) -> None:
-        """Hand events on to who asked."""
+        """Pass events to their requesters."""
         for event in events:
             last = isinstance(event, (Finished, Failed, Answer, Encoded, Scored))
             listener = self._listeners.pop(event.id, None) if last else self._listeners.get(event.id)
@@ -140,14 +143,14 @@ class EngineClient:
                 listener(event)
 
     def end(self, error: Exception) -> None:
-        """End all that was asked for by an error."""
+        """Fail all requests with an error."""
         ids = list(self._listeners)
         self.fail(error)
         for id in ids:
             self.cancel(id)
 
     def fail(self, error: Exception) -> None:
-        """The engine is gone: tell everybody who waits."""
+        """Handle the end of the engine: fail everything that waits for it."""
         self.receive([Failed(id, error) for id in list(self._listeners)])
 
     def _submit(self, command: Callable[[Sequence[int]], Command], listeners: Sequence[Listener]) -> list[int]:

@@ -1,6 +1,6 @@
-"""The GGUF file format: reading and writing files, tensor types, and turning quantized tensors into numbers.
+"""The GGUF file format: reading and writing files, tensor types, quantization and dequantization.
 
-The `gguf` package is imported when numbers are first decoded: a file is readable without it.
+The package `gguf` is imported when values are first decoded; files can be read without it.
 """
 
 from pumice.gguf.metadata import Metadata

@@ -13,11 +13,15 @@ from pumice.gguf.tensors import ModelTensor
 
 
 class GGUFFile:
-    """A GGUF model, mapped into memory; nothing of a tensor is read before its data is used.
+    """A GGUF model, mapped into memory; tensors are read when their data is used.
 
-    path: the file, the first one of a split model.
-    version: of the format, 2 or 3. alignment: of tensor data in the file, in bytes.
-    metadata: see `Metadata`. tensors: by name, in file order. n_bytes: size on disk of all files.
+    Attributes:
+        path: path of the file; the first one of a split model.
+        metadata: keys and values, see `Metadata`.
+        tensors: tensors by name, in file order.
+        n_bytes: size of all files in bytes.
+        version: version of the format, 2 or 3.
+        alignment: alignment of tensor data in bytes.
     """
 
     def __init__(
@@ -40,8 +44,9 @@ class GGUFFile:
     def open(cls, path: str | os.PathLike[str]) -> "GGUFFile":
         """Open a file; any part of a split model opens the whole.
 
-        GGUFError if it cannot be read, is not valid GGUF (version 2 or 3, little-endian; specification: ggml,
-        `docs/gguf.md`), or parts are missing or disagree. The message names file, field and offset.
+        Raises:
+            GGUFError: the file cannot be read, is not valid GGUF (version 2 or 3, little-endian; specification: ggml,
+                `docs/gguf.md`), or parts are missing or inconsistent. The message names file, field and offset.
         """
         parts = parse_parts(Path(path))
         first = parts[0]
@@ -51,14 +56,14 @@ class GGUFFile:
 
     @property
     def architecture(self) -> str:
-        """The key `general.architecture`. GGUFError if it is missing."""
+        """The value of `general.architecture`. Raises GGUFError if it is missing."""
         value = self.metadata.get("general.architecture")
         if not isinstance(value, str):
             raise GGUFError(f"{self.path}: metadata key 'general.architecture' is missing or not a string")
         return value
 
     def close(self) -> None:
-        """Let go of the file. It stays mapped while metadata, tensors or arrays that view it are in use."""
+        """Release the file. It stays mapped while metadata, tensors or arrays that view it are in use."""
         self.metadata, self.tensors = Metadata({}), {}
 
     def __enter__(self) -> "GGUFFile":

@@ -1,4 +1,4 @@
-"""Tensor types: one table of all that ggml stores, and of those that the key/value cache may have.
+"""Tensor types: a table of ggml's types, and the types that the KV cache supports.
 
 Numbers, names and block layouts are ggml's (`enum ggml_type` of ggml.h, `ggml-common.h`).
 """
@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Literal
 
-#: How a block keeps its scales: one float16; a float16 scale and minimum; an exponent byte (power of two); or of 256
-#: columns one float16 and for each 16 or 32 of them a small whole number, and perhaps as much for minimums.
+#: How a block stores its scales: a float16; a float16 scale and minimum; an exponent byte (power of two); or, for 256
+#: columns, a float16 and a small integer per 16 or 32 columns, optionally with minimums of the same form.
 ScaleKind = Literal["f16", "f16_min", "e8m0", "k16", "k16_min", "k32", "k32_min"]
 
 
 class GGMLType(IntEnum):
-    """A tensor type by its number in the file."""
+    """A tensor type, with its number in files."""
 
     F32 = 0
     F16 = 1
@@ -54,10 +54,13 @@ class GGMLType(IntEnum):
 
 @dataclass(frozen=True)
 class Coding:
-    """How a quantized number follows from its code: ``scale * (code - offset)``, plus a minimum where there is one.
+    """The decoding of a quantized value: ``scale * (code - offset)``, plus a minimum if the type has one.
 
-    bits: of a code; those of 8 bits are int8, all others unsigned.
-    values: what codes of 4 bits stand for, if not themselves.
+    Attributes:
+        bits: bits per code; codes of 8 bits are int8, all others unsigned.
+        scales: how a block stores its scales.
+        offset: number subtracted from codes.
+        values: values of 4-bit codes, if they differ from the codes.
     """
 
     bits: Literal[2, 3, 4, 5, 6, 8]
@@ -67,12 +70,12 @@ class Coding:
 
     @property
     def scale_columns(self) -> int:
-        """Columns that have a scale of their own: 16 or 32."""
+        """Columns per scale: 16 or 32."""
         return 16 if self.scales.startswith("k16") else 32
 
     @property
     def super_blocks(self) -> bool:
-        """Whether the scales of 256 columns share a float16."""
+        """True if the scales of 256 columns share a float16."""
         return self.scales.startswith("k")
 
     @property
@@ -81,13 +84,13 @@ class Coding:
 
     @property
     def is_affine(self) -> bool:
-        """Whether codes stand for themselves, with one scale a block: what kernels of the cache can read."""
+        """True if codes are values with one scale per block, which the KV cache's kernels can read."""
         return not self.values and self.scales in ("f16", "f16_min")
 
 
 @dataclass(frozen=True)
 class _Stored:
-    """A type's block: its numbers and bytes. ``coding`` is None where a number does not follow from one code."""
+    """The values and bytes of a type's block. ``coding`` is None if a value does not follow from a single code."""
 
     block_size: int
     type_size: int
@@ -136,10 +139,10 @@ _TYPES = {
     GGMLType.IQ3_S: _Stored(256, 110),
 }
 
-#: The types whose numbers follow from codes of a few bits: what kernels for quantized matrices are made from.
+#: Types whose values follow from codes of a few bits, for which kernels of quantized matrices are derived.
 CODINGS = {type: stored.coding for type, stored in _TYPES.items() if stored.coding is not None}
 
-#: The types that the key/value cache may have, by their names in the configuration.
+#: Types that the KV cache supports, by their names in the configuration.
 KV_TYPES = {
     type.name.lower(): type
     for type in (
@@ -156,17 +159,17 @@ KV_TYPES = {
 
 
 def block_size(type: GGMLType) -> int:
-    """Numbers in one block; 1 for types that are not quantized."""
+    """Return the values per block; 1 for types that are not quantized."""
     return _TYPES[type].block_size
 
 
 def type_size(type: GGMLType) -> int:
-    """Bytes of one block."""
+    """Return the bytes per block."""
     return _TYPES[type].type_size
 
 
 def row_bytes(type: GGMLType, n: int) -> int:
-    """Bytes of a row of `n` numbers. ValueError unless `n` is a whole number of blocks."""
+    """Return the bytes of a row of `n` values. Raises ValueError unless `n` is a multiple of the block size."""
     block, size = block_size(type), type_size(type)
     if n % block:
         raise ValueError(f"a row of {n} is not a whole number of {type.name} blocks of {block}")

@@ -1,6 +1,6 @@
-"""Metadata values as bytes: GGUF's types, their names, and how a value is written.
+"""Encode metadata values: GGUF's types, their names and layouts.
 
-Numbering and layout are the GGUF specification's (ggml, `docs/gguf.md`); names are those that llama.cpp prints.
+Numbers and layouts follow the GGUF specification (ggml, `docs/gguf.md`); names are those that llama.cpp prints.
 """
 
 import json
@@ -37,7 +37,7 @@ DTYPES: dict[int, np.dtype[Any]] = {type: np.dtype("<" + letter) for type, lette
 
 
 class Encoded(NamedTuple):
-    """A value as a file has it: its type, and the bytes that follow the type."""
+    """A value as stored in a file: its type, and the bytes that follow the type."""
 
     type: ValueType
     data: bytes
@@ -51,10 +51,13 @@ class Encoded(NamedTuple):
 
 
 def encode(value: Any, type_name: str | None = None) -> Encoded:
-    """A Python value, or an array of NumPy, as a metadata value.
+    """Encode a Python value or a NumPy array.
 
-    Without a type name, integers become u32, or i32, u64, i64 where they do not fit, and floats f32; arrays of
-    NumPy keep their type. GGUFError if the value does not fit the type.
+    Without a type name, integers become u32, or i32, u64 or i64 if they do not fit, floats become f32, and NumPy arrays
+    keep their type.
+
+    Raises:
+        GGUFError: the value does not fit the type.
     """
     if isinstance(value, Encoded):
         return value
@@ -72,7 +75,7 @@ def encode(value: Any, type_name: str | None = None) -> Encoded:
 
 
 def parse_value(text: str, type_name: str) -> Encoded:
-    """A value as a user types it: strings as they are, the rest as JSON (``true``, ``1e-5``, ``[1, 2]``)."""
+    """Encode a value from user input: strings as they are, other values as JSON (``true``, ``1e-5``, ``[1, 2]``)."""
     if type_name == "str":
         return encode(text, type_name)
     try:
@@ -82,7 +85,7 @@ def parse_value(text: str, type_name: str) -> Encoded:
 
 
 def type_names() -> list[str]:
-    """What a single value can be."""
+    """Return the names of the scalar types."""
     return [type.name.lower() for type in ValueType if type is not ValueType.ARR]
 
 

@@ -1,6 +1,6 @@
-"""Objects of a JSON schema closed to keys that it does not declare, as llama.cpp and OpenAI's strict mode read schemas.
+"""Close the objects of a JSON schema to undeclared keys, as llama.cpp and OpenAI's strict mode do.
 
-JSON Schema allows further keys where ``additionalProperties`` is not given, and weak models then invent keys until
+JSON Schema allows additional keys unless ``additionalProperties`` is false, and weak models then invent keys until
 ``max_tokens``.
 """
 
@@ -23,22 +23,28 @@ _SINGLE = ("items", "additionalProperties")
 
 
 def close_objects(name: str, schema: Schema) -> dict[str, Any]:
-    """Return the schema with ``additionalProperties: false`` for each object that declares keys and no others.
+    """Return the schema with ``additionalProperties: false`` for each object that declares only named keys.
 
-    Schemas that describe one object together (``allOf``, or properties beside ``anyOf`` or ``$ref``) allow the keys of
-    all of them. The schema must be within the limits of ``check_schema``. Raises RequestError, which begins with
-    ``name``, where all that such schemas declare and refer to is beyond a limit: each writes the keys of all.
+    Schemas that together describe one object (``allOf``, or properties beside ``anyOf`` or ``$ref``) allow the keys of
+    all of them, and each of them is written with all these keys.
+
+    Args:
+        name: name of the schema in error messages.
+        schema: a schema within the limits of ``check_schema``.
+
+    Raises:
+        RequestError: combined schemas declare too many keys.
     """
     return _Closing(name, schema).schema()
 
 
 class _Closing:
-    """The closing of one schema, whose work is counted: nodes of a few characters may share thousands of keys."""
+    """Closes one schema. Its work is limited, since short nodes may share thousands of keys."""
 
     def __init__(self, name: str, root: Schema) -> None:
         self._name = name
         self._root = root
-        self._n_read = 0  # characters of keys and references, and schemas, each as often as it is looked at
+        self._n_read = 0  # visited schemas, and characters of keys and references, counted at each visit
         combined = [node for node in _nodes(root) if _is_combined(node)]
         self._parts = {id(part) for node in combined for part in self._together(node) if part is not node}
 
@@ -51,7 +57,7 @@ class _Closing:
         check_number(self._name, "characters of the keys of combined schemas", self._n_read, MAX_GENERATED)
 
     def _together(self, node: Schema) -> list[Schema]:
-        """The schemas that describe the same value as ``node``, which is the first of them."""
+        """Return the schemas that describe the same value as ``node``, which comes first."""
         parts: dict[int, Schema] = {}
         waiting: deque[Any] = deque([node])
         while waiting:
@@ -67,7 +73,7 @@ class _Closing:
         return list(parts.values())
 
     def _closed(self, value: Any) -> Any:
-        """A schema, or what is none, with closed objects."""
+        """Return a schema with closed objects; other values are returned unchanged."""
         if not isinstance(value, Mapping):
             return value
         node = dict(value)
@@ -88,10 +94,7 @@ class _Closing:
         return {**node, "properties": {**own, **undescribed}, "additionalProperties": False}
 
     def _declared(self, node: Schema) -> dict[str, None] | None:
-        """The keys that the schemas of one object declare.
-
-        None where they say themselves which others may come, or none declares any.
-        """
+        """Return the keys that the schemas of one object declare; None if they control other keys or declare none."""
         schemas = self._together(node) if _is_combined(node) else [node]
         described = [schema for schema in schemas if isinstance(schema.get("properties"), Mapping)]
         if not described or any(_OPEN.intersection(schema) for schema in schemas):
@@ -122,7 +125,7 @@ def _inner(node: Schema) -> Iterator[Any]:
 
 
 def _is_combined(node: Schema) -> bool:
-    """Whether several schemas describe one value."""
+    """Return True if several schemas describe one value."""
     all_of = node.get("allOf")
     single = sum(key in node for key in ("properties", "$ref", *_ALTERNATIVES))
     return single + (len(all_of) if isinstance(all_of, list | tuple) else 0) > 1

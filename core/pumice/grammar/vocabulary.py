@@ -1,4 +1,4 @@
-"""A model's vocabulary as llguidance has it, and one of few words."""
+"""llguidance's view of a model's vocabulary, and of a small vocabulary of words."""
 
 from __future__ import annotations
 
@@ -12,17 +12,23 @@ if TYPE_CHECKING:
 
     from pumice.tokenizers import Tokenizer
 
-_SPECIAL = b"\xff"  # by which llguidance knows a token that stands for no text
-_BREAK = "\x02"  # a character that no token goes across
-_TOKEN_SIZE = 64  # bytes of a token that is looked for by its text
-_TEXTS, _TEXT_SIZE = 2048, 256  # texts whose tokens are kept, and characters of the longest of them
+_SPECIAL = b"\xff"  # prefix by which llguidance recognizes a special token
+_BREAK = "\x02"  # a character that tokens do not cross
+_TOKEN_SIZE = 64  # maximum bytes of a token that is looked up by its text
+_TEXTS, _TEXT_SIZE = 2048, 256  # number of cached tokenizations, and maximum characters of their texts
 _SPACE = r"[ \n\r\t]+"
-_PLAIN = r'[^"\\\x00-\x1F\x7F]'  # a character that stands in JSON for itself
-_SLICES = (2, 4, 6, 8, 10, 14, 20, 30)  # characters; a text that may have so many more may have all shorter tokens
+_PLAIN = r'[^"\\\x00-\x1F\x7F]'  # a character that JSON does not escape
+_SLICES = (2, 4, 6, 8, 10, 14, 20, 30)  # characters; a text with room for more allows all shorter tokens
 
 
 def whole_vocabulary(tokenizer: Tokenizer, texts: list[bytes], n_vocab: int) -> LLTokenizer:
-    """``texts``: what each token adds to a text; ``n_vocab``: rows of logits, which may be more."""
+    """Return a model's vocabulary for llguidance.
+
+    Args:
+        tokenizer: tokenizer of the model.
+        texts: bytes that each token adds to a text; empty for special tokens.
+        n_vocab: number of logits per token, which may exceed the number of tokens.
+    """
     from llguidance import LLTokenizer
 
     wrapper = _Wrapper(tokenizer, texts, n_vocab)
@@ -31,9 +37,9 @@ def whole_vocabulary(tokenizer: Tokenizer, texts: list[bytes], n_vocab: int) -> 
 
 
 def few_words(words: Sequence[bytes]) -> LLTokenizer:
-    """A vocabulary of these words, through which llguidance walks in little time.
+    """Return a vocabulary of these words, small enough for fast walks.
 
-    Behind them are all the bytes that texts are made of, and a token that ends a text.
+    All single bytes and an end-of-text token follow the words.
     """
     from llguidance import LLTokenizer
 
@@ -42,7 +48,7 @@ def few_words(words: Sequence[bytes]) -> LLTokenizer:
 
 
 class _Wrapper:
-    """What llguidance wants to know of a tokenizer."""
+    """llguidance's interface to a model's tokenizer."""
 
     is_tokenizer_wrapper = True
 
@@ -62,11 +68,11 @@ class _Wrapper:
         self._kept = lru_cache(_TEXTS)(self._following)
 
     def __call__(self, text: str) -> list[int]:
-        """The ids of a text that follows another one. A grammar's own texts come again and again."""
+        """Return the tokens of a text that follows other text; cached, since grammars repeat their texts."""
         return self._kept(text) if len(text) <= _TEXT_SIZE else self._following(text)
 
     def _following(self, text: str) -> list[int]:
-        """No space is put before it, nor after a user-defined token in it, where some tokenizers put one."""
+        """Tokenize without the spaces that some tokenizers insert before a text and after user-defined tokens."""
         ids = self._ids(_BREAK + text)[self._before :]
         if self._bytes(ids) == text.encode():
             return ids
@@ -77,7 +83,7 @@ class _Wrapper:
         return self._longest(text.encode())
 
     def _longest(self, text: bytes) -> list[int]:
-        """Each token as long as it can be, for a tokenizer that cannot write a text at all."""
+        """Tokenize greedily by the longest token, for texts that the tokenizer cannot encode."""
         ids = list[int]()
         while text:
             size = next((size for size in range(min(len(text), _TOKEN_SIZE), 1, -1) if text[:size] in self._spelt), 1)
@@ -94,7 +100,7 @@ class _Wrapper:
 
 
 class _Few:
-    """What llguidance wants to know of a tokenizer of few words."""
+    """llguidance's interface to a tokenizer of few words."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None

@@ -1,4 +1,4 @@
-"""How a second operand broadcasts to the first: as three nested loops, for kernels that walk along both."""
+"""Describe how a second operand broadcasts to the first: as three nested loops for kernels that walk along both."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pumice.graph.tensor import Tensor
 
 
 class Walk(NamedTuple):
-    """A row of x is ``[n_a, n_b, width]``. Beside its value ``(row, a, b, i)`` lies y's
-    ``row * y_row + a * y_a + b * y_b + i * y_value``; ``y_value`` is 0 or 1.
+    """The loops over a row of x, ``[n_a, n_b, width]``.
+
+    The value ``(row, a, b, i)`` of x pairs with y's at ``row * y_row + a * y_a + b * y_b + i * y_value``, where
+    ``y_value`` is 0 or 1.
     """
 
     n_a: int
@@ -22,7 +24,7 @@ class Walk(NamedTuple):
 
 
 def broadcast_walk(x: Tensor, y: Tensor) -> Walk | None:
-    """How ``y``, which broadcasts to ``x``, goes along it; None if that takes more loops. Rows may be any number."""
+    """Return the loops for ``y``, which broadcasts to ``x``; None if they are more than three."""
     sizes = [int(dim) for dim in x.shape[1:]]
     y_sizes = [1] * (len(x.shape) - len(y.shape)) + [dim if isinstance(dim, int) else 0 for dim in y.shape]
     strides, stride = [0] * len(sizes), 1
@@ -34,7 +36,7 @@ def broadcast_walk(x: Tensor, y: Tensor) -> Walk | None:
     for size, step in zip(sizes, strides, strict=True):
         if size == 1:
             continue
-        if loops and loops[-1][1] == step * size:  # goes on as one axis
+        if loops and loops[-1][1] == step * size:  # merges with the previous axis
             loops[-1] = (loops[-1][0] * size, step)
         else:
             loops.append((size, step))

@@ -1,4 +1,4 @@
-"""Fusion: nodes that make up a composite operation become one node of it."""
+"""Fuse nodes that form a composite operation into one node."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice.graph.tensor import Node, Tensor
 
 
 def join_gates(nodes: Sequence[Node], outputs: Mapping[str, Tensor]) -> list[Node]:
-    """``silu(x) * y`` becomes ``silu_mul(x, y)`` where nothing else reads ``silu(x)``; ``gelu`` likewise."""
+    """Fuse ``silu(x) * y`` to ``silu_mul(x, y)`` if nothing else reads ``silu(x)``; ``gelu`` likewise."""
     uses = Counter(tensor for node in nodes for tensor in node.operands())
     uses.update(outputs.values())
     gates = {node.output: node for node in nodes if f"{node.op}_mul" in OPERATIONS and uses[node.output] == 1}
@@ -25,7 +25,7 @@ def join_gates(nodes: Sequence[Node], outputs: Mapping[str, Tensor]) -> list[Nod
 
 
 def _gate(node: Node, gates: Mapping[Tensor, Node]) -> Node | None:
-    """The activation that a product multiplies by something of the same shape."""
+    """Return the activation that a product multiplies by a tensor of the same shape, if any."""
     if node.op != "mul" or len({tensor.shape for tensor in node.operands()}) > 1:
         return None
     return next((gates[tensor] for tensor in node.operands() if tensor in gates), None)

@@ -1,4 +1,4 @@
-"""The memory pass: a place in one arena for every value of a segment, shared by values never alive together."""
+"""Plan memory: an offset in one arena for every value of a segment, shared by values that are never alive together."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pumice.graph.place import Segment
 from pumice.graph.shape import Sizes, concrete
 from pumice.graph.tensor import Tensor
 
-ALIGNMENT = 256  # bytes; what the strictest GPUs ask of a buffer offset
+ALIGNMENT = 256  # bytes; the largest alignment of buffer offsets that GPUs require
 
 
 @dataclass
 class MemoryPlan:
-    """``offsets`` in bytes into an arena of ``size`` bytes; every float32 and int32 value takes 4 bytes an element."""
+    """Offsets in bytes into an arena of ``size`` bytes; float32 and int32 values take 4 bytes per element."""
 
     size: int
     offsets: dict[Tensor, int]
@@ -32,11 +32,11 @@ class _Lifetime:
 
 
 def plan_memory(segment: Segment, sizes: Sizes) -> MemoryPlan:
-    """Place the segment's inputs and results for steps whose sizes are at most these.
+    """Plan the segment's inputs and results for steps with at most these sizes.
 
-    Largest first, each at the lowest offset where nothing alive at the same time lies (Pisarchyk and Lee
-    2020, arXiv:2001.03288, greedy by size). A reshape shares the place of what it reshapes. What is sliced stays as
-    long as the slice, which may be read where it lies.
+    Largest values first, each gets the lowest offset that is free during its lifetime (Pisarchyk and Lee 2020,
+    arXiv:2001.03288, greedy by size). A reshape shares its operand's memory. The operand of a slice stays alive as long
+    as the slice, which may be read in place.
     """
     roots = _roots(segment)
     lifetimes = _lifetimes(segment, roots, sizes)
@@ -53,7 +53,7 @@ def plan_memory(segment: Segment, sizes: Sizes) -> MemoryPlan:
 
 
 def _roots(segment: Segment) -> dict[Tensor, Tensor]:
-    """Each value's storage: itself, or the storage of what it reshapes."""
+    """Map each value to its storage: itself, or the storage of the value that it reshapes."""
     roots: dict[Tensor, Tensor] = {tensor: tensor for tensor in segment.inputs}
     for node in segment.nodes:
         roots[node.output] = roots[node.inputs["x"]] if node.op == "reshape" else node.output

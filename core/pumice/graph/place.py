@@ -1,4 +1,4 @@
-"""The placement pass: which device runs which node, and where values cross from one to another."""
+"""Place nodes on devices, and determine the values that cross between them."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from pumice.graph.tensor import Graph, Node, State, Tensor, Weight, states_of
 
 @dataclass
 class Segment:
-    """A run of consecutive nodes on one device. ``inputs`` come from the host, ``outputs`` go back to it.
+    """Consecutive nodes on one device.
 
-    ``device`` is a number among those that the backend offers. ``gives_logits``: the logits are all that is wanted of
-    the graph and all that this segment gives, so its program may pick tokens.
+    Attributes:
+        inputs: values from the host.
+        outputs: values for the host.
+        device: number of the device within the backend.
+        gives_logits: logits are the only output of the graph and of this segment, so its program may pick tokens.
     """
 
     backend: str
@@ -42,7 +45,7 @@ Claim = Callable[[Node], bool]
 
 @dataclass(frozen=True)
 class Target:
-    """A device of a backend, and a function that says whether it can run a node."""
+    """A device of a backend, and a predicate for the nodes that it can run."""
 
     backend: str
     claims: Claim
@@ -52,11 +55,11 @@ class Target:
 def place(
     graph: Graph, line: Callable[[int], Sequence[Target]], homes: dict[State, Target] | None = None
 ) -> list[Segment]:
-    """Give each node to the first target in its layer's ``line`` that claims it, and cut the graph into segments.
+    """Assign each node to the first target in its layer's ``line`` that supports it, and split the graph into segments.
 
-    A node with a state goes where that is: ``homes``, of graphs placed before, to which those of this one are added.
-    The input embedding is looked up where the first layer runs; what follows the last layer is layer ``n_layer``.
-    Nodes of one segment keep their order, so the result runs front to back.
+    A node with a state goes to the state's target: ``homes`` has those of earlier graphs, and gets those of this one.
+    The input embedding is looked up on the first layer's target; nodes after the last layer are layer ``n_layer``.
+    Nodes of one segment keep their order, so segments run in sequence.
     """
     lines = [line(layer) for layer in range(graph.n_layer + 1)]
     segments: list[Segment] = []
@@ -77,7 +80,7 @@ def _gives_logits_alone(graph: Graph) -> bool:
 
 
 def _assign(node: Node, line: Sequence[Target], homes: dict[State, Target]) -> list[tuple[Node, Target]]:
-    """A node with its target; of a composite one whose first taker wants a part only, each part with its own."""
+    """Return a node with its target, or the parts of a composite node if its first target supports only some."""
     if node.state in homes:
         line = [homes[node.state]]
     for target in line:
@@ -93,7 +96,7 @@ def _assign(node: Node, line: Sequence[Target], homes: dict[State, Target]) -> l
 
 
 def _connect(segments: list[Segment], results: Sequence[Tensor]) -> None:
-    """Fill in what each segment takes from and gives to the others."""
+    """Set the inputs and outputs of each segment."""
     made_by = {node.output: segment for segment in segments for node in segment.nodes}
     for segment in segments:
         for tensor in segment._operands():

@@ -1,4 +1,4 @@
-"""Models by name: found on this machine, or fetched from the Hugging Face Hub or another web address."""
+"""Resolve names of models: find them on this machine, or fetch them from the Hugging Face Hub or the web."""
 
 from pumice.hub.locate import ClientFetch, Located, fetch, locate
 

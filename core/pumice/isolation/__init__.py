@@ -1,4 +1,4 @@
-"""Work that may crash, hang or exhaust memory, in a pool of worker processes: templates, grammars, native parsers."""
+"""Run work that may crash, hang or exhaust memory (templates, grammars, native parsers) in worker processes."""
 
 from pumice.isolation.limits import Limits, measure
 from pumice.isolation.pool import WorkerPool

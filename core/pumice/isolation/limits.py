@@ -1,4 +1,4 @@
-"""Bounds of a call, and those of its process, which are set before it reads anything."""
+"""Limits of a call, and of its process, which are set before it reads any input."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ _VARIABLES = (
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call may take.
+    """The resource limits of a call.
 
     Attributes:
-        cpu_seconds: processor time, in whole seconds. A call that needs more is too expensive.
-        wall_seconds: time for the answer. A worker that gets no processor exceeds it; one that is stopped (SIGSTOP) is
-            ended a second after its processor time would be over, and its call is asked again.
+        cpu_seconds: processor time in whole seconds. A call that needs more is too expensive.
+        wall_seconds: time for the result. A worker without a processor exceeds it; a stopped worker (SIGSTOP) is killed
+            a second after its processor time would be over, and its call is repeated.
         wait_seconds: time to wait for a free worker.
-        memory: address space of a worker, in bytes.
-        max_in, max_out: encoded size of the payload and of the result, in bytes.
-        max_values: values in the payload, counting lists, objects and what is in them.
-        max_small: encoded size up to which a payload counts as small. One worker takes small payloads alone.
-        max_large: calls with larger payloads, waiting ones among them. Further ones are refused at once, so that
-            callers with small payloads find a thread to wait in.
+        memory: address space of a worker in bytes.
+        max_in, max_out: encoded size of the payload and of the result in bytes.
+        max_values: values in the payload, counting lists, objects and their items.
+        max_small: encoded size of a small payload in bytes. One worker is reserved for small payloads.
+        max_large: concurrent calls with larger payloads, including waiting ones. Further ones are refused at once, so
+            that threads remain for callers with small payloads.
     """
 
     cpu_seconds: int = 5
@@ -54,24 +54,21 @@ class Limits:
 
 
 def launch_worker(limits: bytes) -> Launch:
-    """How a worker is started; ``limits`` as JSON.
+    """Return how to start a worker; ``limits`` is JSON.
 
-    Of this process's environment it gets what finds Python, so no keys and tokens.
+    It inherits only the environment variables that Python needs, and so no keys and tokens.
     """
     variables = {name: text for name, text in os.environ.items() if name in _VARIABLES or name.startswith("PYTHON")}
     return Launch([sys.executable, "-P", "-m", "pumice.isolation.worker", limits.decode()], variables)
 
 
 def confine(limits: Limits) -> None:
-    """Confine this process. A worker calls this once, before it reads a request.
-
-    It reads what Python imports from, and writes nothing.
-    """
+    """Confine this worker's process before it reads a request: it may read Python's import path, and write nothing."""
     enforce(Policy(python_access(), limits={"AS": limits.memory, "FSIZE": 0}))
 
 
 def allow_seconds(seconds: int) -> None:
-    """Have the system end this process with SIGXCPU after ``seconds`` more of processor time."""
+    """Let the system end this process by SIGXCPU after ``seconds`` more of processor time."""
     with contextlib.suppress(ImportError, ValueError, OSError):
         import resource
 
@@ -80,9 +77,9 @@ def allow_seconds(seconds: int) -> None:
 
 
 def measure(value: object, most: int) -> tuple[int, int]:
-    """Return the number of values in a value, itself included, and of characters of its texts, keys among them.
+    """Return the number of values in a value, including itself, and of characters in its texts and keys.
 
-    It does not recurse, and stops at more than ``most`` values.
+    It does not recurse, and stops after more than ``most`` values.
     """
     count, characters, rest = 0, 0, [iter((value,))]
     while rest:

@@ -1,4 +1,4 @@
-"""What a plugin needs to convert checkpoints of its family."""
+"""The part of the contract for plugins that convert checkpoints of their model family."""
 
 from pumice.convert.conversion import FLOAT32, MOST_HEAD_DIM, MOST_LAYERS, Conversion, layer_of
 from pumice.convert.folder import Folder, HFConfig

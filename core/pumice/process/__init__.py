@@ -1,4 +1,4 @@
-"""A model whose engine is in a process of its own: what happens to that one does not happen to this one."""
+"""Run a model's engine in a process of its own, whose failures do not affect this process."""
 
 from pumice.process.linked import LinkedModel
 from pumice.process.model import ProcessModel

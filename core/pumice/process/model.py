@@ -1,4 +1,4 @@
-"""A model whose engine is in a process of its own."""
+"""A model whose engine runs in a process of its own."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from pumice.process.linked import Deliver, LinkedModel
 
 
 class ProcessModel(LinkedModel):
-    """As ``Model``, but a crash, or the lack of memory, ends the engine's process alone.
+    """Like ``Model``, but a crash or a lack of memory ends only the engine's process.
 
-    ``name`` and ``command`` are what ``pumice ps`` shows. ``process``: that of the engine.
+    ``name`` and ``command`` are shown by ``pumice ps``; ``process`` is the engine's process.
     """
 
     process: EngineProcess
@@ -42,7 +42,7 @@ class ProcessModel(LinkedModel):
         def caught_up(seconds: float) -> None:
             heard = threading.Event()
             if deliver:
-                with contextlib.suppress(RuntimeError):  # of a loop that is closed
+                with contextlib.suppress(RuntimeError):  # the loop is closed
                     deliver(heard.set)
                     heard.wait(seconds)
 

@@ -1,4 +1,4 @@
-"""Tensors that keep their type, whatever a model is quantized to (llama.cpp's `llama-quant.cpp`)."""
+"""Tensors that keep their type whatever the model is quantized to (llama.cpp's `llama-quant.cpp`)."""
 
 from collections.abc import Sequence
 
@@ -21,7 +21,7 @@ _PARTS = (
     "time_mix_decay_w1.weight",
     "time_mix_decay_w2.weight",
     "time_mix_lerp_fused.weight",
-    # images and sound
+    # vision and audio
     ".position_embd",
     "sam.pos_embd",
     "sam.neck.",
@@ -53,7 +53,7 @@ _PARTS_OF = {
 
 
 def is_protected(architecture: str, name: str, shape: Sequence[int]) -> bool:
-    """Whether a tensor keeps its type: vectors, norms, routers, small convolutions, tables of positions."""
+    """Return True if a tensor keeps its type: vectors, norms, routers, small convolutions, position tables."""
     if len(shape) < 2 or not name.endswith("weight") or name in _NAMES:
         return True
     return any(part in name for part in (*_PARTS, *_PARTS_OF.get(architecture, ())))

@@ -1,4 +1,4 @@
-"""The plugin manager: finds plugins by entry point, loads each on its own, and knows what they registered."""
+"""The plugin manager: find plugins by entry point, load each separately, and keep what they registered."""
 
 from pumice.registry.loading import PluginInfo, Registry, load_registry
 from pumice.registry.names import Names, Registration

@@ -1,4 +1,4 @@
-"""Choosing the next token: the contract of a sampler, and the chain that runs samplers over the candidates."""
+"""Sampling: the contract of a sampler, and the chain that runs samplers over the candidates of a token."""
 
 from pumice.sampler.candidates import Candidates
 from pumice.sampler.chain import Chain, make_masks

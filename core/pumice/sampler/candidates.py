@@ -1,4 +1,4 @@
-"""The tokens still in play at one step, and ways to narrow them down that never sort a whole vocabulary."""
+"""Candidates for the next token, and operations on them that never sort the whole vocabulary."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ class Candidates:
     """Parallel arrays of token ids and logits. Samplers change them in place.
 
     Attributes:
-        logits: float32 [n], one for each candidate. A sampler may write into it, or assign a new array of
-            the same length; if that may change the order, it sets ``sorted`` to False.
-        sorted: whether ``logits`` descend.
-        selected: the token id that was chosen; None until a sampler calls ``select``.
+        logits: float32 ``[n]``, one for each candidate. A sampler may write into it, or assign a new array of the same
+            length; if that may change the order, it sets ``sorted`` to False.
+        sorted: True if ``logits`` are in descending order.
+        selected: Id of the chosen token; None until a sampler calls ``select``.
     """
 
     def __init__(self, logits: NDArray[np.float32], ids: NDArray[np.int32] | None = None) -> None:
-        """``ids`` None: candidate i is token i, as with the logits of a whole vocabulary."""
+        """Create candidates; without ``ids`` candidate i is token i, as with the logits of a whole vocabulary."""
         self.logits = logits
         self.sorted = False
         self.selected: int | None = None
@@ -36,21 +36,21 @@ class Candidates:
 
     @property
     def ids(self) -> NDArray[np.int32]:
-        """int32 [n]: the token id of each candidate."""
+        """Token ids of the candidates, int32 ``[n]``."""
         if self._ids is None:
             self._ids = np.arange(len(self.logits), dtype=np.int32)
         return self._ids
 
     @property
     def problem(self) -> str | None:
-        """What a sampler has done wrong, if anything."""
+        """Description of a sampler's mistake; None if there is none."""
         n = self._n_all if self._ids is None else len(self._ids)
         if len(self.logits) != n:
             return f"assigned {len(self.logits)} logits to {n} candidates; drop candidates with `keep`"
         return None if n else "left no candidates; it must leave one"
 
     def positions(self, tokens: NDArray[np.integer[Any]]) -> Indices:
-        """Where each of ``tokens`` is among the candidates; -1 for one that is not."""
+        """Return the index of each token among the candidates; -1 for a token that is no candidate."""
         if self._ids is None:
             return np.where(tokens < len(self.logits), tokens, -1).astype(np.intp)
         order = np.argsort(self._ids)
@@ -58,7 +58,7 @@ class Candidates:
         return np.where(self._ids[nearest] == tokens, nearest, -1)
 
     def keep(self, which: NDArray[np.bool_] | Indices) -> None:
-        """Drop all but these: a boolean mask, or indices in their new order."""
+        """Drop the other candidates; ``which`` is a boolean mask, or indices in their new order."""
         if which.dtype == np.bool_:
             which = np.flatnonzero(which)
         else:
@@ -67,11 +67,11 @@ class Candidates:
         self.logits = self.logits[which]
 
     def top(self, k: int) -> Indices:
-        """Indices of the ``k`` highest logits, highest first; of equal ones the earliest."""
+        """Return the indices of the ``k`` highest logits, highest first; of equal ones the earliest."""
         return np.arange(min(k, len(self))) if self.sorted else largest(self.logits, k)
 
     def keep_top(self, k: int) -> None:
-        """Drop all but the ``k`` highest logits, and sort those."""
+        """Drop all but the ``k`` highest logits, and sort them."""
         if self.sorted:
             self.logits = self.logits[:k]
             self._ids = self.ids[:k]
@@ -80,7 +80,7 @@ class Candidates:
             self.sorted = True
 
     def peak(self) -> float:
-        """The highest logit. Raises RequestError if no candidate has a finite one: nothing could be chosen."""
+        """Return the highest logit. Raises RequestError if no candidate has a finite one."""
         peak = float(self.logits[0] if self.sorted else self.logits.max())
         if not math.isfinite(peak):
             raise RequestError(
@@ -90,21 +90,21 @@ class Candidates:
         return peak
 
     def weights(self) -> NDArray[np.float32]:
-        """float32 [n]: exp(logit - highest logit), probabilities up to a factor."""
+        """Return exp(logit - highest logit), probabilities up to a factor, float32 ``[n]``."""
         return np.exp(self.logits - np.float32(self.peak()))
 
     def probabilities(self) -> NDArray[np.float32]:
-        """float32 [n]: the softmax of the logits."""
+        """Return the softmax of the logits, float32 ``[n]``."""
         weights = self.weights()
         return weights / weights.sum()
 
     def select(self, index: int) -> None:
-        """Choose candidate number ``index``; the chain ends here."""
+        """Choose the candidate at ``index``; the chain ends here."""
         self.selected = index if self._ids is None else int(self._ids[index])
 
 
 def largest(values: NDArray[np.float32], k: int) -> Indices:
-    """Indices of the ``k`` highest values, highest first; of equal ones the earliest. Empty if k <= 0."""
+    """Return the indices of the ``k`` highest values, highest first; of equal ones the earliest. Empty if k <= 0."""
     if k <= 0:
         return np.empty(0, np.intp)
     if k >= len(values):
@@ -114,7 +114,7 @@ def largest(values: NDArray[np.float32], k: int) -> Indices:
 
 
 def _floor(values: NDArray[np.float32], k: int) -> np.float32:
-    """A value that at least ``k`` values reach, and few more than ``k`` if their order is random.
+    """Return a value that at least ``k`` values reach, and few more than ``k`` if their order is random.
 
     The maxima of disjoint slices are values themselves, so the k-th highest maximum will do; with many
     more slices than ``k``, it is close to the k-th highest value. Finding it reads the values only once.
@@ -128,7 +128,7 @@ def _floor(values: NDArray[np.float32], k: int) -> np.float32:
 
 
 def _descending(values: NDArray[np.float32]) -> Indices:
-    """argsort(-values, kind="stable"), but as one sort of integers, for which NumPy has vector code.
+    """Return argsort(-values, kind="stable"), computed as one sort of integers, for which NumPy has vector code.
 
     The bits of a float32 order as a signed integer once the negative ones are flipped (IEEE 754, section
     5.10); with the index in the low half of an int64, no two keys are equal.

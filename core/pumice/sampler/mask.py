@@ -1,4 +1,4 @@
-"""Masks: which tokens may come next, a bit a token. Token t is bit t % 32 of word t // 32."""
+"""Masks of allowed tokens, a bit per token: token t is bit t % 32 of word t // 32."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ Mask = NDArray[np.uint32]
 
 
 def n_words(n_vocab: int) -> int:
-    """Words of a mask."""
+    """Return the number of words of a mask."""
     return -(-n_vocab // 32)
 
 
 def from_tokens(tokens: Iterable[int], n_vocab: int) -> Mask:
-    """The mask of these tokens."""
+    """Return the mask of tokens."""
     bits = np.zeros(n_vocab, np.bool_)
     bits[list(tokens)] = True
     return from_bits(bits)
 
 
 def from_bits(bits: NDArray[np.bool_]) -> Mask:
-    """The mask of the tokens whose bit is set: bool [n_vocab]."""
+    """Return the mask of the tokens whose bit is set in bool ``[n_vocab]``."""
     padded = np.pad(bits, (0, -len(bits) % 32))
     return np.packbits(padded, bitorder="little").view("<u4").astype(np.uint32)
 
 
 def allow(mask: Mask, tokens: Iterable[int]) -> None:
-    """Put tokens into a mask."""
+    """Add tokens to a mask."""
     for token in tokens:
         mask[token >> 5] |= np.uint32(1 << (token & 31))
 
 
 def to_tokens(mask: Mask, n_vocab: int) -> NDArray[np.intp]:
-    """The tokens of a mask, in ascending order; bits beyond the vocabulary are not looked at."""
+    """Return the tokens of a mask in ascending order; bits beyond the vocabulary are ignored."""
     return np.flatnonzero(_bits(mask, n_vocab))
 
 
 def count(mask: Mask, n_vocab: int) -> int:
-    """How many tokens ``to_tokens`` gives."""
+    """Return the number of tokens of a mask; bits beyond the vocabulary are ignored."""
     return int(np.count_nonzero(_bits(mask, n_vocab)))
 
 
 def _bits(mask: Mask, n_vocab: int) -> NDArray[np.bool_]:
-    """bool [n_vocab]: NumPy finds and counts those much faster than integers."""
+    """Return a mask as bool ``[n_vocab]``, in which NumPy counts much faster than in integers."""
     bits = np.unpackbits(mask.astype("<u4", copy=False).view(np.uint8), bitorder="little", count=n_vocab)
     return bits.view(np.bool_)
 
 
 def allows(mask: Mask, tokens: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
-    """bool: which of ``tokens`` are in the mask."""
+    """Return a bool for each of ``tokens``, True if the mask has it."""
     return ((mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1).astype(bool)
 
 
 def at_most_one(mask: Mask) -> Sequence[int] | None:
-    """The token of a mask that has one, nothing of one that has none; None if it has more."""
-    n_words = np.count_nonzero(mask)  # much faster than to find them
+    """Return the only token of a mask in a tuple, an empty tuple for an empty mask, None for several tokens."""
+    n_words = np.count_nonzero(mask)  # much faster than listing them
     if n_words != 1:
         return None if n_words else ()
     place = int(mask.argmax())

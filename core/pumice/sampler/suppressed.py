@@ -1,4 +1,4 @@
-"""Tokens that a model's file never wants generated, as those of sounds that a text has no use for."""
+"""Suppressed tokens: those that a model's file excludes from generation, such as tokens of sounds."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ from pumice.sampler.mask import from_tokens
 
 
 class Suppressed(MaskSampler):
-    """The sampler that leaves out some tokens."""
+    """A sampler that forbids some tokens."""
 
     def __init__(self, tokens: Iterable[int], n_vocab: int) -> None:
         self._mask = from_tokens(np.setdiff1d(np.arange(n_vocab), list(tokens)), n_vocab)

@@ -1,7 +1,7 @@
-"""Confining a process to what it needs: files by Landlock, system calls by seccomp, resources by limits. Linux only.
+"""Confine a process: files by Landlock, system calls by seccomp, resources by limits. Linux only.
 
-A process that reads what strangers bring (an engine, a worker) is started through ``launch`` and confines itself before
-it imports anything else. Where the kernel lacks a part, the others still hold, and ``missing`` says so.
+A process that reads untrusted data (an engine, a worker) is started through ``launch`` and confines itself before it
+imports anything else. If the kernel lacks a part, the others are still enforced, and ``missing`` names it.
 """
 
 from pumice.sandbox.launch import Launch, cache_homes, launch, make_cache

@@ -1,7 +1,6 @@
-"""``python -m pumice.sandbox MODULE [ARGUMENT]...``: confine this process by the policy it was given, then run MODULE.
+"""``python -m pumice.sandbox MODULE [ARGUMENT]...``: confine this process by its policy, then run MODULE.
 
-Nothing else is imported before: the modules that start threads, and those that read files, are confined from their
-first instruction.
+Nothing else is imported before, so modules that start threads or read files are confined from their first instruction.
 """
 
 import contextlib
@@ -26,7 +25,7 @@ def main() -> None:
 
 
 def _write_only(descriptor: int) -> None:
-    """Open a terminal again, to write alone: as it is inherited it gives what the user types."""
+    """Reopen a terminal for writing only; the inherited descriptor would also read the user's input."""
     if os.isatty(descriptor):
         with contextlib.suppress(OSError):
             terminal = os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NOCTTY)

@@ -1,4 +1,4 @@
-"""System calls that Python has no function for."""
+"""System calls that Python does not wrap."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 from functools import cache
 
 LINUX = sys.platform == "linux"
-#: As ``struct`` calls it: the machine's pointers are 64 bits wide and the low half of a number comes first.
+#: In the notation of ``struct``: 64-bit pointers, little-endian.
 MACHINE = platform.machine() if LINUX and sys.byteorder == "little" and sys.maxsize > 2**32 else ""
 
 _PR_SET_DUMPABLE = 4
@@ -28,12 +28,12 @@ def call(number: int, *arguments: int | ctypes.c_void_p | None) -> int:
 
 
 def forbid_new_privileges() -> None:
-    """No program that this process starts gains rights by being setuid. Landlock and seccomp ask for it."""
+    """Forbid programs started by this process to gain privileges by setuid; a precondition of Landlock and seccomp."""
     _checked(_libc().prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0))
 
 
 def hide_memory() -> None:
-    """No process of the same user may read or trace this one, and a crash writes no memory to the disk."""
+    """Prevent other processes of the same user from reading or tracing this one, and core dumps."""
     _checked(_libc().prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0))
 
 

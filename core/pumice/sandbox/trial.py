@@ -1,8 +1,8 @@
-"""Trying what a confined process may not do. Each attempt is harmless where it succeeds.
+"""Try what a confined process must not do. Every attempt is harmless even if it succeeds.
 
-Run as a program it writes what is in force, and how each attempt ended, as JSON.
+Run as a program, it prints what is enforced and the result of each attempt as JSON.
 
-System calls get an address that nothing lies at: one that is allowed fails, with another error than a denied one.
+System calls get an unmapped address, so that allowed calls fail with a different error than denied ones.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from pathlib import Path
 
 from pumice.sandbox import kernel, policy, seccomp
 
-_NOWHERE = 0x1000  # an address
-_NEW_NAMES = 0x04000000  # CLONE_NEWUTS: a name of the machine that only this process sees
+_NOWHERE = 0x1000  # an unmapped address
+_NEW_NAMES = 0x04000000  # CLONE_NEWUTS: a private host name
 _PEEK = 3  # PTRACE_PEEKUSER
 _TYPE = 0x5412  # TIOCSTI
 
 
 def attempts(model: str = "", secret: str = "") -> Mapping[str, Callable[[], object]]:
-    """What is tried, by its description. A denied attempt raises OSError with EPERM, EACCES or ENOSYS.
+    """Return the attempts by description. A denied attempt raises OSError with EPERM, EACCES or ENOSYS.
 
-    ``model``: a file that this process may read; ``secret``: one that it may not.
+    ``model``: a file that this process may read; ``secret``: a file that it must not read.
     """
     parent = os.getppid()
     files: dict[str, Callable[[], object]] = {
@@ -76,7 +76,7 @@ def attempts(model: str = "", secret: str = "") -> Mapping[str, Callable[[], obj
 
 
 def run(model: str = "", secret: str = "") -> dict[str, str]:
-    """How each attempt ended: ``denied``, ``done``, or the error of one that was allowed and failed."""
+    """Return the result of each attempt: ``denied``, ``done``, or the error of an allowed attempt."""
     return {description: _outcome(attempt) for description, attempt in attempts(model, secret).items()}
 
 

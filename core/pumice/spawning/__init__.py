@@ -1,7 +1,7 @@
-"""Child processes (engines, workers), started by this process or, where it may start none itself, by a spawner.
+"""Child processes (engines, workers), started by this process or, if it may not start any, by a spawner.
 
-Whoever wants one names its kind and gives an order, bytes. Its command line, environment and policy are made where the
-process is started, so that a process that was taken over starts nothing else, and nothing that is not confined.
+A request names a kind of child and contains an order in bytes. Command line, environment and policy are made by the
+process that starts the child, so a compromised process cannot start anything else, or anything unconfined.
 """
 
 from pumice.spawning.child import Child, describe_status

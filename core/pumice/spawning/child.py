@@ -1,4 +1,4 @@
-"""A child process, and the kinds that there are."""
+"""Child processes, and their kinds."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class Child(Protocol):
     def pid(self) -> int: ...
 
     def poll(self) -> int | None:
-        """Return its status, as ``subprocess`` has it; None while it runs."""
+        """Return the status like ``subprocess``; None while the process runs."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Return its status when it has ended. Raises subprocess.TimeoutExpired."""
+        """Wait for the end and return the status. Raises subprocess.TimeoutExpired."""
 
     def kill(self, if_stopped: bool = False) -> None:
-        """End it at once; ``if_stopped``: only if it is stopped, as by SIGSTOP."""
+        """Kill the process; with ``if_stopped``, only if it is stopped, for example by SIGSTOP."""
 
 
 class OwnChild(subprocess.Popen[bytes]):
-    """A child of this process."""
+    """A child started by this process."""
 
     def kill(self, if_stopped: bool = False) -> None:
         if not if_stopped or self._is_stopped():
@@ -46,10 +46,10 @@ class OwnChild(subprocess.Popen[bytes]):
 
 
 class Kind(NamedTuple):
-    """How children are started. ``launch``: names the function of an order that gives a ``pumice.sandbox.Launch``."""
+    """A kind of children. ``launch`` names the function that turns an order into a ``pumice.sandbox.Launch``."""
 
     launch: str
-    silent: bool  # its standard error is dropped
+    silent: bool  # discard standard error
 
 
 KINDS: Final = {
@@ -58,11 +58,11 @@ KINDS: Final = {
     "worker": Kind("pumice.isolation.limits:launch_worker", silent=True),
 }
 
-UNKNOWN: Final = 1 << 16  # the status of a process whose end nobody saw
+UNKNOWN: Final = 1 << 16  # status of a process whose end was not observed
 
 
 def popen(kind: str, order: bytes, stdin: int, stdout: int) -> OwnChild:
-    """Start a child here. Raises OSError, and PumiceError for an order that is refused."""
+    """Start a child of this process. Raises OSError, and PumiceError if the order is refused."""
     launch, silent = KINDS[kind]
     arguments, environment = resolve(launch)(order)
     return OwnChild(
@@ -72,7 +72,7 @@ def popen(kind: str, order: bytes, stdin: int, stdout: int) -> OwnChild:
         stdout=stdout,
         stderr=subprocess.DEVNULL if silent else None,
         bufsize=0,
-        start_new_session=True,  # Ctrl-C in a terminal is for the program that started it
+        start_new_session=True,  # Ctrl-C is handled by the parent
     )
 
 

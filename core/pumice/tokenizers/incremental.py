@@ -1,14 +1,14 @@
-"""Tokens to text, one at a time."""
+"""Convert tokens to text one at a time."""
 
 import codecs
 from collections.abc import Callable, Container
 
 
 class IncrementalDecoder:
-    """Turns tokens into text as they come, never splitting a UTF-8 character.
+    """Converts a stream of tokens to text without splitting UTF-8 characters.
 
-    The texts that `push` and a last `flush` return, joined, are what ``Tokenizer.detokenize`` makes of all the
-    tokens. Bytes that are not UTF-8 become U+FFFD as soon as nothing can complete them.
+    The texts of all calls of `push` and of a final `flush`, joined, equal ``Tokenizer.detokenize`` of all tokens.
+    Invalid UTF-8 becomes U+FFFD as soon as no further byte can complete it.
     """
 
     def __init__(
@@ -18,9 +18,12 @@ class IncrementalDecoder:
         at_start: bool,
         starts_text: Container[int] = (),
     ) -> None:
-        """``piece`` gives a token's bytes. ``at_start``: a space that opens the first token is not text.
+        """Initialize the decoder.
 
-        ``starts_text``: tokens after which that holds again.
+        Args:
+            piece: Returns the bytes of a token.
+            at_start: Drop a space at the start of the first token.
+            starts_text: Tokens after which a space is dropped, too.
         """
         self._piece = piece
         self._at_start = at_start
@@ -28,7 +31,7 @@ class IncrementalDecoder:
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
 
     def push(self, token: int) -> str:
-        """The text that ``token`` completes; may be empty."""
+        """Return the text that ``token`` completes; may be empty."""
         piece = self._piece(token)
         if self._at_start:
             piece = piece.removeprefix(b" ")
@@ -36,5 +39,5 @@ class IncrementalDecoder:
         return self._utf8.decode(piece)
 
     def flush(self) -> str:
-        """The text of an incomplete last character (U+FFFD), if there is one."""
+        """Return U+FFFD for an incomplete last character; empty without one."""
         return self._utf8.decode(b"", final=True)

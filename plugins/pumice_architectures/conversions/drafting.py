@@ -1,10 +1,10 @@
-"""Layers that draft, where a checkpoint has them apart from the others, as ``mtp.*``."""
+"""Names of draft layers in checkpoints that store them separately, as ``mtp.*``."""
 
 PARTS = {"fc": "eh_proj", "pre_fc_norm_embedding": "enorm", "pre_fc_norm_hidden": "hnorm", "norm": "shared_head.norm"}
 
 
 def draft_name(name: str, n_layer: int) -> str:
-    """The name that a tensor of theirs has among ``n_layer`` layers; any other name as it is."""
+    """Return the name of a draft layer's tensor, numbered after ``n_layer`` layers; other names are unchanged."""
     if not name.startswith("mtp."):
         return name
     head, _, rest = name.removeprefix("mtp.").partition(".")

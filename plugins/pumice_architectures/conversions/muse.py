@@ -12,7 +12,7 @@ from pumice_architectures.conversions.llama import QUERIES, interleaved
 
 
 class MuseGlimmer(Conversion):
-    """Muse Glimmer, text of it: gated attention, windows; norms of queries and keys without weights."""
+    """The text model of Muse Glimmer: gated attention, sliding windows, unweighted norms of queries and keys."""
 
     architecture = "muse-glimmer"
     named_as = "gemma2"
@@ -27,7 +27,7 @@ class MuseGlimmer(Conversion):
 
     def convert(self, name: str, tensor: LazyTensor) -> Iterator[tuple[str, LazyTensor]]:
         tensor = interleaved(self, name, tensor + 1.0 if name.endswith("layernorm.weight") else tensor)
-        if name.endswith(QUERIES[0]):  # which a constant multiplies, as a norm's weights do
+        if name.endswith(QUERIES[0]):  # the constant factor becomes the norm's weight
             dim, layer = self.head_dim, layer_of(name)
             factor = number(self.config, "qk_scale_factor")
             yield f"blk.{layer}.attn_q_norm.weight", LazyTensor.of(np.full(dim, factor))

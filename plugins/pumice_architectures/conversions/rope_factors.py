@@ -1,4 +1,4 @@
-"""Factors of rotary frequencies, which GGUF has as tensors: frequencies are divided by them."""
+"""RoPE frequency factors, stored as tensors in GGUF: frequencies are divided by them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 
 from pumice.plugin.convert import LazyTensor
 
-UNTURNED = 1e30  # what frequencies of values are divided by that are not turned
-FACTOR = 8.0  # by which long waves are stretched, where a configuration does not say
+UNTURNED = 1e30  # divisor for values that are not rotated
+FACTOR = 8.0  # default factor of long wavelengths
 
 
 def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float = FACTOR) -> Iterator[tuple[str, LazyTensor]]:
-    """``rope_freqs.weight``, by which frequencies are divided: 1 for short waves, ``factor`` for long ones.
+    """Yield ``rope_freqs.weight``, the divisors of frequencies: 1 for short wavelengths, ``factor`` for long ones.
 
-    Between the two the inverse goes over evenly (Llama 3.1's reference code, ``apply_scaling``).
+    Between the two the inverse is interpolated linearly (Llama 3.1's reference code, ``apply_scaling``).
     """
     if str(rope.get("rope_type", "")).lower() != "llama3":
         return
@@ -36,13 +36,13 @@ def llama3_factors(rope: dict[str, Any], dim: int, default_factor: float = FACTO
 
 
 def proportional_factors(dim: int, part: float) -> Iterator[tuple[str, LazyTensor]]:
-    """``rope_freqs.weight`` of heads of ``dim`` values, of which the first ``part`` are turned."""
+    """Yield ``rope_freqs.weight`` for heads of ``dim`` values of which the first ``part`` are rotated."""
     half = dim // 2
     yield "rope_freqs.weight", LazyTensor.of(np.where(np.arange(half) < int(half * part), 1.0, UNTURNED))
 
 
 def long_factors(rope: dict[str, Any]) -> Iterator[tuple[str, LazyTensor]]:
-    """``rope_factors_long.weight`` and ``..._short.weight``, where there are such."""
+    """Yield ``rope_factors_long.weight`` and ``rope_factors_short.weight`` if the configuration has them."""
     for length in ("long", "short"):
         factors = rope.get(f"{length}_factor")
         if isinstance(factors, list) and factors:

@@ -1,4 +1,4 @@
-"""RWKV 6 and 7, and transformers that were made into them."""
+"""RWKV 6 and 7, and transformers converted to them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pumice_architectures.conversions.mamba import ANY_CONTEXT
 
 
 class RWKV6(Conversion):
-    """RWKV 6; how much each part mixes with the token before stands in one tensor."""
+    """RWKV 6; the token-shift weights of all parts are one tensor."""
 
     architecture = "rwkv6"
     vocabularies = ["rwkv"]
@@ -61,12 +61,12 @@ class RWKV6(Conversion):
 
 
 class RWKV6Qwen2(RWKV6):
-    """A Qwen 2 whose attention became RWKV 6's."""
+    """Qwen 2 with RWKV 6's time mix for attention."""
 
     architecture = "rwkv6qwen2"
     vocabularies = ["sentencepiece", "bpe"]
     pre_tokenizers = ["qwen2"]
-    ORDER = (3, 1, 2, 0, 4)  # of what is mixed
+    ORDER = (3, 1, 2, 0, 4)  # order of the mixed inputs
 
     def metadata(self) -> dict[str, Any]:
         c = self.config
@@ -96,7 +96,7 @@ class RWKV6Qwen2(RWKV6):
 
 
 class RWKV7(Conversion):
-    """RWKV 7, as its authors or as the package fla stores it."""
+    """RWKV 7, in its authors' layout or that of the package fla."""
 
     architecture = "rwkv7"
     vocabularies = ["rwkv"]
@@ -120,7 +120,7 @@ class RWKV7(Conversion):
 
     @property
     def mixed(self) -> tuple[str, ...]:
-        """The parts of which each mixes with the token before."""
+        """Return the parts that mix with the previous token."""
         return (
             ("r", "w", "k", "v", "a", "g")
             if self.config.first("wkv_has_gate") is not False
@@ -178,7 +178,7 @@ class RWKV7(Conversion):
 
 
 class ARWKV7(RWKV7):
-    """A Qwen 2 whose attention became RWKV 7's."""
+    """Qwen 2 with RWKV 7's time mix for attention."""
 
     architecture = "arwkv7"
     vocabularies = ["sentencepiece", "bpe"]

@@ -1,1 +1,1 @@
-"""What the CPU computes with: functions that Numba compiles."""
+"""Kernels of the CPU backend: Python functions that Numba compiles."""

@@ -1,4 +1,4 @@
-"""Codes of a block of weights, out of their planes of bits: eight vectors, one for each four columns."""
+"""Extraction of codes from the bit planes of a block of weights: eight vectors, one per four columns."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ _BY_BITS = {2: _codes_2, 3: _codes_3, 4: _codes_4, 5: _codes_5, 6: _codes_6, 8: 
 
 
 def codes_reader(format: Format) -> Any:
-    """A function that fills eight registers with the codes of a block at an address.
+    """Return a function that loads the codes of a block into eight registers.
 
-    ``table`` is the address of the format's values, four times 16 bytes, for those that have them.
+    ``table`` is the address of the format's 16 values, repeated four times, if the format has a table.
     """
     plain = _BY_BITS[format.bits]
     if not format.table:

@@ -1,4 +1,4 @@
-"""Small pieces that kernels share; they are compiled into each."""
+"""Helper functions that are inlined into kernels."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ inline = njit(inline="always")
 
 @inline
 def part_start(count, thread, n_threads):
-    """Where a thread's share of ``count`` equal parts begins; the next thread's start is its end."""
+    """Return the start of a thread's share of ``count`` equal parts; the next thread's start is its end."""
     return count * thread // n_threads
 
 
 @inline
 def next_part(ticket):
-    """The next part of an operation that no thread has taken yet, counted from 0."""
+    """Take the next part of an operation that no thread has taken yet, counted from 0."""
     return atomic_add(ticket, 1)
 
 
 @inline
 def load_up_to(place, left):
-    """Sixteen float32, or the ``left`` that there are and zeros."""
+    """Load sixteen float32, or the ``left`` that remain, padded with zeros."""
     return load_f32(place) if left >= 16 else load_first_f32(place, left)
 
 
 @inline
 def store_up_to(place, value, left):
-    """Store what ``load_up_to`` would load."""
+    """Store sixteen float32, or the first ``left``."""
     if left >= 16:
         store_f32(place, value)
     else:
@@ -39,7 +39,7 @@ def store_up_to(place, value, left):
 
 @inline
 def shuffle(vectors, result, half):
-    """A perfect shuffle of ``2 * half`` vectors: lanes of the first half of them and of the second in turns."""
+    """Interleave the lanes of the first half of ``2 * half`` vectors with those of the second (a perfect shuffle)."""
     for i in range(half):
         result[2 * i] = interleave_low(vectors[i], vectors[i + half])
         result[2 * i + 1] = interleave_high(vectors[i], vectors[i + half])
@@ -47,7 +47,7 @@ def shuffle(vectors, result, half):
 
 @inline
 def transpose(rows, spare):
-    """Sixteen vectors to their columns: four perfect shuffles. ``spare`` is overwritten."""
+    """Transpose sixteen vectors by four perfect shuffles. ``spare`` is overwritten."""
     for _ in range(2):
         shuffle(rows, spare, 8)
         shuffle(spare, rows, 8)
@@ -55,9 +55,7 @@ def transpose(rows, spare):
 
 @inline
 def transpose_eight(rows, columns):
-    """Eight vectors to their columns, two in each vector of ``columns``: three perfect shuffles. ``rows`` is
-    overwritten.
-    """
+    """Transpose eight vectors by three shuffles to two columns in each vector of ``columns``. Overwrites ``rows``."""
     shuffle(rows, columns, 4)
     shuffle(columns, rows, 4)
     shuffle(rows, columns, 4)

@@ -1,4 +1,4 @@
-"""Writing tokens into the paged cache, and reading tiles of it; kv_cache.py has its layout."""
+"""Stores of tokens into the paged cache, and loads of its tiles; pumice_cpu/kv_cache.py describes the layout."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ from pumice_cpu.simd import (
     where_bits_i32,
 )
 
-AHEAD = 2  # tiles between what is decoded and what is fetched: mostly those of the next positions
+AHEAD = 2  # prefetch distance in tiles
 
 # --- storing tokens
 
 
 @inline
 def cell_of(table, position, block_size):
-    """The cell of a position, by the block table of its sequence."""
+    """Return the cell of a position by its sequence's block table."""
     block = position // block_size
     return np.int64(get_i32(table + 4 * block)) * block_size + (position - block * block_size)
 
@@ -106,7 +106,7 @@ def _store_codes(type: CacheType, coding: Coding) -> Any:
 
 @inline
 def _put_bytes(tile, dim, column, lane, even, odd):
-    """Codes of a cell in an even column and in the next one."""
+    """Store a cell's codes of an even column and the next."""
     put_u8(tile + 16 * column + lane, even)
     put_u8(tile + 16 * column + 16 + lane, odd)
 
@@ -133,10 +133,10 @@ _PUT_CODES = {4: _put_nibbles, 5: _put_nibbles_and_bits, 8: _put_bytes}
 
 
 def store(kv_type: str) -> Any:
-    """A kernel that writes rows ``x [t, n_columns]`` into the cells of the batch's tokens.
+    """Return a kernel that writes rows ``x [t, n_columns]`` into the cells of a batch's tokens.
 
-    Threads share out the columns, so that a quantized block is one thread's. ``table`` is the address of a block
-    table's address and width. Quantized types have ``scratch``: 64 bytes for each thread.
+    Threads divide the columns, so one thread has a whole quantized block. ``table`` is the address of a block table's
+    address and width. Quantized types need ``scratch``: 64 bytes per thread.
     """
     type = CacheType.of(kv_type)
     return _store_codes(type, type.coding) if type.coding else _store_values(type.bits // 8, _PUT[kv_type])
@@ -182,7 +182,7 @@ def _code_reader(type: CacheType, coding: Coding) -> Any:
 
 @inline
 def _load_bytes(tile, dim, column):
-    """Codes of all cells in an even column and in the next one."""
+    """Load the codes of all cells in an even column and the next."""
     return load_i8(tile + 16 * column), load_i8(tile + 16 * column + 16)
 
 
@@ -244,17 +244,18 @@ def _get_nibble_and_bit(tile, dim, column, lane):
 _LOAD_CODES = {4: _load_nibbles, 5: _load_nibbles_and_bits, 8: _load_bytes}
 _GET_CODE = {4: _get_nibble, 5: _get_nibble_and_bit, 8: _get_byte}
 
-#: Of floats: how one is written and read, and how sixteen are read.
+#: For floats: how to store one value, load one value, and load sixteen.
 _PUT = {"f32": put_f32, "f16": put_f16, "bf16": put_bf16}
 _GET = {"f32": get_f32, "f16": get_f16, "bf16": get_bf16}
 _LOAD = {"f32": load_f32, "f16": load_f16, "bf16": load_bf16}
 
 
 def tile_reader(kv_type: str, cells: str) -> Any:
-    """A function that decodes one head at 16 positions, of which the first is a multiple of 16, to ``y [dim, 16]``.
+    """Return a function that decodes one head at 16 positions, the first a multiple of 16, to ``y [dim, 16]``.
 
-    Where ``cells`` is ``tiles``, blocks are whole tiles, and what is in the tile of the positions is decoded. Else the
-    cells of positions from ``first`` up to ``end`` are decoded one by one, and the others are zero.
+    If ``cells`` is ``tiles``, blocks are whole tiles, and the whole tile is decoded. Otherwise the cells of positions
+    from
+    ``first`` up to ``end`` are decoded one by one, and the others are zero.
     """
     type = CacheType.of(kv_type)
     if type.coding:

@@ -1,4 +1,4 @@
-"""Blocks of 32 float32 for the cache, encoded as gguf.quants does: 32 bytes of codes, then scale and minimum."""
+"""Encoding of 32 float32 for the cache, as in gguf.quants: 32 bytes of codes, then scale and minimum."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _inverse(scale):
 
 @inline
 def _encode_signed(source, codes):
-    """Codes of 8 bits, the largest 127; halves are rounded away from zero."""
+    """Encode to 8-bit codes with a largest code of 127, rounding halves away from zero."""
     low, high = load_f32(source), load_f32(source + 64)
     scale = max_lanes(maximum(absolute(low), absolute(high))) / np.float32(127)
     inverse = _inverse(scale)
@@ -44,14 +44,14 @@ def _encode_signed(source, codes):
 
 
 def _encode_around(offset: int) -> Any:
-    """The number farthest from 0 becomes code 0, and 0 the code ``offset``."""
+    """Encode so that the value farthest from 0 has code 0, and 0 has the code ``offset``."""
 
     @inline
     def encode(source, codes):
         low, high = load_f32(source), load_f32(source + 64)
         largest = max_lanes(maximum(absolute(low), absolute(high)))
         extreme, column = get_f32(source), 0
-        while extreme != largest and -extreme != largest and column < BLOCK - 1:  # the first of the largest
+        while extreme != largest and -extreme != largest and column < BLOCK - 1:  # the first of the extremes
             column += 1
             extreme = get_f32(source + 4 * column)
         scale = extreme / np.float32(-offset)
@@ -66,7 +66,7 @@ def _encode_around(offset: int) -> Any:
 
 
 def _encode_range(most_code: int) -> Any:
-    """The least number becomes code 0, the largest ``most_code``."""
+    """Encode so that the smallest value has code 0 and the largest ``most_code``."""
 
     @inline
     def encode(source, codes):
@@ -86,7 +86,7 @@ def _encode_range(most_code: int) -> Any:
 
 
 def encoder(coding: Coding) -> Any:
-    """A function of the addresses of 32 values and of what becomes of them."""
+    """Return a function that encodes the 32 values at one address to another."""
     if coding.bits == 8:
         return _encode_signed
     return _encode_range((1 << coding.bits) - 1) if coding.has_minimum else _encode_around(coding.offset)

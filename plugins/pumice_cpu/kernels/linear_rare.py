@@ -1,4 +1,4 @@
-"""Matrices of the rarer types: each tile is unpacked to int8 as it is needed, then multiplied like any other."""
+"""Products with matrices of rarer types: each tile is unpacked to int8 when needed, then multiplied like the others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CODE_BYTES, SCALE_BYTES = UNPACKED.code_bytes, UNPACKED.scale_bytes
 
 
 def tile_unpacker(type: str) -> Any:
-    """A function that unpacks the first 16 of ``n_rows`` rows, or all if they are fewer."""
+    """Return a function that unpacks the first 16 of ``n_rows`` rows, or all if there are fewer."""
     unpack = UNPACK[type]
 
     @inline
@@ -34,7 +34,7 @@ def tile_unpacker(type: str) -> Any:
 
 
 def matmul(type: str, n_tokens: str) -> Any:
-    """A kernel for ``n_tokens`` rows of activations at a time. ``scratch`` has room for a tile of each thread."""
+    """Return a kernel for ``n_tokens`` rows of activations at a time. ``scratch`` has room for one tile per thread."""
     width = int(n_tokens)
     multiply, unpack_tile = tile_multiplier(UNPACKED, width), tile_unpacker(type)
 
@@ -63,7 +63,7 @@ def matmul(type: str, n_tokens: str) -> Any:
 
 
 def matmul_experts(type: str, n_tokens: str) -> Any:
-    """The same for one of several matrices for each row: pairs in the order of ``experts.group``."""
+    """Like ``matmul``, for pairs in the order of ``experts.group``."""
     width = int(n_tokens)
     multiply_pairs, unpack_tile = pairs_multiplier(UNPACKED, width), tile_unpacker(type)
 

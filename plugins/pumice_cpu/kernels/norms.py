@@ -1,4 +1,4 @@
-"""Normalized rows, and softmax."""
+"""Normalization of rows, and softmax."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ def sum_of_squares(x, width):
 
 @inline
 def inverse_root(sum, width, eps):
-    """``1 / sqrt(sum / width + eps)``, in every lane."""
+    """Return ``1 / sqrt(sum / width + eps)`` in every lane."""
     mean = sum / np.float32(width) + eps
     return splat_f32(np.float32(1)) / square_root(splat_f32(mean))
 
 
 def rms_norm(thread, n_threads, count, x, weight, y, n_rows, n_weights, width, eps):
-    """``n_rows`` rows a token; row ``i`` is multiplied by row ``i % n_weights`` of the weight."""
+    """Normalize ``n_rows`` rows per token; row ``i`` is multiplied by row ``i % n_weights`` of the weight."""
     rows = get_i64(count) * n_rows
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         source, result, factors = x + 4 * width * row, y + 4 * width * row, weight + 4 * width * (row % n_weights)
@@ -52,7 +52,7 @@ def rms_norm(thread, n_threads, count, x, weight, y, n_rows, n_weights, width, e
 
 
 def layer_norm(thread, n_threads, count, x, weight, bias, y, n_rows, n_weights, width, eps):
-    """As ``rms_norm``; ``bias`` has as many rows as the weight."""
+    """Like ``rms_norm``; ``bias`` has as many rows as the weight."""
     rows = get_i64(count) * n_rows
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         source, result, which = x + 4 * width * row, y + 4 * width * row, 4 * width * (row % n_weights)
@@ -98,7 +98,7 @@ def softmax(thread, n_threads, count, x, y, n_rows, width):
 
 
 def balance(thread, n_threads, count, y, n_matrices, n, n_iterations, eps):
-    """What ``sinkhorn`` does after the softmax, in place, to ``n_matrices`` matrices ``[n, n]`` a token."""
+    """Run the iterations of ``sinkhorn`` after the softmax, in place, on ``n_matrices`` ``[n, n]`` per token."""
     matrices, least = get_i64(count) * n_matrices, bits_f32(eps)
     for index in range(part_start(matrices, thread, n_threads), part_start(matrices, thread + 1, n_threads)):
         matrix = y + 4 * n * n * index

@@ -1,9 +1,9 @@
-"""Activations to int8: blocks of 32 columns, each with a scale and the sums that offsets of weights need.
+"""Quantization of activations to int8: blocks of 32 columns with a scale and the sums that offsets of weights need.
 
-Rows stand in groups of ``width``, block by block: first the 32 codes of each row of the group, then those of
-the next block. Of each block there are four numbers for each row: a float32 scale, and sums of the codes of the
-whole block and of its halves. Formats that subtract ``offset`` from their codes (the number is theirs) want these
-sums in int32 times ``-offset``; with ``offset`` 0 they are float32 times the scale, for formats with minimums.
+Rows are stored in groups of ``width``, block by block: the 32 codes of each row of the group, then those of the next
+block. A block has four numbers per row: a float32 scale, and sums of the codes of the whole block and of its halves.
+For formats that subtract ``offset`` from their codes the sums are int32 times ``-offset``; with ``offset`` 0 they are
+float32 times the scale, for formats with minimums.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _put_sum(place, sum, scale, offset):
 
 @inline
 def quantize_block(low, high, codes, scales, width, offset):
-    """The 32 values of a block to its place for codes and its place for numbers."""
+    """Quantize the 32 values of a block to the addresses of its codes and of its four numbers."""
     scale = max_lanes(maximum(absolute(low), absolute(high))) / np.float32(127)
     inverse = np.float32(1) / scale if scale > np.float32(0) else np.float32(0)
     low_codes = round_to_i32(low * splat_f32(inverse))
@@ -53,13 +53,13 @@ def quantize_block(low, high, codes, scales, width, offset):
 
 @inline
 def row_places(codes, scales, row, n_blocks, width):
-    """Where the codes and the numbers of a row's first block go; those of the next are ``width`` blocks further."""
+    """Return the addresses of the codes and numbers of a row's first block; later blocks are ``width`` blocks apart."""
     group = (row - row % width) * n_blocks
     return codes + 32 * (group + row % width), scales + 16 * group + 4 * (row % width)
 
 
 def quantize(thread, n_threads, count, x, codes, scales, n_blocks, width, offset):
-    """Rows of ``n_blocks`` blocks of float32 ``x``. ``count`` is the address of the number of rows."""
+    """Quantize rows of ``n_blocks`` blocks of float32 ``x``. ``count`` is the address of the number of rows."""
     total = get_i64(count) * n_blocks
     i, end = part_start(total, thread, n_threads), part_start(total, thread + 1, n_threads)
     while i < end:
@@ -73,7 +73,7 @@ def quantize(thread, n_threads, count, x, codes, scales, n_blocks, width, offset
 
 
 def quantize_chosen(thread, n_threads, count, order, per_row, x, codes, scales, n_blocks, width, offset):
-    """Row ``i`` is row ``order[i] // per_row`` of x; where the order has -1 nothing is written."""
+    """Quantize row ``order[i] // per_row`` of x to row ``i``; an order of -1 is skipped."""
     rows = get_i64(count)
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         chosen = get_i32(order + 4 * row)

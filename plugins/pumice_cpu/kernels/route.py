@@ -1,6 +1,6 @@
-"""Routing: which experts a token is sent to, what each of them counts, and the sum of their results.
+"""Expert routing: selection of experts per token, their weights, and the weighted sum of their results.
 
-A kernel is made for each gate; ``graph/ops/route.py`` says what they are.
+A kernel is made for each gate; ``graph/ops/route.py`` defines the gates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from pumice_cpu.simd import (
     sum_lanes,
 )
 
-SMALLEST_SUM = np.float32(2.0**-14)  # of weights that are normalized
+SMALLEST_SUM = np.float32(2.0**-14)  # lower bound of the sum that normalizes weights
 LOWEST = np.float32(-np.inf)
 
 
@@ -74,7 +74,7 @@ OPENED = {"softmax": softmax, "sigmoid": sigmoid, "sqrt_softplus": sqrt_softplus
 
 @inline
 def keep_best_groups(preference, n_expert, n_group, n_group_used, scores):
-    """Experts of groups that are not among the best, by the sum of their two best experts, go out of reach."""
+    """Mask the experts outside of the best groups; a group's score is the sum of its two best experts."""
     size = n_expert // n_group
     for group in range(n_group):
         first, second = LOWEST, LOWEST
@@ -97,7 +97,10 @@ def keep_best_groups(preference, n_expert, n_group, n_group_used, scores):
 
 
 def choose(gate: str) -> Any:
-    """A kernel for ``expert_ids`` by probability plus bias. ``scratch`` has room for twice all experts a thread."""
+    """Return a kernel for ``expert_ids``: the experts with the highest probability plus bias.
+
+    ``scratch`` has room for two values per expert and thread.
+    """
     open = (OPENED | {"softmax_of_chosen": no_gate})[gate]
     over_all = gate == "softmax"
 
@@ -122,7 +125,7 @@ def choose(gate: str) -> Any:
 
 
 def divide(result: str) -> Any:
-    """A kernel that divides integers by ``size``; the result is the ``quotient`` or the ``remainder``."""
+    """Return a kernel that divides integers by ``size``; the result is the ``quotient`` or the ``remainder``."""
     gives_quotient = result == "quotient"
 
     def kernel(thread, n_threads, count, x, y, width, size):
@@ -135,7 +138,7 @@ def divide(result: str) -> Any:
 
 
 def weigh(gate: str) -> Any:
-    """A kernel for ``expert_weights``; ``normalize`` is 0 or 1, ``scale`` the bits of a float."""
+    """Return a kernel for ``expert_weights``; ``normalize`` is 0 or 1, ``scale`` the bits of a float32."""
     open = (OPENED | {"softmax_of_chosen": softmax})[gate]
     over_all, over_chosen = gate == "softmax", gate == "softmax_of_chosen"
 
@@ -170,7 +173,7 @@ def weigh(gate: str) -> Any:
 
 
 def add_up(thread, n_threads, count, x, weights, y, n_used, width):
-    """``n_used`` rows of x a token, each times its weight, in one."""
+    """Add up ``n_used`` rows of x per token, each times its weight."""
     chunks = (width + 15) // 16
     parts = get_i64(count) * chunks
     for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):

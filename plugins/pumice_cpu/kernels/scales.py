@@ -1,4 +1,4 @@
-"""Scales and minimums of the 16 rows of a tile, for one block or one half of it."""
+"""Readers of the scales and minimums of a tile's 16 rows, for one block or half a block."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from pumice_cpu.simd import (
 )
 
 # ``scales`` is the address of a tile's first scale, ``block`` counts blocks of 32 columns, ``half`` is 0 or 1.
-# Of formats with a scale for 256 columns: float16 scales, float16 minimums if there are any, then bytes.
+# Formats with a scale for 256 columns store float16 scales, then float16 minimums if any, then bytes.
 
 
 @inline
@@ -42,7 +42,7 @@ def _f16_minimum(scales, block, half):
 
 @inline
 def _e8m0(scales, block, half):
-    """2^(e - 128): half of the format's value, since the table of codes is doubled."""
+    """Return 2^(e - 128): half of the format's value, since the table of codes is doubled."""
     return as_f32(shift_left_i32(load_u8(scales + 16 * block), np.int32(23))) * splat_f32(np.float32(0.5))
 
 
@@ -103,10 +103,10 @@ _MINIMUMS = {"f16_min": _f16_minimum, "k32_min": _k32_minimum, "k16_min": _k16_m
 
 
 def scale_reader(format: Format) -> Any:
-    """A function of ``(scales, block, half)`` that gives the scales of the 16 rows."""
+    """Return a function of ``(scales, block, half)`` that loads the scales of the 16 rows."""
     return _SCALES[format.scales]
 
 
 def minimum_reader(format: Format) -> Any:
-    """As ``scale_reader``, for what is added to every weight of the block; None for formats without."""
+    """Like ``scale_reader``, for the value added to every weight of a block; None for formats without minimums."""
     return _MINIMUMS.get(format.scales)

@@ -1,4 +1,4 @@
-"""The loop over a table of operations that every thread runs, and what the threads agree by."""
+"""The interpreter of an operation table, run by every thread, and the threads' synchronization."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pumice_cpu.simd.types import I64
 
 # Fields of the shared int64 block, 64 bytes apart so that each has its own cache line.
 LINE = 64
-GO = 0 * LINE  # number of the latest step that was started
+GO = 0 * LINE  # number of the latest started step
 ARRIVED = 1 * LINE  # threads waiting at the barrier
 ROUND = 2 * LINE  # barriers passed
-TABLE = 4 * LINE  # what the step runs: address of the table, number of operations, number of threads, tickets
+TABLE = 4 * LINE  # the step's table: address, number of operations, number of threads, tickets
 
-SPINS = 10_000  # looks at GO before a worker asks to sleep: about a millisecond, where no one else wants the core
+SPINS = 10_000  # polls of GO before a worker sleeps: about a millisecond on an idle core
 
 
 @operation(types.int64, types.int64, types.int64)
@@ -45,14 +45,14 @@ def invoke(builder: Any, address: Any, arguments: Any, thread: Any, n_threads: A
 
 @operation(types.void, types.int64)
 def give_way(builder: Any, function: Any) -> Any:
-    """Call the system's function that lets other threads run, if there is one (0: none)."""
+    """Call the system's yield function, if there is one (0: none)."""
     yield_type = ir.FunctionType(ir.IntType(32), [])
     with builder.if_then(builder.icmp_signed("!=", function, I64(0))):
         builder.call(builder.inttoptr(function, yield_type.as_pointer()), [])
 
 
 def start(shared):
-    """Begin a step, with no part of its operations taken: whoever sees it begun sees what it is to run."""
+    """Start a step with all of its parts untaken. The write of GO publishes the table to the workers."""
     n_operations, tickets = get_i64(shared + TABLE + 8), get_i64(shared + TABLE + 24)
     for i in range(n_operations):
         put_i64(tickets + 8 * i, 0)
@@ -60,7 +60,7 @@ def start(shared):
 
 
 def run(shared, thread, yield_function):
-    """One thread's part of a step: every operation, with a barrier before each that asks for it, and at the end."""
+    """Run one thread's part of a step: every operation, with a barrier before those that need one, and at the end."""
     table = get_i64(shared + TABLE)
     n_operations = get_i64(shared + TABLE + 8)
     n_threads = get_i64(shared + TABLE + 16)
@@ -82,7 +82,7 @@ def run(shared, thread, yield_function):
 
 
 def wait(shared, seen, result, yield_function):
-    """Spin until a step after ``seen`` starts. ``result`` gets the latest step; ``seen`` if it is time to sleep."""
+    """Spin until a step after ``seen`` starts. ``result`` gets its number, or ``seen`` if the thread should sleep."""
     for spin in range(SPINS):
         if atomic_get(shared + GO) != seen:
             break

@@ -1,7 +1,7 @@
-"""Blocks of GGUF's quantized types to codes and scales, a row at a time (layouts: ggml-common.h of ggml).
+"""Unpacking of GGUF's quantized types to codes and scales, a row at a time (layouts: ggml-common.h of ggml).
 
-Each type has two functions. ``codes(block, codes)`` writes a block's codes, one a byte, in the order of the
-columns. ``scales(block, place, row)`` writes a block's scales into those of a tile, as row ``row``.
+Each type has two functions. ``codes(block, codes)`` writes a block's codes, one per byte, in column order.
+``scales(block, place, row)`` writes a block's scales into those of a tile, as row ``row``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pumice_cpu.simd import get_u8, get_u16, put_u8, put_u16
 
 @inline
 def _nibbles(source, codes):
-    """16 bytes: their low nibbles are the first half of 32 codes, their high nibbles the second."""
+    """Unpack 16 bytes: low nibbles are the first half of 32 codes, high nibbles the second."""
     for i in range(16):
         both = get_u8(source + i)
         put_u8(codes + i, both & 15)
@@ -23,7 +23,7 @@ def _nibbles(source, codes):
 
 @inline
 def _nibbles_and_bits(source, bits, codes):
-    """As ``_nibbles``, with a fifth bit for each code in 4 bytes."""
+    """Like ``_nibbles``, with a fifth bit for each code in 4 bytes."""
     for i in range(16):
         both = get_u8(source + i)
         low = (get_u8(bits + (i >> 3)) >> (i & 7)) & 1
@@ -109,7 +109,7 @@ def _codes_q6_k(block, codes):
 
 @inline
 def _codes_q3_k(block, codes):
-    """Two bits in order of planes, the third in a mask: a set bit means 4 more."""
+    """Two bits in plane order, the third in a mask: a set bit adds 4."""
     for part in range(2):
         for plane in range(4):
             for i in range(32):
@@ -150,7 +150,7 @@ def _one_byte(block, place, row):
 
 @inline
 def _scales_q4_k(block, place, row):
-    """Eight scales and eight minimums of 6 bits in 12 bytes. The minimum is subtracted: its sign is turned here."""
+    """Eight 6-bit scales and eight 6-bit minimums in 12 bytes. Minimums are subtracted, so their sign is flipped."""
     put_u16(place + 2 * row, get_u16(block))
     put_u16(place + 32 + 2 * row, get_u16(block + 2) ^ 0x8000)
     packed = block + 4
@@ -172,7 +172,7 @@ def _scales_q6_k(block, place, row):
 
 @inline
 def _scales_q3_k(block, place, row):
-    """Sixteen scales of 6 bits in 12 bytes: low nibbles first, then four planes of the two high bits; 32 is zero."""
+    """Sixteen 6-bit scales in 12 bytes: low nibbles first, then four planes of the two high bits; 32 is zero."""
     put_u16(place + 2 * row, get_u16(block + 108))
     packed = block + 96
     for part in range(16):
@@ -183,7 +183,7 @@ def _scales_q3_k(block, place, row):
 
 @inline
 def _scales_q2_k(block, place, row):
-    """Scale and minimum in the nibbles of one byte, kept so. The minimum is subtracted: its sign is turned here."""
+    """Scale and minimum in the nibbles of one byte, kept packed. Minimums are subtracted, so their sign is flipped."""
     put_u16(place + 2 * row, get_u16(block + 80))
     put_u16(place + 32 + 2 * row, get_u16(block + 82) ^ 0x8000)
     for part in range(16):
@@ -192,7 +192,7 @@ def _scales_q2_k(block, place, row):
 
 @inline
 def _scales_iq4_xs(block, place, row):
-    """Eight scales of 6 bits: low nibbles in 4 bytes, high bits in 16; 32 is zero."""
+    """Eight 6-bit scales: low nibbles in 4 bytes, high bits in 16; 32 is zero."""
     put_u16(place + 2 * row, get_u16(block))
     high = get_u16(block + 2)
     for part in range(8):

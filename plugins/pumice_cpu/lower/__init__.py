@@ -1,6 +1,6 @@
-"""From graph nodes to kernels: one function an operation, found by the operation's name.
+"""Lowering of graph nodes to kernels: one rule per operation, found by the operation's name.
 
-A rule has ``claims(node)``, which says whether it can run a node, and ``lower(at, node)``, which adds the
+A rule has ``claims(node, limits)``, which tells whether it can run a node, and ``lower(lowering, node)``, which adds
 kernels to the operation table.
 """
 
@@ -34,6 +34,6 @@ RULES: dict[str, Rule] = {
 
 
 def kernels() -> Iterator[str]:
-    """Kernels that factories make and that models ask for, with the current instruction set."""
+    """Yield the kernels with parameters that models need, for the current instruction set."""
     for module in (attention, elementwise, embedding, experts, linear, recurrent, rope, route):
         yield from module.kernels()

@@ -1,4 +1,4 @@
-"""What kernels look up to unpack the rarer types (kernels/unpack_rare.py), from the tables of the `gguf` package."""
+"""Lookup tables for unpacking the rarer types (kernels/unpack_rare.py), from tables of the `gguf` package."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Table = NDArray[np.uint8]
 
 @functools.cache
 def unpack_table(type: GGMLType) -> Table:
-    """The bytes that ``table`` of the type's kernel points to; one where it needs none."""
+    """Return the bytes of a type's ``table`` argument; a single byte if it needs none."""
     make = _TABLES.get(type.name)
     return np.zeros(1, np.uint8) if make is None else make(type.name)
 
 
 def _byte_masks(signs: Table) -> Table:
-    """For each byte of signs eight bytes: ones for a set bit, least significant first."""
+    """Return eight bytes for each byte of signs: all ones for a set bit, least significant first."""
     return np.unpackbits(signs[:, None], axis=1, bitorder="little") * np.uint8(255)
 
 
@@ -39,7 +39,7 @@ def _all_signs() -> Table:
 
 
 def _even_signs() -> Table:
-    """128 ways to negate an even number of eight values."""
+    """Return the 128 ways to negate an even number of eight values."""
     import gguf.quants
 
     masks = np.zeros((256, 8), np.uint8)
@@ -52,13 +52,13 @@ def _with_signs(signs: Callable[[], Table]) -> Callable[[str], Table]:
 
 
 def _shifted_grids(name: str) -> Table:
-    """Eight times the values, plus one and then minus one."""
+    """Return eight times the values, plus one and then minus one."""
     grid = 8 * _grid(name)
     return np.stack([grid + 1, grid - 1]).astype(np.int8).view(np.uint8).reshape(-1)
 
 
 def _nvfp4(name: str) -> Table:
-    """For each byte the values of its low and of its high nibble; then the float32 of each scale."""
+    """Return the values of the low and high nibble for each byte, then each scale as float32."""
     import gguf.quants
 
     values = np.array(gguf.quants.NVFP4.kvalues, np.int8).view(np.uint8)

@@ -32,25 +32,25 @@ def to_f32(builder: Any, value: Any) -> Any:
 
 @operation(i32x16, f32x16)
 def round_to_i32(builder: Any, value: Any) -> Any:
-    """The nearest integers, ties to even."""
+    """Round to the nearest integers, ties to even."""
     return builder.fptosi(call(builder, "llvm.rint.v16f32", f32x16.llvm, value), i32x16.llvm)
 
 
 @operation(i32x16, f32x16)
 def truncate_to_i32(builder: Any, value: Any) -> Any:
-    """The integers towards zero."""
+    """Round to integers towards zero."""
     return builder.fptosi(value, i32x16.llvm)
 
 
 @operation(f32x16, i32x16)
 def as_f32(builder: Any, bits: Any) -> Any:
-    """The same bits as float32."""
+    """Reinterpret the bits as float32."""
     return builder.bitcast(bits, f32x16.llvm)
 
 
 @operation(types.float32, types.int64)
 def bits_f32(builder: Any, bits: Any) -> Any:
-    """The float32 whose bits are the low half of an argument."""
+    """Return the float32 whose bits are the low half of an argument."""
     return builder.bitcast(builder.trunc(bits, I32), F32)
 
 
@@ -79,13 +79,13 @@ for (_symbol, _kind), _name in _INSTRUCTIONS.items():
 
 @operation(f32x16, f32x16, f32x16, f32x16)
 def fma(builder: Any, a: Any, b: Any, c: Any) -> Any:
-    """``a * b + c``, rounded once where the processor can."""
+    """Return ``a * b + c``, with one rounding where the processor has FMA."""
     return _fma(builder, a, b, c)
 
 
 @of_set((f32x16.llvm, f32x16.llvm, f32x16.llvm, f32x16.llvm))
 def _fma(isa: Isa, builder: Any, a: Any, b: Any, c: Any) -> Any:
-    if isa.name == "plain":  # a function would be called for each lane
+    if isa.name == "plain":  # the intrinsic would call a function per lane
         return builder.fadd(builder.fmul(a, b), c)
     return call(builder, "llvm.fma.v16f32", f32x16.llvm, a, b, c)
 
@@ -112,7 +112,7 @@ def square_root(builder: Any, a: Any) -> Any:
 
 @operation(f32x16, f32x16)
 def exp(builder: Any, x: Any) -> Any:
-    """e^x to 2 units in the last place: 2^n times a polynomial on [-ln2/2, ln2/2] (Cody and Waite 1980)."""
+    """Return e^x within 2 ULP: 2^n times a polynomial on [-ln2/2, ln2/2] (Cody and Waite 1980)."""
     vector = f32x16.llvm
 
     def number(value: float) -> Any:
@@ -134,7 +134,7 @@ def exp(builder: Any, x: Any) -> Any:
 
 @operation(f32x16, f32x16)
 def power_of_two(builder: Any, x: Any) -> Any:
-    """2^x for x up to 0, to a unit in the last place: a polynomial fitted at Chebyshev's nodes on [-1/2, 1/2]."""
+    """Return 2^x for x <= 0 within 1 ULP: a polynomial fitted at Chebyshev nodes on [-1/2, 1/2]."""
     vector, whole = f32x16.llvm, i32x16.llvm
     lowest = constant(vector, -126.0)
     x = builder.select(builder.fcmp_ordered(">", x, lowest), x, lowest)
@@ -160,7 +160,7 @@ def shift_right_i32(builder: Any, a: Any, bits: Any) -> Any:
 
 @operation(i32x16, types.int32, types.int32)
 def where_bits_i32(builder: Any, mask: Any, value: Any) -> Any:
-    """``value`` in the lanes whose bit of the 16 in ``mask`` is set; zero in the others."""
+    """Keep ``value`` in lanes whose bit of the 16 in ``mask`` is set; zero in the others."""
     chosen = builder.bitcast(builder.trunc(mask, I16), ir.VectorType(I1, 16))
     return builder.select(chosen, splat(builder, value, i32x16.llvm), constant(i32x16.llvm, 0))
 
@@ -170,7 +170,7 @@ def where_bits_i32(builder: Any, mask: Any, value: Any) -> Any:
 
 @operation(types.float32, f32x16)
 def sum_lanes(builder: Any, a: Any) -> Any:
-    """The sum, halves added to halves, so that every machine rounds alike."""
+    """Add up the lanes, halves to halves, so that every machine rounds alike."""
     return fold(builder, a, builder.fadd)
 
 
@@ -196,7 +196,7 @@ def fold(builder: Any, vector: Any, combine: Any) -> Any:
 
 @operation(f32x16, f32x16, types.int32)
 def keep_first(builder: Any, a: Any, count: Any) -> Any:
-    """Lanes below ``count``; zero in the others."""
+    """Keep lanes below ``count``; zero in the others."""
     lanes = ir.Constant(i32x16.llvm, list(range(16)))
     return builder.select(
         builder.icmp_signed("<", lanes, splat(builder, count, i32x16.llvm)), a, constant(f32x16.llvm, 0.0)
@@ -205,7 +205,7 @@ def keep_first(builder: Any, a: Any, count: Any) -> Any:
 
 @operation(f32x16, f32x16, types.int32, types.int32, f32x16)
 def between(builder: Any, a: Any, first: Any, end: Any, other: Any) -> Any:
-    """Lanes from ``first`` up to ``end``; those of ``other`` elsewhere."""
+    """Keep lanes from ``first`` up to ``end``; those of ``other`` elsewhere."""
     lanes = ir.Constant(i32x16.llvm, list(range(16)))
     low = builder.icmp_signed(">=", lanes, splat(builder, first, i32x16.llvm))
     high = builder.icmp_signed("<", lanes, splat(builder, end, i32x16.llvm))
@@ -214,7 +214,7 @@ def between(builder: Any, a: Any, first: Any, end: Any, other: Any) -> Any:
 
 @operation(f32x16, f32x16, f32x16, f32x16)
 def where_negative(builder: Any, sign: Any, a: Any, b: Any) -> Any:
-    """Lanes of ``a`` where those of ``sign`` are below zero, of ``b`` elsewhere."""
+    """Select lanes of ``a`` where those of ``sign`` are negative, of ``b`` elsewhere."""
     return builder.select(builder.fcmp_ordered("<", sign, constant(f32x16.llvm, 0.0)), a, b)
 
 
@@ -225,13 +225,13 @@ def lane(builder: Any, a: Any, index: Any) -> Any:
 
 @operation(f32x16, f32x16)
 def swap_pairs(builder: Any, a: Any) -> Any:
-    """Each even lane and the one after it change places."""
+    """Swap each even lane with the next."""
     return pick(builder, a, a, [i ^ 1 for i in range(16)])
 
 
 @operation(f32x16, f32x16)
 def spread_pairs(builder: Any, a: Any) -> Any:
-    """Each of the first eight lanes twice."""
+    """Repeat each of the first eight lanes twice."""
     return pick(builder, a, a, [i // 2 for i in range(16)])
 
 
@@ -242,13 +242,13 @@ def negate_even(builder: Any, a: Any) -> Any:
 
 @operation(f32x16, f32x16, f32x16)
 def interleave_low(builder: Any, a: Any, b: Any) -> Any:
-    """The first eight lanes of each: one of ``a``, one of ``b``, and so on."""
+    """Interleave the first eight lanes of ``a`` and ``b``."""
     return pick(builder, a, b, [i // 2 + 16 * (i % 2) for i in range(16)])
 
 
 @operation(f32x16, f32x16, f32x16)
 def interleave_high(builder: Any, a: Any, b: Any) -> Any:
-    """As ``interleave_low``, of the last eight lanes."""
+    """Interleave the last eight lanes of ``a`` and ``b``."""
     return pick(builder, a, b, [8 + i // 2 + 16 * (i % 2) for i in range(16)])
 
 
@@ -267,7 +267,7 @@ def high_nibbles(builder: Any, a: Any) -> Any:
 
 @operation(u8x64, u8x64, types.int64)
 def two_bits(builder: Any, a: Any, index: Any) -> Any:
-    """Bits ``2 * index`` and the next of each byte."""
+    """Return bits ``2 * index`` and ``2 * index + 1`` of each byte."""
     shift = builder.trunc(builder.shl(index, index.type(1)), I8)
     return builder.and_(builder.lshr(a, splat(builder, shift, u8x64.llvm)), constant(u8x64.llvm, 3))
 
@@ -279,6 +279,6 @@ def shift_left(builder: Any, a: Any, bits: Any) -> Any:
 
 @operation(u8x64, types.int64, types.int32)
 def where_bits(builder: Any, mask: Any, value: Any) -> Any:
-    """``value`` in the bytes whose bit of the 64 in ``mask`` is set; zero in the others."""
+    """Keep ``value`` in bytes whose bit of the 64 in ``mask`` is set; zero in the others."""
     chosen = builder.bitcast(mask, ir.VectorType(I1, 64))
     return builder.select(chosen, splat(builder, builder.trunc(value, I8), u8x64.llvm), constant(u8x64.llvm, 0))

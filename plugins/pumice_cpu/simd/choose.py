@@ -1,4 +1,4 @@
-"""Choices made for each lane: comparisons of two vectors give masks, masks choose."""
+"""Selection per lane: comparisons of two vectors give masks, and masks select lanes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ define_operator(operator.and_, mask16, (mask16, mask16), lambda builder, a, b: b
 
 @operation(f32x16, mask16, f32x16, f32x16)
 def choose_f32(builder: Any, mask: Any, a: Any, b: Any) -> Any:
-    """Lanes of ``a`` where the mask is set, of ``b`` elsewhere."""
+    """Select lanes of ``a`` where the mask is set, of ``b`` elsewhere."""
     return builder.select(mask, a, b)
 
 
 @operation(i32x16, mask16, i32x16, i32x16)
 def choose_i32(builder: Any, mask: Any, a: Any, b: Any) -> Any:
-    """Lanes of ``a`` where the mask is set, of ``b`` elsewhere."""
+    """Select lanes of ``a`` where the mask is set, of ``b`` elsewhere."""
     return builder.select(mask, a, b)
 
 
@@ -46,7 +46,7 @@ def any_lane(builder: Any, mask: Any) -> Any:
 
 @operation(i32x16, i32x16, types.int32, types.int32)
 def clamp_i32(builder: Any, a: Any, low: Any, high: Any) -> Any:
-    """Lanes not below ``low`` and not above ``high``."""
+    """Clamp each lane between ``low`` and ``high``."""
     low, high = splat(builder, low, a.type), splat(builder, high, a.type)
     a = builder.select(builder.icmp_signed("<", a, low), low, a)
     return builder.select(builder.icmp_signed(">", a, high), high, a)
@@ -54,7 +54,7 @@ def clamp_i32(builder: Any, a: Any, low: Any, high: Any) -> Any:
 
 @operation(i32x16, f32x16)
 def nearest_i32(builder: Any, a: Any) -> Any:
-    """The nearest integers, ties to even, of numbers below 2^22; what is larger gives what it gives in ggml.
+    """Round numbers below 2^22 to the nearest integers, ties to even. Larger numbers give the same result as in ggml.
 
     Adding 1.5 * 2^23 leaves the integer in the low bits of the sum.
     """
@@ -64,7 +64,7 @@ def nearest_i32(builder: Any, a: Any) -> Any:
 
 @operation(i32x16, f32x16)
 def as_i32(builder: Any, a: Any) -> Any:
-    """The same bits as int32."""
+    """Reinterpret the bits as int32."""
     return builder.bitcast(a, i32x16.llvm)
 
 
@@ -75,20 +75,20 @@ def lane_i32(builder: Any, a: Any, index: Any) -> Any:
 
 @operation(types.int32, types.float32)
 def nearest(builder: Any, a: Any) -> Any:
-    """As ``nearest_i32``, of one number."""
+    """Like ``nearest_i32``, for one number."""
     bits = builder.bitcast(builder.fadd(a, a.type(12582912.0)), I32)
     return builder.sub(builder.and_(bits, I32(0x7FFFFF)), I32(0x400000))
 
 
 @operation(i32x16, f32x16)
 def truncate_any(builder: Any, a: Any) -> Any:
-    """The integers towards zero; what is no int32 becomes the lowest, as x86 has it."""
+    """Round to integers towards zero; numbers outside of int32 become the lowest int32, as on x86."""
     return _truncate(builder, a)
 
 
 @operation(i32x16, f32x16)
 def round_away(builder: Any, a: Any) -> Any:
-    """The nearest integers, ties away from zero; what is no int32 becomes the lowest."""
+    """Round to the nearest integers, ties away from zero; numbers outside of int32 become the lowest int32."""
     whole = _truncate(builder, a)
     rest = builder.fsub(a, builder.sitofp(whole, a.type))
     up = builder.zext(builder.fcmp_ordered(">=", rest, constant(a.type, 0.5)), whole.type)
@@ -108,19 +108,19 @@ def _is_i32(builder: Any, a: Any) -> Any:
 
 @operation(i32x16, mask16)
 def ones(builder: Any, mask: Any) -> Any:
-    """1 in each lane where the mask is set, 0 elsewhere."""
+    """Return 1 in each lane where the mask is set, 0 elsewhere."""
     return builder.zext(mask, i32x16.llvm)
 
 
 @operation(types.int32, types.float32)
 def f32_bits(builder: Any, a: Any) -> Any:
-    """The bits of a number as an integer."""
+    """Return the bits of a number as an integer."""
     return builder.bitcast(a, I32)
 
 
 @operation(types.int64, mask16)
 def first_lane(builder: Any, mask: Any) -> Any:
-    """The number of the first lane where the mask is set; 16 if there is none."""
+    """Return the number of the first lane where the mask is set; 16 if there is none."""
     bits = builder.zext(builder.bitcast(mask, ir.IntType(16)), I32)
     count = call(builder, "llvm.cttz.i32", I32, builder.or_(bits, I32(1 << 16)), ir.IntType(1)(0))
     return builder.zext(count, ir.IntType(64))

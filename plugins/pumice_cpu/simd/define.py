@@ -1,4 +1,4 @@
-"""How an operation on vectors is given to Numba: its types, and a function that builds its LLVM instructions."""
+"""Definition of vector operations for Numba: their types, and a function that builds their LLVM instructions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from numba.extending import intrinsic, lower_builtin
 from pumice_cpu.isa import Isa
 from pumice_cpu.simd.types import I32
 
-#: What each set has in its own way, by its name in LLVM's language: what builds it, and its type.
+#: Operations implemented per instruction set: by LLVM name, the function that builds it, and its type.
 _OF_SETS: dict[str, tuple[Callable[..., Any], ir.FunctionType]] = {}
 
 
@@ -40,7 +40,7 @@ def operation(result: Any, *parameters: Any) -> Callable[[Callable[..., Any]], A
 
 
 def define_operator(symbol: Any, result: Any, parameters: tuple[Any, ...], generate: Callable[..., Any]) -> None:
-    """Give a Python operator a meaning for these types, as ``generate(builder, *values)``."""
+    """Overload a Python operator for these types with ``generate(builder, *values)``."""
     signature = result(*parameters)
 
     def generic(self: Any, args: Any, kws: Any) -> Any:
@@ -51,10 +51,10 @@ def define_operator(symbol: Any, result: Any, parameters: tuple[Any, ...], gener
 
 
 def of_set(*signatures: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make ``generate(isa, builder, *values)`` a function that is called, and defined for each instruction set.
+    """Make ``generate(isa, builder, *values)`` an LLVM function with a definition for each instruction set.
 
-    So what Numba makes of a kernel is the same for all sets. A signature is LLVM's types of the result and of the
-    values; LLVM puts the function where it is called.
+    Numba's output for a kernel is thus the same for all sets. A signature has the LLVM types of the result and of the
+    values; LLVM inlines the function.
     """
 
     def decorate(generate: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,7 +78,7 @@ def of_set(*signatures: tuple[Any, ...]) -> Callable[[Callable[..., Any]], Calla
 
 @functools.cache
 def definitions(isa: Isa) -> str:
-    """LLVM's source of all that ``of_set`` was given, as this set has it."""
+    """Return LLVM IR with this instruction set's definitions of all ``of_set`` functions."""
     module = ir.Module()
     for name, (generate, type) in _OF_SETS.items():
         function = ir.Function(module, type, name)
@@ -90,7 +90,7 @@ def definitions(isa: Isa) -> str:
 
 
 def _positional(count: int) -> inspect.Signature:
-    """The signature of a function with this many arguments: Numba wants to see them one by one."""
+    """Return the signature of a function with ``count`` positional arguments; Numba needs them one by one."""
     kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
     return inspect.Signature([inspect.Parameter(f"a{i}", kind) for i in range(count)])
 
@@ -102,17 +102,17 @@ def call(builder: Any, name: str, result: Any, *values: Any) -> Any:
 
 
 def splat(builder: Any, scalar: Any, vector: ir.VectorType) -> Any:
-    """A vector with ``scalar`` in every lane."""
+    """Return a vector with ``scalar`` in every lane."""
     empty = ir.Constant(vector, ir.Undefined)
     one = builder.insert_element(empty, scalar, I32(0))
     return builder.shuffle_vector(one, empty, ir.Constant(ir.VectorType(I32, vector.count), [0] * vector.count))
 
 
 def constant(vector: ir.VectorType, value: Any) -> ir.Constant:
-    """A constant vector with ``value`` in every lane."""
+    """Return a constant vector with ``value`` in every lane."""
     return ir.Constant(vector, [value] * vector.count)
 
 
 def pick(builder: Any, a: Any, b: Any, lanes: list[int]) -> Any:
-    """Lanes of ``a`` followed by ``b``, by number."""
+    """Select lanes, by number, of ``a`` followed by ``b``."""
     return builder.shuffle_vector(a, b, ir.Constant(ir.VectorType(I32, len(lanes)), lanes))

@@ -1,4 +1,4 @@
-"""The operations that instruction sets have instructions of their own for."""
+"""Operations with instructions of their own in each instruction set."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ D4, D8, D16 = (ir.VectorType(I32, lanes) for lanes in (4, 8, 16))
 @operation(types.int32)
 @of_set((I32,))
 def signed_offset(isa: Isa, builder: Any) -> Any:
-    """What ``dot_signed`` adds to every weight: subtract so many times the sum of ``x``."""
+    """Return the offset that ``dot_signed`` adds to every weight: subtract this times the sum of ``x``."""
     return I32(isa.signed_offset)
 
 
 @operation(i32x16, i32x16, u8x64, types.int32)
 @of_set((D16, D16, B64, I32))
 def dot(isa: Isa, builder: Any, total: Any, weights: Any, x: Any) -> Any:
-    """Add to each lane the products of its four ``weights``, 0 to 127, with the four int8 packed in ``x``."""
+    """Add to each lane the dot product of its four ``weights`` (0 to 127) and the four int8 in ``x``."""
     return _DOT[isa.name](builder, total, weights, builder.bitcast(splat(builder, x, D16), B64))
 
 
 @operation(i32x16, i32x16, u8x64, types.int32)
 @of_set((D16, D16, B64, I32))
 def dot_signed(isa: Isa, builder: Any, total: Any, weights: Any, x: Any) -> Any:
-    """As ``dot``, with int8 weights of the whole range, to each of which ``signed_offset`` is added."""
+    """Like ``dot``, with int8 weights of the full range, to each of which ``signed_offset`` is added."""
     spread = builder.bitcast(splat(builder, x, D16), B64)
     if isa.signed_offset:
         weights = builder.xor(weights, constant(B64, 128))
@@ -102,7 +102,7 @@ _DOT = {
 @operation(u8x64, u8x64, u8x64)
 @of_set((B64, B64, B64))
 def lookup(isa: Isa, builder: Any, table: Any, index: Any) -> Any:
-    """Bytes of a table of 16, repeated four times in ``table``, at ``index`` 0 to 15."""
+    """Look up bytes at ``index`` 0 to 15 in a table of 16, repeated four times in ``table``."""
     if isa.name.startswith("avx512"):
         return call(builder, "llvm.x86.avx512.pshuf.b.512", B64, table, index)
     if isa.name.startswith("avx"):
@@ -125,7 +125,7 @@ def lookup(isa: Isa, builder: Any, table: Any, index: Any) -> Any:
 
 
 class _BFloatType(ir.HalfType):
-    """llvmlite does not know LLVM's bfloat."""
+    """LLVM's bfloat, which llvmlite does not have."""
 
     null = "0.0"
     intrinsic_name = "bf16"
@@ -134,20 +134,20 @@ class _BFloatType(ir.HalfType):
         return "bfloat"
 
 
-_BFloatType._create_instance()  # each of llvmlite's types of floats is one object
+_BFloatType._create_instance()  # llvmlite's float types are singletons
 _BF16_32 = ir.VectorType(_BFloatType(), 32)
 
 
 @operation(f32x16, f32x16, i32x16, types.int32)
 def dot_bf16(builder: Any, total: Any, weights: Any, x: Any) -> Any:
-    """Add to each lane the products of its two bfloat16 with the two packed in ``x``; if ``Isa.multiplies_bf16``."""
+    """Add to each lane the dot product of two bfloat16 pairs; requires ``Isa.multiplies_bf16``."""
     pairs = [builder.bitcast(value, _BF16_32) for value in (weights, splat(builder, x, D16))]
     return call(builder, "llvm.x86.avx512bf16.dpbf16ps.512", f32x16.llvm, total, *pairs)
 
 
 @operation(f32x16, f32x16, f32x16)
 def to_bf16(builder: Any, low: Any, high: Any) -> Any:
-    """Thirty-two bfloat16, rounded to nearest, in the place of sixteen float32; if ``Isa.multiplies_bf16``."""
+    """Round 32 float32 to nearest bfloat16, packed in one vector; requires ``Isa.multiplies_bf16``."""
     rounded = call(builder, "llvm.x86.avx512bf16.cvtne2ps2bf16.512", _BF16_32, high, low)
     return builder.bitcast(rounded, f32x16.llvm)
 

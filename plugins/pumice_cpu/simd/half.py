@@ -1,6 +1,6 @@
-"""Float16 to float32 and back: by the processor's instructions, or with integers where it has none.
+"""Conversion between float16 and float32: by the processor's instructions, or by integer arithmetic without them.
 
-Values are one number or a vector of them.
+Values are scalars or vectors.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _HALVES, _FLOATS = ir.VectorType(F16, 16), ir.VectorType(F32, 16)
 
 @of_set((F32, F16), (_FLOATS, _HALVES))
 def half_to_float(isa: Isa, builder: Any, half: Any) -> Any:
-    """A float16 shifted to the place of a float32's bits is too small by 2^112, also where it is subnormal."""
+    """Convert by a shift: the bits, as float32, are too small by a factor of 2^112, also for subnormals."""
     if isa.name != "plain":
         return builder.fpext(half, _like(half, F32))
     i32, f32 = _like(half, I32), _like(half, F32)
@@ -34,7 +34,7 @@ def half_to_float(isa: Isa, builder: Any, half: Any) -> Any:
 
 @of_set((F16, F32), (_HALVES, _FLOATS))
 def float_to_half(isa: Isa, builder: Any, value: Any) -> Any:
-    """Rounded to nearest, ties to even."""
+    """Round to nearest, ties to even."""
     if isa.name != "plain":
         return builder.fptrunc(value, _like(value, F16))
     i32, f32 = _like(value, I32), _like(value, F32)
@@ -42,7 +42,8 @@ def float_to_half(isa: Isa, builder: Any, value: Any) -> Any:
     sign = builder.and_(bits, _number(i32, 0x80000000))
     magnitude = builder.xor(bits, sign)
     odd = builder.and_(builder.lshr(magnitude, _number(i32, 13)), _number(i32, 1))
-    rounded = builder.add(builder.add(magnitude, _number(i32, 0xC8000FFF)), odd)  # exponent less 112, and half a unit
+    # Subtracts 112 from the exponent and adds half a unit.
+    rounded = builder.add(builder.add(magnitude, _number(i32, 0xC8000FFF)), odd)
     normal = builder.lshr(rounded, _number(i32, 13))
     # a subnormal float16 is a multiple of 2^-24, which is the unit of float32 numbers at 1/2
     at_half = builder.fadd(builder.bitcast(magnitude, f32), _number(f32, 0.5))
@@ -57,7 +58,7 @@ def float_to_half(isa: Isa, builder: Any, value: Any) -> Any:
 
 
 def _like(value: Any, element: Any) -> Any:
-    """A type of this element with as many lanes as the value."""
+    """Return a type with this element and the value's number of lanes."""
     return ir.VectorType(element, value.type.count) if isinstance(value.type, ir.VectorType) else element
 
 

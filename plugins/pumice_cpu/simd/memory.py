@@ -1,6 +1,6 @@
-"""Loads and stores at addresses (int64), with conversion to and from the types that vectors compute in.
+"""Loads and stores at addresses (int64), with conversion between stored types and those of vectors.
 
-None of them needs alignment.
+No alignment is required.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def put_f16(builder: Any, pointer: Any, value: Any) -> Any:
 
 @operation(types.void, address, types.float32)
 def put_bf16(builder: Any, pointer: Any, value: Any) -> Any:
-    """Rounded to nearest, ties to even; what is not a number stays so."""
+    """Round to nearest, ties to even; NaN stays NaN."""
     bits = builder.bitcast(value, I32)
     odd = builder.and_(builder.lshr(bits, I32(16)), I32(1))
     rounded = builder.add(builder.add(bits, I32(0x7FFF)), odd)
@@ -153,13 +153,13 @@ def load_i16(builder: Any, pointer: Any) -> Any:
 
 @operation(f32x16, address)
 def load_i64(builder: Any, pointer: Any) -> Any:
-    """Rounded to float32."""
+    """Load sixteen int64, rounded to float32."""
     return builder.sitofp(_load(builder, pointer, ir.VectorType(I64, 16)), f32x16.llvm)
 
 
 @operation(f32x16, address)
 def load_f64(builder: Any, pointer: Any) -> Any:
-    """Rounded to float32."""
+    """Load sixteen float64, rounded to float32."""
     return builder.fptrunc(_load(builder, pointer, ir.VectorType(F64, 16)), f32x16.llvm)
 
 
@@ -180,7 +180,7 @@ def store_i32(builder: Any, pointer: Any, value: Any) -> Any:
 
 @operation(types.void, address, i32x16)
 def store_i8(builder: Any, pointer: Any, value: Any) -> Any:
-    """The low byte of each lane."""
+    """Store the low byte of each lane."""
     _store(builder, pointer, builder.trunc(value, ir.VectorType(I8, 16)))
 
 
@@ -189,7 +189,7 @@ def store_i8(builder: Any, pointer: Any, value: Any) -> Any:
 
 @operation(f32x16, address, types.int64)
 def load_first_f32(builder: Any, pointer: Any, count: Any) -> Any:
-    """``count`` values, then zeros; memory beyond is not touched."""
+    """Load ``count`` values, padded with zeros; memory beyond is not touched."""
     vector = f32x16.llvm
     values = (builder.inttoptr(pointer, vector.as_pointer()), I32(1), _first(builder, count), constant(vector, 0.0))
     return call(builder, "llvm.masked.load.v16f32.p0", vector, *values)
@@ -197,13 +197,13 @@ def load_first_f32(builder: Any, pointer: Any, count: Any) -> Any:
 
 @operation(types.void, address, f32x16, types.int64)
 def store_first_f32(builder: Any, pointer: Any, value: Any, count: Any) -> Any:
-    """The first ``count`` values; memory beyond is not touched."""
+    """Store the first ``count`` values; memory beyond is not touched."""
     place = builder.inttoptr(pointer, f32x16.llvm.as_pointer())
     call(builder, "llvm.masked.store.v16f32.p0", ir.VoidType(), value, place, I32(1), _first(builder, count))
 
 
 def _first(builder: Any, count: Any) -> Any:
-    """A mask of the lanes below ``count``."""
+    """Return a mask of the lanes below ``count``."""
     lanes = ir.Constant(i32x16.llvm, list(range(16)))
     return builder.icmp_signed("<", lanes, splat(builder, builder.trunc(count, I32), i32x16.llvm))
 
@@ -223,6 +223,6 @@ def store_bytes(builder: Any, pointer: Any, value: Any) -> Any:
 
 @operation(types.void, address)
 def prefetch(builder: Any, pointer: Any) -> Any:
-    """Ask for the cache line at an address, which may lie outside of any memory."""
-    hint = (I32(0), I32(3), I32(1))  # to read, to keep, data
+    """Prefetch the cache line at an address, which may be invalid."""
+    hint = (I32(0), I32(3), I32(1))  # read access, high locality, data cache
     call(builder, "llvm.prefetch.p0", ir.VoidType(), builder.inttoptr(pointer, I8.as_pointer()), *hint)

@@ -1,4 +1,4 @@
-"""Reading and writing arrays of vectors: ``registers[i]`` in kernels."""
+"""Indexing of arrays of vectors: ``registers[i]`` in kernels."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ F16, F32, F64 = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 
 
 class Vector(types.Type):
-    """A Numba type that is one LLVM vector."""
+    """A Numba type represented by one LLVM vector."""
 
     def __init__(self, name: str, llvm: ir.VectorType) -> None:
         self.llvm = llvm
@@ -34,7 +34,7 @@ u8x64 = Vector("u8x64", ir.VectorType(I8, 64))
 
 
 class Registers(types.Type):
-    """An array of vectors that LLVM keeps in registers, once the loops over it are unrolled."""
+    """An array of vectors that LLVM keeps in registers once loops over it are unrolled."""
 
     def __init__(self, element: Vector, count: int) -> None:
         self.element, self.count = element, count

@@ -1,4 +1,4 @@
-"""What the devices of both drivers do alike: check before Vulkan is asked, keep account, close what they made."""
+"""Common behaviour of the devices of both drivers: checks before Vulkan calls, accounting, closing of objects."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pumice_vulkan.device.spirv import check_shader
 
 
 class CheckedDevice(Device):
-    """A device that hands its driver only what can work, as far as that is known before."""
+    """A device that validates arguments before it calls its driver."""
 
     def __init__(self, description: DeviceDescription, ledger: Ledger) -> None:
         self.description = description

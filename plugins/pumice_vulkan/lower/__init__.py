@@ -1,4 +1,4 @@
-"""From graph nodes to dispatches: one function an operation, found by the operation's name. See rule.py."""
+"""Lowering of graph nodes to dispatches: one rule per operation, found by the operation's name. See rule.py."""
 
 from pumice_vulkan.lower.attention import RULES as ATTENTION
 from pumice_vulkan.lower.elementwise import RULES as ELEMENTWISE

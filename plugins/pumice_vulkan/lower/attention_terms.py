@@ -1,4 +1,4 @@
-"""What attention asks for, as its kernels are told: which positions a token sees, how wide a head's result is."""
+"""Parameters of attention for its kernels: the mask, and the width of a head's result."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ CAUSAL, CHUNK, BOTH_SIDES, MEMORY = range(4)  # as in shaders/attention_mask.gls
 
 
 def is_plain(node: Node) -> bool:
-    """Whether it is causal attention over a cache, with scores from queries and keys alone."""
+    """Return True for causal attention over a cache with scores from queries and keys only."""
     more = node.attrs["slopes"] or node.attrs["log_sum"] or {"bias", "mask"} & set(node.inputs)
     return node.state is not None and mask_of(node) == CAUSAL and not more
 
 
 def v_dim_of(node: Node) -> int:
-    """Values of a head's result, less the logarithm of its sum."""
+    """Return the values of a head's result, without the logarithm of its sum."""
     return int(node.output.shape[2]) - int(node.attrs["log_sum"])
 
 
@@ -28,10 +28,10 @@ def mask_of(node: Node) -> int:
 
 
 def window_of(node: Node) -> int:
-    """Positions that a token attends to, 0: any number."""
+    """Return the window in positions; 0: unlimited."""
     return int(node.attrs["window"] or node.attrs["chunk"])
 
 
 def float_bits(value: float) -> int:
-    """A float32 as a specialization constant."""
+    """Return a float32 as a specialization constant."""
     return int(np.float32(value).view(np.uint32))

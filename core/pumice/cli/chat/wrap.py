@@ -1,4 +1,4 @@
-"""Line wrapping for text that comes in pieces: words are never cut at the terminal's edge."""
+"""Line wrapping of streamed text: words are not split at the terminal's edge."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from prompt_toolkit.utils import get_cwidth
 
 
 class Wrapper:
-    """Turns text into what is written to a terminal.
+    """Converts text to terminal output.
 
-    The beginning of a word is written when it comes. If the word turns out to be too long for its line, that is erased,
-    and the word goes to the next one.
+    The beginning of a word is written immediately. If the word does not fit its line, it is erased and moved to the
+    next one.
     """
 
     def __init__(self, columns: int) -> None:
-        self._columns = max(2, columns - 1)  # terminals differ in what they do with the last one
+        self._columns = max(2, columns - 1)  # terminals treat the last column differently
         self._column = 0
-        self._word = ""  # as far as it is written
+        self._word = ""  # written part of the current word
 
     def add(self, text: str) -> str:
         return "".join(map(self._add, text))

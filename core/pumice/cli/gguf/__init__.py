@@ -1,4 +1,4 @@
-"""``pumice gguf``: look at GGUF files and change them. Each subcommand is imported when it runs."""
+"""``pumice gguf``: show, compare and change GGUF files. Subcommands are imported when they run."""
 
 import importlib
 
@@ -31,4 +31,4 @@ class Commands(click.Group):
 
 @click.command("gguf", cls=Commands)
 def command() -> None:
-    """Look at GGUF files and change them."""
+    """Show, compare and change GGUF files."""

@@ -1,4 +1,4 @@
-"""WordPiece, BERT's tokenizer, from ``tokenizer.json``."""
+"""Convert WordPiece, BERT's tokenizer, from ``tokenizer.json``."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from pumice.convert.written import special_tokens
 if TYPE_CHECKING:
     from pumice.convert.conversion import Conversion
 
-CONTINUES = "##"  # what tokens begin with that do not begin a word
-PRE_TOKENIZER = "jina-v2-en"  # of those that cut as BERT does, the name that most files have
+CONTINUES = "##"  # prefix of tokens that continue a word
+PRE_TOKENIZER = "jina-v2-en"  # the most common name of pre-tokenizers that split like BERT's
 
 
 def wordpiece(folder: Folder, conversion: Conversion) -> dict[str, Any] | None:
-    """None where the folder's tokenizer is of another kind, or there is none."""
+    """Return the metadata of a WordPiece tokenizer, or None if the folder has none."""
     from tokenizers.models import WordPiece
 
     tokenizer = load_fast(folder)

@@ -31,7 +31,7 @@ def sum_(x: Tensor, axis: int, keepdims: bool = False) -> Result:
 
 @operation
 def reshape(x: Tensor, shape: tuple[Dim, ...]) -> Result:
-    """The same values in another shape; free of cost. The token dimension stays first."""
+    """Reinterpret the values in another shape without a copy. The token dimension stays first."""
     same = shape[0] == x.shape[0] and row_size(shape) == row_size(x.shape)
     need(same, f"reshape: {x} does not have the size of {format_shape(shape)}")
     return Result(shape, x.dtype)

@@ -1,6 +1,6 @@
-"""Element by element. A result has the shape of ``x``; a second operand broadcasts to it.
+"""Element-wise operations. A result has the shape of ``x``; a second operand broadcasts to it.
 
-Each has a formula, of its operands and attributes in their order, from which backends derive what they run.
+Each has a formula of its operands and attributes, in order, from which backends derive their kernels.
 """
 
 from __future__ import annotations

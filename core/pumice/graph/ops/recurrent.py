@@ -1,4 +1,4 @@
-"""Operations with a recurrent state: what a sequence's past leaves behind has a fixed size."""
+"""Operations with a recurrent state, whose size does not depend on the length of a sequence."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What model families share: decoders, their blocks, rotary positions, and the hyperparameters behind them.
+"""Building blocks of model families: decoders, blocks, rotary positions, and hyperparameters.
 
-A family that is built like others writes one ``layer``; one that is not takes the blocks, or plain operations.
+A family with a common structure writes one ``layer``; others compose blocks or plain operations.
 """
 
 from pumice.plugin.nn import blocks, pooling, recurrent

@@ -1,4 +1,4 @@
-"""What encoders have in common: they read whole texts, without a cache, and give hidden states instead of logits."""
+"""The base classes of encoders, which read whole texts without a cache and return hidden states instead of logits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pumice.plugin.nn.decoder import Decoder, LayerNormDecoder
 
 
 class Encoder(Decoder):
-    """A decoder's layers, with attention over the step alone; ``final_norm`` is the name of the last norm, if any."""
+    """A decoder's layers with attention within the step alone; ``final_norm`` is the last norm's name, if any."""
 
     final_norm: ClassVar[str] = "output_norm"
 

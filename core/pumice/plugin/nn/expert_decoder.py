@@ -1,4 +1,4 @@
-"""What decoders with experts have in common. A family says how a token's experts are chosen, and which are shared."""
+"""The base class of decoders with experts. A family defines how experts are chosen, and which are shared."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from pumice.plugin.nn.experts import Experts, Width, mixture_of_experts, read_ex
 
 
 def has_router(g: GraphBuilder, blk: str) -> bool:
-    """Whether a layer has a router, or experts that lack one."""
+    """Return True if a layer has a router, or experts without one."""
     return any(g.find_weight(f"{blk}{name}.weight") for name in ("ffn_gate_inp", "ffn_down_exps"))
 
 
 class ExpertDecoder(Decoder):
     """A decoder whose feed-forward blocks are experts, after ``leading_dense_block_count`` dense ones.
 
-    Beside them may be shared experts, which every token uses (DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066).
+    There may also be shared experts, which every token uses (DeepSeekMoE, Dai et al. 2024, arXiv:2401.06066).
     """
 
-    #: How logits become weights, as the operation ``expert_weights`` names it. Where the file may say it, this is what
-    #: its absence means; empty where it must.
+    #: The gate that turns logits into weights, as in the operation ``expert_weights``: the default if the file can set
+    #: it; empty if the file must set it.
     gate: ClassVar[str] = "softmax"
     gate_of_file: ClassVar[bool] = False
-    #: Whether the weights of a token's experts add up to 1; None where the file says it.
+    #: True if the weights of a token's experts are normalized to sum 1; None if the file sets it.
     normalize: ClassVar[bool | None] = True
     expert_width: ClassVar[Width] = ""
-    #: What gives the width of shared experts: their number, or a key for it that may be absent ("" for none).
+    #: Source of the width of shared experts: their number, or a key for it that may be absent ("" for none).
     shared: ClassVar[Literal["", "expert_shared_count", "expert_shared_feed_forward_length"]] = ""
 
-    #: Whether layers without a router are dense, whatever keys say.
+    #: True if layers without a router are dense, whatever the keys say.
     dense_without_router: ClassVar[bool] = False
-    #: Whether the shared experts have a gate of their own.
+    #: True if the shared experts have a gate.
     shared_is_gated: ClassVar[bool] = False
 
     def feed_forward(self, g: GraphBuilder, x: Tensor, blk: str, i: int) -> Tensor:
@@ -47,7 +47,7 @@ class ExpertDecoder(Decoder):
         return y + shared_expert(g, x, blk, n_ff, join, gated=self.shared_is_gated)
 
     def join(self, g: GraphBuilder, i: int, block: str) -> Join:
-        """What makes one of the results of gate and up, in a ``block`` of layer ``i``: ffn, exps or shexp."""
+        """Return the function that joins gate and up in a ``block`` of layer ``i``: ffn, exps or shexp."""
         return swiglu(g)
 
     def is_dense(self, i: int) -> bool:
@@ -58,7 +58,7 @@ class ExpertDecoder(Decoder):
         return read_experts(self.hparams, i, gate=gate, normalize=self.normalize, width=self.expert_width)
 
     def shared_width(self, i: int) -> int:
-        """Values between the matrices of the shared experts together; 0 if there are none."""
+        """Return the total width of the shared experts; 0 without any."""
         if self.shared == "expert_shared_count":
             return self.hparams.count(self.shared, i, low=0) * self.experts(i).n_ff
         return self.hparams.count(self.shared, i, default=0, low=0) if self.shared else 0

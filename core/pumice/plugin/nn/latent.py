@@ -1,4 +1,4 @@
-"""Multi-head latent attention (MLA): keys and values are made of one small vector a token, which alone is cached."""
+"""Multi-head latent attention (MLA): keys and values derive from one small cached vector per token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Optional tensors: which of those that a file may have a family's graph applies."""
+"""Select the optional tensors of a file that a family's graph applies."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ SHARED = frozenset(f"{name}_shexp" for name in FEED_FORWARD)
 def applied(
     tensors: Mapping[str, TensorSource], scaled: Callable[[int], Collection[str]], unused: Collection[str]
 ) -> dict[str, TensorSource]:
-    """The tensors of a file without scales of matrices that are not ``scaled``, and without those ``unused``.
+    """Return the tensors of a file without unsupported scales and without the ``unused`` ones.
 
-    ``scaled`` gives the matrices of a layer, ``attn_output``, or of none (-1); ``unused`` is of all layers,
-    ``attn_output.bias``. A matrix of NVFP4 has its scale in every family: the scales of its blocks count from it.
+    ``scaled`` returns the scaled matrices of a layer, such as ``attn_output``, or of none (-1); ``unused`` has names
+    such as ``attn_output.bias``. An NVFP4 matrix always has its scale, to which the scales of its blocks are relative.
     """
 
     def is_applied(name: str) -> bool:
@@ -38,6 +38,6 @@ def applied(
 
 
 def _number(layer: str) -> int:
-    """3 of ``blk.3`` and ``blk.3.nextn``, -1 of what is no layer."""
+    """Return the number of a layer, 3 for ``blk.3`` and ``blk.3.nextn``; -1 for other names."""
     block, _, number = layer.removesuffix(".nextn").partition(".")
     return int(number) if block == "blk" and number.isdecimal() else -1

@@ -1,6 +1,6 @@
-"""Where tokens are in the part of a step that belongs to their sequence: what looks at neighbours, or at whole blocks.
+"""Positions of tokens within their sequence's part of a step, for operations on neighbours or on whole blocks.
 
-Such a part is to be all that is looked at, as the block of a draft is: what came before the step is not seen.
+Tokens before the step are not visible, so these fit steps that contain all relevant tokens, such as a draft's block.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pumice.plugin import N_SEQS, N_TOKENS, GraphBuilder, Tensor
 
 
 def neighbour(g: GraphBuilder, x: Tensor, distance: int) -> Tensor:
-    """The rows of ``x [t, n]`` so many tokens later, or below 0 earlier; 0 where a sequence has none in the step."""
+    """Return the rows of ``x [t, n]`` that are ``distance`` tokens later; 0 outside of the sequence's part."""
     if distance == 0:
         return x
     rows = g.input(f"rows {distance:+}", (N_TOKENS,), "i32", fill=partial(_rows, distance))
@@ -23,17 +23,17 @@ def neighbour(g: GraphBuilder, x: Tensor, distance: int) -> Tensor:
 
 
 def at_place(g: GraphBuilder, x: Tensor, place: int) -> Tensor:
-    """``[n_seqs, ...]``: the row of ``x [t, ...]`` at a place of each sequence; of a shorter one its last."""
+    """Return the row of ``x [t, ...]`` at a place of each sequence, or its last row: ``[n_seqs, ...]``."""
     return g.get_rows(x, g.input(f"rows of place {place}", (N_SEQS,), "i32", fill=partial(_rows_of_place, place)))
 
 
 def of_sequence(g: GraphBuilder, x: Tensor) -> Tensor:
-    """``[t, ...]``: for each token the row of ``x [n_seqs, ...]`` that is its sequence's."""
+    """Return for each token its sequence's row of ``x [n_seqs, ...]``: ``[t, ...]``."""
     return g.get_rows(x, g.input("sequences", (N_TOKENS,), "i32", fill=_sequences))
 
 
 def places(g: GraphBuilder, first: int, stop: int) -> Tensor:
-    """``[t, stop - first]``: 1 for a token's place, 0 for all others."""
+    """Return one-hot places of tokens: ``[t, stop - first]``."""
     shape = (N_TOKENS, stop - first)
     return g.input(f"places {first} to {stop}", shape, fill=partial(_places, first, stop))
 
@@ -43,7 +43,7 @@ def _sequences(batch: Any) -> Any:
 
 
 def _ends(batch: Any) -> tuple[Any, Any]:
-    """The first row of each token's sequence, and the one behind its last."""
+    """Return the first row of each token's sequence, and the row after its last."""
     sequences = _sequences(batch)
     return batch.seq_starts[sequences], batch.seq_starts[sequences + 1]
 

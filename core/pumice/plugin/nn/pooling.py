@@ -1,4 +1,4 @@
-"""What follows pooling: the dense layers of embedding models, the classifiers of rerankers."""
+"""Layers after pooling: the dense layers of embedding models, and the classifiers of rerankers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pumice.plugin.nn.blocks import Activation, find_scale, project
 
 
 def dense(g: GraphBuilder, x: Tensor) -> None:
-    """The output ``embedding`` of ``x [n_seqs, n_embd]``, where the file has the matrices of sentence-transformers."""
+    """Add the output ``embedding`` for ``x [n_seqs, n_embd]``, if the file has sentence-transformers' dense layers."""
     y = x
     for name in ("dense_2", "dense_3"):
         y = _linear(g, y, name)
@@ -16,7 +16,7 @@ def dense(g: GraphBuilder, x: Tensor) -> None:
 
 
 def classifier(g: GraphBuilder, x: Tensor, activation: Activation, *, eps: float, softmax: bool) -> None:
-    """The output ``scores`` of ``x [n_seqs, n_embd]``, where the file has a classifier.
+    """Add the output ``scores`` for ``x [n_seqs, n_embd]``, if the file has a classifier.
 
     ``cls`` and an ``activation``, then ``cls.norm``, then ``cls.output``; each may be missing.
     """
@@ -31,10 +31,10 @@ def classifier(g: GraphBuilder, x: Tensor, activation: Activation, *, eps: float
 
 
 def _linear(g: GraphBuilder, x: Tensor, name: str) -> Tensor:
-    """``x`` times a matrix plus its bias; ``x`` where the file has none."""
+    """Apply a matrix and its bias to ``x``; return ``x`` if the file has none."""
     weight = g.find_weight(f"{name}.weight")
     if weight is None:
         return x
-    if len(weight.shape) == 1:  # many writers leave out a last dimension of 1
+    if len(weight.shape) == 1:  # many writers omit a last dimension of 1
         weight = g.derived(f"{name}, one row", (1, int(weight.shape[0])), lambda row: row[None], weight)
     return project(g, x, weight, g.find_weight(f"{name}.bias", weight.shape[:1]), find_scale(g, name))  # type: ignore[arg-type]

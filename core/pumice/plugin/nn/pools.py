@@ -1,6 +1,6 @@
-"""Keys of pools: of so many tokens one, which is there at the last position of a pool.
+"""Keys of pools: one key for a group of consecutive tokens, valid at the last position of the pool.
 
-At other positions it means nothing, and attention is not to see it. A pool begins at each multiple of its size.
+At other positions it is undefined and must be masked. A pool begins at each multiple of its size.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from pumice.plugin import GraphBuilder, Tensor, Weight, mask_width
 from pumice.plugin.nn.blocks import width
 
 LARGEST_SCORE = 60.0  # so that sums of exponentials stay finite
-HIDDEN = -1e30  # added to the score of a position that is not attended to
+HIDDEN = -1e30  # added to the score of a masked position
 
 
 def pooled(
     g: GraphBuilder, x: Tensor, scores: Tensor, places: Weight, name: str, *, overlapping: bool = False
 ) -> Tensor:
-    """``x [t, n]`` of the last tokens, added by the softmax of their ``scores [t, n]``, channel by channel.
+    """Return the sum of ``x [t, n]`` over a pool, weighted by the softmax of ``scores [t, n]`` in each channel.
 
     ``places [size, n]`` are added to the scores, a row for each place in a pool. Pools that are ``overlapping`` have
     twice their size: the first half of the channels is of the pool before, and is added to the second: ``[t, n / 2]``.
@@ -38,14 +38,14 @@ def pooled(
 
 
 def averaged(g: GraphBuilder, x: Tensor, size: int, name: str) -> Tensor:
-    """The mean of ``x [t, n]`` over the last ``size`` tokens; ``name`` belongs to it alone."""
+    """Return the mean of ``x [t, n]`` over the last ``size`` tokens; ``name`` must be unique."""
     if size == 1:
         return x
     return g.conv1d(x, g.constant(name, np.full((width(x), size), 1 / size)), None)
 
 
 def mask_of_ends(g: GraphBuilder, x: Tensor, size: int, n_ctx: int, name: str) -> Tensor:
-    """A mask for attention ``[t, n]`` that leaves the ends of pools; ``n`` is that of ``choose_positions``."""
+    """Return a mask for attention ``[t, n]`` that keeps the ends of pools; ``n`` is that of ``choose_positions``."""
     n = mask_width(n_ctx)
     row = np.where(np.arange(n) % size == size - 1, 0, HIDDEN)
     nothing, column = g.scale(g.slice(x, 0, 1), 0.0), g.constant(name, np.zeros((n, 1)))

@@ -1,5 +1,5 @@
-"""Numbers to blocks of GGUF's types, bit for bit as ggml's reference makes them (ggml-quants.c).
+"""Quantization to GGUF's types, bit-identical to ggml's reference (ggml-quants.c).
 
-Sixteen groups of numbers are worked on at once, one in each lane, so that sums go over a group's numbers in order and
-every rounding is the one of a plain loop. Products and sums are rounded apart: none of these kernels may use ``fma``.
+Sixteen groups of numbers are processed at once, one per lane, so sums run over a group's numbers in order and every
+rounding equals that of a scalar loop. Products and sums are rounded separately: these kernels must not use ``fma``.
 """

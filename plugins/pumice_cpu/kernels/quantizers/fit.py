@@ -1,7 +1,7 @@
 """Searches for the scale of a group with the least error, sixteen groups at once.
 
-Each tries some scales near the obvious one, and takes the best. ``x[i]`` and ``w[i]`` are the i-th numbers of the
-groups and their weights.
+Each search tries some scales near the obvious one and returns the best. ``x[i]`` and ``w[i]`` are the i-th numbers of
+the groups and their weights.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
-SMALLEST = np.float32(1e-15)  # groups whose numbers are all smaller become zeros
+SMALLEST = np.float32(1e-15)  # groups with only smaller numbers become zeros
 
 
 @inline
 def farthest_from_zero(x, n):
-    """The largest magnitude of each group, and the first number that has it."""
+    """Return each group's largest magnitude, and the first number that has it."""
     magnitude = splat_f32(np.float32(0))
     peak = splat_f32(np.float32(0))
     for i in range(n):
@@ -40,7 +40,7 @@ def farthest_from_zero(x, n):
 
 @inline
 def _symmetric_sums(x, w, n, n_max, inverse):
-    """What the scale follows from: the sums of weight * number * code and of weight * code²."""
+    """Return the sums of weight * number * code and of weight * code², whose ratio is the scale."""
     sum_lx = splat_f32(np.float32(0))
     sum_l2 = splat_f32(np.float32(0))
     for i in range(n):
@@ -52,7 +52,7 @@ def _symmetric_sums(x, w, n, n_max, inverse):
 
 @inline
 def symmetric(x, w, n, n_max, codes):
-    """Codes 0 to 2 * n_max - 1, which stand for ``scale * (code - n_max)``. Returns the scales."""
+    """Find codes 0 to 2 * n_max - 1 for the values ``scale * (code - n_max)``. Return the scales."""
     zero = splat_f32(np.float32(0))
     magnitude, peak = farthest_from_zero(x, n)
     inverse = splat_f32(np.float32(-n_max)) / peak
@@ -77,7 +77,7 @@ def symmetric(x, w, n, n_max, codes):
 
 @inline
 def symmetric_by_descent(x, n, n_max, codes):
-    """As ``symmetric``, with weights x²: single codes change as long as that makes the error smaller."""
+    """Like ``symmetric``, with weights x²: change single codes for as long as that reduces the error."""
     zero = splat_f32(np.float32(0))
     magnitude, peak = farthest_from_zero(x, n)
     inverse = splat_f32(np.float32(-n_max)) / peak
@@ -119,7 +119,7 @@ def _error(scale, code, low, x, w, absolutely):
 
 @inline
 def affine(x, w, n, n_max, first, step, n_steps, absolutely, weighted, codes):
-    """Codes 0 to n_max, which stand for ``scale * code + low``. Returns scales and lows, which are not above 0.
+    """Find codes 0 to n_max for the values ``scale * code + low``. Return scales and lows; lows are at most 0.
 
     Tries ``(first + step * i + n_max) / range`` as the inverse of the scale, for i from 0 to n_steps.
     """

@@ -1,4 +1,4 @@
-"""IQ4_NL and IQ4_XS: codes for sixteen values that lie closer near 0, of 32 numbers with one scale."""
+"""IQ4_NL and IQ4_XS: codes for sixteen values that are denser near 0; 32 numbers share a scale."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ LOWEST = np.float32(VALUES[0])
 
 @inline
 def _nearest_value(x):
-    """The code of the table's value that is nearest to each number, the upper of two, and the value.
+    """Return the code of the table's value nearest to each number, and the value. Ties take the upper one.
 
-    What is no number gets the last.
+    NaN gets the last code.
     """
     code = splat_i32(np.int32(0))
     low = splat_f32(np.float32(VALUES[0]))
@@ -55,7 +55,7 @@ def _nearest_value(x):
 
 @inline
 def _sums(x, w, inverse):
-    """Of weight * value * number and of weight * value², for the values nearest to ``inverse * x``."""
+    """Return the sums of weight * value * number and of weight * value², for the values nearest to ``inverse * x``."""
     sum_qx = splat_f32(np.float32(0))
     sum_q2 = splat_f32(np.float32(0))
     for i in range(32):
@@ -67,7 +67,7 @@ def _sums(x, w, inverse):
 
 @inline
 def _fit(x, w):
-    """The scale of each of sixteen groups with the least error."""
+    """Return the scale with the least error for each of sixteen groups."""
     zero, one = splat_f32(np.float32(0)), splat_f32(np.float32(1))
     magnitude, peak = farthest_from_zero(x, 32)
     sum_qx, sum_q2 = _sums(x, w, one / ((zero - peak) / splat_f32(LOWEST)))
@@ -89,7 +89,7 @@ def _inverse(d):
 
 @inline
 def _pack(x, inverse, rows):
-    """16 bytes for each group: low nibbles of the first half, high ones of the second."""
+    """Pack 16 bytes per group: low nibbles of the first half, high nibbles of the second."""
     codes = registers_i32(16)
     for i in range(16):
         low, _ = _nearest_value(inverse * x[i])
@@ -108,7 +108,7 @@ def iq4_nl(kind):
     weighted = kind == "weighted"
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
-        """Sixteen blocks at a time."""
+        """Quantize sixteen blocks at a time."""
         x, w, rows = registers_f32(32), registers_f32(32), registers_f32(16)
         for block in range(0, n_blocks, 16):
             load_groups(values + 128 * block, 32, x)
@@ -134,7 +134,7 @@ def iq4_xs(kind):
     weighted = kind == "weighted"
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
-        """Two blocks of 8 groups at a time."""
+        """Quantize two blocks of 8 groups at a time."""
         x, w, rows = registers_f32(32), registers_f32(32), registers_f32(16)
         for block in range(0, n_blocks, 2):
             load_groups(values + 1024 * block, 32, x)
@@ -161,7 +161,7 @@ def iq4_xs(kind):
 
 @inline
 def _share(scales, out):
-    """6 bits of signed scale for each group, with 32 added, the high two apart; 64 bytes on, what they stand for."""
+    """Store 6-bit signed scales plus 32, high two bits apart; the scales' values go 64 bytes further."""
     d = -farthest(scales, 8) / np.float32(32)
     inverse = np.float32(1) / d if d != np.float32(0) else np.float32(0)
     put_f16(out, d)

@@ -1,4 +1,4 @@
-"""What IQ2 and IQ3 share: groups of a block as points of a grid and signs, with a few bits of scale each."""
+"""Functions shared by IQ2 and IQ3: groups of a block as grid points and signs, with small scales."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ from pumice_cpu.simd import (
     store_f32,
 )
 
-# Places in the scratch memory, in bytes.
-SCALES = AFTER  # of up to 16 groups
+# Offsets in the scratch memory, in bytes.
+SCALES = AFTER  # scales of up to 16 groups
 CODES = SCALES + 64  # up to 64 int32
-SIGNS = CODES + 256  # 32 int32, of 8 numbers each
+SIGNS = CODES + 256  # 32 int32, one per 8 numbers
 SMALL = SIGNS + 128  # 32 int32
 
 
 @inline
 def weigh(scratch, place, weights, column, n, sigma, kind):
-    """Numbers, weights and their roots of ``n`` numbers. kind 0: weighted; 1: x²; 2: x² and a quarter of sigma."""
+    """Load ``n`` numbers, their weights and roots. kind 0: weighted; 1: x²; 2: x² plus a quarter of sigma."""
     for part in range(n // 16):
         x = load_f32(place + 64 * part)
         store_f32(scratch + X + 64 * part, x)
@@ -56,10 +56,11 @@ def weigh(scratch, place, weights, column, n, sigma, kind):
 
 @inline
 def fit(scratch, n, n_digits, bits, top, reach, step, divisor, scale, never_kept):
-    """The best points for a group and their scale, 0 or below for none.
+    """Find the best points for a group and return their scale; 0 or less for none.
 
     Tries ``(2 * top - 1 + step * i) / divisor`` as the inverse of the scale, for i from -reach to reach.
-    never_kept: points on the grid are looked for again, too.
+    ``never_kept``:
+    search again for points that are on the grid, too.
     """
     for trial in range(2 * reach + 1):
         inverse = (np.float32(2 * top - 1) + np.float32(trial - reach) * np.float32(step)) / divisor
@@ -77,7 +78,7 @@ def fit(scratch, n, n_digits, bits, top, reach, step, divisor, scale, never_kept
 
 @inline
 def put_group(scratch, group, n, n_digits, bits, scale, sign_bits):
-    """Keep a group's codes, signs and scale; a scale below 0 turns all signs."""
+    """Store a group's codes, signs and scale; a negative scale flips all signs."""
     for piece in range(n // n_digits):
         code = code_of(scratch, n_digits * piece, n_digits, bits)
         put_i32(scratch + CODES + 4 * (n // n_digits * group + piece), code)
@@ -100,7 +101,7 @@ def clear_group(scratch, group, n, n_digits):
 
 @inline
 def small_scales(scratch, n_groups, d):
-    """4 bits for each group's scale, which stand for an odd number."""
+    """Return 4 bits for each group's scale, which stand for an odd number."""
     inverse = np.float32(1) / d
     for group in range(n_groups):
         put_i32(scratch + SMALL + 4 * group, odd_code(inverse, get_f32(scratch + SCALES + 4 * group), 15))
@@ -114,7 +115,7 @@ def clear(out, n_bytes):
 
 @inline
 def put_with_signs(scratch, out, block_bytes, n_codes, fudge):
-    """A block whose 32 bits of signs and scale follow each group's codes (IQ2_XXS) or all of them (IQ3_XXS)."""
+    """Store a block whose 32 bits of signs and scale follow each group's codes (IQ2_XXS) or all codes (IQ3_XXS)."""
     top = largest(scratch + SCALES, 8)
     if top == np.float32(0):
         clear(out, block_bytes)

@@ -1,6 +1,6 @@
-"""Blocks with one scale: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0, Q2_0, a block in each lane.
+"""Types with one scale per block: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q1_0, Q2_0; one block per lane.
 
-With an importance matrix the first four look for a better scale.
+With an importance matrix the first four search for a better scale.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _inverse(d):
 
 @inline
 def _row_weights(x, weights, sums, scratch, block, n_columns, w):
-    """The importance matrix's values with the numbers and the mean square of their row."""
+    """Multiply the importance matrix's weights by a function of the numbers and the mean square of their row."""
     load_columns(weights, 32 * block % n_columns, n_columns, 32, w)
     for i in range(16):
         put_f32(scratch + 4 * i, get_f32(sums + 4 * (32 * (block + i) // n_columns)) / np.float32(n_columns))
@@ -53,9 +53,9 @@ def _row_weights(x, weights, sums, scratch, block, n_columns, w):
 
 @inline
 def _pack(codes, five_bits, block, n_blocks, out, block_bytes):
-    """The codes of 32 numbers at the end of each block: low nibbles of the first half, high ones of the second.
+    """Store the codes of 32 numbers at the end of each block: low nibbles of the first half, high ones of the second.
 
-    A fifth bit of each stands before them.
+    Fifth bits are stored before them.
     """
     fifth = splat_i32(np.int32(0))
     one, low = splat_i32(np.int32(1)), splat_i32(np.int32(15))
@@ -82,7 +82,7 @@ def _put_halves(values, block, n_blocks, out, block_bytes):
 
 
 def _symmetric(n_max, block_bytes, weighted):
-    """Codes of ``n_max`` at least, around the number that is farthest from 0."""
+    """Return a kernel for codes up to ``n_max``, around the number that is farthest from 0."""
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
         x, w, codes = registers_f32(32), registers_f32(32), registers_i32(32)
@@ -106,7 +106,7 @@ def _symmetric(n_max, block_bytes, weighted):
 
 
 def _affine(n_max, block_bytes, weighted):
-    """Codes 0 to ``n_max`` from the smallest number to the largest."""
+    """Return a kernel for codes 0 to ``n_max`` from the smallest number to the largest."""
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
         x, w, codes = registers_f32(32), registers_f32(32), registers_i32(32)
@@ -169,7 +169,7 @@ def q8_0(kind):
 
 
 def q1_0(kind):
-    """128 numbers: their mean magnitude, and a bit that is set unless the number is negative."""
+    """128 numbers: their mean magnitude, and a bit that is set for non-negative numbers."""
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
         x = registers_f32(128)
@@ -190,7 +190,7 @@ def q1_0(kind):
 
 
 def q2_0(kind):
-    """64 numbers: the largest magnitude, and codes -1, 0, 1 and 2 with 1 added."""
+    """64 numbers: the largest magnitude, and codes -1, 0, 1 and 2 plus 1."""
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
         x = registers_f32(64)

@@ -23,14 +23,14 @@ COPY_THREADGROUPS = 1024
 
 
 class KomputeCommandBuffer(CommandBuffer):
-    """A sequence. ``commit`` waits for its end where Kompute's bindings do (``Manager.waits``)."""
+    """A sequence. ``commit`` blocks if Kompute's bindings do (``Manager.waits``)."""
 
     def __init__(self, manager: Manager, copying: KomputePipeline, n_timestamps: int) -> None:
         self._manager = manager
         self._copying = copying
         self.n_timestamps = n_timestamps
         self._sequence: Any = None
-        self._marks: dict[int, int] = {}  # timestamp -> operations before it
+        self._marks: dict[int, int] = {}  # timestamp -> number of operations before it
         self._pending = False
         manager.ledger.opened(self)
 
@@ -38,7 +38,7 @@ class KomputeCommandBuffer(CommandBuffer):
         return KomputeEncoder(self._manager, self._copying, self)
 
     def finish(self, operations: list[Any], marks: dict[int, int]) -> None:
-        """Record all operations at once: their number is needed first, as Kompute takes a timestamp after each."""
+        """Record all operations at once, since Kompute takes a timestamp after each and needs their number first."""
         self._marks = marks
         if operations:
             manager = self._manager.handle
@@ -84,7 +84,7 @@ class KomputeCommandBuffer(CommandBuffer):
 
 
 class KomputeEncoder(Encoder):
-    """Collects operations."""
+    """Collects operations until the command buffer is finished."""
 
     def __init__(self, manager: Manager, copying: KomputePipeline, target: KomputeCommandBuffer) -> None:
         self._manager = manager
@@ -116,7 +116,7 @@ class KomputeEncoder(Encoder):
         self._add(self._pipeline.dispatch(buffers, grid, self._push))
 
     def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
-        """By a shader: storage tensors take no part in transfers."""
+        """Copy by a shader, since storage tensors do not support transfers."""
         assert isinstance(source, KomputeBuffer)
         assert isinstance(target, KomputeBuffer)
         check_copy(source, source_offset, target, target_offset, n_bytes)

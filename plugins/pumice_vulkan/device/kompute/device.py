@@ -1,4 +1,4 @@
-"""An open device of Kompute."""
+"""An open Kompute device."""
 
 from __future__ import annotations
 
@@ -16,19 +16,21 @@ from pumice_vulkan.shaders import interface, shader
 
 
 class KomputeDevice(CheckedDevice):
-    """A ``kp.Manager``, and beside it an instance of Vulkan that knows what Kompute does not tell: memory, features.
+    """A ``kp.Manager``, and a Vulkan instance for information that Kompute lacks: memory, features.
 
-    What differs from ``native``:
+    Differences from ``native``:
 
-    - ``commit`` costs about half a millisecond, since Kompute makes a fence each time, and in kp as published it waits.
-    - Every dispatch records barriers for its buffers; on some drivers, NVIDIA's among them, independent dispatches
-      do not overlap.
-    - ``barrier`` needs a copy of one word between two dispatches, which makes the order compute, transfer, compute.
-      On NVIDIA's driver the barriers that Kompute records itself order as much, so the copy is left out there.
+    - ``commit`` costs about half a millisecond, since Kompute creates a fence each time; with the published kp it
+    blocks.
+    - Every dispatch records barriers for its buffers; on some drivers, such as NVIDIA's, independent dispatches do not
+      overlap.
+    - ``barrier`` needs a copy of one word between two dispatches, which orders compute, transfer, compute. On NVIDIA's
+      driver Kompute's own barriers suffice, and the copy is omitted.
     - A pipeline is compiled for each combination of buffers and grid, when it is first recorded.
-    - Device features are not turned on, as drivers demand by the letter of the specification: ``features`` are those
-      of the hardware, and a kernel that needs one should be tried on a small input before it is relied upon.
-    - Host buffers may lie in memory that the processor does not cache: write there freely, read little.
+    - Device features are not enabled, although the specification demands it: ``features`` are the hardware's, and a
+    kernel
+      that needs one should be tested on a small input first.
+    - Host buffers may be in uncached memory: writes are fast, reads slow.
     """
 
     def __init__(self, index: int) -> None:
@@ -46,7 +48,7 @@ class KomputeDevice(CheckedDevice):
         return KomputeCommandBuffer(self._manager, self._copying, timestamps)
 
     def _allocate(self, n_bytes: int, host: bool) -> KomputeBuffer:
-        # Kompute takes no notice of an allocation that fails, and crashes later.
+        # Kompute ignores failed allocations and crashes later.
         check_free_memory(self, n_bytes)
         return KomputeBuffer(self._manager, n_bytes, host)
 
@@ -56,7 +58,7 @@ class KomputeDevice(CheckedDevice):
         return KomputePipeline(self._manager, spirv, n_buffers, push_bytes, constants)
 
     def _wait_idle(self) -> None:
-        return  # command buffers wait when they are closed, which comes before what was made earlier
+        return  # command buffers wait when closed, and they are closed before older objects
 
     def _destroy(self) -> None:
         self._manager.close()

@@ -1,4 +1,4 @@
-"""Command buffers that are submitted before they may begin: a timeline semaphore that the host signals."""
+"""Command buffers submitted before they may start: a timeline semaphore that the host signals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Gate:
 
     def __init__(self, device: Any) -> None:
         self._device = device
-        self.held: object = None  # what was submitted, and has not begun
+        self.held: object = None  # the submitted command buffer that has not started
         timeline = vk.VkSemaphoreTypeCreateInfo(semaphoreType=vk.VK_SEMAPHORE_TYPE_TIMELINE)
         with reporting("cannot make a semaphore"):
             self._semaphore = vk.vkCreateSemaphore(device, vk.VkSemaphoreCreateInfo(pNext=timeline), None)
@@ -30,7 +30,7 @@ class Gate:
         self._signal.semaphore = self._semaphore
 
     def submit(self, queue: Any, held: object, commands: Any, fence: Any) -> int:
-        """Submit the ``VkCommandBuffer[1]`` of ``held``, which begins when the gate is opened; Vulkan's result."""
+        """Submit the ``VkCommandBuffer[1]`` of ``held``, which starts when the gate opens; return Vulkan's result."""
         self.open()
         self._value[0] += 1
         self._submit.pCommandBuffers = commands
@@ -39,7 +39,7 @@ class Gate:
         return result
 
     def open(self) -> None:
-        """Let begin what is held back, if anything is."""
+        """Release the held command buffer, if any."""
         if self.held is not None:
             self.held = None
             self._signal.value = self._value[0]

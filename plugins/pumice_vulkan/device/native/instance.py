@@ -1,4 +1,4 @@
-"""The Vulkan instance, and what its physical devices are."""
+"""The Vulkan instance, and descriptions of its physical devices."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Instance:
     """A connection to the Vulkan loader, and through it to the drivers."""
 
     def __init__(self) -> None:
-        # MoltenVK is no full Vulkan, and is listed only on request.
+        # MoltenVK is not fully conformant, and is listed only on request.
         portability = PORTABILITY in _names(vk.vkEnumerateInstanceExtensionProperties(None))
         application = vk.VkApplicationInfo(pApplicationName="pumice", pEngineName="pumice", apiVersion=V1_3)
         create = vk.VkInstanceCreateInfo(
@@ -60,7 +60,7 @@ class Instance:
 
 @functools.cache
 def instance() -> Instance:
-    """This process's only one, never given up: a driver cannot be unloaded and loaded again any number of times."""
+    """Return the process's only instance. It is never destroyed, since drivers cannot be reloaded indefinitely."""
     return Instance()
 
 
@@ -118,13 +118,13 @@ class PhysicalDevice:
 
     @property
     def main_heap(self) -> int:
-        """Index of the largest device-local memory heap; of the largest where none is."""
+        """Return the index of the largest device-local memory heap, or of the largest heap without one."""
         heaps = self.memory.memoryHeaps
         local = vk.VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
         return max(range(self.memory.memoryHeapCount), key=lambda i: (heaps[i].flags & local, heaps[i].size))
 
     def free_memory_bytes(self, allocated_bytes: int) -> int:
-        """What is left in the main heap, as the driver sees all processes; else what this device has not allocated."""
+        """Return the free bytes of the main heap as reported by the driver; else those not allocated by this device."""
         if MEMORY_BUDGET not in self.extensions:
             return max(0, int(self.memory.memoryHeaps[self.main_heap].size) - allocated_bytes)
         memory = new_struct("VkPhysicalDeviceMemoryProperties2")
