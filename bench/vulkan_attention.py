@@ -1,8 +1,8 @@
-"""Speed of the Vulkan backend's attention alone: ``python bench/vulkan_attention.py [--sweep] [--json FILE]``.
+"""Measure the Vulkan backend's attention: ``python bench/vulkan_attention.py [--sweep] [--json FILE]``.
 
-Shapes are those of Llama 1B and 8B. Sixteen layers, each of which waits for the one before and has a cache of its own,
-attend with a lone token at several depths, and with a prompt. Printed is the time of each kernel in one layer, in
-microseconds of the device's clock; with ``--sweep`` also the best of many sizes of workgroups.
+Shapes are those of Llama 1B and 8B. Sixteen dependent layers, each with its own cache, attend with a single token at
+several depths, and with a prompt. Prints the time of each kernel in one layer in microseconds of the device's clock;
+with ``--sweep`` also the best of many workgroup sizes.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 
+from pumice.backend.step import Batch, Limits, Step  # noqa: E402
 from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import GraphBuilder, Target, Tensor, place, plan_memory  # noqa: E402
 from pumice.plugin.nn import Rope  # noqa: E402
-from pumice.step import Batch, Limits, Step  # noqa: E402
 from pumice_vulkan import VulkanBackend  # noqa: E402
 from pumice_vulkan.lower import attention  # noqa: E402
 from pumice_vulkan.tuning import AttentionShape, DecodeShape, attention_shape, decode_shape  # noqa: E402
 
-SHAPES = {"1b": (32, 8, 64), "8b": (32, 8, 128)}  # query heads, key heads, values of a head
+SHAPES = {"1b": (32, 8, 64), "8b": (32, 8, 128)}  # query heads, key heads, head dimension
 N_LAYER, BLOCK_SIZE = 16, 32
 BEST = 6
 BESIDE = ("rope", "kv_store.f16", "kv_store.q8_0", "kv_store.q4_0", "kv_store.f32")
 
 
 class Layers:
-    """A program of attention layers, and one step that it runs."""
+    """A program of attention layers, and one step for it."""
 
     def __init__(self, backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_type: str) -> None:
         n_head, n_head_kv, dim = SHAPES[shape]
@@ -71,30 +71,30 @@ class Layers:
         )
 
     def times(self, warm_up: float, runs: int = 7) -> dict[str, float]:
-        """Microseconds of each kernel in one layer, the median of some runs."""
+        """Return the microseconds of each kernel in one layer, the median of some runs."""
         steps = {"positions": self._batch.positions}
         end = time.perf_counter() + warm_up
-        while True:  # the device's clocks must be up
+        while True:  # waits until the device's clocks are up
             self._program.run(Step(self._batch, {**steps, **self._inputs}))
             if time.perf_counter() > end:
                 break
-        found: dict[str, list[float]] = {}
+        times: dict[str, list[float]] = {}
         for _ in range(runs):
             spans: dict[str, float] = {}
-            for each in self._program.profile():
-                spans[each.name] = spans.get(each.name, 0.0) + each.microseconds
+            for timing in self._program.profile():
+                spans[timing.name] = spans.get(timing.name, 0.0) + timing.microseconds
             for name, span in spans.items():
-                found.setdefault(name, []).append(span / N_LAYER)
-        return {name: float(np.median(spans)) for name, spans in found.items()}
+                times.setdefault(name, []).append(span / N_LAYER)
+        return {name: float(np.median(spans)) for name, spans in times.items()}
 
     def close(self) -> None:
         self._program.close()
 
 
 def measure(backend: VulkanBackend, chooser: str, candidates: list[Any], *arguments: Any) -> list[Any]:
-    """The times of each kernel with each candidate, which the function ``chooser`` then gives instead of its own.
+    """Time each kernel with each candidate, which replaces the result of the function ``chooser``.
 
-    All pipelines are made before the first is timed, and the first is given time for the device's clocks to go up.
+    All pipelines are created before the first is timed, after a warm-up that raises the device's clocks.
     """
     timed = []
     for measuring in (False, True):
@@ -138,7 +138,7 @@ def decode(backend: VulkanBackend, shape: str, depths: list[int], kv_type: str, 
             n_parts = -(-max(640, depth + 128) // (candidate.chunk * candidate.rounds))
             if (
                 n_parts >= candidate.max_parts or candidate.max_parts == 4 * candidate.heads
-            ):  # else as many parts as with fewer
+            ):  # else it has as many parts as with fewer
                 candidates.append(candidate)
         times = measure(backend, "decode_shape", candidates, shape, 1, depth, kv_type)
         timed = [(sum(spans.values()), candidate) for spans, candidate in times]
@@ -153,12 +153,16 @@ def prompt(backend: VulkanBackend, shape: str, n_tokens: int, depth: int, kv_typ
     default = attention_shape(shared.device, dim, dim, attention.UNIT)
     candidates = [default]
     if sweep and shared.cooperative:
-        candidates += [AttentionShape(*each) for each in itertools.product((1, 2, 4, 8), (32, 64, 128))]
+        candidates += [AttentionShape(*candidate) for candidate in itertools.product((1, 2, 4, 8), (32, 64, 128))]
     most = shared.device.threadgroup_memory_bytes
-    candidates = [each for each in candidates if not each or each.shared_bytes(dim, dim, attention.UNIT) <= most]
+    candidates = [
+        candidate
+        for candidate in candidates
+        if not candidate or candidate.shared_bytes(dim, dim, attention.UNIT) <= most
+    ]
     times = measure(backend, "attention_shape", candidates, shape, n_tokens, depth, kv_type)
     print(f"{shape}: " + ", ".join(f"{name} {span:.1f}" for name, span in times[0][0].items()))
-    timed = [(span, each) for spans, each in times for name, span in spans.items() if name not in BESIDE]
+    timed = [(span, candidate) for spans, candidate in times for name, span in spans.items() if name not in BESIDE]
     show(f"{shape} {kv_type} {n_tokens} tokens at depth {depth:5}", timed)
     return {"shape": shape, "n_tokens": n_tokens, "depth": depth, "kv_type": kv_type, "timed": astuples(timed)}
 
@@ -178,10 +182,10 @@ def astuples(timed: list[Any]) -> list[Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--sweep", action="store_true", help="many sizes of workgroups, not only those that models use")
+    parser.add_argument("--sweep", action="store_true", help="try many workgroup sizes, not only those that models use")
     parser.add_argument("--shapes", default="1b,8b")
-    parser.add_argument("--depths", default="0,100,512,2048,8192", help="of a lone token")
-    parser.add_argument("--tokens", type=int, default=512, help="of a prompt")
+    parser.add_argument("--depths", default="0,100,512,2048,8192", help="depths of a single token")
+    parser.add_argument("--tokens", type=int, default=512, help="tokens of the prompt")
     parser.add_argument("--kv-type", default="f16")
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--driver", default="native")

@@ -1,8 +1,8 @@
-"""One GPU against several of one host: ``python bench/vulkan_devices.py MODEL.gguf [--devices 0 1] [--json FILE]``.
+"""Compare one GPU with several: ``python bench/vulkan_devices.py MODEL.gguf [--devices 0 1] [--json FILE]``.
 
-First the first of ``--devices`` has the model alone, then all of them share the layers. Printed are tokens/s of
-generation and of a prompt of several chunks, the median of some runs after a warm-up, and several devices / one. With
-``--same`` the first is opened as often as there are devices: what crossing them costs, where there is only one.
+First the model runs on the first of ``--devices`` alone, then its layers are divided among all. Prints tokens/s of
+generation and of a prompt of several chunks (the median of some runs after a warm-up), and the ratio several / one.
+``--same`` opens the first device repeatedly, to measure the cost of crossing devices on a machine with a single one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 
 import pumice  # noqa: E402
-from pumice.measure import generation_seconds, prompt_seconds  # noqa: E402
+from pumice.evaluate.speed import generation_seconds, prompt_seconds  # noqa: E402
 
 
 def measure(path: str, devices: list[int], arguments: argparse.Namespace) -> dict[str, float]:
-    """Tokens/s, by what is measured."""
+    """Return tokens/s by measurement."""
     config = {"vulkan": {"driver": arguments.driver, "devices": devices}}
     options = {"n_ctx": arguments.prompt + 64, "n_batch": arguments.chunk, "config": config}
     with pumice.load(path, backend="vulkan", **options) as model:
@@ -39,8 +39,8 @@ def measure(path: str, devices: list[int], arguments: argparse.Namespace) -> dic
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="+", help="GGUF files")
-    parser.add_argument("--devices", type=int, nargs="+", default=[0, 1], help="as `pumice devices` counts them")
-    parser.add_argument("--same", action="store_true", help="the first device in place of each")
+    parser.add_argument("--devices", type=int, nargs="+", default=[0, 1], help="numbers from `pumice devices`")
+    parser.add_argument("--same", action="store_true", help="use the first device in place of each")
     parser.add_argument("--driver", default="auto")
     parser.add_argument("--generate", type=int, default=128, metavar="TOKENS")
     parser.add_argument("--prompt", type=int, default=4096, metavar="TOKENS")

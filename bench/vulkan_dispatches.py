@@ -1,4 +1,4 @@
-"""Time of single dispatches of the Vulkan backend, lowered without a graph: shared by scripts that time its kernels."""
+"""Timing of single dispatches of the Vulkan backend, lowered without a graph; shared by the kernel benchmarks."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ import numpy as np
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "core"), str(ROOT / "plugins")]
 
+from pumice.backend.step import Limits  # noqa: E402
 from pumice.errors import BackendError  # noqa: E402
 from pumice.graph import MemoryPlan, Tensor  # noqa: E402
-from pumice.step import Limits  # noqa: E402
 from pumice_vulkan.kernels import Kernels  # noqa: E402
-from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory  # noqa: E402
-from pumice_vulkan.memory import Place  # noqa: E402
-from pumice_vulkan.recorder import encode  # noqa: E402
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory  # noqa: E402
+from pumice_vulkan.memory import BufferSlice  # noqa: E402
+from pumice_vulkan.recorder import launch  # noqa: E402
 from pumice_vulkan.step import SIZE_WORDS  # noqa: E402
 
 
 class Bench:
-    """A device with memory for one large weight after another, and lowering without a graph."""
+    """A device with memory for successive large weights, and lowering without a graph."""
 
     def __init__(self, device: Any, weight_bytes: int, columns: int, rows: int) -> None:
         self.device = device
@@ -48,23 +48,23 @@ class Bench:
             self.host.contents.view(np.float32)[:] = self.rng.standard_normal(self.host.n_bytes // 4)
         command = self.device.new_command_buffer()
         encoder = command.encoder()
-        for at in range(0, buffer.n_bytes, self.host.n_bytes):
-            encoder.copy_buffer(self.host, 0, buffer, at, min(self.host.n_bytes, buffer.n_bytes - at))
+        for offset in range(0, buffer.n_bytes, self.host.n_bytes):
+            encoder.copy_buffer(self.host, 0, buffer, offset, min(self.host.n_bytes, buffer.n_bytes - offset))
         encoder.end()
         command.commit_and_wait()
 
     def lowering(self, n_tokens: int, int8: bool = True) -> tuple[Lowering, Callable[[int, int], Tensor]]:
-        """A lowering, and what makes an activation of it at an offset."""
+        """Return a lowering, and a function that creates an activation of it at an offset."""
         plan = MemoryPlan(self.x.n_bytes, {})
         none: Any = None
         self.step.contents.view(np.uint32)[SIZE_WORDS["n_tokens"]] = n_tokens
-        at = Lowering(
-            Memory(
+        lowering = Lowering(
+            SegmentMemory(
                 self.device,
                 Limits(n_tokens, n_tokens, n_tokens, n_tokens, 32, {}, "f16"),
                 plan,
                 none,
-                Place(self.x, 0, self.x.n_bytes // 4),
+                BufferSlice(self.x, 0, self.x.n_bytes // 4),
                 self.step,
                 none,
                 none,
@@ -75,17 +75,17 @@ class Bench:
             n_tokens,
             n_tokens,
         )
-        at.scratch = lambda name, n_bytes: Place(self.scratch, 0, -(-n_bytes // 4))  # type: ignore[method-assign]
+        lowering.scratch = lambda name, n_bytes: BufferSlice(self.scratch, 0, -(-n_bytes // 4))  # type: ignore[method-assign]
 
         def activation(columns: int, offset: int = 0) -> Tensor:
             tensor = Tensor("x", ("n_tokens", columns))
             plan.offsets[tensor] = offset
             return tensor
 
-        return at, activation
+        return lowering, activation
 
     def copies(self, n_bytes: int) -> list[int]:
-        """Word offsets of weights of so many bytes that are read in turn."""
+        """Return word offsets of weights of ``n_bytes`` to be read in turn."""
         size = -(-n_bytes // 256) * 256
         n = max(1, min(self.weights.n_bytes // size, 100))
         return [i * size // 4 for i in range(n)]
@@ -97,7 +97,7 @@ class Bench:
             self.time(dispatches[:20])
 
     def copy_speed(self) -> float:
-        """GB a second, read and written, of a copy within the device."""
+        """Return GB/s, read and written, of a copy within the device."""
         size = self.weights.n_bytes // 512 * 256
         command = self.device.new_command_buffer(timestamps=2)
         encoder = command.encoder()
@@ -112,13 +112,13 @@ class Bench:
         return 4 * size / command.timestamps()[1] / 1e3
 
     def time(self, dispatches: Sequence[Dispatch], runs: int = 4) -> float:
-        """Microseconds of one dispatch, each behind a barrier."""
+        """Return the microseconds of one dispatch, each behind a barrier."""
         command = self.device.new_command_buffer(timestamps=2)
         encoder = command.encoder()
         encoder.timestamp(0)
         for dispatch in dispatches:
             encoder.barrier()
-            encode(encoder, self.kernels, dispatch)
+            encoder.launch(launch(self.kernels, dispatch))
         encoder.timestamp(1)
         encoder.end()
         best = float("inf")
@@ -131,7 +131,7 @@ class Bench:
         return best / len(dispatches)
 
     def compile(self, dispatches: Sequence[Dispatch]) -> list[bool]:
-        """Make the pipelines of many dispatches at once; which could be made."""
+        """Create the pipelines of many dispatches at once; return those that could be created."""
 
         def make(dispatch: Dispatch) -> bool:
             try:

@@ -1,8 +1,8 @@
-"""Speed of the Vulkan backend's matrix kernels: ``python bench/vulkan_matmul.py [--json FILE]``.
+"""Measure the Vulkan backend's matrix kernels: ``python bench/vulkan_matmul.py [--json FILE]``.
 
-Shapes are those of Llama 1B and 8B. Every kernel is measured with many sizes of its workgroups, and the best are
-printed: few rows of activations in GB of weights a second, 512 rows in TFLOP a second. Each dispatch waits for the one
-before and reads memory of its own, more in all than caches hold.
+Shapes are those of Llama 1B and 8B. Every kernel is measured with many workgroup sizes, and the best are printed: few
+rows of activations in GB/s of weights, 512 rows in TFLOP/s. Each dispatch waits for the previous one and reads its own
+memory, in total more than caches hold.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from vulkan_dispatches import Bench  # the first, since it finds the sources
+from vulkan_dispatches import Bench  # imported first, since it sets the path of the sources
 
 from pumice.graph import Tensor
 from pumice_vulkan.device import open_device
@@ -22,10 +22,10 @@ from pumice_vulkan.formats import BY_NAME
 from pumice_vulkan.lower import tiles, vectors
 from pumice_vulkan.lower.matrices import Matrix
 from pumice_vulkan.lower.rule import Dispatch
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import TileShape, VectorShape, tile_shape, vector_shape
 
-# Name: rows of each matrix, columns; whether an RMS norm comes first, and whether two matrices are gate and up.
+# Name: rows of each matrix, columns; whether an RMS norm precedes; whether two matrices are gate and up.
 SHAPES = {
     "nothing": ([16], 2048, False, False),
     "nothing+norm": ([16], 2048, True, False),
@@ -71,26 +71,26 @@ def vector_dispatches(
     most_copies: int = 100,
     as_models_do: bool = False,
 ) -> tuple[list[Dispatch], int]:
-    """Products of all matrices of a shape with copies of the weights, and the bytes of weights of one."""
+    """Return products of all matrices of a shape with copies of the weights, and the bytes of weights of one."""
     rows, columns, norm, paired = SHAPES[name]
     kind = BY_NAME[format]
     n_bytes = [kind.matrix_bytes(n, columns) for n in rows]
     int8_y = as_models_do and paired
-    at, activation = bench.lowering(n_tokens)
+    lowering, activation = bench.lowering(n_tokens)
     x = activation(columns)
     vectors.vector_shape = lambda *_: shape
     fused = x_mode == "fused" and n_tokens * columns // 32 * 40 <= 16384 and not kind.dense
     vectors.SHARED_X_BYTES = 16384 if fused else 0
     if not fused and not kind.dense:
-        vectors.quantized(at, x, columns // 32)
-    at.dispatches.clear()
-    ys = [Place(bench.y, sum(rows[:i]) * n_tokens, n * n_tokens) for i, n in enumerate(rows)]
+        vectors.quantized(lowering, x, columns // 32)
+    lowering.dispatches.clear()
+    ys = [BufferSlice(bench.y, sum(rows[:i]) * n_tokens, n * n_tokens) for i, n in enumerate(rows)]
     for offset in bench.copies(sum(n_bytes) + 256 * len(rows))[:most_copies]:
         matrices = []
         for n, size in zip(rows, n_bytes, strict=True):
-            matrices.append(Matrix(kind, Place(bench.weights, offset, size // 4, True), n, columns))
+            matrices.append(Matrix(kind, BufferSlice(bench.weights, offset, size // 4, True), n, columns))
             offset += -(-size // 256) * 64
-        weight = Place(bench.x, bench.x.n_bytes // 8, columns, True)
+        weight = BufferSlice(bench.x, bench.x.n_bytes // 8, columns, True)
         call = vectors.VectorProduct(
             x,
             matrices,
@@ -99,13 +99,13 @@ def vector_dispatches(
             paired=paired,
             output=Tensor("y", (n_tokens, rows[0])) if int8_y else None,
         )
-        vectors.vector_product(at, call)
-    return at.dispatches, sum(n_bytes)
+        vectors.vector_product(lowering, call)
+    return lowering.dispatches, sum(n_bytes)
 
 
 def vector_candidates(bench: Bench, row_blocks: int, format: str) -> list[VectorShape]:
     subgroup = bench.device.subgroup_size
-    found = []
+    shapes = []
     for lanes in (subgroup, 2 * subgroup, 4 * subgroup, 8 * subgroup):
         for threads in (64, 128, 256):
             for rows in (2, 4, 8):
@@ -116,8 +116,8 @@ def vector_candidates(bench: Bench, row_blocks: int, format: str) -> list[Vector
                     if lanes > threads or wasted or not 4 <= loads <= 16:
                         continue
                     for prefetch in (False, True) if steps > 1 and loads <= 8 else (False,):
-                        found.append(VectorShape(lanes, threads // lanes, rows, unroll, prefetch))
-    return found
+                        shapes.append(VectorShape(lanes, threads // lanes, rows, unroll, prefetch))
+    return shapes
 
 
 def vector_results(bench: Bench, formats: Sequence[str], names: Sequence[str], n_tokens: int, sweep: bool) -> list[Any]:
@@ -178,13 +178,13 @@ def matrix_dispatches(
 ) -> list[Dispatch]:
     kind = BY_NAME[format]
     n_bytes = kind.matrix_bytes(n_rows, columns)
-    at, activation = bench.lowering(n_tokens)
+    lowering, activation = bench.lowering(n_tokens)
     tiles.tile_shape = (lambda *_: shape) if shape else tile_shape
-    x, y = activation(columns), Place(bench.y, 0, n_rows * n_tokens)
+    x, y = activation(columns), BufferSlice(bench.y, 0, n_rows * n_tokens)
     for offset in bench.copies(n_bytes)[:8]:
-        matrix = Matrix(kind, Place(bench.weights, offset, n_bytes // 4, True), n_rows, columns)
-        tiles.cooperative_product(at, tiles.TileProduct(x, matrix, y))
-    return at.dispatches
+        matrix = Matrix(kind, BufferSlice(bench.weights, offset, n_bytes // 4, True), n_rows, columns)
+        tiles.cooperative_product(lowering, tiles.TileProduct(x, matrix, y))
+    return lowering.dispatches
 
 
 def matrix_results(
@@ -233,9 +233,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write all measurements to a file")
     parser.add_argument("--device", type=int, default=0)
     parser.add_argument("--driver", default="native")
-    parser.add_argument("--formats", default="q4_0,q4_k,q6_k,q8_0", help="those whose workgroups are tried out")
-    parser.add_argument("--defaults", action="store_true", help="only the sizes that models use, of all formats")
-    parser.add_argument("--quick", action="store_true", help="one small shape of each kind, for a look without a GPU")
+    parser.add_argument("--formats", default="q4_0,q4_k,q6_k,q8_0", help="formats whose workgroup sizes are swept")
+    parser.add_argument(
+        "--defaults", action="store_true", help="measure only the sizes that models use, for all formats"
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="measure one small shape of each kind, for a check without a GPU"
+    )
     parser.add_argument("--only", choices=["vectors", "matrices"])
     arguments = parser.parse_args()
     formats = arguments.formats.split(",")

@@ -1,22 +1,22 @@
-// Logits before the best of them are looked for: a workgroup adds a row's biases, lowers what occurred in its last
-// tokens, and adds what the step alone adds. Pick and Restriction of core/pumice/backend.py have the formula.
+// Adjusts logits before selection: a workgroup adds a row's biases, applies penalties for its latest tokens, and adds the
+// step's own biases. Pick and Restriction of core/pumice/backend.py have the formulas.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(local_size_x = 256) in;
-layout(constant_id = 0) const uint MOST_PAST = 256u; // tokens that are kept, in a ring; at most as many as invocations
+layout(constant_id = 0) const uint MOST_PAST = 256u; // size of the ring of tokens; at most the number of invocations
 layout(constant_id = 1) const uint MOST_BIASES = 64u;
-layout(constant_id = 2) const uint MOST_ADDED = 256u; // that a step alone adds
-layout(constant_id = 3) const bool SAVES = false; // what logits were before, for those that may change
+layout(constant_id = 2) const uint MOST_ADDED = 256u; // maximum biases of a single step
+layout(constant_id = 3) const bool SAVES = false; // save the original logits that may change
 layout(std430, set = 0, binding = 1) readonly buffer R { uint r[]; };
 layout(std430, set = 0, binding = 2) coherent buffer X { float x[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Saved { uvec2 saved[]; };
 layout(push_constant) uniform Push {
     uint rows, r_at, x_at, saved_at;
     uint width;
-    uint stride; // words of a row's restriction; 0: there are none
-    uint adjustments, biases, past, past_counts; // words of the step block
+    uint stride; // words per row of restrictions; 0: no restrictions
+    uint adjustments, biases, past, past_counts; // indices in the step block
 };
 
 shared uint tokens[256];
@@ -43,7 +43,7 @@ void penalize() {
     uint occurred = 0u;
     for (uint i = 0u; i < n_past; i++) {
         if (tokens[i] != mine) continue;
-        if (i < me) return; // an invocation before this one does it
+        if (i < me) return; // an earlier invocation handles this token
         occurred++;
     }
     const float repeat = uintBitsToFloat(step_words[what + 2u]), frequency = uintBitsToFloat(step_words[what + 3u]);

@@ -1,4 +1,4 @@
-// What the attention kernels share: where the row of a position lies, and its values.
+// Parts shared by the attention kernels: the row of a position, and its values.
 
 #define LOWEST uintBitsToFloat(0xff800000u)
 
@@ -15,7 +15,7 @@ uint cache_row(uint sequence, uint position, uint head_kv) {
     return cell_row(block, position, head_kv);
 }
 
-// Where the values of a head begin in a row, in units of so many.
+// The offset of a head's values in a row, in units of `unit` values.
 uint head_start(uint head_kv, uint head_dim, uint width) {
 #ifdef CACHE_QUANTIZED
     return head_kv * head_dim / width;

@@ -1,8 +1,8 @@
-// As attention_tile.comp does, on matrix units: float16 operands, float32 sums and statistics.
+// attention_tile.comp on matrix units: float16 operands, float32 sums and statistics.
 //
-// A subgroup attends with UNIT rows, and the workgroup shares COLUMNS keys and values in shared memory, while the next
-// are on their way from the cache. Which invocation has which part of a matrix is the driver's secret, so scores go
-// through shared memory to become weights, and sums are rescaled by a matrix of factors.
+// A subgroup attends with UNIT rows, and the workgroup shares COLUMNS keys and values in shared memory while the next ones
+// are loaded. The mapping of matrix elements to invocations is unspecified, so scores pass through shared memory to become
+// weights, and sums are rescaled by a matrix of factors.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -18,7 +18,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128u;
 layout(constant_id = 1) const uint SUBGROUPS = 4u;
-layout(constant_id = 2) const uint UNIT = 16u; // rows and columns of a matrix
+layout(constant_id = 2) const uint UNIT = 16u; // rows and columns of a matrix fragment
 layout(constant_id = 3) const uint COLUMNS = 64u;
 layout(constant_id = 4) const uint K_DIM = 64u;
 layout(constant_id = 5) const uint V_DIM = 64u;
@@ -30,10 +30,10 @@ layout(std430, set = 0, binding = 1) readonly buffer Q4 { vec4 q4[]; };
 layout(std430, set = 0, binding = 5) buffer Y4 { vec4 y4[]; };
 
 const uint ROWS = SUBGROUPS * UNIT;
-const uint LANES = THREADS / ROWS;         // invocations that share a row
-const uint OWN = COLUMNS / 4u / LANES;     // quads of a row that each of them has
+const uint LANES = THREADS / ROWS;         // invocations per row
+const uint OWN = COLUMNS / 4u / LANES;     // quads of a row per invocation
 const uint K_STRIDE = K_DIM / 4u + 2u, V_STRIDE = V_DIM / 4u + 2u, STRIDE = COLUMNS / 4u + 2u; // quads
-const uint VALUES = COLUMNS * K_STRIDE;    // where they begin in the tile
+const uint VALUES = COLUMNS * K_STRIDE;    // offset of values in the tile
 const uint TILE = VALUES + COLUMNS * V_STRIDE, QUERIES = ROWS * K_STRIDE;
 const uint K_ITEMS = COLUMNS * K_DIM / 8u, V_ITEMS = COLUMNS * V_DIM / 8u;
 const uint K_LOADS = (K_ITEMS + THREADS - 1u) / THREADS, V_LOADS = (V_ITEMS + THREADS - 1u) / THREADS;
@@ -47,9 +47,9 @@ shared f16vec4 weights[ROWS * STRIDE];
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
 
 uint me, head_kv, sequence, oldest, newest;
-Octet keys[K_LOADS], values[V_LOADS]; // on their way
+Octet keys[K_LOADS], values[V_LOADS]; // being loaded
 
-// The subgroup's shared memory is as it was written. subgroupBarrier() would wait for what is on its way from buffers too.
+// Waits for writes of the subgroup's shared memory only; subgroupBarrier() would also wait for loads from buffers.
 void settle() {
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
@@ -99,7 +99,7 @@ void main() {
     me = gl_SubgroupID * gl_SubgroupSize + gl_SubgroupInvocationID;
     head_kv = gl_WorkGroupID.y;
     const uint n_tokens = row_count(rows), n_head = n_head_kv * heads_per_key;
-    const uint first_row = (gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x) * ROWS; // those that take longest begin first
+    const uint first_row = (gl_NumWorkGroups.x - 1u - gl_WorkGroupID.x) * ROWS; // the longest rows start first
     const uint first_token = first_row / heads_per_key;
     if (first_token >= n_tokens) return;
     const uint last_token = min(n_tokens - 1u, (first_row + ROWS - 1u) / heads_per_key);
@@ -172,7 +172,7 @@ void main() {
                 weights[own_at + j * LANES] = f16vec4(own[j]);
                 total += own[j].x + own[j].y + own[j].z + own[j].w;
             }
-            for (uint j = lane; j < UNIT / 4u; j += LANES) scores[own_at - lane + j] = vec4(factor); // those it has read
+            for (uint j = lane; j < UNIT / 4u; j += LANES) scores[own_at - lane + j] = vec4(factor); // the elements it has read
             settle();
             if (subgroupAny(factor != 1.0)) {
                 ACCUMULATOR factors;

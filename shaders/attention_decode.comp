@@ -1,11 +1,10 @@
-// All of attention for lone tokens, each of a sequence of its own: a workgroup turns the queries of some heads of a token
-// and the key they read, stores that key and its value, and attends to one part of the positions; the last one to end
-// merges all parts.
+// All of attention for single tokens of separate sequences: a workgroup rotates the queries of some heads of a token and
+// their key, stores key and value, and attends to one part of the positions; the last workgroup to finish merges all parts.
 //
-// LANES invocations share a position, eight columns each (and again eight, where heads have more). They load EACH keys
-// and values ahead, and have their own running maximum and sums, so invocations wait for each other only at the end.
-// With few positions all of the time is waiting for memory, so what can be asked for is asked for at once: the queries
-// before it is known where the token stands, and the blocks of the cache before it is known which are needed.
+// LANES invocations share a position, with eight columns each (or multiples for larger heads). They load EACH keys and
+// values ahead and keep their own running maximum and sums, so invocations only synchronize at the end. With few positions
+// the kernel is bound by memory latency, so loads are issued as early as possible: queries before the token's position is
+// known, and cache blocks before it is known which are needed.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -19,10 +18,10 @@
 
 layout(local_size_x_id = 0) in;
 layout(constant_id = 0) const uint THREADS = 128u;
-layout(constant_id = 1) const uint SUBGROUP = 32u; // its size
+layout(constant_id = 1) const uint SUBGROUP = 32u; // subgroup size
 layout(constant_id = 2) const uint LANES = 8u;
 layout(constant_id = 3) const uint EACH = 4u;
-layout(constant_id = 4) const uint ROUNDS = 1u; // the fewest of a part
+layout(constant_id = 4) const uint ROUNDS = 1u; // minimum rounds per part
 layout(constant_id = 5) const uint HEADS = 4u;
 layout(constant_id = 6) const uint K_OCTETS = 8u;
 layout(constant_id = 7) const uint V_OCTETS = 8u;
@@ -30,7 +29,7 @@ layout(constant_id = 8) const bool HAS_SINKS = false;
 layout(constant_id = 9) const uint heads_per_key = 4u;
 layout(constant_id = 10) const uint block_size = 32u;
 layout(constant_id = 11) const float softcap = 0.0;
-layout(constant_id = 12) const bool HALF_Y = false; // results are left in float16 too
+layout(constant_id = 12) const bool HALF_Y = false; // also store results as float16
 layout(constant_id = 13) const uint TILES = 0u;
 layout(constant_id = 14) const uint UNIT = 16u;
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
@@ -44,12 +43,12 @@ layout(std430, set = 0, binding = 9) buffer Y { float y[]; };
 layout(std430, set = 0, binding = 10) writeonly buffer Halves { uvec2 y_halves[]; };
 layout(push_constant) uniform Push {
     uint rows, q_at, k_at, v_at, turns_at, sinks_at, partial_at, counters_at, cache_at, y_at, halves_at;
-    uint positions, table, table_width; // words of the step block
+    uint positions, table, table_width; // indices in the step block
     uint n_head_kv;
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
     uint k_dim, v_dim, v_head_dim, window;
     float scale;
-    uint n_rot, second_distance; // pairs are this far apart; neighbours with 1
+    uint n_rot, second_distance; // distance within a pair; 1: adjacent values
     float magnitude;
 };
 #include "attention.glsl"
@@ -57,7 +56,7 @@ layout(push_constant) uniform Push {
 
 const uint MOST_PARTS = 32u;
 const uint SUBGROUPS = THREADS / SUBGROUP, GROUPS = THREADS / LANES;
-const uint CHUNK = GROUPS * EACH; // positions that a workgroup has at a time
+const uint CHUNK = GROUPS * EACH; // positions per workgroup and iteration
 const uint K_EACH = (K_OCTETS + LANES - 1u) / LANES, V_EACH = (V_OCTETS + LANES - 1u) / LANES;
 const uint V_QUADS = 2u * V_OCTETS;
 const uint PAIRS = K_OCTETS * 4u, PAIRS_EACH = ((HEADS + 1u) * PAIRS + THREADS - 1u) / THREADS;
@@ -66,15 +65,15 @@ shared vec4 queries[HEADS * K_OCTETS * 2u];
 shared vec4 new_key[K_OCTETS * 2u];
 shared vec4 new_value[V_QUADS];
 shared vec4 sums[SUBGROUPS * HEADS * V_QUADS];
-shared vec2 states[HEADS * (SUBGROUPS > MOST_PARTS ? SUBGROUPS : MOST_PARTS)]; // maximum, and sum of weights
+shared vec2 states[HEADS * (SUBGROUPS > MOST_PARTS ? SUBGROUPS : MOST_PARTS)]; // maximum and sum of weights
 shared bool last;
 
 uint me, lane, group, token, position, n_head;
 
 #include "attention_token.glsl"
 
-uint blocks[EACH];                             // of the positions that are loaded next
-Octet keys[EACH * K_EACH], values[EACH * V_EACH]; // on their way
+uint blocks[EACH];                             // blocks of the positions to load next
+Octet keys[EACH * K_EACH], values[EACH * V_EACH]; // being loaded
 
 uint position_of(uint first, uint e) { return first + e * GROUPS + group; }
 
@@ -102,7 +101,7 @@ void request(uint first, uint end, uint head_kv) {
     }
 }
 
-// Of weights that were relative to one maximum, to a higher one.
+// The factor that rescales weights from one maximum to a higher one.
 float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
 
 void put_result(uint head, uint quad, vec4 value) {
@@ -225,7 +224,7 @@ void main() {
         }
     }
 
-    // One of LANES has what its subgroup has, and then the workgroup.
+    // One of LANES lanes has its subgroup's result; then the workgroup merges.
     [[unroll]] for (uint h = 0; h < HEADS; h++) {
         float fresh = top[h];
         [[unroll]] for (uint step = LANES; step < SUBGROUP; step *= 2u) fresh = max(fresh, subgroupShuffleXor(fresh, step));
@@ -248,7 +247,7 @@ void main() {
         }
     }
     barrier();
-    const uint part_quads = V_QUADS + 1u; // the last has the maximum and the sum of weights
+    const uint part_quads = V_QUADS + 1u; // the last quad has the maximum and the sum of weights
     for (uint i = me; i < n_heads * V_QUADS; i += THREADS) {
         uint h = i / V_QUADS, quad = i % V_QUADS, head = first_head + h;
         float sink = HAS_SINKS && n_used == 1u ? sinks[sinks_at + head] : LOWEST, fresh = sink;
@@ -277,7 +276,7 @@ void main() {
     barrier();
     if (!last) return;
     memoryBarrierBuffer();
-    if (me == 0u) counters[counter] = 0u; // for the next time
+    if (me == 0u) counters[counter] = 0u; // reset for the next dispatch
     uint from = partial_at / 4u + (token * n_head + first_head) * n_parts * part_quads;
     for (uint i = me; i < n_heads * n_used; i += THREADS) {
         uint h = i / n_used, p = i % n_used;

@@ -1,8 +1,8 @@
 // The positions that a query attends to: from oldest_seen to newest_seen. The mask is a specialization constant.
-const uint CAUSAL = 0u;     // itself and what is before it, the latest `window`
-const uint CHUNK = 1u;      // itself and what is before it, from the last multiple of `window` on
-const uint BOTH_SIDES = 2u; // all of its sequence, or what is at most window / 2 away
-const uint MEMORY = 3u;     // all that another graph stored; `lengths` has how much
+const uint CAUSAL = 0u;     // its own and earlier positions, the latest `window`
+const uint CHUNK = 1u;      // its own and earlier positions, from the last multiple of `window`
+const uint BOTH_SIDES = 2u; // its whole sequence, or distances up to window / 2
+const uint MEMORY = 3u;     // all keys stored by another graph; `lengths` has their number
 
 uint oldest_seen(uint position) {
     if (mask == MEMORY) return 0u;

@@ -1,4 +1,4 @@
-// A workgroup merges the parts that attention_part.comp made for one head of one token.
+// A workgroup merges the parts that attention_part.comp stored for one head of one token.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -7,7 +7,7 @@
 layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const bool HAS_SINKS = false;
 layout(constant_id = 2) const uint mask = 0u;
-layout(constant_id = 3) const bool LOG_SUM = false; // behind each result
+layout(constant_id = 3) const bool LOG_SUM = false; // append the logarithm of the sum to each result
 layout(std430, set = 0, binding = 1) readonly buffer Partial { float partial[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Sinks { float sinks[]; };
 layout(std430, set = 0, binding = 3) buffer Y { float y[]; };

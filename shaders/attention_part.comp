@@ -1,5 +1,5 @@
-// A workgroup attends with some heads of one token to one part of the positions, one position an invocation. Several
-// parts are merged by attention_merge.comp.
+// A workgroup attends with some heads of one token to one part of the positions, one position per invocation.
+// attention_merge.comp merges several parts.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #extension GL_KHR_shader_subgroup_basic : require
@@ -8,18 +8,18 @@
 #include "attention_arguments.glsl"
 
 layout(local_size_x_id = 0) in;
-layout(constant_id = 0) const uint PART = 128u; // positions
+layout(constant_id = 0) const uint PART = 128u; // positions per part
 layout(constant_id = 1) const uint HEADS = 4u;
 layout(constant_id = 2) const uint K_OCTETS = 8u;
 layout(constant_id = 3) const uint V_QUADS = 16u;
 layout(constant_id = 4) const bool HAS_SINKS = false;
-layout(constant_id = 5) const bool ONE_PART = false; // the result is final
+layout(constant_id = 5) const bool ONE_PART = false; // the only part, whose result is final
 layout(constant_id = 6) const uint block_size = 32u;
 layout(constant_id = 7) const float softcap = 0.0;
 layout(constant_id = 8) const uint mask = 0u;
 layout(constant_id = 9) const uint ADDED = 0u;
 layout(constant_id = 10) const bool OF_STEP = false;
-layout(constant_id = 11) const bool LOG_SUM = false; // behind each result
+layout(constant_id = 11) const bool LOG_SUM = false; // append the logarithm of the sum to each result
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"
@@ -84,7 +84,7 @@ void main() {
         if (subgroupElect()) parts[h * 32u + gl_SubgroupID] = total;
     }
 
-    // Values: an invocation has four columns of every SLICES-th position.
+    // Values: an invocation processes four columns of every SLICES-th position.
     uint n_keys = min(PART, newest + 1u - start), first_key = oldest > start ? oldest - start : 0u;
     uint n_used = ONE_PART ? 1u : n_parts;
     for (uint first_quad = 0; first_quad < V_QUADS; first_quad += PART) {

@@ -1,6 +1,6 @@
-// A workgroup attends with a tile of rows, which are pairs of a token and a query head of one key head, to all positions,
-// COLUMNS of them at a time, with running maximum and sum (Dao et al. 2022, arXiv:2205.14135). Its 256 invocations are 16
-// by 16: each has ROWS_EACH rows and, of the scores, COLUMNS / 16 columns; of the results V_QUADS / 16 groups of four.
+// A workgroup attends with a tile of rows, pairs of a token and a query head of one key head, to all positions, COLUMNS at
+// a time, with running maximum and sum (Dao et al. 2022, arXiv:2205.14135). Its 256 invocations form a 16 x 16 grid: each
+// has ROWS_EACH rows, COLUMNS / 16 columns of the scores, and V_QUADS / 16 groups of four of the results.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -16,7 +16,7 @@ layout(constant_id = 5) const float softcap = 0.0;
 layout(constant_id = 6) const uint mask = 0u;
 layout(constant_id = 7) const uint ADDED = 0u;
 layout(constant_id = 8) const bool OF_STEP = false;
-layout(constant_id = 9) const bool LOG_SUM = false; // behind each result
+layout(constant_id = 9) const bool LOG_SUM = false; // append the logarithm of the sum to each result
 #include "attention.glsl"
 #include "attention_mask.glsl"
 #include "attention_general.glsl"

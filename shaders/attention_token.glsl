@@ -1,6 +1,6 @@
-// The tokens that attention_decode.comp attends with: its queries, and its key and value on their way into the cache.
+// The tokens of attention_decode.comp: queries, and the key and value to be stored in the cache.
 
-// Words of a row of the cache, from the values in shared memory, which become what the cache will give back.
+// Encodes values in shared memory to words of a cache row, and replaces them by the values that the cache will return.
 #define VALUE(i) (is_key ? new_key[(i) / 4u][(i) % 4u] : new_value[(i) / 4u][(i) % 4u])
 
 void set_value(bool is_key, uint i, float x) {
@@ -14,7 +14,7 @@ float block_value(bool is_key, uint i) { return VALUE(i); }
 #endif
 
 void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_words) {
-    uint padded = (dim + 7u) / 8u * 8u; // with zeros, which are read too
+    uint padded = (dim + 7u) / 8u * 8u; // padded with zeros, since they are read, too
 #if defined(CACHE_F32)
     for (uint i = me; write && i < padded; i += THREADS) cache1[to + i] = floatBitsToUint(VALUE(i));
 #elif defined(CACHE_F16)
@@ -38,7 +38,7 @@ void store(bool is_key, bool write, uint to, uint dim, uint head_kv, uint scale_
 #endif
 }
 
-// A driver may leave out packing and unpacking, so the bits are rounded here.
+// Rounds explicitly, since a driver may optimize packing and unpacking away.
 float rounded(float x) {
 #ifdef CACHE_F16
     uint bits = floatBitsToUint(x);
@@ -50,7 +50,7 @@ float rounded(float x) {
 #endif
 }
 
-// Two values of a query, or behind HEADS queries of the key, that turn together, or that do not turn.
+// A rotated pair of values of a query, or of the key at index HEADS, or two values without rotation.
 struct Pair {
     uint head, a, b;
     vec2 values;

@@ -1,10 +1,10 @@
-// The best of the logits that a mask leaves: a workgroup a part of a row.
+// The best of the logits that a mask allows; one workgroup per part of a row.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "best.glsl"
 
-layout(constant_id = 2) const bool SUMS = false; // of exp(logit - highest), of each part
+layout(constant_id = 2) const bool SUMS = false; // also store each part's sum of exp(logit - highest)
 layout(std430, set = 0, binding = 1) readonly buffer X { uint x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer R { uint r[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Y { uvec2 y[]; };
@@ -12,8 +12,8 @@ layout(std430, set = 0, binding = 4) writeonly buffer Sums { float sums[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, r_at, y_at, sums_at;
     uint width;
-    uint stride; // words of a row's restriction; 0: there are none
-    uint mask; // a word of it
+    uint stride; // words per row of restrictions; 0: no restrictions
+    uint mask; // index of the mask in a row
 };
 
 const uint LOWEST = 0xff800000u; // the bits of -infinity
@@ -27,7 +27,7 @@ uint logit(uint id) {
     return allowed || is_nan(bits) ? bits : LOWEST;
 }
 
-// The sum of all invocations, in the slots behind the best.
+// The sum over all invocations, computed in the slots behind the best.
 float sum_up(float mine) {
     const uint me = gl_LocalInvocationID.x;
     slots[BEST + me].x = floatBitsToUint(mine);

@@ -1,5 +1,5 @@
-// The BEST highest of many values, in descending order, equal ones by the lower id: sorted runs of a workgroup's memory
-// are merged, two into one of the same length. BEST and SLOTS are powers of two.
+// The BEST highest of many values in descending order, ties by the lower id: sorted runs in a workgroup's shared memory
+// are merged pairwise into runs of the same length. BEST and SLOTS are powers of two.
 
 layout(local_size_x_id = 0) in; // at least BEST
 layout(constant_id = 1) const uint BEST = 64u;
@@ -12,7 +12,7 @@ const uvec2 NOTHING = uvec2(0u, 0xffffffffu);
 
 bool is_nan(uint bits) { return (bits & 0x7fffffffu) > 0x7f800000u; }
 
-// Keys order as the values of these bits, and NaN above all; -0 and 0 are equal.
+// Keys sort like the values of these bits, with NaN above all; -0 equals 0.
 uint key_of(uint bits) {
     if (is_nan(bits)) return 0xffffffffu;
     if (bits == 0x80000000u) bits = 0u;
@@ -27,7 +27,7 @@ bool before(uvec2 a, uvec2 b) {
     return a.x > b.x || (a.x == b.x && a.y < b.y);
 }
 
-// The better one first.
+// True if a sorts before b.
 void order(uint i, uint j) {
     uvec2 a = slots[i], b = slots[j];
     if (before(b, a)) {
@@ -36,7 +36,7 @@ void order(uint i, uint j) {
     }
 }
 
-// Each block of so many slots, a bitonic run, becomes sorted.
+// Sorts each block of `n` slots, a bitonic run.
 void sort_bitonic(uint size, uint n_slots) {
     for (uint apart = size / 2u; apart > 0u; apart /= 2u) {
         for (uint p = gl_LocalInvocationID.x; p < n_slots / 2u; p += gl_WorkGroupSize.x) {
@@ -47,7 +47,7 @@ void sort_bitonic(uint size, uint n_slots) {
     }
 }
 
-// The first slots, a power of two of them, become sorted runs of BEST (Batcher 1968).
+// Sorts the first slots, a power of two, into runs of BEST (Batcher 1968).
 void sort_runs(uint n_slots) {
     for (uint size = 2u; size <= BEST; size *= 2u) {
         for (uint p = gl_LocalInvocationID.x; p < n_slots / 2u; p += gl_WorkGroupSize.x) {
@@ -59,7 +59,7 @@ void sort_runs(uint n_slots) {
     }
 }
 
-// The sorted runs of the first slots become one. The better ones of a run and another, mirrored, are a bitonic run.
+// Merges the sorted runs of the first slots into one: the better ones of a run and a mirrored run are a bitonic run.
 void merge_runs(uint n_slots) {
     while (n_slots > BEST) {
         n_slots /= 2u;

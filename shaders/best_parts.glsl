@@ -1,7 +1,7 @@
-// The best of all parts of a row, from x at x_at, where best.comp left n_parts of each.
+// The best of all parts of a row, from x at x_at, where best.comp stored n_parts of them.
 
 void merge_parts(uint row) {
-    const uint MORE = SLOTS / BEST - 1u; // parts beside the best so far
+    const uint MORE = SLOTS / BEST - 1u; // parts merged at once with the best so far
     const uint me = gl_LocalInvocationID.x;
     for (uint i = me; i < BEST; i += gl_WorkGroupSize.x) slots[i] = NOTHING;
     for (uint first = 0u; first < n_parts; first += MORE) {

@@ -1,4 +1,4 @@
-// z = FORMULA of a value a of x and b of y, element by element; y broadcasts.
+// z = FORMULA of a value a of x and b of y, element-wise; y broadcasts.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -12,7 +12,7 @@ layout(push_constant) uniform Push {
     uint rows, x_at, y_at, z_at;
     uint row_width;                // a row of x is [n_a, n_b, width]
     uint n_a, n_b, width;
-    uint y_row, y_a, y_b, y_value; // how far y goes
+    uint y_row, y_a, y_b, y_value; // strides of y
 };
 
 void main() {

@@ -1,15 +1,15 @@
-// Rows of the key and value cache; plugins/pumice_vulkan/kv_cache.py has the macros that say of which type.
+// Rows of the key and value cache; plugins/pumice_vulkan/kv_cache.py has the macros of each type.
 //
 // A row of floats (CACHE_F32, CACHE_F16, CACHE_BF16) has the values of one head in a cell, padded with zeros to 8. A row of
-// codes (CACHE_BITS: 4, 5 or 8) has those of all heads, whose blocks of 32 may go from head to head: first the scale of
-// each block in float32, with CACHE_MINIMUM also its minimum, padded to 4 words (scale_words); then the blocks' codes:
-//   8 bits: eight words, int8
-//   4 bits: four words, from the lowest nibble on; CACHE_OFFSET is subtracted
-//   5 bits: so the low four bits, then a word with the fifth of each
+// codes (CACHE_BITS: 4, 5 or 8) has those of all heads, whose blocks of 32 may span heads: first the scale of each block
+// in float32, with CACHE_MINIMUM also its minimum, padded to 4 words (scale_words); then the blocks' codes:
+//   8 bits: eight words of int8
+//   4 bits: four words, lowest nibble first; CACHE_OFFSET is subtracted
+//   5 bits: the low four bits likewise, then a word with the fifth bits
 
 #ifdef CACHE_BITS
 #define CACHE_QUANTIZED
-#define CACHE_SCALES (1u + CACHE_MINIMUM)  // words of a block's scale and minimum
+#define CACHE_SCALES (1u + CACHE_MINIMUM)  // words per block of scale and minimum
 
 vec4 from_codes(vec4 codes, float scale, float minimum) {
 #if CACHE_MINIMUM
@@ -21,7 +21,7 @@ vec4 from_codes(vec4 codes, float scale, float minimum) {
 #endif
 }
 
-// Four codes in the low bits of words.
+// Packs four codes in the low bits of words.
 #if CACHE_BITS == 8
 vec4 code_quad(uint word, uint none) {
     int w = int(word);
@@ -61,7 +61,7 @@ float minimum_at(uint row, uint block) {
 }
 #endif
 
-// Values 4 * quad and the next three of the row that begins at a word.
+// Values 4 * quad to 4 * quad + 3 of the row at a word.
 vec4 cache_quad(uint row, uint quad, uint scale_words) {
 #if defined(CACHE_F32)
     return uintBitsToFloat(cache4[row / 4u + quad]);
@@ -84,7 +84,7 @@ vec4 cache_quad(uint row, uint quad, uint scale_words) {
 #endif
 }
 
-// Eight values as loaded: nothing here waits for memory.
+// Eight values as loaded; conversion follows later, so loads do not stall.
 struct Octet {
 #if defined(CACHE_F32)
     vec4 a, b;
@@ -95,7 +95,7 @@ struct Octet {
 #if CACHE_MINIMUM
     float minimum;
 #endif
-    uvec2 codes; // of 8 bits; else low bits, and in their place in a word the fifth ones
+    uvec2 codes; // 8-bit codes; else low bits, and the fifth bits in their positions
 #endif
 };
 

@@ -1,10 +1,10 @@
-// A block of 32 values to codes, as ggml rounds them. Needs cache.glsl and float block_value(bool is_key, uint i), the values.
+// Encodes 32 values as ggml rounds them. Requires cache.glsl and float block_value(bool is_key, uint i), the values.
 
 const uint MOST_CODE = (1u << CACHE_BITS) - 1u;
 
 struct Scaling { float scale, minimum, inverse; };
 
-// The nearest float16, by its bits: NVIDIA's compiler takes unpackHalf2x16(packHalf2x16(x)) for x.
+// The nearest float16, by its bits: NVIDIA's compiler simplifies unpackHalf2x16(packHalf2x16(x)) to x.
 float as_half(float x) {
     uint bits = floatBitsToUint(x);
     if ((bits & 0x7FFFFFFFu) < 0x38800000u) return roundEven(x * 16777216.0) / 16777216.0; // multiples of 2^-24
@@ -35,7 +35,7 @@ Scaling scaling_of(bool is_key, uint first) {
     return s;
 }
 
-// What is kept of a scale and a minimum: as precise as GGUF's blocks are.
+// Rounds a scale or a minimum to the precision of GGUF's blocks.
 vec2 kept(Scaling s) { return vec2(as_half(s.scale), as_half(s.minimum)); }
 
 int code_of(Scaling s, float x) {
@@ -49,7 +49,7 @@ int code_of(Scaling s, float x) {
 #endif
 }
 
-// Word number w of the CACHE_BITS words that a block's codes take.
+// Word w of a block's CACHE_BITS words of codes.
 uint code_word(bool is_key, uint first, Scaling s, uint w) {
     uint word = 0u;
 #if CACHE_BITS == 8

@@ -1,7 +1,7 @@
-// Scores of pools of positions become a mask: a workgroup a token. A pool's score lies at its last position; positions of
-// one that has no end yet are chosen. With n_local all positions have scores, of which a pool's is the highest, also one's
-// that has no end yet, and the latest n_local pools come first. The lowest score that is chosen is found digit by digit, from the highest on, by
-// counting.
+// Converts scores of pools of positions to a mask; one workgroup per token. A pool's score is at its last position, and
+// positions of an incomplete pool are always selected. With n_local all positions have scores, a pool's score is its
+// highest, also for an incomplete pool, and the latest n_local pools are selected first. The lowest selected score is found
+// digit by digit from the highest, by counting.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -10,7 +10,7 @@ layout(local_size_x = 256) in;
 layout(std430, set = 0, binding = 1) buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
     uint rows, y_at;
-    uint positions; // a word of the step block
+    uint positions; // index in the step block
     uint width, n_chosen, pool, n_local;
 };
 
@@ -20,7 +20,7 @@ const uint HIDDEN = 0xf149f2cau; // the bits of -1e30
 shared uint counts[256];
 shared uint lowest, n_left;
 
-// Ranks order as the values of these bits; -0 and 0 are equal.
+// Ranks sort like the values of these bits; -0 equals 0.
 uint rank_of(uint bits) {
     if (bits == 0x80000000u) bits = 0u;
     return (bits & 0x80000000u) != 0u ? ~bits : bits | 0x80000000u;

@@ -1,4 +1,4 @@
-// Causal convolution over time: an invocation takes a channel of some tokens of a sequence.
+// Causal convolution over time; an invocation processes a channel of some tokens of a sequence.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -6,9 +6,9 @@
 layout(local_size_x = 64) in;
 layout(constant_id = 0) const bool HAS_BIAS = true;
 layout(constant_id = 1) const uint TAPS = 4u;
-layout(constant_id = 2) const bool SILU = false; // of the result
-const uint MOST_KEPT = 16u; // taps whose factors and inputs an invocation keeps in registers
-const uint TOKENS = TAPS < 16u ? 16u : TAPS; // of an invocation; no fewer than taps, so only the first one's need the state
+layout(constant_id = 2) const bool SILU = false; // apply SiLU to the result
+const uint MOST_KEPT = 16u; // maximum taps with factors and inputs in registers
+const uint TOKENS = TAPS < 16u ? 16u : TAPS; // tokens per invocation, at least TAPS: only the first reads the state
 layout(std430, set = 0, binding = 1) readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Weight { float weight[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Bias { float bias[]; };
@@ -16,11 +16,11 @@ layout(std430, set = 0, binding = 4) buffer State { float state[]; };
 layout(std430, set = 0, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, weight_at, bias_at, state_at, y_at;
-    uint positions, seq_starts, slots; // words of the step block
+    uint positions, seq_starts, slots; // indices in the step block
     uint n_channels;
 };
 
-// The input so many tokens after the sequence's first in this step; the state has those before.
+// The input t tokens after the sequence's first in this step; negative t reads the state.
 float input_at(int token, uint first, uint past, uint channel, bool begins) {
     if (token >= 0) return x[x_at + (first + uint(token)) * n_channels + channel];
     return begins ? 0.0 : state[past + uint(int(TAPS) - 1 + token) * n_channels + channel];
@@ -35,7 +35,7 @@ void convolve_kept(uint begin, uint n, uint first, uint past, uint channel, bool
     for (uint j = 0u; j < TAPS; j++) {
         factors[j] = weight[weight_at + channel * TAPS + j];
         window[j] = j == 0u ? 0.0 : input_at(int(begin + j) - int(TAPS), first, past, channel, begins);
-        // What the next step finds, read before it is overwritten; oldest first.
+        // The next step's state, read before it is overwritten; oldest first.
         if (begin == 0u && j + 1u < TAPS) kept[j] = input_at(int(n + j + 1u) - int(TAPS), first, past, channel, begins);
     }
     for (uint t = begin; t < min(begin + TOKENS, n); t++) {
@@ -59,7 +59,7 @@ void convolve_read(uint begin, uint n, uint first, uint past, uint channel, bool
         }
         y[y_at + (first + t) * n_channels + channel] = result(sum);
     }
-    if (begin == 0u) { // oldest first: what is read lies behind what was written
+    if (begin == 0u) { // oldest first: reads stay ahead of writes
         for (uint j = 0u; j + 1u < TAPS; j++) {
             float value = input_at(int(n + j + 1u) - int(TAPS), first, past, channel, begins);
             state[past + j * n_channels + channel] = value;

@@ -1,4 +1,4 @@
-// y[i] = x[i] / size, of whole numbers, or what is left.
+// y[i] = x[i] / size for integers, or the remainder.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,16 +1,16 @@
-// Operations element by element, one after the other: which, and on what, the pipeline's constants say.
+// A chain of element-wise operations; specialization constants define the operations and operands.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 #include "functions.glsl"
 
-const uint INPUTS = 5u, STEPS = 8u; // the most of a pipeline
+const uint INPUTS = 5u, STEPS = 8u; // limits of a pipeline
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint N_INPUTS = 1u;
 layout(constant_id = 1) const uint N_STEPS = 1u;
-layout(constant_id = 2) const uint WIDTH = 1u; // of a row of the result
+layout(constant_id = 2) const uint WIDTH = 1u; // values per row of the result
 
-// Step s: an operation (CASES) on two of the values before it, with its constants.
+// Step s: an operation (CASES) on two of the earlier values, with its constants.
 #define STEP(s) \
     layout(constant_id = 3 + 5 * s) const uint OP_##s = 0u; \
     layout(constant_id = 4 + 5 * s) const uint A_##s = 0u; \
@@ -19,7 +19,7 @@ layout(constant_id = 2) const uint WIDTH = 1u; // of a row of the result
     layout(constant_id = 7 + 5 * s) const float Q_##s = 0.0;
 STEP(0) STEP(1) STEP(2) STEP(3) STEP(4) STEP(5) STEP(6) STEP(7)
 
-// Input i and how it goes along a row of the result, [n, N_B, N], as in binary.comp.
+// Strides of input i along a row of the result, [n, N_B, N], as in binary.comp.
 #define INPUT(i) \
     layout(std430, set = 0, binding = 1 + i) readonly buffer X_##i { float x_##i[]; }; \
     layout(constant_id = 43 + 6 * i) const uint N_B_##i = 1u; \

@@ -1,10 +1,10 @@
-// Rows of a matrix in planes, where products find it too. An invocation has four columns.
+// Lookup of rows in the matrix layout of products. An invocation decodes four columns.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(local_size_x = 128) in;
-layout(constant_id = 0) const uint BLOCKS = 1;  // of a row of the matrix
+layout(constant_id = 0) const uint BLOCKS = 1;  // blocks per row of the matrix
 
 #define WEIGHTS 1
 #include "weights.glsl"

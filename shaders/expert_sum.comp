@@ -1,4 +1,4 @@
-// y[row] = the sum over experts e of x[row, e] * weights[row, e], plus the residual; an invocation a value.
+// y[row] = the sum over experts e of x[row, e] * weights[row, e], plus the residual; one invocation per value.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

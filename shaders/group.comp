@@ -1,14 +1,14 @@
-// Pairs of a token and an expert in the order of the experts, cut into tiles: so that a product reads an expert's matrix
-// once for all tokens of a tile (routes.glsl).
+// Sorts pairs of a token and an expert by expert, divided into tiles, so a product reads an expert's matrix once for all
+// tokens of a tile (routes.glsl).
 //
-// One workgroup counts the pairs of each expert, adds up where they begin, and puts each pair into its place.
+// A single workgroup counts the pairs of each expert, computes their start, and stores each pair.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
 layout(local_size_x = 256) in;
 layout(constant_id = 0) const uint MATRICES = 1;
-layout(constant_id = 1) const uint WIDTH = 32;  // pairs of a tile, at most
+layout(constant_id = 1) const uint WIDTH = 32;  // maximum pairs per tile
 layout(std430, set = 0, binding = 1) readonly buffer Ids { uint ids[]; };
 layout(std430, set = 0, binding = 2) writeonly buffer Tiles { uint tiles[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Order { uint order[]; };

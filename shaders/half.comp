@@ -1,4 +1,4 @@
-// Rows of activations in float16.
+// Conversion of activations to float16.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "halves.glsl"

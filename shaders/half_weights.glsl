@@ -1,5 +1,5 @@
-// Eight columns of a matrix in float16, as matrix units take them. Of each four columns the second and the third change
-// places, as half.comp has it for activations: so bytes of codes become pairs of float16 with a mask, and sums are the same.
+// Eight columns of a matrix in float16 for matrix units. In each four columns the second and the third are swapped, as
+// half.comp does for activations: bytes of codes become pairs of float16 by a mask, and sums are the same.
 
 f16vec2 as_pair(uint word) { return unpackFloat2x16(word); }
 uvec2 paired(vec4 v) { return uvec2(packFloat2x16(f16vec2(v.xz)), packFloat2x16(f16vec2(v.yw))); }
@@ -18,12 +18,12 @@ uvec4 octet(Block block) {
 
 #else
 
-// What is subtracted from codes: with it, also those that are numbers above a minimum lie around zero, where float16 is
-// most precise. Signed codes are made unsigned first.
+// The value subtracted from codes, which centres codes with minimums on zero, where float16 is most precise. Signed codes
+// are made unsigned first.
 #define SIGNED_CODES (TABLE != 0 || LOW_BITS == 8)
 #define ZERO (SIGNED_CODES ? 128 : HAS_MINIMUM != 0 ? 1 << (LOW_BITS + HIGH_BITS - 1) : OFFSET)
 
-// Octets 2h and 2h + 1 of a block, one half of it. A byte c in the low bits of float16 1024 makes it 1024 + c.
+// Octets 2h and 2h + 1 of a block, one half of it. A byte c in the low bits of float16 1024 represents 1024 + c.
 void octets(Block block, uint number, uint h, out uvec4 both[2]) {
     const vec2 scale = block_scale(block, number, h);
     const f16vec2 factor = f16vec2(scale.x), centre = f16vec2(scale.x * ZERO + scale.y);

@@ -1,4 +1,4 @@
-// The scores of an indexer: a workgroup scores PART pools of positions for one token, one an invocation, HEADS heads at a
+// Scores of an indexer: a workgroup scores PART pools of positions for one token, one per invocation, HEADS heads at a
 // time. The key and the score of a pool are those of its last position.
 #version 450
 #extension GL_GOOGLE_include_directive : require
@@ -14,7 +14,7 @@ layout(std430, set = 0, binding = 2) readonly buffer Weights { float weights[]; 
 layout(std430, set = 0, binding = 4) writeonly buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, q_at, weights_at, cache_at, y_at;
-    uint sequences, positions, table, table_width, block_size; // words of the step block
+    uint sequences, positions, table, table_width, block_size; // indices in the step block
     uint n_head, k_dim, k_row_words, k_scale_words;
     uint width, n_chosen, pool;
 };

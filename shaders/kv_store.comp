@@ -1,4 +1,4 @@
-// The keys and values of the step's tokens go to their cells; an invocation stores 8 values, or 32 quantized ones.
+// Stores the keys and values of the step's tokens in their cells; an invocation stores 8 values, or 32 quantized ones.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -11,7 +11,7 @@ layout(std430, set = 0, binding = 2) readonly buffer V { float v[]; };
 layout(std430, set = 0, binding = 3) buffer Cache { uint cache[]; };
 layout(push_constant) uniform Push {
     uint rows, k_at, v_at, cache_at;
-    uint sequences, positions, table, table_width, block_size; // words of the step block
+    uint sequences, positions, table, table_width, block_size; // indices in the step block
     uint n_head, k_dim, v_dim;                                 // v_dim 0: no values
     uint k_row_words, v_row_words, k_scale_words, v_scale_words, v_cache;
 };

@@ -1,5 +1,5 @@
-// The best of all parts of a row, and the logarithm of the sum of exp of all its logits, behind what was picked: the
-// logarithm, then ids, then logits. A workgroup a row.
+// The best of all parts of a row, and the logarithm of the sum of exp of all logits, stored behind the picked token: the
+// logarithm, then ids, then logits. One workgroup per row.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,17 +1,17 @@
-// Gated linear attention: a workgroup keeps 32 columns of a head's state of a sequence, one token after the other.
-// What some tokens bring is in shared memory before the first of them is computed.
+// Gated linear attention: a workgroup updates 32 columns of a head's state of a sequence, token by token. Operands of
+// several tokens are loaded into shared memory first.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
 
-const uint COLUMNS = 32u, PARTS = 8u; // an invocation has a part of the rows of a column
+const uint COLUMNS = 32u, PARTS = 8u; // an invocation has one part of the rows of a column
 layout(local_size_x = 32, local_size_y = 8) in;
 layout(constant_id = 0) const uint N_KEYS = 64u; // rows of the state
-layout(constant_id = 1) const bool BY_CHANNEL = false; // a decay of each channel of the keys
-layout(constant_id = 2) const bool DELTA = false; // the delta rule
-layout(constant_id = 3) const bool RANK_ONE = false; // the update by a and b
-layout(constant_id = 4) const bool BEFORE = false; // queries read the state as it came
-layout(constant_id = 5) const uint TOKENS = 8u; // in shared memory
+layout(constant_id = 1) const bool BY_CHANNEL = false; // a decay per key channel
+layout(constant_id = 2) const bool DELTA = false; // apply the delta rule
+layout(constant_id = 3) const bool RANK_ONE = false; // apply the rank-one update by a and b
+layout(constant_id = 4) const bool BEFORE = false; // queries read the state before its update
+layout(constant_id = 5) const uint TOKENS = 8u; // tokens in shared memory
 const uint ROWS = (N_KEYS + PARTS - 1u) / PARTS, PADDED = ROWS * PARTS;
 layout(std430, set = 0, binding = 1) readonly buffer Q { float q[]; };
 layout(std430, set = 0, binding = 2) readonly buffer K { float k[]; };
@@ -24,16 +24,16 @@ layout(std430, set = 0, binding = 8) buffer State { float state[]; };
 layout(std430, set = 0, binding = 9) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, q_at, k_at, v_at, decay_at, beta_at, a_at, b_at, state_at, y_at;
-    uint positions, seq_starts, slots; // words of the step block
+    uint positions, seq_starts, slots; // indices in the step block
     uint n_heads, n_key_heads, tiled, width;
-    uint decay_token, decay_head; // words from one to the next
+    uint decay_token, decay_head; // strides in words
 };
 
 const uint CHANNELS = BY_CHANNEL ? PADDED : 1u, RANKS = RANK_ONE ? PADDED : 1u;
 shared float keys[TOKENS * PADDED], queries[TOKENS * PADDED], values[TOKENS * COLUMNS], betas[TOKENS];
 shared float decays[TOKENS * CHANNELS], as[TOKENS * RANKS], bs[TOKENS * RANKS];
-shared float found[2][PARTS][COLUMNS]; // sums of the parts: what keys find in the state, of even and odd tokens
-shared float results[TOKENS][PARTS][COLUMNS]; // and queries
+shared float found[2][PARTS][COLUMNS]; // partial products of keys and state, for even and odd tokens
+shared float results[TOKENS][PARTS][COLUMNS]; // partial products of queries and state
 
 void main() {
     uint blocks = (width + COLUMNS - 1u) / COLUMNS;
@@ -61,7 +61,7 @@ void main() {
             if (RANK_ONE) as[i] = there ? a[a_at + of_head] : 0.0;
             if (RANK_ONE) bs[i] = there ? b[b_at + of_head] : 0.0;
         }
-        if (part < n) { // TOKENS is at most PARTS
+        if (part < n) { // TOKENS <= PARTS
             uint own = (t0 + part) * n_heads + head;
             values[part * COLUMNS + lane] = inside ? v[v_at + own * width + column] : 0.0;
             if (DELTA && lane == 0u) betas[part] = beta[beta_at + own];

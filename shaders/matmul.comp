@@ -1,11 +1,11 @@
-// y = W x for many rows of x, in float32: tiles of both go through shared memory, for devices without cooperative matrices.
+// y = W x for many rows of x, in float32: tiles of both in shared memory, for devices without cooperative matrices.
 //
-// A workgroup computes 64 rows of W times 32 rows of x, 32 columns at a time; an invocation 4 by 4 of them. Which
-// rows of x, and of which matrix, routes.glsl says.
+// A workgroup computes 64 rows of W times 32 rows of x, 32 columns at a time; an invocation computes 4 x 4 results.
+// routes.glsl selects the rows of x and the matrix.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 layout(local_size_x = 16, local_size_y = 8) in;
-layout(constant_id = 0) const uint BLOCKS = 1;  // of a row of the matrix
+layout(constant_id = 0) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 1) const uint FLAGS = 0;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
@@ -22,8 +22,8 @@ layout(push_constant) uniform Push {
     uint rows;
     uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, y_at;
     uint n_rows, n_columns;
-    uint n_matrix_rows;  // of all matrices
-    uint n_used;         // experts of a token, or heads
+    uint n_matrix_rows;  // rows of all matrices
+    uint n_used;         // experts per token, or heads
 };
 
 const uint M = 64, N = 32, K = 32, STRIDE = K + 1;

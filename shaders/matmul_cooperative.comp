@@ -1,8 +1,8 @@
 // y = W x for many rows of x, on matrix units: float16 tiles in shared memory, float32 sums.
 //
-// A workgroup computes TILE_M rows of W times TILE_N rows of x, K columns at a time; its subgroups share the tile as
-// WARPS_M by WARPS_N parts. While one pair of tiles is multiplied the next is on its way from memory to registers.
-// x comes in float16 (half.comp). n_rows is a multiple of 4.
+// A workgroup computes TILE_M rows of W times TILE_N rows of x, K columns at a time; its subgroups divide the tile into
+// WARPS_M x WARPS_N parts. While a pair of tiles is multiplied, the next pair is loaded to registers. x is float16
+// (half.comp). n_rows is a multiple of 4.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -10,17 +10,17 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 layout(constant_id = 0) const uint THREADS = 128;  // WARPS_M * WARPS_N subgroups
-layout(constant_id = 1) const uint BLOCKS = 1;  // of a row of the matrix
+layout(constant_id = 1) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 2) const uint FLAGS = 0;
 layout(constant_id = 3) const uint TILE_M = 128;
 layout(constant_id = 4) const uint TILE_N = 128;
 layout(constant_id = 5) const uint WARPS_M = 2;
 layout(constant_id = 6) const uint WARPS_N = 2;
 layout(constant_id = 7) const uint K = 64;
-layout(constant_id = 8) const uint UNIT = 16;  // rows and columns of a matrix
+layout(constant_id = 8) const uint UNIT = 16;  // rows and columns of a matrix fragment
 layout(local_size_x_id = 0) in;
 
-// FLAGS: plugins/pumice_vulkan/flags.py; with RAGGED_X columns are no multiple of K
+// FLAGS: plugins/pumice_vulkan/flags.py; with RAGGED_X the number of columns is no multiple of K
 
 #define WEIGHTS 2
 #include "weights.glsl"
@@ -34,8 +34,8 @@ layout(push_constant) uniform Push {
     uint rows;
     uint x_at, weights_at, bias_at, residual_at, tiles_at, order_at, y_at;
     uint n_rows, n_columns;
-    uint n_matrix_rows;  // of all matrices
-    uint n_used;         // experts of a token, or heads
+    uint n_matrix_rows;  // rows of all matrices
+    uint n_used;         // experts per token, or heads
 };
 
 #define TILES 5
@@ -45,21 +45,21 @@ layout(push_constant) uniform Push {
 #define LEFT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseA>
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
 
-const uint OCTETS = K / 8;       // of a row of a tile, and at a time in memory and in shared memory
-const uint STRIDE = OCTETS + 1;  // so that rows begin in different banks
-const uint B = TILE_M * STRIDE;  // where the tile of x begins
+const uint OCTETS = K / 8;       // octets per row of a tile
+const uint STRIDE = OCTETS + 1;  // odd stride: rows start in different banks
+const uint B = TILE_M * STRIDE;  // offset of the tile of x
 const uint FRAGMENTS_M = TILE_M / WARPS_M / UNIT, FRAGMENTS_N = TILE_N / WARPS_N / UNIT;
-const uint LANES = THREADS / (WARPS_M * WARPS_N), QUADS = UNIT * UNIT / 4;  // of a fragment of the result
+const uint LANES = THREADS / (WARPS_M * WARPS_N), QUADS = UNIT * UNIT / 4;  // quads per fragment of the result
 shared uvec4 halves[B + TILE_N * STRIDE];
 
-const uint A_BLOCKS = K / BLOCK_COLUMNS;  // of a row of a tile
+const uint A_BLOCKS = K / BLOCK_COLUMNS;  // blocks per row of a tile
 const uint A_ITEMS = TILE_M * A_BLOCKS, A_LOADS = (A_ITEMS + THREADS - 1) / THREADS;
 const uint B_LOADS = TILE_N * OCTETS / THREADS;
 
 uint me;
 Planes at;
-uint a_first[A_LOADS], b_first[B_LOADS];  // where the first columns lie
-Block blocks[A_LOADS];                     // on their way
+uint a_first[A_LOADS], b_first[B_LOADS];  // offsets of the first columns
+Block blocks[A_LOADS];                     // being loaded
 uvec4 octets_of_x[B_LOADS];
 
 uint a_block(uint k) { return k / BLOCK_COLUMNS + me % A_BLOCKS; }
@@ -135,7 +135,7 @@ void main() {
         barrier();
     }
 
-    // Each fragment through shared memory, so that edges, bias and residual need no other kernel.
+    // Fragments pass through shared memory, so this kernel handles edges, bias and residual.
     const uint c = gl_SubgroupID * QUADS;
     [[unroll]] for (uint j = 0; j < FRAGMENTS_N; j++)
         [[unroll]] for (uint i = 0; i < FRAGMENTS_M; i++) {

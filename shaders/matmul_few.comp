@@ -1,11 +1,11 @@
-// y = W x for some rows of x, up to a few dozen, on matrix units: each weight is read once, as in matvec.comp, and there
-// are as many workgroups as the device needs to be busy.
+// y = W x for up to a few dozen rows of x, on matrix units: each weight is read once, as in matvec.comp, with enough
+// workgroups to occupy the device.
 //
-// A workgroup has PARTS_M times FRAGMENTS_M * UNIT rows of W and FRAGMENTS_N * UNIT rows of x. Its subgroups are PARTS_M
-// by PARTS_K: PARTS_K of them share out the columns, K at a time, and add up their sums at the end. Until then they do not
-// wait for each other: each turns its own blocks of W into float16 in its own shared memory, and reads x, which comes in
-// float16 and in tiles (halves.glsl), from memory. With PAIRED the fragments of a subgroup are of two matrices in turn, and the result is
-// silu(W0 x) * (W1 x). With HALF_Y it is left in float16 too. n_rows is a multiple of 4, n_columns of K.
+// A workgroup computes PARTS_M * FRAGMENTS_M * UNIT rows of W times FRAGMENTS_N * UNIT rows of x with PARTS_M x PARTS_K
+// subgroups: PARTS_K of them divide the columns, K at a time, and add up their sums at the end. Until then they do not
+// synchronize: each converts its own blocks of W to float16 in its own shared memory, and reads x, which is float16 in
+// tiles (halves.glsl), from memory. With PAIRED a subgroup's fragments alternate between two matrices, and the result is
+// silu(W0 x) * (W1 x). With HALF_Y it is also stored as float16. n_rows is a multiple of 4, n_columns of K.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_EXT_shader_explicit_arithmetic_types_float16 : require
@@ -13,16 +13,16 @@
 #extension GL_KHR_memory_scope_semantics : require
 #extension GL_KHR_shader_subgroup_basic : require
 layout(constant_id = 0) const uint THREADS = 256;  // PARTS_M * PARTS_K subgroups
-layout(constant_id = 1) const uint BLOCKS = 1;  // of a row of the matrix
+layout(constant_id = 1) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 2) const uint FLAGS = 0;
 layout(constant_id = 3) const uint PARTS_M = 1;
 layout(constant_id = 4) const uint PARTS_K = 8;
-layout(constant_id = 5) const uint FRAGMENTS_M = 1;  // of a subgroup; even if PAIRED
+layout(constant_id = 5) const uint FRAGMENTS_M = 1;  // fragments per subgroup; even if PAIRED
 layout(constant_id = 6) const uint FRAGMENTS_N = 1;
 layout(constant_id = 7) const uint K = 64;
-layout(constant_id = 8) const uint UNIT = 16;  // rows and columns of a matrix
-layout(constant_id = 9) const uint DEPTH = 1;  // times K columns of W that are on their way at once
-layout(constant_id = 10) const bool EARLY = true;  // x is asked for before W is made ready
+layout(constant_id = 8) const uint UNIT = 16;  // rows and columns of a matrix fragment
+layout(constant_id = 9) const uint DEPTH = 1;  // K columns of W in flight, in multiples
+layout(constant_id = 10) const bool EARLY = true;  // load x before W is converted
 layout(local_size_x_id = 0) in;
 
 // FLAGS: plugins/pumice_vulkan/flags.py
@@ -48,23 +48,23 @@ layout(push_constant) uniform Push {
 #define RIGHT coopmat<float16_t, gl_ScopeSubgroup, UNIT, UNIT, gl_MatrixUseB>
 
 const bool IS_PAIRED = (FLAGS & PAIRED) != 0;
-const uint OF_MATRIX = IS_PAIRED ? FRAGMENTS_M / 2 : FRAGMENTS_M;  // fragments of a subgroup, of one matrix
+const uint OF_MATRIX = IS_PAIRED ? FRAGMENTS_M / 2 : FRAGMENTS_M;  // fragments per subgroup and matrix
 const uint LANES = THREADS / (PARTS_M * PARTS_K);
 const uint ROWS = FRAGMENTS_M * UNIT, STEPS = K / UNIT, QUADS = UNIT * UNIT / 4;
-const uint STRIDE = K / 8 + 1;  // octets from row to row, so that rows begin in different banks
-const uint FRAGMENTS = FRAGMENTS_M * FRAGMENTS_N, RESULTS = IS_PAIRED ? 2 : 1;  // fragments for one of the result
-// A subgroup's shared memory has its rows of W, and at the end TURN of its fragments at a time.
+const uint STRIDE = K / 8 + 1;  // octets per row; odd, so rows start in different banks
+const uint FRAGMENTS = FRAGMENTS_M * FRAGMENTS_N, RESULTS = IS_PAIRED ? 2 : 1;  // fragments per result fragment
+// A subgroup's shared memory holds its rows of W, and at the end TURN of its fragments at a time.
 const uint REGION = ROWS * STRIDE > RESULTS * QUADS ? ROWS * STRIDE : RESULTS * QUADS;
 const uint ROOM = REGION / QUADS / RESULTS * RESULTS, TURN = ROOM < FRAGMENTS ? ROOM : FRAGMENTS;
 shared uvec4 halves[PARTS_M * PARTS_K * REGION];
 
-const uint A_BLOCKS = K / BLOCK_COLUMNS;  // of a row
+const uint A_BLOCKS = K / BLOCK_COLUMNS;  // blocks per row
 const uint A_ITEMS = ROWS * A_BLOCKS, A_LOADS = (A_ITEMS + LANES - 1) / LANES;
 
-uint lane, own;    // of the subgroup, and where its shared memory begins
-Planes at, at2;    // of the matrix; of the second of a pair
-uint firsts[A_LOADS];    // blocks of the rows' beginnings
-Block blocks[DEPTH * A_LOADS];  // on their way
+uint lane, own;    // lane of the subgroup, and offset of its shared memory
+Planes at, at2;    // planes of the matrix, and of the second of a pair
+uint firsts[A_LOADS];    // first blocks of the rows
+Block blocks[DEPTH * A_LOADS];  // being loaded
 
 bool is_second(uint i) { return IS_PAIRED && (min(lane + i * LANES, A_ITEMS - 1u) / A_BLOCKS / UNIT) % 2u == 1u; }
 
@@ -106,12 +106,12 @@ RIGHT load_x(uint j, uint k) {
     return v;
 }
 
-// The subgroup's shared memory is as it was written. subgroupBarrier() would wait for what is on its way from buffers too.
+// Waits for writes of the subgroup's shared memory only; subgroupBarrier() would also wait for loads from buffers.
 void settle() {
     controlBarrier(gl_ScopeSubgroup, gl_ScopeSubgroup, gl_StorageSemanticsShared, gl_SemanticsAcquireRelease);
 }
 
-// K columns, whose blocks have come; those that are DEPTH times as far are asked for.
+// Multiplies K loaded columns, and starts loading those DEPTH steps ahead.
 void add_products(uint turn, uint k, uint far) {
     RIGHT v[STEPS * FRAGMENTS_N];
     if (EARLY)
@@ -141,7 +141,7 @@ void write(uint row, uint n, vec4 value) {
         y_halves[halves_at / 2 + half_place(n, row / 4, n_rows / 4, FRAGMENTS_N, UNIT)] = half_quad(value);
 }
 
-// The sum of what the subgroups that share out the columns have of a fragment.
+// The sum of a fragment over the subgroups that divide the columns.
 vec4 total(uint part_m, uint slot, uint quad) {
     vec4 sum = vec4(0);
     [[unroll]] for (uint part = 0; part < PARTS_K; part++)
@@ -166,7 +166,7 @@ void main() {
     }
 
     [[unroll]] for (uint i = 0; i < FRAGMENTS; i++) sums[i] = ACCUMULATOR(0.0);
-    const uint far = PARTS_K * K;  // from one of a subgroup's K columns to the next
+    const uint far = PARTS_K * K;  // distance between a subgroup's K columns
     [[unroll]] for (uint turn = 0; turn < DEPTH; turn++)
         if ((part_k + turn * PARTS_K) * K < n_columns) request(turn, part_k * K + turn * far);
     for (uint start = part_k * K; start < n_columns; start += DEPTH * far) {

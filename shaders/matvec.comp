@@ -1,15 +1,15 @@
-// y = W x for a few rows of x: each weight is read once, straight from memory to registers.
+// y = W x for a few rows of x: each weight is read once, directly from memory to registers.
 //
-// A workgroup is GROUPS times LANES invocations. A group has ROWS rows of the matrix, its lanes go along the columns, UNROLL
-// blocks of each row at a time. As many loads as possible are on their way before the first is needed: what is first
-// read of the weights is asked for before x is looked at.
+// A workgroup has GROUPS x LANES invocations. A group computes ROWS rows of the matrix; its lanes run along the columns,
+// UNROLL blocks of each row at a time. Loads are issued as early as possible: the first weights are requested before x is
+// processed.
 //
-// Up to three matrices make one dispatch (query, key, value); with PAIRED two give silu(W0 x) * (W1 x). With EXPERTS each
-// workgroup of y and z is one product with a matrix of its own: that named by an id, or that of the head.
+// Up to three matrices share a dispatch (query, key, value); with PAIRED two give silu(W0 x) * (W1 x). With EXPERTS each
+// workgroup of y and z is one product with its own matrix: given by an id, or by the head.
 //
-// x is float32 (FLOAT), or int8: with X_QUANTIZED as quantize.comp leaves it, else quantized here, with X_NORM after
-// x / sqrt(mean(x^2) + eps) * weight. With QUANTIZED_Y results are also left in int8 for the product that comes next; a
-// workgroup then has whole blocks of 32.
+// x is float32 (FLOAT) or int8: with X_QUANTIZED as stored by quantize.comp, else quantized here, with X_NORM after
+// x / sqrt(mean(x^2) + eps) * weight. With QUANTIZED_Y results are also stored as int8 for the next product; a workgroup
+// then computes whole blocks of 32.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
@@ -21,11 +21,11 @@
 
 layout(constant_id = 0) const uint LANES = 32;  // a multiple of the subgroup size
 layout(constant_id = 1) const uint GROUPS = 1;
-layout(constant_id = 2) const uint ROWS = 4;  // of a group; even if PAIRED
+layout(constant_id = 2) const uint ROWS = 4;  // rows per group; even if PAIRED
 layout(constant_id = 3) const uint UNROLL = 1;
 layout(constant_id = 4) const uint TOKENS = 1;
 layout(constant_id = 5) const uint SUBGROUP = 32;
-layout(constant_id = 6) const uint BLOCKS = 1;  // of a row of the matrix
+layout(constant_id = 6) const uint BLOCKS = 1;  // blocks per row of the matrix
 layout(constant_id = 7) const uint X_MODE = 0;
 layout(constant_id = 8) const uint FLAGS = 0;
 layout(constant_id = 9) const uint MATRICES = 1;
@@ -58,24 +58,24 @@ layout(push_constant) uniform Push {
     uint bias_at[3];
     uint residual_at, ids_at;
     uint y_at[3];
-    uint n_rows[3];     // of each matrix
-    uint n_matrix_rows; // in all of the first, with the rows of all experts
+    uint n_rows[3];     // rows of each matrix
+    uint n_matrix_rows; // rows of the first matrix, including all experts
     uint n_columns;
-    uint n_used;        // experts of a token, or heads
+    uint n_used;        // experts per token, or heads
     float eps;
 };
 
 const uint SUBGROUPS = LANES * GROUPS / SUBGROUP;
-const uint OUT_ROWS = (FLAGS & PAIRED) != 0 ? ROWS / 2 : ROWS;  // of a group
+const uint OUT_ROWS = (FLAGS & PAIRED) != 0 ? ROWS / 2 : ROWS;  // results per group
 const uint TILE = OUT_ROWS * GROUPS;
 shared float partial[SUBGROUPS * ROWS * TOKENS];
 
 uint lane, group;
-uint pair;  // of a token and an expert
-uint matrix, tile_row;  // of this tile
+uint pair;  // pair of a token and an expert
+uint matrix, tile_row;  // matrix and first row of this tile
 Block blocks[UNROLL * ROWS], incoming[UNROLL * ROWS];
-uint numbers_of[ROWS];  // of each row's first block
-Planes planes, planes2;  // of the matrix; of the second of a pair
+uint numbers_of[ROWS];  // index of each row's first block
+Planes planes, planes2;  // planes of the matrix, and of the second of a pair
 float sums[ROWS * TOKENS];
 
 uint tiles_of(uint m) { return (n_rows[m] + TILE - 1u) / TILE; }
@@ -221,7 +221,7 @@ void add_products(uint u, uint b) {
 #endif
 
 
-// The result of a row of the tile, from the sums of all its lanes.
+// The result of a row of the tile: the sum over all its lanes.
 float result(uint m, uint n, uint first_row, uint local_row) {
     const uint of_group = LANES / SUBGROUP;
     const uint g = local_row / OUT_ROWS, r = local_row % OUT_ROWS, row = first_row + local_row;
@@ -245,7 +245,7 @@ float result(uint m, uint n, uint first_row, uint local_row) {
 }
 
 #ifndef FLOAT
-// Also in int8, as quantize.comp does it; blocks are whole.
+// Also stores int8 as quantize.comp does; blocks are complete.
 void write_quantized(uint first_row) {
     const uint n_blocks = n_rows[0] / 32u;
     for (uint i = group * LANES + lane; i < TILE / 4u * TOKENS; i += LANES * GROUPS) {

@@ -1,4 +1,4 @@
-// Rows of a table that the n-grams which end with a token find by a hash of 64 bits, in two words: low, high.
+// Table rows of the n-grams that end with each token, by a 64-bit hash in two words: low, high.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -16,7 +16,7 @@ uvec2 multiplied(uint token, uint multiplier_at) {
     return product;
 }
 
-// Bit by bit: what is left of the bits so far is below the size, which is at most 2^31.
+// Long division bit by bit: the remainder stays below the size, which is at most 2^31.
 uint remainder(uvec2 value, uint size) {
     uint left = value.y % size;
     for (int bit = 31; bit >= 0; bit--) {
@@ -30,7 +30,7 @@ void main() {
     const uint i = group_index() * gl_WorkGroupSize.x + gl_LocalInvocationID.x;
     if (i >= row_count(rows) * n_heads) return;
     const uint row = i / n_heads, head = i % n_heads, sizes_at = numbers_at + 2u * n_tokens;
-    const uint n = 2u + head / (n_heads / (n_tokens - 1u)); // tokens of the n-gram
+    const uint n = 2u + head / (n_heads / (n_tokens - 1u)); // tokens per n-gram
     uvec2 ngram = uvec2(0u);
     for (uint j = 0u; j < n; j++) {
         ngram ^= multiplied(uint(tokens[tokens_at + row * n_tokens + j]), numbers_at + 2u * j);

@@ -1,4 +1,4 @@
-// A workgroup normalizes a row: by its mean square, or with CENTRED by its mean and variance.
+// A workgroup normalizes a row by its mean square, or with CENTRED by mean and variance.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,5 +1,5 @@
-// A workgroup normalizes a row by its mean square, and leaves it in float16, as half.comp does. THREADS * EACH quads are
-// a row or more.
+// A workgroup normalizes a row by its mean square, and stores it as float16, as half.comp does. THREADS * EACH quads
+// cover a row.
 #version 450
 #extension GL_EXT_control_flow_attributes : require
 #extension GL_GOOGLE_include_directive : require
@@ -17,7 +17,7 @@ layout(std430, set = 0, binding = 2) readonly buffer Weight { vec4 weight[]; };
 layout(std430, set = 0, binding = 3) writeonly buffer Y { uvec2 y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, weight_at, y_at;
-    uint n_quads; // of a row
+    uint n_quads; // quads per row
     float eps;
 };
 

@@ -1,5 +1,5 @@
-// The best of all parts of a row, and the token picked of them, which becomes the next to compute. A workgroup a row.
-// A result is the token, then ids, then logits; with RAW the token's logit before it was adjusted.
+// Selects the next token from the best of all parts of a row. One workgroup per row. A result is the token, then ids, then
+// logits; with RAW also the token's logit before adjustments.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "best.glsl"
@@ -14,8 +14,8 @@ layout(std430, set = 0, binding = 4) writeonly buffer Y { uint y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, logits_at, saved_at, y_at;
     uint n_parts, width, n_saved;
-    uint stride; // words of a row's result
-    uint tokens, positions, picks, numbers, past, past_counts; // words of the step block
+    uint stride; // words per row of results
+    uint tokens, positions, picks, numbers, past, past_counts; // indices in the step block
     uint most_past;
 };
 
@@ -26,7 +26,7 @@ layout(push_constant) uniform Push {
 
 float logit(uint i) { return uintBitsToFloat(bits_of(slots[i].x)); }
 
-// Of the weights of candidates up to this one: as they are, and at the temperature.
+// Sums of the weights of candidates up to this one, without and with the temperature.
 vec2 sums(uint i) { return uintBitsToFloat(slots[BEST + i]); }
 
 void add_up(vec2 weights) {
@@ -41,7 +41,7 @@ void add_up(vec2 weights) {
     }
 }
 
-// Pick of core/pumice/backend.py: which candidate.
+// The index of the selected candidate; see Pick of core/pumice/backend.py.
 uint pick(uint row) {
     uint me = gl_LocalInvocationID.x, n = min(step_words[picks + 4u * row], BEST);
     float top_p = uintBitsToFloat(step_words[picks + 4u * row + 1u]);
@@ -57,14 +57,14 @@ uint pick(uint row) {
     bool kept = me == 0u || (me < n && sums(me - 1u).x < top_p * sums(n - 1u).x && weights.x >= min_p);
     if (kept) atomicMax(N_KEPT, me + 1u);
     barrier();
-    // A number so close to 1 that it became 1 is that of the last.
+    // A random number that rounds to 1 selects the last candidate.
     float target = min(uintBitsToFloat(step_words[numbers + row]), 0.9999999) * sums(N_KEPT - 1u).y;
     if (me < N_KEPT && sums(me).y <= target) atomicMax(CHOSEN, me + 1u);
     barrier();
     return CHOSEN;
 }
 
-// What a logit was before it was adjusted.
+// The logit before adjustments.
 uint raw_logit(uint row, uint token) {
     uint bits = logits[logits_at + row * width + token];
     for (uint i = 0u; i < n_saved; i++) {

@@ -1,5 +1,5 @@
-// Rows of activations in int8 (quantize.glsl): of each row the first halves of all blocks, the second halves, then scale and
-// sums of each block; rows begin at multiples of four words.
+// Rows of activations in int8 (quantize.glsl): for each row the first halves of all blocks, the second halves, then scale
+// and sums of each block; rows start at multiples of four words.
 #version 450
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_shuffle : require

@@ -1,5 +1,5 @@
-// Activations in int8: blocks of 32 with a float32 scale, and the sums of both halves of 16 as two int16. Eight neighbouring
-// lanes make a block, each with four columns.
+// Activations in int8: blocks of 32 with a float32 scale, and the sums of both halves of 16 as two int16. Eight adjacent
+// lanes form a block, each with four columns.
 
 struct Quantized { uint codes; float scale; uint sums; };
 
@@ -14,6 +14,6 @@ Quantized quantize(vec4 v) {
     int sum = c.x + c.y + c.z + c.w;
     sum += subgroupShuffleXor(sum, 1);
     sum += subgroupShuffleXor(sum, 2);
-    q.sums = uint(sum & 0xFFFF) | uint(subgroupShuffleXor(sum, 4)) << 16;  // right in the first four lanes
+    q.sums = uint(sum & 0xFFFF) | uint(subgroupShuffleXor(sum, 4)) << 16;  // valid in the first four lanes
     return q;
 }

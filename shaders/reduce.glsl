@@ -1,4 +1,4 @@
-// Sums and maxima over a workgroup, of subgroups of any size from 4.
+// Sums and maxima over a workgroup with subgroups of any size from 4.
 #extension GL_KHR_shader_subgroup_basic : require
 #extension GL_KHR_shader_subgroup_arithmetic : require
 
@@ -24,7 +24,7 @@ float workgroup_max(float v) {
     return top;
 }
 
-// The lowest index of those with the largest value.
+// The lowest index with the largest value.
 float workgroup_argmax(float v, inout uint index) {
     float top = workgroup_max(v);
     uint mine = v == top ? index : 0xffffffffu;

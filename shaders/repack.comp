@@ -1,27 +1,27 @@
-// Blocks as they are in the file become planes (formats.glsl). An invocation does two blocks of 32 columns, so that it
-// writes whole words. Block layouts are those of ggml (ggml-common.h).
+// Rearranges blocks of the file to planes (formats.glsl). An invocation processes two blocks of 32 columns, so it writes
+// whole words. Block layouts are those of ggml (ggml-common.h).
 #version 450
 #include "formats.glsl"
 layout(local_size_x = 64) in;
 layout(set = 0, binding = 0) readonly buffer Source { uint source[]; };
 layout(set = 0, binding = 1) writeonly buffer Target { uint target[]; };
 layout(push_constant) uniform Push {
-    uint source_offset;  // words
-    uint target_offset;  // words
-    uint n_matrix;       // blocks of the whole matrix
-    uint first;          // number of the first block of the source, even; of 256 columns: a multiple of 8
-    uint n_source;       // blocks
+    uint source_offset;  // in words
+    uint target_offset;  // in words
+    uint n_matrix;       // blocks in the whole matrix
+    uint first;          // index of the source's first block: even, or a multiple of 8 for 256 columns
+    uint n_source;       // blocks in the source
 };
 
-uint base;  // bytes from the beginning of the source to the file's block, FILE_BLOCKS of 32 columns in FILE_BYTES
+uint base;  // byte offset of the file's block, with FILE_BLOCKS of 32 columns in FILE_BYTES
 
 uint byte_at(uint i) { uint at = base + i; return source[source_offset + at / 4u] >> (8u * (at & 3u)) & 255u; }
 uint half_at(uint i) { return byte_at(i) | byte_at(i + 1u) << 8; }
 uint nibble(uint byte_, uint high) { return high == 0u ? byte_ & 15u : byte_ >> 4; }
 
-// Code of a column in block b of the file's block.
+// The code of a column in block b of the file's block.
 uint code_at(uint b, uint column) {
-    uint half_ = b / 4u, j = b & 3u;  // of the types with 256 columns
+    uint half_ = b / 4u, j = b & 3u;  // for the types with 256 columns
 #if defined(FORMAT_Q4_0) || defined(FORMAT_IQ4_NL)
     return nibble(byte_at(2u + (column & 15u)), column / 16u);
 #elif defined(FORMAT_Q4_1)
@@ -93,7 +93,7 @@ uint super_at() {
 #elif SCALES == PAIRS
 uint scale_at(uint b) { return half_at(0u) | half_at(2u) << 16; }
 #elif SCALES == EXPONENTS
-// 2^(e - 127), halved because the values are doubled; as bfloat16.
+// 2^(e - 127) as bfloat16, halved because the values are doubled.
 uint scale_at(uint b) { uint e = byte_at(0u); return e > 1u ? e - 1u << 7 : 0x20u << e; }
 #else
 uint scale_at(uint b) { return half_at(0u); }

@@ -1,4 +1,4 @@
-// Rotary positions: an invocation turns a pair, or copies two of the values that do not turn.
+// Rotary positions: an invocation rotates a pair, or copies two values that are not rotated.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -8,14 +8,14 @@ layout(local_size_x = 64) in;
 layout(std430, set = 0, binding = 1) readonly buffer X { float x[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Positions { uint positions[]; };
 layout(std430, set = 0, binding = 3) readonly buffer Turns { uvec2 turns[]; };
-layout(std430, set = 0, binding = 4) readonly buffer Axes { uint axes[]; }; // of several positions, each pair's
+layout(std430, set = 0, binding = 4) readonly buffer Axes { uint axes[]; }; // axis of each pair, for several positions per token
 layout(std430, set = 0, binding = 5) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, positions_at, turns_at, axes_at, y_at;
     uint n_head, dim, n_rot;
     uint first_step, second_distance; // pair i is (i * first_step, i * first_step + second_distance)
     float magnitude;
-    uint n_axes; // positions of a token
+    uint n_axes; // positions per token
 };
 
 void main() {

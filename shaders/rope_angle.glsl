@@ -1,6 +1,6 @@
-// Angles exact at any position: turns a position are a 64-bit fraction, whose product with the position wraps around.
+// Exact angles at any position: turns per position are a 64-bit fraction, whose product with the position wraps around.
 
-// (cos, sin) of position * turns; the polynomials are Taylor's, on at most an eighth of a turn.
+// (cos, sin) of position * turns; Taylor polynomials on up to an eighth of a turn.
 vec2 turn(uint position, uvec2 turns) {
     uint high, low;
     umulExtended(position, turns.y, high, low);

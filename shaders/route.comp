@@ -1,5 +1,5 @@
-// Routing: the experts that each token is sent to, and what each of them counts. A workgroup a token; the operations
-// expert_ids and expert_weights are its two halves.
+// Expert routing: selection and weights of each token's experts, the operations expert_ids and expert_weights. One
+// workgroup per token.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -10,11 +10,11 @@ layout(local_size_x_id = 0) in;
 layout(constant_id = 1) const uint EXPERTS = 1;
 layout(constant_id = 2) const uint USED = 1;
 layout(constant_id = 3) const uint GATE = 0;
-layout(constant_id = 4) const bool CHOOSES = true;  // expert_ids; without it the ids are there
+layout(constant_id = 4) const bool CHOOSES = true;  // compute expert_ids; otherwise they are inputs
 layout(constant_id = 5) const bool BIASED = false;
 layout(constant_id = 6) const uint GROUPS = 1;
 layout(constant_id = 7) const uint GROUPS_USED = 1;
-layout(constant_id = 8) const bool WEIGHS = true;  // expert_weights
+layout(constant_id = 8) const bool WEIGHS = true;  // compute expert_weights
 layout(constant_id = 9) const bool NORMALIZES = false;
 layout(std430, set = 0, binding = 1) readonly buffer Logits { float logits[]; };
 layout(std430, set = 0, binding = 2) readonly buffer Bias { float bias[]; };
@@ -32,7 +32,7 @@ shared float preference[EXPERTS];
 shared float group_score[GROUPS];
 shared uint chosen[USED];
 
-float top = 0.0, factor = 1.0;  // of the softmax over all experts
+float top = 0.0, factor = 1.0;  // maximum and factor of the softmax over all experts
 
 float probability(float v) {
     if (GATE == SOFTMAX) return exp(v - top) * factor;
@@ -40,7 +40,7 @@ float probability(float v) {
     return GATE == SIGMOID ? 1.0 / (1.0 + exp(-v)) : v;
 }
 
-// Experts of groups that are not among the best, by the sum of their two best experts, go out of reach.
+// Masks the experts outside of the best groups; a group's score is the sum of its two best experts.
 void keep_best_groups() {
     const uint size = EXPERTS / GROUPS;
     barrier();
@@ -64,7 +64,7 @@ void keep_best_groups() {
     }
 }
 
-// One after the other, each the first behind the last one found.
+// Repeated search: each next expert is the first behind the last one.
 void choose(uint row) {
     float last = 0.0;
     uint last_index = 0u;
@@ -120,7 +120,7 @@ void main() {
         factor = 1.0 / workgroup_add(sum);
     }
     if (CHOOSES) {
-        const bool opened = BIASED || GROUPS > 1u;  // else the gate keeps the order
+        const bool opened = BIASED || GROUPS > 1u;  // otherwise the gate is monotonic
         for (uint i = lane; i < EXPERTS; i += gl_WorkGroupSize.x) {
             preference[i] = opened ? probability(logit[i]) : logit[i];
             if (BIASED) preference[i] += bias[bias_at + i];

@@ -1,14 +1,15 @@
-// Which rows of x a workgroup multiplies with which matrix. There is one matrix for all rows; or with BY_HEAD one for each
-// head, workgroup z; or with BY_ID one for each expert, and tiles of its pairs of a token and an expert (group.comp).
-// Needs FLAGS (plugins/pumice_vulkan/flags.py), common.glsl, rows, and the bindings TILES and TILES + 1 with tiles_at, order_at and n_used.
+// The rows of x and the matrix of a workgroup. One matrix for all rows; with BY_HEAD one per head, workgroup z; with BY_ID
+// one per expert, with tiles of its pairs of a token and an expert (group.comp).
+// Requires FLAGS (plugins/pumice_vulkan/flags.py), common.glsl, rows, and the bindings TILES and TILES + 1 with tiles_at,
+// order_at and n_used.
 
 layout(set = 0, binding = TILES) readonly buffer Tiles { uint tiles[]; };
 layout(set = 0, binding = TILES + 1) readonly buffer Order { uint order[]; };
 
 uint matrix = 0;
-uint n0, n_x;  // the first of the tile's vectors, and the end of those there are
+uint n0, n_x;  // first vector of the tile, and end of all vectors
 
-// Whether there is anything to do for a workgroup with so many vectors.
+// True if a workgroup with `width` vectors has work.
 bool find_vectors(uint width) {
     if ((FLAGS & BY_ID) != 0) {
         if (gl_WorkGroupID.y >= tiles[tiles_at]) return false;

@@ -1,4 +1,4 @@
-// Copying rows, one invocation a word: GET_ROWS by ids, SLICE a range of the last axis, CONCAT two side by side.
+// Row copies, one invocation per word: GET_ROWS by ids, SLICE a range of the last axis, CONCAT of two tensors.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

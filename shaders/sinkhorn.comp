@@ -1,4 +1,4 @@
-// A matrix an invocation: the softmax of its rows, then columns and rows in turn divided by their sums.
+// One matrix per invocation: softmax of its rows, then columns and rows alternately divided by their sums.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

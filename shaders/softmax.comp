@@ -1,4 +1,4 @@
-// A workgroup a row of the last axis.
+// One workgroup per row of the last axis.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

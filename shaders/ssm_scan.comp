@@ -1,4 +1,4 @@
-// The selective scan: an invocation keeps the state of a channel of a sequence, one token after the other.
+// The selective scan: an invocation updates the state of a channel of a sequence, token by token.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"
@@ -15,7 +15,7 @@ layout(std430, set = 0, binding = 7) buffer State { float state[]; };
 layout(std430, set = 0, binding = 8) buffer Y { float y[]; };
 layout(push_constant) uniform Push {
     uint rows, x_at, dt_at, a_at, b_at, c_at, d_at, state_at, y_at;
-    uint positions, seq_starts, slots; // words of the step block
+    uint positions, seq_starts, slots; // indices in the step block
     uint n_channels;
 };
 

@@ -1,4 +1,4 @@
-// Sums over an axis: a row of x is [n_outer, n, n_inner]. An invocation adds up a sum, of many values a workgroup.
+// Sums over an axis: a row of x is [n_outer, n, n_inner]. One invocation per sum, or one workgroup for many values.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,4 +1,4 @@
-// A workgroup a row: the k largest, one after the other, each the first behind the last one found.
+// One workgroup per row: the k largest by repeated search, each the first behind the last one.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

@@ -1,4 +1,4 @@
-// y = FORMULA of a value a of x, element by element; p and q are the operation's constants.
+// y = FORMULA of a value a of x, element-wise; p and q are the operation's constants.
 #version 450
 #extension GL_GOOGLE_include_directive : require
 #include "common.glsl"

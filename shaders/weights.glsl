@@ -1,4 +1,4 @@
-// Reading a matrix in planes: blocks of codes, their scales, and numbers. Needs WEIGHTS, the binding of the matrix.
+// Loads from a matrix in planes: blocks of codes, scales, numbers. Requires WEIGHTS, the binding of the matrix.
 #include "formats.glsl"
 
 layout(set = 0, binding = WEIGHTS) restrict readonly buffer Weights1 { uint weights[]; };
@@ -26,7 +26,7 @@ vec4 numbers(Block block, uint number, uint i) {
 
 #else
 
-// As loaded: nothing here waits for memory.
+// A block as loaded; conversion follows later, so loads do not stall.
 struct Block {
 #if LOW_BITS == 8
     uvec4 low, low2;
@@ -73,7 +73,7 @@ Block load_block(Planes at, uint number) {
 }
 
 #if TABLE
-// For each byte of two codes what they stand for, in the lowest and in the third byte.
+// Looks up both codes of each byte: results in the lowest and the third byte.
 shared uint code_pairs[256];
 
 const int TABLE_VALUES[16] = int[](VALUES);
@@ -87,7 +87,7 @@ void begin_format() {
 void begin_format() {}
 #endif
 
-// Codes of columns 4i to 4i + 3, and of those 16 further, in bytes; signed where the format has a table or eight bits.
+// Codes of columns 4i to 4i + 3, and of those 16 further, in bytes; signed with a table or eight bits.
 uvec2 code_words(Block block, uint i) {
 #if TABLE
     uint codes = block.low[i];
@@ -113,7 +113,7 @@ uvec2 code_words(Block block, uint i) {
 #endif
 }
 
-// A number is code * x + y, in this half of the block.
+// A number is code * x + y in this half of the block.
 vec2 block_scale(Block block, uint number, uint half_) {
 #if SCALES == PAIRS
     return unpackHalf2x16(block.scale);

@@ -1,4 +1,4 @@
-"""The backend: which devices it may use."""
+"""The Vulkan backend: device selection, options, and support checks."""
 
 from __future__ import annotations
 
@@ -30,27 +30,29 @@ if TYPE_CHECKING:
     from pumice_vulkan.device import Device
     from pumice_vulkan.program import Shared
 
-RESERVE = 256 * 2**20  # bytes of a device that are left for activations, command buffers and others
+RESERVE = 256 * 2**20  # bytes of device memory reserved for activations, command buffers and other uses
 
 SOFTWARE = "PUMICE_VULKAN_SOFTWARE"
-"""Set to 1, it allows devices that the processor plays, such as Mesa's lavapipe: for tests."""
+"""Environment variable that, set to 1, allows software devices such as Mesa's lavapipe, for tests."""
 
 
 @dataclass
 class VulkanOptions:
     """Configuration section ``vulkan``."""
 
-    driver: str = "auto"  # "kompute", "native", or "auto": the first of them that is installed
-    device: int | str = 0  # as `pumice devices` counts them, or its UUID, or the beginning of that
-    activations: str = "auto"  # in products with few rows: "int8", "float", or "auto": int8 where that is fast
-    devices: list[int | str] = field(default_factory=list)  # several: layers are split over them; overrides `device`
+    driver: str = "auto"  # "native", "kompute", or "auto" (native)
+    device: int | str = 0  # number from `pumice devices`, UUID, or prefix of the UUID
+    activations: str = "auto"  # in products with few rows: "int8", "float", or "auto" (int8 if fast)
+    prepare: str = "auto"  # compile sizes of steps ahead: "always", "never", or "auto" (on GPUs)
+    persistent: str = "never"  # tokens of one sequence in one dispatch: "always" (where possible), or "never"
+    devices: list[int | str] = field(default_factory=list)  # devices to split layers over; overrides `device`
 
 
 class VulkanBackend(Backend):
-    """Runs on a GPU with a Vulkan driver.
+    """The backend for GPUs with a Vulkan driver.
 
-    A software device is slower than the CPU backend, so one alone does not make the backend available, neither for
-    ``auto`` nor by name, unless the environment has ``PUMICE_VULKAN_SOFTWARE=1``.
+    A software device is slower than the CPU backend, so it does not make the backend available, neither for ``auto``
+    nor by name, unless ``PUMICE_VULKAN_SOFTWARE=1`` is set.
     """
 
     offload = True
@@ -108,7 +110,7 @@ class VulkanBackend(Backend):
         self._opened = []
 
     def _has_room(self, node: Node) -> bool:
-        """Whether each weight fits into a buffer; a kernel has one for it."""
+        """Return True if each weight fits into a single buffer, as kernels require."""
         from pumice_vulkan.packing import packed_bytes
 
         sizes = [packed_bytes(tensor) for tensor in node.operands() if isinstance(tensor, Weight)]
@@ -123,44 +125,51 @@ class VulkanBackend(Backend):
     def _open_one(self, name: int | str) -> Shared:
         from pumice_vulkan.kernels import Kernels
         from pumice_vulkan.memory import Arena, Weights
+        from pumice_vulkan.persistent import is_wanted
         from pumice_vulkan.probe import cooperative_matrices_work
         from pumice_vulkan.program import Shared
 
         device = open_device(self.options.driver, find_device(self.options.driver, name))
         try:
             int8 = _use_int8(self.options.activations, device)
+            prepares = _prepares(self.options.prepare, device)
+            persistent = is_wanted(self.options.persistent, device)
             cooperative = cooperative_matrices_work(device)
         except BaseException:
             device.close()
             raise
-        return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative)
+        return Shared(device, Kernels(device), Weights(device), Arena(device), int8, cooperative, prepares, persistent)
 
 
 def _use_int8(activations: str, device: Device) -> bool:
-    """Raises BackendError for a wrong option."""
+    """Return True if activations become int8. Raises BackendError for an invalid option."""
     if activations not in ("auto", "int8", "float"):
-        raise BackendError(f"vulkan: no activations {activations!r}; choose auto, int8 or float")
+        raise BackendError(f"vulkan: unknown activations {activations!r}; choose auto, int8 or float")
     if activations == "int8" and "integer_dot_product" not in device.features:
         raise BackendError(f"vulkan: {device.name} has no integer dot product; set activations to auto or float")
     return activations == "int8" or (activations == "auto" and "integer_dot_product_fast" in device.features)
 
 
+def _prepares(prepare: str, device: Device) -> bool:
+    """Return True if a thread prepares sizes of steps. Raises BackendError for an invalid option."""
+    if prepare not in ("auto", "always", "never"):
+        raise BackendError(f"vulkan: unknown prepare {prepare!r}; choose auto, always or never")
+    enabled = prepare == "always" or (prepare == "auto" and not device.description.software)
+    return enabled and device.compiles_beside
+
+
 @functools.cache
 def _unavailable(software: bool) -> str | None:
-    """Asked several times for one model, and starting Vulkan takes a while on some machines: the answer is kept."""
+    """Return why the backend is unavailable, or None. Cached, since starting Vulkan takes time on some machines."""
     try:
         devices = list_devices()
     except BackendError as error:
         return str(error)
     if not devices:
-        return "no Vulkan device was found; install the graphics driver of your GPU"
+        return "no Vulkan device found; install the graphics driver of your GPU"
     if not software and all(device.software for device in devices):
-        return f"only a software Vulkan device is present ({devices[0].name}); to use it all the same, set {SOFTWARE}=1"
+        return f"only a software Vulkan device is present ({devices[0].name}); set {SOFTWARE}=1 to use it anyway"
     return None
-
-
-FASTER = "`auto` takes kompute where it is installed; vulkan.driver=native generates 1.12 times as fast on an H200"
-"""docs/performance.md: 64 sequences of llama-1b Q4_0, 24,692 tokens/s beside 22,054."""
 
 
 def _info(device: DeviceDescription) -> DeviceInfo:
@@ -174,6 +183,4 @@ def _info(device: DeviceDescription) -> DeviceInfo:
         "subgroup size": str(device.subgroup_size),
         "cooperative matrices": "; ".join(matrices) or "none",
     }
-    if device.driver == "kompute":
-        details["note"] = FASTER
     return DeviceInfo(device.name, "cpu" if device.software else "gpu", device.memory_bytes, details)

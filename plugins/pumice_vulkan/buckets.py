@@ -1,14 +1,15 @@
-"""Buckets: the sizes of steps that command buffers are recorded for; a step takes the smallest that it fits in."""
+"""Buckets: the step sizes for which command buffers are recorded; a step uses the smallest bucket that fits."""
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple
 
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Limits, Sizes
 
 
 class Bucket(NamedTuple):
-    """The most tokens and the most output rows of a step; ``lone``: each token is the only one of its sequence."""
+    """Maximum tokens and output rows of a step; ``lone``: each token is the only one of its sequence."""
 
     n_tokens: int
     n_outputs: int
@@ -16,10 +17,10 @@ class Bucket(NamedTuple):
 
 
 class Buckets:
-    """All of a program, the smallest first.
+    """All buckets of a program, smallest first.
 
-    Powers of two up to the largest step, each for one output row and for as many as it can have; before them those
-    for lone tokens of as many sequences as there can be.
+    Buckets of single tokens for up to the maximum number of sequences, then powers of two up to the largest step, each
+    for one output row and for the maximum.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -31,14 +32,34 @@ class Buckets:
         buckets |= {Bucket(n, min(n, limits.n_outputs), lone=True) for n in sizes if n < 2 * most}
         self.all = sorted(buckets, key=lambda bucket: (bucket.n_tokens, not bucket.lone, bucket.n_outputs))
 
-    def of(self, sizes: Sizes) -> Bucket:
-        """That of a step."""
+    def of(self, sizes: Sizes, ready: Container[Bucket] | None = None) -> Bucket:
+        """Return the bucket of a step, or a larger one among those that are ``ready``, if any.
+
+        A step of one sequence always uses its own bucket: the set of ready buckets depends on time, and so would the
+        rounding of results. With several sequences the composition of steps depends on time anyway.
+        """
         n_tokens, n_outputs = sizes[N_TOKENS], sizes[N_OUTPUTS]
         lone = n_tokens == 1 or n_tokens == sizes[N_SEQS] == n_outputs
-        fitting = (b for b in self.all if b.n_tokens >= n_tokens and b.n_outputs >= n_outputs)
-        return next(bucket for bucket in fitting if lone or not bucket.lone)
+        fitting = [
+            bucket
+            for bucket in self.all
+            if bucket.n_tokens >= n_tokens and bucket.n_outputs >= n_outputs and (lone or not bucket.lone)
+        ]
+        if ready is None or sizes[N_SEQS] == 1:
+            return fitting[0]
+        return next((bucket for bucket in fitting if bucket in ready), fitting[0])
+
+    @property
+    def likely(self) -> list[Bucket]:
+        """Return all buckets in the order of their preparation, those that can replace most others first.
+
+        The largest; single tokens, for which no larger bucket is used; one token of each of several sequences; prompts
+        with many output rows; prompts with one.
+        """
+        rest = sorted(self.all[1:-1], key=lambda bucket: (not bucket.lone, bucket.n_outputs == 1, -bucket.n_tokens))
+        return [*dict.fromkeys([self.all[-1], self.all[0], *rest])]
 
 
 def bucket_sizes(limits: Limits, n_tokens: int, n_outputs: int) -> Sizes:
-    """The largest numbers of steps with at most so many tokens and output rows."""
+    """Return the sizes of the largest step with at most ``n_tokens`` tokens and ``n_outputs`` output rows."""
     return {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs, N_SEQS: min(n_tokens, limits.n_seqs)}

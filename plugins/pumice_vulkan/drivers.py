@@ -1,4 +1,4 @@
-"""What Vulkan's loader and the drivers of GPUs open."""
+"""Files that Vulkan's loader and GPU drivers open."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 from pumice.plugin import Access
-from pumice_vulkan.probe import folders
+from pumice_vulkan.folders import folders
 
 _DEV = "/dev"
 _NODES = ("dri", "nvidia*", "kfd", "dxg", "mali*", "kgsl-3d0", "udmabuf", "dma_heap")
@@ -31,9 +31,9 @@ _LISTS_OF_FILES = ("VK_DRIVER_FILES", "VK_ICD_FILENAMES", "VK_ADD_DRIVER_FILES",
 
 
 def driver_access() -> Access:
-    """Device nodes, what says which devices there are, and where drivers and layers are found.
+    """Return the device nodes, device information, and the locations of drivers and layers.
 
-    Call it in a process that is not confined.
+    Must be called in a process that is not confined.
     """
     _make_nodes()
     data = os.environ.get("XDG_DATA_HOME", "") or os.path.expanduser("~/.local/share")
@@ -45,9 +45,9 @@ def driver_access() -> Access:
 
 
 def _make_nodes() -> None:
-    """Have NVIDIA's device nodes made, if they are not there.
+    """Create NVIDIA's device nodes if they are missing.
 
-    The driver would start the same program, which has rights of its own. A confined process cannot.
+    The driver would run the same setuid program, which a confined process cannot.
     """
     program = shutil.which("nvidia-modprobe")
     if program and not os.path.exists(f"{_DEV}/nvidiactl"):

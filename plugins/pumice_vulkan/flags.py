@@ -1,10 +1,11 @@
-"""Bits that the host and the shaders of products agree on; shaders are compiled with these names as macros."""
+"""Flags shared by the host and the shaders of products; the shaders get these names as macros."""
 
 from __future__ import annotations
 
 from enum import IntEnum, IntFlag, auto
 
-FIXED = 1 << 31  # in a push constant: the other bits are a number of rows, not a word of the step block (common.glsl)
+# In a push constant: the other bits are the number of rows, not an index in the step block (common.glsl).
+FIXED = 1 << 31
 
 
 class ProductFlag(IntFlag):
@@ -12,17 +13,17 @@ class ProductFlag(IntFlag):
 
     BIAS = auto()
     RESIDUAL = auto()
-    PAIRED = auto()  # silu of one product times another
-    BY_ID = auto()  # a matrix for each pair of a token and an expert
-    BY_HEAD = auto()  # a matrix for each head
-    OWN_X = auto()  # each pair has a row of x of its own
-    RAGGED_X = auto()  # columns are no multiple of those taken at a time
-    QUANTIZED_Y = auto()  # results are left in int8 too
-    HALF_Y = auto()  # results are left in float16 too
+    PAIRED = auto()  # result is silu of one product times another
+    BY_ID = auto()  # the matrix is selected by a pair of token and expert
+    BY_HEAD = auto()  # the matrix is selected by the head
+    OWN_X = auto()  # each pair has its own row of x
+    RAGGED_X = auto()  # the number of columns is no multiple of a step
+    QUANTIZED_Y = auto()  # also store results as int8
+    HALF_Y = auto()  # also store results as float16
 
 
 class XMode(IntEnum):
-    """The specialization constant X_MODE: activations come in int8, or are quantized by the kernel, perhaps normed."""
+    """The specialization constant X_MODE: activations are int8, or quantized by the kernel, optionally after a norm."""
 
     X_QUANTIZED = 0
     X_PLAIN = 1
@@ -30,5 +31,5 @@ class XMode(IntEnum):
 
 
 def product_defines() -> dict[str, str | int]:
-    """The macros of shaders for products."""
-    return {str(each.name): f"{each.value}u" for each in (*ProductFlag, *XMode)}
+    """Return the macros for shaders of products."""
+    return {str(member.name): f"{member.value}u" for member in (*ProductFlag, *XMode)}

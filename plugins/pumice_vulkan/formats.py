@@ -1,4 +1,4 @@
-"""How matrices lie on the device: the planes that shaders/formats.glsl describes, derived from the table of types."""
+"""Layouts of matrices on the device: the planes described in shaders/formats.glsl, derived from the table of types."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from dataclasses import dataclass
 
 from pumice.plugin import CODINGS, Coding, GGMLType, block_size, type_size
 
-BLOCK_COLUMNS = 32  # of a quantized matrix
-BLOCK_BYTES = 16  # of a block of a dense matrix
+BLOCK_COLUMNS = 32  # columns per block of a quantized matrix
+BLOCK_BYTES = 16  # bytes per block of a dense matrix
 DENSE = (GGMLType.F32, GGMLType.F16, GGMLType.BF16)
 
 
 @dataclass(frozen=True)
 class Format:
-    """A type as the kernels see it. Dense types, of plain numbers, have no coding."""
+    """The layout of a type. Dense types, of plain numbers, have no coding."""
 
     type: GGMLType
     coding: Coding | None = None
 
     @property
     def name(self) -> str:
-        """The name of the shaders' variants."""
+        """Name of the shaders' variants."""
         return self.type.name.lower()
 
     @property
@@ -34,7 +34,7 @@ class Format:
 
     @property
     def words(self) -> tuple[int, ...]:
-        """Words of a block in the plane of the low bits of codes, and in that of the high bits if there is one."""
+        """Words per block in the plane of the codes' low bits, and in that of the high bits if there is one."""
         if self.coding is None:
             return (BLOCK_BYTES // 4,)
         low = max(bits for bits in (2, 4, 8) if bits <= self.coding.bits)
@@ -42,17 +42,17 @@ class Format:
 
     @property
     def scales(self) -> str:
-        """The planes of scales, as shaders/formats.glsl names them."""
+        """Names of the planes of scales in shaders/formats.glsl."""
         if self.coding is None:
             return ""
         return "SUPER" if self.coding.super_blocks else _SCALES[self.coding.scales]
 
     def row_blocks(self, n_columns: int) -> int:
-        """Blocks of a row; rows of dense matrices are filled up with zeros."""
+        """Return the blocks per row; rows of dense matrices are padded with zeros."""
         return -(-n_columns // self.columns)
 
     def matrix_bytes(self, n_rows: int, n_columns: int) -> int:
-        """Bytes of all planes."""
+        """Return the bytes of all planes."""
         n_blocks = n_rows * self.row_blocks(n_columns)
         planes = [n_blocks * words for words in self.words]
         if self.coding:
@@ -62,7 +62,7 @@ class Format:
         return 4 * sum(-(-words // 4) * 4 for words in planes)
 
     def defines(self) -> dict[str, str | int]:
-        """The macros that a shader's variant for this type is compiled with (shaders/formats.glsl)."""
+        """Return the macros of shader variants for this type (shaders/formats.glsl)."""
         named: dict[str, str | int] = {f"FORMAT_{self.type.name}": 1, "DENSE": int(self.dense)}
         if self.coding is None:
             return {**named, "BLOCK_COLUMNS": f"{self.columns}u"}
@@ -89,4 +89,4 @@ FORMATS = {
     **{type: Format(type, coding) for type, coding in CODINGS.items()},
     **{type: Format(type) for type in DENSE},
 }
-BY_NAME = {each.name: each for each in FORMATS.values()}
+BY_NAME = {format.name: format for format in FORMATS.values()}

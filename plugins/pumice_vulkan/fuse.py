@@ -1,7 +1,7 @@
-"""The fusion pass: nodes that one kernel can compute together become one group.
+"""The fusion pass: groups of nodes that one kernel can compute.
 
-A group takes the place of its last node. Its nodes still have places of their own in the memory plan, all of them from
-the first to the last, so that a group can also be lowered node by node.
+A group replaces its last node. Its nodes keep their places in the memory plan, alive from the first node to the last,
+so a group can also be lowered node by node.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from graphlib import TopologicalSorter
 
 from pumice.plugin import ELEMENTWISE, Node, Segment, State, Tensor, row_size
 
-GROUP, DEFERRED = "group", "deferred"  # operations of nodes that stand for a group, and for its parts before the last
-MOST_PRODUCTS = 8  # that share a norm
-MOST_STEPS, MOST_OPERANDS = 8, 5  # of shaders/elementwise.comp
+GROUP, DEFERRED = "group", "deferred"  # operations of the node that replaces a group, and of its other nodes
+MOST_PRODUCTS = 8  # maximum products that share a norm
+MOST_STEPS, MOST_OPERANDS = 8, 5  # limits of shaders/elementwise.comp
 
 
 @dataclass(eq=False)
 class Group:
-    """Nodes in order, and which kernels they become: a name in ``lower.groups``."""
+    """Nodes in order, and the kind of their kernel: a key of ``lower.groups``."""
 
     kind: str
     nodes: list[Node] = field(default_factory=list)
@@ -29,18 +29,18 @@ class Group:
 
 
 def fuse(segment: Segment) -> Segment:
-    """The segment with groups; what goes in and out stays."""
+    """Return the segment with groups; inputs and outputs are unchanged."""
     return replace(segment, nodes=_schedule(segment.nodes, _groups(segment)))
 
 
 def parts(segment: Segment) -> list[Node]:
-    """The nodes, with those of a group in its place."""
+    """Return the nodes, with groups expanded."""
     groups = [node.attrs["group"].nodes if node.op == GROUP else [node] for node in segment.nodes]
     return [node for group in groups for node in group if node.op != DEFERRED]
 
 
 class _Uses:
-    """Which nodes use a value, and which made it, through reshapes."""
+    """The users and producers of values, through reshapes."""
 
     def __init__(self, segment: Segment) -> None:
         self.maker = {node.output: node for node in segment.nodes}
@@ -52,7 +52,7 @@ class _Uses:
                 self._users.setdefault(tensor, []).append(node)
 
     def of(self, tensor: Tensor) -> list[Node] | None:
-        """The users of a value, or None if it is also wanted outside."""
+        """Return the users of a value, or None if it is also an output."""
         return None if tensor in self._kept else self._users.get(tensor, [])
 
     def only(self, tensor: Tensor) -> Node | None:
@@ -77,20 +77,20 @@ def _groups(segment: Segment) -> list[Group]:
         _scaled_norm,
     ):
         for node in segment.nodes:
-            found = match(node, uses)
-            if found is not None and not taken & set(found.nodes):
-                taken |= set(found.nodes)
-                groups.append(found)
+            group = match(node, uses)
+            if group is not None and not taken & set(group.nodes):
+                taken |= set(group.nodes)
+                groups.append(group)
     for node in reversed(segment.nodes):
-        found = _elementwise(node, uses, taken)
-        if found is not None:
-            taken |= set(found.nodes)
-            groups.append(found)
+        group = _elementwise(node, uses, taken)
+        if group is not None:
+            taken |= set(group.nodes)
+            groups.append(group)
     return groups
 
 
 def _normed(node: Node, uses: _Uses) -> Group | None:
-    """An RMS norm that only products use."""
+    """Match an RMS norm used only by products."""
     users = uses.of(node.output)
     if not _is_whole_norm(node) or not users or len(users) > MOST_PRODUCTS:
         return None
@@ -100,14 +100,14 @@ def _normed(node: Node, uses: _Uses) -> Group | None:
 
 
 def _normed_residual(node: Node, uses: _Uses) -> Group | None:
-    """An RMS norm that only a product uses, which is added to something."""
+    """Match an RMS norm used only by a product whose result is added to another value."""
     normed = _normed(node, uses)
     added = _residual(normed.nodes[1], uses) if normed is not None and len(normed.nodes) == 2 else None
     return Group("normed residual", [node, *added.nodes]) if added is not None else None
 
 
 def _gated(node: Node, uses: _Uses) -> Group | None:
-    """SwiGLU: ``silu(norm(x) @ gate.T) * (norm(x) @ up.T)``."""
+    """Match SwiGLU: ``silu(norm(x) @ gate.T) * (norm(x) @ up.T)``."""
     normed = _normed(node, uses)
     if normed is None or len(normed.nodes) != 3:
         return None
@@ -121,7 +121,7 @@ def _gated(node: Node, uses: _Uses) -> Group | None:
 
 
 def _gated_experts(node: Node, uses: _Uses) -> Group | None:
-    """SwiGLU of experts: ``silu(gate(x)) * up(x)``, with the matrices of the same ids."""
+    """Match SwiGLU of experts: ``silu(gate(x)) * up(x)``, with equal expert ids."""
     if node.op != "silu_mul":
         return None
     gate, up = (uses.maker.get(tensor) for tensor in node.operands())
@@ -134,7 +134,7 @@ def _gated_experts(node: Node, uses: _Uses) -> Group | None:
 
 
 def _expert_sum(node: Node, uses: _Uses) -> Group | None:
-    """The weighed sum of experts' results that is added to something of its shape."""
+    """Match a weighted sum of experts' results that is added to a value of its shape."""
     add = uses.only(node.output) if node.op == "expert_sum" else None
     if add is None or add.op != "add" or add.inputs["x"] is add.inputs["y"]:
         return None
@@ -144,7 +144,7 @@ def _expert_sum(node: Node, uses: _Uses) -> Group | None:
 
 
 def _residual(node: Node, uses: _Uses) -> Group | None:
-    """A product that is added to something of its shape."""
+    """Match a product that is added to a value of its shape."""
     add = uses.only(node.output) if node.op == "linear" else None
     if add is None or add.op != "add" or any(tensor.shape != node.output.shape for tensor in add.operands()):
         return None
@@ -154,7 +154,7 @@ def _residual(node: Node, uses: _Uses) -> Group | None:
 
 
 def _attend(node: Node, uses: _Uses) -> Group | None:
-    """Rotated queries and keys, and the attention that they are for."""
+    """Match rotated queries and keys, and their attention."""
     if node.op != "attention" or "k" not in node.inputs:
         return None
     q, k = (uses.maker.get(node.inputs[name]) for name in "qk")
@@ -162,7 +162,7 @@ def _attend(node: Node, uses: _Uses) -> Group | None:
         return None
     if q.attrs != k.attrs or q.inputs["positions"] is not k.inputs["positions"]:
         return None
-    if q.inputs["positions"].name != "positions":  # those of the step, which the kernel reads
+    if q.inputs["positions"].name != "positions":  # the kernel reads the step's positions
         return None
     if "v" not in node.inputs or uses.only(q.output) is not node:
         return None
@@ -170,21 +170,21 @@ def _attend(node: Node, uses: _Uses) -> Group | None:
 
 
 def _elementwise(last: Node, uses: _Uses, taken: set[Node]) -> Group | None:
-    """Operations element by element whose results only the others of them use, up to the last."""
+    """Match element-wise operations whose results are used only within the group, up to the last."""
     if last.op not in ELEMENTWISE or last in taken or not isinstance(last.output.shape[0], str):
         return None
     members, reshapes = [last], set[Node]()
-    for node in members:  # grows
+    for node in members:  # the list grows in the loop
         for tensor in node.operands():
             maker = uses.maker.get(tensor)
             between = [maker] if maker is not None and maker.op == "reshape" and maker not in taken else []
             maker = uses.maker.get(maker.inputs["x"]) if maker is not None and between else maker
             if maker is None or maker.op not in ELEMENTWISE or maker in taken or maker in members:
                 continue
-            seen = [tensor, *(each.inputs["x"] for each in between)]
-            if not _as_large(tensor, node.output) or not _as_large(seen[-1], tensor):
+            tensors = [tensor, *(reshape.inputs["x"] for reshape in between)]
+            if not _as_large(tensor, node.output) or not _as_large(tensors[-1], tensor):
                 continue
-            if not all(_only_in(uses.of(each), [*members, *reshapes, *between]) for each in seen):
+            if not all(_only_in(uses.of(reshape), [*members, *reshapes, *between]) for reshape in tensors):
                 continue
             steps = [maker, *members]
             if len(steps) <= MOST_STEPS and len(outer_operands([*steps, *reshapes, *between])) <= MOST_OPERANDS:
@@ -196,7 +196,7 @@ def _elementwise(last: Node, uses: _Uses, taken: set[Node]) -> Group | None:
 
 
 def _as_large(tensor: Tensor, other: Tensor) -> bool:
-    """Whether two values have the same elements, one row like the other."""
+    """Return True if two values have equal elements per row."""
     return tensor.shape[:1] == other.shape[:1] and row_size(tensor.shape) == row_size(other.shape)
 
 
@@ -205,14 +205,14 @@ def _only_in(users: list[Node] | None, nodes: Sequence[Node]) -> bool:
 
 
 def outer_operands(nodes: Sequence[Node]) -> list[tuple[Tensor, tuple[int | str, ...]]]:
-    """What nodes take that none of them gives, and the shape that it broadcasts to."""
+    """Return the operands of nodes that no node in the list produces, with the shapes they broadcast to."""
     inner = {node.output for node in nodes}
     outer = [(tensor, node.output.shape) for node in nodes for tensor in node.operands() if tensor not in inner]
     return list(dict.fromkeys(outer))
 
 
 def _route(node: Node, uses: _Uses) -> Group | None:
-    """Which experts a token is sent to, and what they count."""
+    """Match the selection of experts and their weights."""
     if node.op != "expert_ids":
         return None
     for user in uses.of(node.output) or []:
@@ -222,13 +222,13 @@ def _route(node: Node, uses: _Uses) -> Group | None:
 
 
 def _convolved(node: Node, uses: _Uses) -> Group | None:
-    """A convolution and the SiLU of it."""
+    """Match a convolution followed by SiLU."""
     silu = uses.only(node.output) if node.op == "conv1d" else None
     return Group("convolved", [node, silu]) if silu is not None and silu.op == "silu" else None
 
 
 def _scaled_norm(node: Node, uses: _Uses) -> Group | None:
-    """An RMS norm without a weight, times a constant."""
+    """Match an unweighted RMS norm times a constant."""
     scale = uses.only(node.output) if node.op == "rms_norm" and "weight" not in node.inputs else None
     if scale is None or scale.op != "scale" or scale.attrs["bias"]:
         return None
@@ -236,20 +236,20 @@ def _scaled_norm(node: Node, uses: _Uses) -> Group | None:
 
 
 def _is_whole_norm(node: Node) -> bool:
-    """An RMS norm of whole rows, with a weight."""
+    """Return True for a weighted RMS norm of whole rows."""
     return node.op == "rms_norm" and len(node.inputs["x"].shape) == 2 and "weight" in node.inputs
 
 
 def _alike(first: Node, second: Node) -> bool:
-    """Whether two products without bias have matrices of one type and shape."""
+    """Return True if two products without bias have matrices of one type and shape."""
     a, b = first.weight("weight"), second.weight("weight")
     return a.type == b.type and a.shape == b.shape and "bias" not in first.inputs and "bias" not in second.inputs
 
 
 def _schedule(nodes: Sequence[Node], groups: Sequence[Group]) -> list[Node]:
-    """Nodes and groups in levels, each as late as those that need it allow: what is in one level can run at once.
+    """Sort nodes and groups into levels, each as late as its users allow; a level's members can run concurrently.
 
-    Within a level they keep their order, and so do all that have a state in common.
+    Within a level the order is kept, and so is the order of nodes that share a state.
     """
     place = {node: index for index, node in enumerate(nodes)}
     unit_of: dict[Node, Group] = {node: group for group in groups for node in group.nodes}
@@ -272,7 +272,7 @@ def _schedule(nodes: Sequence[Node], groups: Sequence[Group]) -> list[Node]:
 
 
 def _needs(units: Sequence[Group]) -> dict[Group, set[Group]]:
-    """What each needs to come before it: what makes its operands, and what last used its states."""
+    """Return the predecessors of each unit: producers of its operands, and previous users of its states."""
     maker = {node.output: unit for unit in units for node in unit.nodes}
     needs: dict[Group, set[Group]] = {}
     last: dict[State, Group] = {}

@@ -1,18 +1,23 @@
-"""What a kernel's push constants are called, and how they are packed. They are declared in GLSL alone:
-``tools/compile_shaders.py`` finds them there and writes ``interfaces.json`` beside the SPIR-V.
+"""Names and packing of a kernel's push constants.
+
+They are declared only in GLSL: ``tools/compile_shaders.py`` extracts them and writes ``interfaces.json`` next to the
+SPIR-V.
 """
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, NoReturn
 
 from pumice_vulkan.device.spirv import instructions
 
 Numbers = int | float | Sequence[int] | Sequence[float]
 
-CODES = {"uint": "I", "float": "f"}  # of GLSL's types, for ``struct``; all take four bytes
+CODES = {"uint": "I", "float": "f"}  # of GLSL's types, for ``struct``; each takes four bytes
+WORD = 0xFFFFFFFF
 PLACE = "_at"  # ends the names of word offsets of buffers
 
 # SPIR-V 1.6 specification, 3.32 (storage classes and decorations) and 3.56 (instructions)
@@ -27,12 +32,12 @@ class Parameter:
 
     name: str
     type: str
-    offset: int  # bytes
-    count: int | None = None  # of an array
+    offset: int  # in bytes
+    count: int | None = None  # length of an array
 
     @classmethod
     def parse(cls, name: str, type: str, offset: int) -> Parameter:
-        """From a row of ``interfaces.json``, whose types are written as ``uint`` or ``uint[3]``."""
+        """Parse a row of ``interfaces.json``, whose types are written as ``uint`` or ``uint[3]``."""
         base, _, count = type.removesuffix("]").partition("[")
         return cls(name, base, offset, int(count) if count else None)
 
@@ -44,50 +49,83 @@ class Parameter:
     def n_bytes(self) -> int:
         return 4 * (self.count or 1)
 
+    def takes(self, value: Numbers) -> bool:
+        """Return True if a value has the declared type and count."""
+        numbers = list(value) if isinstance(value, Sequence) else [value]
+        fits = len(numbers) == (self.count or 1) and isinstance(value, Sequence) == (self.count is not None)
+        return fits and (self.type != "uint" or not any(isinstance(number, float) for number in numbers))
+
 
 @dataclass(frozen=True)
 class Interface:
-    """The push constants of a kernel, in their order."""
+    """Names and order of a kernel's push constants."""
 
     kernel: str
     parameters: tuple[Parameter, ...]
 
-    @property
+    @functools.cached_property
     def n_bytes(self) -> int:
-        return max((each.offset + each.n_bytes for each in self.parameters), default=0)
+        return max((parameter.offset + parameter.n_bytes for parameter in self.parameters), default=0)
 
-    @property
+    @functools.cached_property
     def places(self) -> list[str]:
-        """``x`` for a parameter ``x_at``: the names of buffers, in the order of their bindings."""
-        return [each.name.removesuffix(PLACE) for each in self.parameters if each.name.endswith(PLACE)]
+        """Return the names of buffers in the order of their bindings: ``x`` for a parameter ``x_at``."""
+        names = [parameter.name for parameter in self.parameters]
+        return [name.removesuffix(PLACE) for name in names if name.endswith(PLACE)]
 
     def pack(self, **values: Numbers) -> bytes:
-        """The bytes of all parameters. Raises ValueError for one that is missing, unknown or of another type."""
-        self.check(values)
-        packed = bytearray(self.n_bytes)
-        for each in self.parameters:
-            found = values[each.name]
-            numbers = list(found) if isinstance(found, Sequence) else [found]
-            if len(numbers) != (each.count or 1) or isinstance(found, Sequence) != (each.count is not None):
-                raise ValueError(f"{self.kernel}: {each.name} is {found!r}, the shader declares {each.row[1]}")
-            for index, number in enumerate(numbers):
-                if each.type == "uint":
-                    if isinstance(number, float):
-                        raise ValueError(f"{self.kernel}: {each.name} is {number!r}, the shader declares {each.type}")
-                    number &= 0xFFFFFFFF
-                struct.pack_into(f"<{CODES[each.type]}", packed, each.offset + 4 * index, number)
-        return bytes(packed)
+        """Return the bytes of all parameters. Raises ValueError if one is missing, unknown or of another type."""
+        if len(values) != len(self.parameters):
+            self._refuse(values)
+        numbers: list[Any] = []
+        try:
+            for name, is_uint, count in self._fields:
+                value: Any = values[name]
+                if count is None:
+                    numbers.append(value & WORD if is_uint else value)
+                    continue
+                if len(value) != count:
+                    self._refuse(values)
+                numbers.extend([number & WORD for number in value] if is_uint else value)
+            return self._layout.pack(*numbers)
+        except (KeyError, TypeError, struct.error):
+            self._refuse(values)
 
-    def check(self, names: Mapping[str, object]) -> None:
-        declared = {each.name for each in self.parameters}
-        if declared != names.keys():
-            wrong = {"missing": declared - names.keys(), "unknown": names.keys() - declared}
-            listed = "; ".join(f"{word}: {', '.join(sorted(found))}" for word, found in wrong.items() if found)
+    def _refuse(self, values: Mapping[str, Numbers]) -> NoReturn:
+        """Raise ValueError with the values that differ from the declaration."""
+        declared = {parameter.name for parameter in self.parameters}
+        if declared != values.keys():
+            wrong = {"missing": declared - values.keys(), "unknown": values.keys() - declared}
+            listed = "; ".join(f"{word}: {', '.join(sorted(names))}" for word, names in wrong.items() if names)
             raise ValueError(f"parameters of the shader {self.kernel}: {listed}")
+        invalid = [parameter for parameter in self.parameters if not parameter.takes(values[parameter.name])]
+        listed = "; ".join(
+            f"{parameter.name} is {values[parameter.name]!r}, the shader declares {parameter.row[1]}"
+            for parameter in invalid or self.parameters
+        )
+        raise ValueError(f"{self.kernel}: {listed}")
+
+    @functools.cached_property
+    def _ordered(self) -> list[Parameter]:
+        return sorted(self.parameters, key=lambda parameter: parameter.offset)
+
+    @functools.cached_property
+    def _fields(self) -> list[tuple[str, bool, int | None]]:
+        """Return (name, is uint, count) of each parameter, in the order of the bytes."""
+        return [(parameter.name, parameter.type == "uint", parameter.count) for parameter in self._ordered]
+
+    @functools.cached_property
+    def _layout(self) -> struct.Struct:
+        """Return the format of all parameters, with the padding between them."""
+        codes, end = "<", 0
+        for parameter in self._ordered:
+            codes += f"{parameter.offset - end}x{parameter.count or 1}{CODES[parameter.type]}"
+            end = parameter.offset + parameter.n_bytes
+        return struct.Struct(codes)
 
 
 def push_constants(spirv: bytes) -> list[Parameter]:
-    """What a SPIR-V module declares, in its order; with empty names where they are stripped, as by optimization."""
+    """Return the declarations of a SPIR-V module in order; names are empty if stripped, as by optimization."""
     names: dict[tuple[int, int], str] = {}
     offsets: dict[tuple[int, int], int] = {}
     types: dict[int, tuple[str, int | None]] = {}
@@ -113,10 +151,10 @@ def push_constants(spirv: bytes) -> list[Parameter]:
             block = words[2]
     if block is None:
         return []
-    found = []
+    parameters = []
     for index, member in enumerate(members[block]):
         name, (base, count) = names.get((block, index), ""), types.get(member, ("another type", None))
         if base not in CODES:
             raise ValueError(f"the push constant {name or index} is a {base}; kernels take {' and '.join(CODES)} alone")
-        found.append(Parameter(name, base, offsets[block, index], count))
-    return found
+        parameters.append(Parameter(name, base, offsets[block, index], count))
+    return parameters

@@ -2,26 +2,64 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+
 from pumice_vulkan.device import ComputePipeline, Device
 from pumice_vulkan.lower.rule import Dispatch
 from pumice_vulkan.shaders import shader
 
+MOST_THREADS = 4  # maximum threads that compile
+Key = tuple[str, tuple[int, ...]]  # a kernel and its specialization constants
+
 
 class Kernels:
-    """Pipelines, each made when it is first needed."""
+    """Pipelines, each compiled once, by the first thread that needs it; other threads wait."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._pipelines: dict[tuple[str, tuple[int, ...]], ComputePipeline] = {}
+        self._pipelines: dict[Key, Future[ComputePipeline]] = {}
+        self._lookup = threading.Lock()
 
     def pipeline(self, dispatch: Dispatch) -> ComputePipeline:
+        """Return the pipeline of a dispatch. Raises BackendError if it does not compile; a later call tries again."""
         key = dispatch.kernel, dispatch.constants
-        if key not in self._pipelines:
-            self._pipelines[key] = self._device.new_pipeline(
-                shader(dispatch.kernel),
-                len(dispatch.buffers),
-                len(dispatch.push),
-                dispatch.constants,
-                full_subgroups=dispatch.full_subgroups,
-            )
-        return self._pipelines[key]
+        with self._lookup:
+            pending = self._pipelines.get(key)
+            if pending is None:
+                self._pipelines[key] = own = Future[ComputePipeline]()
+        if pending is not None:
+            return pending.result()
+        try:
+            own.set_result(self._compile(dispatch))
+        except BaseException as error:
+            del self._pipelines[key]
+            own.set_exception(error)
+            raise
+        return own.result()
+
+    def compile(self, dispatches: Iterable[Dispatch], ends: Callable[[], bool] = lambda: False) -> None:
+        """Compile the pipelines of dispatches, several at a time if the device supports that, until ``ends()``."""
+
+        def compile_next(dispatch: Dispatch) -> None:
+            if not ends():
+                self.pipeline(dispatch)
+
+        missing = {(dispatch.kernel, dispatch.constants): dispatch for dispatch in dispatches}
+        missing = {key: dispatch for key, dispatch in missing.items() if key not in self._pipelines}
+        if len(missing) < 2 or not self._device.compiles_beside:
+            for dispatch in missing.values():
+                compile_next(dispatch)
+            return
+        with ThreadPoolExecutor(min(MOST_THREADS, len(missing)), "pumice-vulkan-compiler") as pool:
+            list(pool.map(compile_next, missing.values()))
+
+    def _compile(self, dispatch: Dispatch) -> ComputePipeline:
+        return self._device.new_pipeline(
+            shader(dispatch.kernel),
+            len(dispatch.buffers),
+            len(dispatch.push),
+            dispatch.constants,
+            full_subgroups=dispatch.full_subgroups,
+        )

@@ -1,4 +1,4 @@
-"""The keys and values of one attention layer on the device."""
+"""The layout of an attention layer's keys and values on the device."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from dataclasses import dataclass
 
 from pumice.plugin import CODINGS, KV_TYPES, KVState, Limits, type_size
 
-BLOCK = 32  # values that share a scale
+BLOCK = 32  # values per scale
 
-# What shaders/cache.glsl has: floats, and codes of so many bits.
+# Supported by shaders/cache.glsl: floats, and codes of this many bits.
 FLOATS = ("f32", "f16", "bf16")
 CODE_BITS = (4, 5, 8)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """How values lie in the cache (shaders/cache.glsl): sizes in words of one row, and rows of one cell."""
+    """Layout of values in the cache (shaders/cache.glsl): sizes in words per row, and rows per cell."""
 
     words: int
-    scale_words: int  # at the beginning of a row
-    heads: int  # in the row of a quantized cell, which has one row; else 1
+    scale_words: int  # words of scales at the beginning of a row
+    heads: int  # heads per row: all for a quantized cell, which has one row; else 1
     head_dim: int
 
     @property
     def dim(self) -> int:
-        """Values in a row."""
+        """Values per row."""
         return self.heads * self.head_dim
 
 
@@ -33,12 +33,12 @@ def is_quantized(kv_type: str) -> bool:
 
 
 def can_hold(state: KVState, limits: Limits) -> bool:
-    """Whether the kernels can keep these keys and values: of types in cache.glsl, quantized heads in words of eight."""
+    """Return True if the kernels can store these keys and values: types of cache.glsl, heads in words of eight."""
     coding = CODINGS.get(KV_TYPES[limits.kv_type])
     if coding is None:
         return limits.kv_type in FLOATS and limits.can_hold(state)
-    known = coding.is_affine and coding.bits in CODE_BITS
-    return known and limits.can_hold(state) and state.k_dim % 8 == state.v_dim % 8 == 0
+    supported = coding.is_affine and coding.bits in CODE_BITS
+    return supported and limits.can_hold(state) and state.k_dim % 8 == state.v_dim % 8 == 0
 
 
 def rows(kv_type: str, n_head: int, dim: int) -> Rows:
@@ -51,7 +51,7 @@ def rows(kv_type: str, n_head: int, dim: int) -> Rows:
 
 
 def cache_defines(kv_type: str) -> dict[str, str | int]:
-    """The macros that a shader's variant for this type is compiled with (shaders/cache.glsl)."""
+    """Return the macros of shader variants for this type (shaders/cache.glsl)."""
     coding = CODINGS.get(KV_TYPES[kv_type])
     if coding is None:
         return {f"CACHE_{kv_type.upper()}": 1}
@@ -60,11 +60,11 @@ def cache_defines(kv_type: str) -> dict[str, str | int]:
 
 @dataclass(frozen=True)
 class CacheLayout:
-    """Rows lie ``[block, head, cell]``, values behind the keys; without values the keys are both."""
+    """Rows are ``[block, head, cell]``, values behind the keys; without values the keys are used as values."""
 
     keys: Rows
     values: Rows
-    v_offset: int  # words from the first key to the first value
+    v_offset: int  # offset of the values in words
     words: int
 
     @classmethod
@@ -80,7 +80,7 @@ class CacheLayout:
 
     @property
     def push(self) -> dict[str, int]:
-        """The push constants that say where shaders/cache.glsl finds rows and their scales."""
+        """Return the push constants that locate rows and their scales in shaders/cache.glsl."""
         return {
             "k_row_words": self.keys.words,
             "v_row_words": self.values.words,

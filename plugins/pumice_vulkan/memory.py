@@ -1,8 +1,9 @@
-"""Memory on the device: a few large buffers, given out in pieces, and the way of weights into them."""
+"""Device memory: large buffers with a bump allocator, and uploads of weights."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,47 +16,49 @@ from pumice_vulkan.shaders import interface, shader
 
 ALIGNMENT = 64  # words
 STAGING_BYTES = 8 * 2**20
+N_COPYING = 4  # threads that read a file's pages; a single one reaches 7 GB/s
+LEAST_COPIED = 2**20  # minimum bytes per thread
 
 
 @dataclass(frozen=True)
-class Place:
-    """A range of a buffer, in 32-bit words. A ``constant`` one is never written, so nothing waits for it."""
+class BufferSlice:
+    """A range of a buffer in 32-bit words. A ``constant`` range is never written, so it needs no barriers."""
 
     buffer: Buffer
     offset: int
     size: int
     constant: bool = False
 
-    def overlaps(self, other: Place) -> bool:
+    def overlaps(self, other: BufferSlice) -> bool:
         if self.buffer is not other.buffer:
             return False
         return self.offset < other.offset + other.size and other.offset < self.offset + self.size
 
-    def part(self, offset: int, size: int) -> Place:
-        """Words of this place, counted from its beginning."""
+    def part(self, offset: int, size: int) -> BufferSlice:
+        """Return a part of this range by offset and size in words."""
         assert 0 <= offset <= offset + size <= self.size
-        return Place(self.buffer, self.offset + offset, size, self.constant)
+        return BufferSlice(self.buffer, self.offset + offset, size, self.constant)
 
 
 class Arena:
-    """Places in as few buffers as the device allows. ``expected`` bytes are what will be asked for, as far as known."""
+    """An allocator of places in as few buffers as the device allows; ``expected``: estimated total bytes."""
 
     def __init__(self, device: Device, expected: int = 0) -> None:
         self._device = device
         self._expected = expected
         self._buffers: list[Buffer] = []
-        self._used = 0  # words of the last buffer
+        self._used = 0  # words in use in the last buffer
 
     @property
     def nbytes(self) -> int:
         return sum(buffer.n_bytes for buffer in self._buffers)
 
-    def take(self, n_bytes: int, constant: bool = False) -> Place:
-        """Memory that nobody else gets. Raises BackendError where the device has no more."""
+    def take(self, n_bytes: int, constant: bool = False) -> BufferSlice:
+        """Allocate memory. Raises BackendError if the device has no more."""
         size = -(-n_bytes // 4)
         if not self._buffers or self._used + size > self._buffers[-1].n_bytes // 4:
             self._grow(size)
-        place = Place(self._buffers[-1], self._used, size, constant)
+        place = BufferSlice(self._buffers[-1], self._used, size, constant)
         self._used += -(-size // ALIGNMENT) * ALIGNMENT
         return place
 
@@ -74,31 +77,34 @@ class Arena:
         self._buffers = []
 
 
-#: What a weight becomes on the device: an array, a stream of arrays with their size in bytes, or what a kernel repacks.
-Part = NDArray[np.generic] | tuple[int, Iterable[NDArray[np.generic]]] | Packing
+WeightData = NDArray[np.generic] | tuple[int, Iterable[NDArray[np.generic]]] | Packing
+"""Data to upload: an array, a stream of arrays with its size in bytes, or a matrix that a kernel repacks."""
 
 
 class Weights:
-    """The weights of a model on one device, each layout of each tensor once."""
+    """The weights of a model on one device; each layout of each tensor is stored once."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._arena = Arena(device)
-        self._places: dict[Hashable, tuple[list[Place], object]] = {}
+        self._places: dict[Hashable, tuple[list[BufferSlice], object]] = {}
         self._staging: Staging | None = None
 
     @property
     def nbytes(self) -> int:
         return self._arena.nbytes
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._places
+
     def expect(self, n_bytes: int) -> None:
-        """Make buffers large enough for so many bytes more."""
+        """Reserve buffers large enough for ``n_bytes`` more."""
         self._arena.expect(n_bytes)
 
-    def put(self, key: Hashable, make: Callable[[], Sequence[Part]], owner: object = None) -> list[Place]:
-        """Upload what ``make`` gives, unless ``key`` is there already; a place for each part.
+    def put(self, key: Hashable, make: Callable[[], Sequence[WeightData]], owner: object = None) -> list[BufferSlice]:
+        """Upload the parts returned by ``make``, unless ``key`` exists; return a place for each part.
 
-        ``owner`` is kept, for keys that hold the ``id`` of something.
+        ``owner`` is kept alive, for keys that contain the ``id`` of an object.
         """
         if key not in self._places:
             if self._staging is None:
@@ -107,12 +113,12 @@ class Weights:
         return self._places[key][0]
 
     def finish(self) -> None:
-        """Wait until all is on the device, and give back what only uploading needs."""
+        """Wait for the uploads and free their staging buffers."""
         if self._staging is not None:
             self._staging.close()
             self._staging = None
 
-    def _upload(self, staging: Staging, part: Part) -> Place:
+    def _upload(self, staging: Staging, part: WeightData) -> BufferSlice:
         n_bytes = part[0] if isinstance(part, tuple) else part.nbytes
         if n_bytes > self._device.max_buffer_bytes:
             raise BackendError(f"vulkan: a weight of {n_bytes} bytes is too large for a buffer of {self._device.name}")
@@ -129,17 +135,18 @@ class Weights:
 
 
 class Staging:
-    """A ring of two small buffers of the host: one is filled while the other is copied."""
+    """A ring of two small host buffers: one is filled while the other is copied."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._buffers = [device.new_buffer(STAGING_BYTES, host=True) for _ in range(2)]
-        self._raw: list[Buffer] = []  # their contents on the device, where kernels repack it
+        self._raw: list[Buffer] = []  # raw blocks on the device, before kernels repack them
         self._pipelines: dict[str, ComputePipeline] = {}
         self._commands: list[CommandBuffer | None] = [None, None]
         self._turn = 0
+        self._copying = ThreadPoolExecutor(N_COPYING, "pumice-vulkan-upload")
 
-    def write(self, place: Place, chunks: Iterable[NDArray[np.generic]]) -> None:
+    def write(self, place: BufferSlice, chunks: Iterable[NDArray[np.generic]]) -> None:
         offset = 4 * place.offset
         for piece in _pieces(chunks):
             n_bytes = self._fill(piece)
@@ -148,8 +155,8 @@ class Staging:
             self._commit(encoder)
             offset += len(piece)
 
-    def repack(self, place: Place, packing: Packing) -> None:
-        """Copy the file's blocks to the device, and there into their place."""
+    def repack(self, place: BufferSlice, packing: Packing) -> None:
+        """Copy the file's blocks to the device and repack them to their place."""
         if not self._raw:
             self._raw = [self._device.new_buffer(STAGING_BYTES) for _ in self._buffers]
         if packing.kernel not in self._pipelines:
@@ -176,12 +183,15 @@ class Staging:
             self._commit(encoder)
 
     def _fill(self, piece: NDArray[np.uint8]) -> int:
-        """Put bytes into the next buffer of the ring, whole words; how many."""
+        """Fill the next buffer of the ring with whole words and return their number of bytes."""
         self._turn = 1 - self._turn
         self._wait(self._turn)
         padded = -(-len(piece) // 4) * 4
         contents = self._buffers[self._turn].contents
-        contents[: len(piece)] = piece
+        share = max(-(-len(piece) // N_COPYING), LEAST_COPIED)
+        parts = [slice(start, min(start + share, len(piece))) for start in range(0, len(piece), share)]
+        for copied in [self._copying.submit(np.copyto, contents[part], piece[part]) for part in parts]:
+            copied.result()
         contents[len(piece) : padded] = 0
         return padded
 
@@ -210,10 +220,11 @@ class Staging:
             buffer.close()
         for pipeline in self._pipelines.values():
             pipeline.close()
+        self._copying.shutdown()
 
 
 def _pieces(chunks: Iterable[NDArray[np.generic]]) -> Iterator[NDArray[np.uint8]]:
-    """Bytes of arrays, as many at a time as fit. All but the last chunk must be whole words."""
+    """Yield bytes of arrays in pieces that fit. All chunks but the last must be whole words."""
     for chunk in chunks:
         flat = np.ascontiguousarray(chunk).reshape(-1).view(np.uint8)
         for start in range(0, len(flat), STAGING_BYTES):

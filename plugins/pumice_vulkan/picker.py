@@ -1,4 +1,4 @@
-"""Multi-step decoding on the device: the best of the logits, and of them the token that the next step computes."""
+"""Multi-step decoding on the device: the best logits, and the selection of the next step's token."""
 
 from __future__ import annotations
 
@@ -8,21 +8,24 @@ from typing import NamedTuple
 import numpy as np
 
 from pumice.plugin import Ahead, Raw, Tensor
-from pumice_vulkan.lower.rule import Lowering, Memory
-from pumice_vulkan.memory import Place
+from pumice_vulkan.lower.rule import Lowering, SegmentMemory
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.restrictions import MAX_ADDED, Restrictions
 from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS
 
-SLOTS = 2048  # logits of a workgroup, as in shaders/best.glsl
+SLOTS = 2048  # logits per workgroup, as in shaders/best.glsl
 MAX_BEST = 64
-MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # logits of a row that shaders/adjust.comp may change
-INVOCATIONS = 512  # of a workgroup, where the device has so many
+MAX_SAVED = MAX_BIASES + MAX_PAST + MAX_ADDED  # maximum logits per row changed by shaders/adjust.comp
+INVOCATIONS = 512  # invocations per workgroup, within the device's limit
 
 
 class Choice(NamedTuple):
-    """What is done behind a step's logits; ``n_best`` candidates, 1 or MAX_BEST, are given back.
+    """The processing of a step's logits, which returns ``n_best`` candidates: 1 or MAX_BEST.
 
-    ``adjusts``: of adjusted logits; ``restricted``: by a restriction, too; ``raw``: the likeliest before that as well.
+    Attributes:
+        adjusts: adjust the logits first.
+        restricted: apply a restriction, too.
+        raw: also return the most probable tokens before adjustments.
     """
 
     n_best: int
@@ -32,7 +35,7 @@ class Choice(NamedTuple):
 
     @property
     def words(self) -> int:
-        """Of a row's result: the token, the candidates; with ``raw`` the token's logit, the total, the likeliest."""
+        """Words per row of the result: token and candidates; with ``raw`` also the token's logit, the sum, the best."""
         return 1 + 2 * self.n_best + (2 + 2 * MAX_BEST if self.raw else 0)
 
 
@@ -40,12 +43,12 @@ NO_CHOICE = Choice(n_best=0)
 
 
 class Picker:
-    """What comes behind a step's logits, and the results of all steps in memory of the host.
+    """The processing of logits behind each step, and the results of all steps in host memory.
 
-    It is there twice: one is read while the device writes the other.
+    Results are double-buffered: one buffer is read while the device writes the other.
     """
 
-    def __init__(self, memory: Memory, logits: Tensor) -> None:
+    def __init__(self, memory: SegmentMemory, logits: Tensor) -> None:
         self._logits = logits
         self._width = int(logits.shape[1])
         self._n_parts = -(-self._width // SLOTS)
@@ -58,20 +61,20 @@ class Picker:
         n_bytes = 4 * MAX_STEPS * self._max_seqs * Choice(MAX_BEST, raw=True).words
         self._results = [memory.device.new_buffer(n_bytes, host=True) for _ in range(2)]
 
-    def lower(self, at: Lowering, step: int, choice: Choice, turn: int) -> None:
-        """Behind the dispatches of step number ``step``."""
-        rows = self._rows(at.n_outputs)
-        result = Place(self._results[turn], step * rows * choice.words, rows * choice.words)
+    def lower(self, lowering: Lowering, step: int, choice: Choice, turn: int) -> None:
+        """Append dispatches behind those of step number ``step``."""
+        rows = self._rows(lowering.n_outputs)
+        result = BufferSlice(self._results[turn], step * rows * choice.words, rows * choice.words)
         if choice.raw:
-            self._find_best(at, rows, MAX_BEST, sums=True)
-            self._give_likeliest(at, rows, choice, result)
+            self._find_best(lowering, rows, MAX_BEST, sums=True)
+            self._give_likeliest(lowering, rows, choice, result)
         if choice.adjusts or choice.restricted:
-            self._adjust(at, rows, choice)
-        self._find_best(at, rows, choice.n_best, restricted=choice.restricted)
-        self._pick(at, rows, choice, step, result)
+            self._adjust(lowering, rows, choice)
+        self._find_best(lowering, rows, choice.n_best, restricted=choice.restricted)
+        self._pick(lowering, rows, choice, step, result)
 
     def results(self, turn: int, n_steps: int, choice: Choice, n_outputs: int) -> Ahead:
-        """A copy of what was found in so many steps, lowered for ``n_outputs`` rows."""
+        """Return a copy of the results of ``n_steps`` steps, lowered for ``n_outputs`` rows."""
         shape, n_best = (n_steps, self._rows(n_outputs), choice.words), choice.n_best
         words = self._results[turn].contents[: 4 * math.prod(shape)].copy().view(np.int32).reshape(shape)
         floats, end = words.view(np.float32), 1 + 2 * n_best
@@ -86,13 +89,13 @@ class Picker:
         for buffer in self._results:
             buffer.close()
 
-    def _adjust(self, at: Lowering, rows: int, choice: Choice) -> None:
-        layout = at.memory.layout
-        at.dispatch(
+    def _adjust(self, lowering: Lowering, rows: int, choice: Choice) -> None:
+        layout = lowering.memory.layout
+        lowering.dispatch(
             "adjust",
             count=self._logits,
             reads={"r": self.restrictions.place},
-            writes={"x": at.place(self._logits), "saved": self._saved},
+            writes={"x": lowering.place(self._logits), "saved": self._saved},
             push={
                 "width": self._width,
                 "stride": self.restrictions.stride if choice.restricted else 0,
@@ -105,40 +108,42 @@ class Picker:
             grid=(rows, 1, 1),
         )
 
-    def _find_best(self, at: Lowering, rows: int, n_best: int, restricted: bool = False, sums: bool = False) -> None:
-        at.dispatch(
+    def _find_best(
+        self, lowering: Lowering, rows: int, n_best: int, restricted: bool = False, sums: bool = False
+    ) -> None:
+        lowering.dispatch(
             "best",
             count=self._logits,
-            reads={"x": at.place(self._logits), "r": self.restrictions.place},
+            reads={"x": lowering.place(self._logits), "r": self.restrictions.place},
             writes={"y": self._best, "sums": self._sums},
             push={
                 "width": self._width,
                 "stride": self.restrictions.stride if restricted else 0,
                 "mask": self.restrictions.mask,
             },
-            constants=[*self._constants(at, n_best), int(sums)],
+            constants=[*self._constants(lowering, n_best), int(sums)],
             grid=(self._n_parts, rows, 1),
         )
 
-    def _give_likeliest(self, at: Lowering, rows: int, choice: Choice, result: Place) -> None:
+    def _give_likeliest(self, lowering: Lowering, rows: int, choice: Choice, result: BufferSlice) -> None:
         begin = 2 + 2 * choice.n_best
-        at.dispatch(
+        lowering.dispatch(
             "likeliest",
             count=self._logits,
             reads={"x": self._best, "sums": self._sums},
             writes={"y": result.part(begin, result.size - begin)},
             push={"n_parts": self._n_parts, "stride": choice.words},
-            constants=self._constants(at, MAX_BEST),
+            constants=self._constants(lowering, MAX_BEST),
             grid=(rows, 1, 1),
         )
 
-    def _pick(self, at: Lowering, rows: int, choice: Choice, step: int, result: Place) -> None:
-        layout = at.memory.layout
+    def _pick(self, lowering: Lowering, rows: int, choice: Choice, step: int, result: BufferSlice) -> None:
+        layout = lowering.memory.layout
         saves = choice.raw and (choice.adjusts or choice.restricted)
-        at.dispatch(
+        lowering.dispatch(
             "pick",
             count=self._logits,
-            reads={"x": self._best, "logits": at.place(self._logits), "saved": self._saved},
+            reads={"x": self._best, "logits": lowering.place(self._logits), "saved": self._saved},
             writes={"y": result},
             push={
                 "n_parts": self._n_parts,
@@ -153,12 +158,12 @@ class Picker:
                 "past_counts": layout.past_counts,
                 "most_past": MAX_PAST,
             },
-            constants=[*self._constants(at, choice.n_best), int(choice.raw)],
+            constants=[*self._constants(lowering, choice.n_best), int(choice.raw)],
             grid=(rows, 1, 1),
         )
 
-    def _constants(self, at: Lowering, n_best: int) -> list[int]:
-        return [min(INVOCATIONS, at.device.description.max_threads_per_threadgroup), n_best]
+    def _constants(self, lowering: Lowering, n_best: int) -> list[int]:
+        return [min(INVOCATIONS, lowering.device.description.max_threads_per_threadgroup), n_best]
 
     def _rows(self, n_outputs: int) -> int:
         return min(n_outputs, self._max_seqs)

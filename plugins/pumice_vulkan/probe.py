@@ -1,7 +1,7 @@
-"""Whether a device's matrix units can be trusted: a small product in a process of its own, for drivers may crash.
+"""A probe of a device's matrix units: a small product in a separate process, since drivers may crash.
 
-Run as ``python -m pumice_vulkan.probe DRIVER INDEX`` it does the product and exits with 0 if it is right. That is kept
-in a file, since starting a process and Vulkan once more takes most of a second.
+``python -m pumice_vulkan.probe DRIVER INDEX`` computes the product and exits with 0 if it is right. The result is
+cached in a file, since starting a process and Vulkan takes most of a second.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 
-from pumice.plugin import cache_homes
+from pumice.plugin import write_file
 from pumice_vulkan.device import Device, DeviceDescription, MatrixShape, open_device
 from pumice_vulkan.flags import FIXED, ProductFlag
+from pumice_vulkan.folders import folders
 from pumice_vulkan.shaders import interface, shader
 
 KERNEL = "matmul_cooperative.f16"
@@ -27,7 +27,7 @@ TIMEOUT_SECONDS = 60
 
 
 def cooperative_matrices_work(device: Device) -> bool:
-    """Whether products on matrix units come out right; asked once for a device."""
+    """Return True if products on matrix units are right; computed once per device."""
     if SHAPE not in device.cooperative_matrices or "float16" not in device.features:
         return False
     return _probe(device.description)
@@ -35,43 +35,35 @@ def cooperative_matrices_work(device: Device) -> bool:
 
 @functools.cache
 def _probe(description: DeviceDescription) -> bool:
-    known = _files(description)
-    if any(file.exists() for file in known):
+    files = _files(description)
+    if any(file.exists() for file in files):
         return True
     command = [sys.executable, "-m", "pumice_vulkan.probe", description.driver, str(description.index)]
     try:
         works = subprocess.run(command, capture_output=True, timeout=TIMEOUT_SECONDS).returncode == 0
     except (OSError, subprocess.TimeoutExpired):
         return False
-    if works:
+    if works and files:
         with contextlib.suppress(OSError):
-            known[-1].parent.mkdir(parents=True, exist_ok=True)
-            known[-1].touch()
+            write_file(files[-1], b"")
     return works
 
 
-def folders() -> list[Path]:
-    """Folders of what is known of devices; the last is written to."""
-    given = os.environ.get("PUMICE_CACHE")
-    homes = [home / "pumice" for home in cache_homes()]
-    return [folder / "vulkan" for folder in ([Path(given), *homes[1:]] if given else homes)]
-
-
 def _files(description: DeviceDescription) -> list[Path]:
-    """One is there if this device, with this driver and this kernel, was right before."""
+    """Return the paths of marker files; one exists if this device, driver and kernel passed before."""
     about = (description.name, description.driver, description.vulkan_driver, description.api_version)
     name = hashlib.sha256(repr(about).encode() + shader(KERNEL)).hexdigest()[:32]
     return [folder / name for folder in folders()]
 
 
 def product_is_right(device: Device) -> bool:
-    """``x @ w.T`` of random float16 matrices, with edges that are no whole tiles, against NumPy."""
+    """Compare ``x @ w.T`` of random float16 matrices, with incomplete tiles at the edges, with NumPy."""
     rng = np.random.default_rng(0)
     n_rows, n_tokens, n_columns = 72, 40, 96
     w = rng.standard_normal((n_rows, n_columns)).astype(np.float16)
     x = rng.standard_normal((n_tokens, n_columns)).astype(np.float16)
     step = device.new_buffer(64, host=True)
-    ordered = np.ascontiguousarray(x.reshape(n_tokens, -1, 4)[..., [0, 2, 1, 3]])  # as shaders/half.comp leaves them
+    ordered = np.ascontiguousarray(x.reshape(n_tokens, -1, 4)[..., [0, 2, 1, 3]])  # in the order of shaders/half.comp
     buffers = [device.new_buffer(array.nbytes, host=True) for array in (ordered, w)]
     for buffer, array in zip(buffers, (ordered, w), strict=True):
         buffer.contents[:] = array.reshape(-1).view(np.uint8)

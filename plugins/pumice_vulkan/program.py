@@ -1,9 +1,11 @@
-"""Programs: one segment on one device, a step at a time or several in a row."""
+"""Programs: one segment on one device, run for one step or several in succession."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -15,6 +17,7 @@ from pumice.plugin import (
     KernelTime,
     Limits,
     MemoryPlan,
+    Node,
     Pending,
     Program,
     Restriction,
@@ -28,22 +31,25 @@ from pumice.plugin import (
 from pumice_vulkan.buckets import Bucket, Buckets
 from pumice_vulkan.device import CommandBuffer, Device
 from pumice_vulkan.fuse import parts
-from pumice_vulkan.host import HostMemory
+from pumice_vulkan.host_memory import HostMemory
 from pumice_vulkan.kernels import Kernels
 from pumice_vulkan.lower import RULES
-from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
 from pumice_vulkan.memory import Arena, Weights
+from pumice_vulkan.persistent import PERSISTENT_BUCKET, PersistentPath, expect_cache
 from pumice_vulkan.picker import MAX_BEST, Choice, Picker
-from pumice_vulkan.recorder import Part, Recorder, Recording, SlotCopies
+from pumice_vulkan.preparer import Preparer, Work
+from pumice_vulkan.recorder import Recorder, Recording, SlotCopies, StepPart
 from pumice_vulkan.restrictions import MAX_ADDED
 from pumice_vulkan.step import MAX_BIASES, MAX_PAST, MAX_STEPS, StepLayout, reads_memory
 
+PIECE = 8  # nodes lowered at a time, before other threads may run
 Values = Mapping[str, NDArray[Any]]
 
 
 @dataclass
 class Shared:
-    """What the programs of a model have in common on one device."""
+    """State shared by a model's programs on one device."""
 
     device: Device
     kernels: Kernels
@@ -51,32 +57,45 @@ class Shared:
     cache: Arena
     int8: bool = False
     cooperative: bool = False
+    prepares: bool = False
+    persistent: bool = False  # tokens of one sequence are one dispatch where possible
+    making: threading.RLock = field(default_factory=threading.RLock)  # held while lowering or recording
     states: dict[State, Any] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)  # names of the weights that are there
+    used: set[str] = field(default_factory=set)  # names of the uploaded weights
 
 
 @dataclass
 class Computed(Pending):
-    """A step whose outputs are copied to memory of the host."""
+    """A pending step whose outputs are copied to host memory."""
 
     host: HostMemory
     sizes: Sizes
-    command: CommandBuffer
-    turn: int
+    recorder: Recorder
+    recording: Recording
     results: Values
+    path: PersistentPath | None
+    command: CommandBuffer
 
     def begin(self, inputs: Values) -> None:
-        self.host.write_inputs(inputs, self.host.input_room(self.sizes, self.turn), self.turn)
+        self.host.write_inputs(inputs, self.host.input_room(self.sizes, self.recording.turn), self.recording.turn)
+        if self.path and self.recording.persistent:
+            self.path.begin(self, self.recording.turn)
         self.command.commit()
+
+    def repeat(self, restores: bool) -> None:
+        self.recording = self.recording._replace(persistent=False, restores=restores)
+        self.command = self.recorder.commit(self.recording)
 
     def outputs(self) -> Values:
         self.command.wait()
+        if self.path and self.path.ended(self):
+            self.command.wait()
         return self.results
 
 
 @dataclass
 class Picked(Pending):
-    """Steps that pick tokens. Without their restrictions the layers are committed alone, and then the choice."""
+    """Pending steps that select tokens. Without restrictions yet, layers are committed first, then the selection."""
 
     host: HostMemory
     sizes: Sizes
@@ -84,35 +103,52 @@ class Picked(Pending):
     picker: Picker
     recording: Recording
     ask: Ask
+    path: PersistentPath | None
     command: CommandBuffer | None = None
 
     def begin(self, inputs: Values) -> None:
         self.host.write_inputs(inputs, self.host.input_room(self.sizes, self.recording.turn), self.recording.turn)
-        if self.recording.choice.restricted and not self.ask.restrictions:
-            self.recorder.commit(self.recording._replace(part=Part.LAYERS))
-            self.recording = self.recording._replace(part=Part.CHOICE, follows=False)
+        if self.path and self.recording.persistent:
+            self.path.begin(self, self.recording.turn)
+        if self._is_split:
+            self.recorder.commit(self.recording._replace(part=StepPart.LAYERS))
         else:
             self.restrict(self.ask.restrictions)
 
+    @property
+    def _is_split(self) -> bool:
+        return self.recording.choice.restricted and not self.ask.restrictions
+
     def restrict(self, restrictions: Sequence[Restriction]) -> None:
         self.picker.restrictions.write(restrictions, self.recording.turn)
-        self.command = self.recorder.commit(self.recording)
+        part = self.recording._replace(part=StepPart.CHOICE, follows=False) if self._is_split else self.recording
+        self.command = self.recorder.commit(part)
+
+    def repeat(self, restores: bool) -> None:
+        self.recording = self.recording._replace(persistent=False, restores=restores)
+        if self.command is None:  # restrictions will come
+            self.recorder.commit(self.recording._replace(part=StepPart.LAYERS))
+        else:
+            self.command = self.recorder.commit(self.recording)
 
     def tokens(self) -> Iterator[Ahead]:
         assert self.command is not None, "it waits for restrictions"
         self.command.wait()
+        if self.path and self.path.ended(self):
+            self.command.wait()
         recording, ask = self.recording, self.ask
-        found = self.picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
-        yield found.part(len(ask.picks), ask.n_best, ask.n_raw)
+        results = self.picker.results(recording.turn, recording.n_steps, recording.choice, recording.bucket.n_outputs)
+        yield results.part(len(ask.picks), ask.n_best, ask.n_raw)
 
 
 class DeviceProgram(Program):
-    """A fused segment, lowered and recorded for a bucket when it is first needed; for two of them when made.
+    """A fused segment, lowered and recorded for each bucket when it is first needed, or ahead by a preparer.
 
-    Those are the largest, which needs most memory, and that of single tokens: weights have all their layouts then.
+    The constructor lowers the largest bucket, which needs most memory, and the bucket of single tokens; together they
+    upload the weights in all layouts.
 
-    The host writes what changes from step to step into one buffer that every command buffer begins by copying to
-    the device, and finds the results in another. Where the segment gives logits, it can take several steps in a row.
+    The host writes the fields of a step to one buffer, which each command buffer first copies to the device, and reads
+    the results from another. A segment that computes logits can run several steps in succession.
     """
 
     def __init__(self, shared: Shared, segment: Segment, plan: MemoryPlan, limits: Limits) -> None:
@@ -128,13 +164,22 @@ class DeviceProgram(Program):
         self._weights_nbytes = sum(source.nbytes for source in {weight.source for weight in new})
         cache_bytes = shared.cache.nbytes
         self._lowered: dict[Bucket, list[Dispatch]] = {}
+        if shared.persistent:
+            expect_cache(self._memory, segment)
         for bucket in (self._buckets.all[-1], self._buckets.all[0]):
             self._lower(bucket)
         self._cache_bytes = shared.cache.nbytes - cache_bytes
         self._picker = Picker(self._memory, segment.outputs[0]) if segment.gives_logits else None
-        self._recorder = Recorder(self._memory, shared.kernels, self._host, self._lower, self._picker)
+        self._persistent = PersistentPath.of(self._memory, shared.kernels, segment) if shared.persistent else None
+        shared.weights.finish()
+        self._recorder = Recorder(
+            self._memory, shared.kernels, self._host, self._lower, self._picker, shared.making, self._persistent
+        )
         self._copies = SlotCopies(shared.device, segment.states, shared.states)
         self.capabilities = self._capabilities()
+        self._preparer = Preparer(self._buckets.likely, self._pieces, shared.device.keep_pipelines)
+        if shared.prepares:
+            self._preparer.start()
 
     def _capabilities(self) -> Capabilities:
         if not self._picker:
@@ -157,13 +202,17 @@ class DeviceProgram(Program):
         turn = self._recorder.other_turn if step.waits or step.behind else 0
         self._recorder.free(turn)
         self._host.write_step(step.batch, turn)
-        recording = Recording(self._buckets.of(step.batch.sizes), turn=turn)
+        ready = self._preparer.ready if self._shared.prepares and not step.batch.exact else None
+        bucket = self._buckets.of(step.batch.sizes, ready)
+        path = self._persistent if bucket == PERSISTENT_BUCKET and not step.waits else None
+        recording = Recording(bucket, turn=turn, persistent=path is not None and path.works())
         return self._picking(step, step.ask, recording) if step.ask else self._computing(step, recording)
 
     def _computing(self, step: Step, recording: Recording) -> Pending:
-        """A step whose outputs are wanted."""
+        """Submit a step whose outputs are requested."""
         outputs = self._host.results(step.batch.sizes)
-        computed = Computed(self._host, step.batch.sizes, self._recorder.command(recording), recording.turn, outputs)
+        command = self._recorder.command(recording)
+        computed = Computed(self._host, step.batch.sizes, self._recorder, recording, outputs, self._persistent, command)
         if step.waits:
             computed.command.hold()
         else:
@@ -171,7 +220,7 @@ class DeviceProgram(Program):
         return computed
 
     def _picking(self, step: Step, ask: Ask, recording: Recording) -> Pending:
-        """One step or several, behind each of which tokens are picked."""
+        """Submit one or several steps, each followed by the selection of tokens."""
         assert self._picker is not None
         words, layout = self._host.words(recording.turn), self._memory.layout
         layout.write_picks(words, ask.picks, ask.numbers, recording.turn)
@@ -184,7 +233,7 @@ class DeviceProgram(Program):
         if choice.adjusts and not step.behind:
             layout.write_pasts(words, ask.pasts)
         recording = recording._replace(n_steps=len(ask.numbers), choice=choice, follows=step.behind is not None)
-        picked = Picked(self._host, step.batch.sizes, self._recorder, self._picker, recording, ask)
+        picked = Picked(self._host, step.batch.sizes, self._recorder, self._picker, recording, ask, self._persistent)
         if step.waits:
             self._recorder.command(recording).hold()
         else:
@@ -195,7 +244,7 @@ class DeviceProgram(Program):
         self._copies.copy(pairs)
 
     def profile(self) -> list[KernelTime]:
-        """Runs the last step once more, of several the first; recurrent states go on from there."""
+        """Run the last step again (the first of several) with timestamps; recurrent states advance."""
         return self._recorder.profile()
 
     @property
@@ -207,15 +256,18 @@ class DeviceProgram(Program):
         }
 
     def close(self) -> None:
+        self._preparer.close()
         for part in (self._recorder, self._copies, self._arena, self._scratch, self._memory.step, self._host):
             part.close()
         if self._picker:
             self._picker.close()
+        if self._persistent:
+            self._persistent.close()
 
-    def _new_memory(self, plan: MemoryPlan, limits: Limits) -> Memory:
+    def _new_memory(self, plan: MemoryPlan, limits: Limits) -> SegmentMemory:
         shared = self._shared
         layout = StepLayout(limits, reads_memory=any(map(reads_memory, self._segment.nodes)))
-        return Memory(
+        return SegmentMemory(
             device=shared.device,
             limits=limits,
             plan=plan,
@@ -233,7 +285,7 @@ class DeviceProgram(Program):
         )
 
     def _new_weights(self) -> list[Weight]:
-        """Those that no program before this one has uploaded."""
+        """Return the weights that no earlier program has uploaded."""
         operands = [tensor for node in parts(self._segment) for tensor in node.operands()]
         used = {weight.name: weight for weight in operands if isinstance(weight, Weight)}
         new = [weight for name, weight in used.items() if name not in self._shared.used]
@@ -241,18 +293,40 @@ class DeviceProgram(Program):
         return new
 
     def _lower(self, bucket: Bucket) -> list[Dispatch]:
-        """The dispatches of a step."""
+        """Return the dispatches of a step."""
         if bucket not in self._lowered:
-            at = Lowering(self._memory, *bucket)
+            lowering = Lowering(self._memory, *bucket)
             for node in self._segment.nodes:
-                at.lower(node)
-            self._shared.weights.finish()
-            self._lowered[bucket] = at.dispatches
+                self._lower_nodes(lowering, [node])
+            self._finish(bucket, lowering)
         return self._lowered[bucket]
+
+    def _lower_nodes(self, lowering: Lowering, nodes: Sequence[Node]) -> None:
+        with self._shared.making:
+            for node in nodes:
+                lowering.lower(node)
+
+    def _finish(self, bucket: Bucket, lowering: Lowering) -> None:
+        """Store the dispatches of a bucket, unless another thread was faster."""
+        with self._shared.making:
+            self._shared.weights.finish()
+        self._lowered.setdefault(bucket, lowering.dispatches)
+
+    def _pieces(self, bucket: Bucket) -> Iterator[Work]:
+        """Yield the work that prepares a bucket: its dispatches, their pipelines, and a command buffer."""
+        if bucket not in self._lowered:
+            lowering = Lowering(self._memory, *bucket, uploads=False)
+            for first in range(0, len(self._segment.nodes), PIECE):
+                yield partial(self._lower_nodes, lowering, self._segment.nodes[first : first + PIECE])
+            yield partial(self._finish, bucket, lowering)
+        with self._shared.making:
+            dispatches = [*self._lowered[bucket], *self._recorder.choices(bucket)]
+        yield partial(self._shared.kernels.compile, dispatches, lambda: self._preparer.ends)
+        yield partial(self._recorder.prepare, Recording(bucket))
 
 
 def _kept(segment: Segment) -> set[Tensor]:
-    """The outputs, and what those that are reshaped were before."""
+    """Return the outputs, and the operands of reshapes among them."""
     kept = set(segment.outputs)
     for node in reversed(parts(segment)):
         if node.op == "reshape" and node.output in kept:
@@ -261,5 +335,5 @@ def _kept(segment: Segment) -> set[Tensor]:
 
 
 def _weight_bytes(weights: Iterable[Weight]) -> int:
-    """About what weights take."""
+    """Return the approximate bytes of weights."""
     return sum(weight.nbytes * 33 // 32 + 4096 for weight in weights)

@@ -1,10 +1,10 @@
-"""The command buffers of a program: recorded when they are first needed, committed as often as wanted."""
+"""Command buffers of a program: recorded when first needed, and committed many times."""
 
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -12,27 +12,39 @@ import numpy as np
 
 from pumice.plugin import KernelTime, RecurrentState, State
 from pumice_vulkan.buckets import Bucket, bucket_sizes
-from pumice_vulkan.device import CommandBuffer, Device, Encoder
-from pumice_vulkan.host import N_TURNS, HostMemory
+from pumice_vulkan.device import CommandBuffer, Device, Encoder, Launch
+from pumice_vulkan.host_memory import N_TURNS, HostMemory
 from pumice_vulkan.kernels import Kernels
-from pumice_vulkan.lower.rule import Dispatch, Lowering, Memory
-from pumice_vulkan.picker import NO_CHOICE, Choice, Picker
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
+from pumice_vulkan.persistent import PersistentPath
+from pumice_vulkan.picker import MAX_BEST, NO_CHOICE, Choice, Picker
 
-MOST_COPIES = 64  # command buffers that copy states, kept to be used again
+MOST_RECORDED = 256  # maximum cached command buffers of steps
+MOST_COPIES = 64  # maximum cached command buffers that copy states
 
 
-class Part(Enum):
-    """Of a recording."""
+class StepPart(Enum):
+    """The part of a step in a command buffer."""
 
     ALL = "layers and choice"
     LAYERS = "up to the logits"
     CHOICE = "behind the logits"
 
 
-class Recording(NamedTuple):
-    """What a command buffer does: one step, or ``n_steps`` in a row, each with a choice of tokens; or a part of that.
+USUAL_CHOICES = (
+    Choice(1),
+    Choice(MAX_BEST),
+    Choice(1, adjusts=True),
+    *(Choice(n_best, adjusts=True, raw=True) for n_best in (1, MAX_BEST)),
+)
+"""The common choices, whose pipelines are compiled ahead."""
 
-    ``follows``: from the tokens of those before; ``turn``: which memory of the host.
+
+class Recording(NamedTuple):
+    """The contents of a command buffer: one step, or ``n_steps`` in succession with token selection; or a part of it.
+
+    ``follows``: start from the tokens of the previous steps; ``turn``: index of the host memory; ``persistent``: layers
+    are one dispatch; ``restores``: repeat persistent steps, from the tokens that they began with.
     """
 
     bucket: Bucket
@@ -40,19 +52,34 @@ class Recording(NamedTuple):
     choice: Choice = NO_CHOICE
     follows: bool = False
     turn: int = 0
-    part: Part = Part.ALL
+    part: StepPart = StepPart.ALL
+    persistent: bool = False
+    restores: bool = False
+
+
+class Encoded(NamedTuple):
+    """A launch of a step; ``barrier``: a barrier precedes it."""
+
+    launch: Launch
+    barrier: bool
+    label: str
 
 
 class Recorder:
-    """Records the steps of a segment; ``lower`` gives the dispatches of one for a bucket."""
+    """Records the steps of a segment; ``lower`` returns the dispatches of a step for a bucket.
+
+    Only one thread commits; ``choices`` and ``prepare`` may be called from another one.
+    """
 
     def __init__(
         self,
-        memory: Memory,
+        memory: SegmentMemory,
         kernels: Kernels,
         host: HostMemory,
         lower: Callable[[Bucket], list[Dispatch]],
         picker: Picker | None,
+        making: threading.RLock,
+        persistent: PersistentPath | None = None,
     ) -> None:
         self.last: Recording | None = None
         self._memory = memory
@@ -61,17 +88,22 @@ class Recorder:
         self._lower = lower
         self._picker = picker
         self._recorded: dict[Recording, CommandBuffer] = {}
-        self._turns: list[Recording | None] = [None] * N_TURNS  # what used the memory of the host last
+        self._latest: dict[Recording, None] = {}  # used recordings, the latest last
+        self._known: dict[tuple[Bucket, bool], list[Encoded]] = {}
+        self._making = making
+        self._persistent = persistent
+        self._begun = Begun(memory) if persistent else None
+        self._turns: list[Recording | None] = [None] * N_TURNS  # last user of each host memory
 
     def free(self, turn: int) -> None:
-        """Wait until the device is done with the memory of the host of a number."""
+        """Wait until the device no longer uses the host memory ``turn``."""
         user = self._turns[turn]
-        if user is not None:
+        if user in self._recorded:  # otherwise it ended before it was freed
             self._recorded[user].wait()
 
     @property
     def other_turn(self) -> int:
-        """The number of the memory of the host that the last step does not use."""
+        """Return the index of the host memory that the last step does not use."""
         return 1 - self.last.turn if self.last else 0
 
     def commit(self, recording: Recording) -> CommandBuffer:
@@ -80,69 +112,128 @@ class Recorder:
         return command
 
     def command(self, recording: Recording) -> CommandBuffer:
-        """What to commit next."""
+        """Return the command buffer to commit next."""
         if recording not in self._recorded:
-            command = self._memory.device.new_command_buffer()
-            self._record(command.encoder(), recording)
-            self._recorded[recording] = command
+            self.prepare(recording)
         self.last = self._turns[recording.turn] = recording
+        self._latest.pop(recording, None)
+        self._latest[recording] = None
+        if len(self._latest) > MOST_RECORDED:
+            self._forget(next(iter(self._latest)))
         return self._recorded[recording]
 
+    def choices(self, bucket: Bucket) -> list[Dispatch]:
+        """Return the dispatches of the usual choices."""
+        lowering = Lowering(self._memory, *bucket)
+        if self._picker:
+            for choice in USUAL_CHOICES:
+                self._picker.lower(lowering, 0, choice, 0)
+        return lowering.dispatches
+
+    def prepare(self, recording: Recording) -> None:
+        """Record a command buffer, unless it exists. One thread at a time records, since Python runs only one."""
+        dispatches = [] if recording.part is StepPart.CHOICE else self._dispatches(recording)
+        self._kernels.compile([*dispatches, *self._chosen(recording, 0)])
+        with self._making:
+            if recording in self._recorded:
+                return
+            command = self._memory.device.new_command_buffer()
+            try:
+                self._record(command.encoder(), recording)
+            except BaseException:
+                command.close()
+                raise
+            self._recorded[recording] = command
+
+    def _forget(self, recording: Recording) -> None:
+        """Free the command buffer of a recording that has ended; recordings that still run are among the latest."""
+        del self._latest[recording]
+        with self._making:
+            self._recorded.pop(recording).close()
+
     def profile(self) -> list[KernelTime]:
-        """Times of the last command's kernels; of several steps those of the first."""
+        """Return the kernel times of the last command, or of the first step if it has several."""
         if self.last is None:
             return []
-        recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False, part=Part.ALL)
-        dispatches = [dispatch for step in self._steps(recording) for dispatch in step]
-        command = self._memory.device.new_command_buffer(len(dispatches) + 1)
+        recording = self.last._replace(n_steps=min(self.last.n_steps, 1), follows=False, part=StepPart.ALL)
+        launches = [encoded for step in self._steps(recording) for encoded in step]
+        command = self._memory.device.new_command_buffer(len(launches) + 1)
         self._record(command.encoder(), recording, timestamps=True)
         command.commit_and_wait()
         command.commit_and_wait()
         times = command.timestamps()
         command.close()
         spans = np.diff(times).tolist()
-        return [KernelTime(each.label, 1, span) for each, span in zip(dispatches, spans, strict=True)]
+        return [KernelTime(encoded.label, 1, span) for encoded, span in zip(launches, spans, strict=True)]
 
     def close(self) -> None:
         for command in self._recorded.values():
             command.close()
         self._recorded = {}
+        if self._begun is not None:
+            self._begun.close()
 
-    def _steps(self, recording: Recording) -> list[list[Dispatch]]:
-        """The dispatches of each. What a step picks is where the next one finds its tokens and positions."""
+    def _steps(self, recording: Recording) -> list[list[Encoded]]:
+        """Return the launches of each step. A step writes the tokens and positions that the next step reads."""
         return [self._step(recording, step) for step in range(max(recording.n_steps, 1))]
 
-    def _step(self, recording: Recording, step: int) -> list[Dispatch]:
-        bucket, part = recording.bucket, recording.part
-        dispatches = [] if part is Part.CHOICE else _after_all(self._lower(bucket))
-        if recording.n_steps and part is not Part.LAYERS:
-            assert self._picker is not None
-            at = Lowering(self._memory, *bucket)
-            self._picker.lower(at, step, recording.choice, recording.turn)
-            dispatches += _after_all(at.dispatches)
-        return dispatches
+    def _step(self, recording: Recording, step: int) -> list[Encoded]:
+        layers = [] if recording.part is StepPart.CHOICE else self._layers(recording)
+        return layers + self._encoded(self._chosen(recording, step))
+
+    def _chosen(self, recording: Recording, step: int) -> list[Dispatch]:
+        """Return the dispatches that pick the tokens of a step."""
+        if not recording.n_steps or recording.part is StepPart.LAYERS:
+            return []
+        assert self._picker is not None
+        lowering = Lowering(self._memory, *recording.bucket)
+        self._picker.lower(lowering, step, recording.choice, recording.turn)
+        return lowering.dispatches
+
+    def _layers(self, recording: Recording) -> list[Encoded]:
+        """Return the launches of the layers, which all recordings of a bucket share."""
+        key = recording.bucket, recording.persistent
+        if key not in self._known:
+            self._known[key] = self._encoded(self._dispatches(recording))
+        return self._known[key]
+
+    def _dispatches(self, recording: Recording) -> list[Dispatch]:
+        """Return the dispatches of the layers."""
+        if not recording.persistent:
+            return self._lower(recording.bucket)
+        assert self._persistent is not None
+        return self._persistent.dispatches()
+
+    def _encoded(self, dispatches: list[Dispatch]) -> list[Encoded]:
+        """Return the launches of dispatches, with a barrier before the first."""
+        return [
+            Encoded(launch(self._kernels, dispatch), dispatch.barrier or not index, dispatch.label)
+            for index, dispatch in enumerate(dispatches)
+        ]
 
     def _record(self, encoder: Encoder, recording: Recording, timestamps: bool = False) -> None:
         sizes = bucket_sizes(self._memory.limits, recording.bucket.n_tokens, recording.bucket.n_outputs)
-        if recording.part is not Part.CHOICE:
+        if recording.part is not StepPart.CHOICE:
             layout = self._memory.layout
             n_words = layout.n_host_words if recording.follows else layout.n_words
             self._host.record_upload(encoder, recording.turn, n_words)
             self._host.record_inputs(encoder, recording.turn, sizes)
-        if self._picker and recording.choice.restricted and recording.part is not Part.LAYERS:
+            if self._begun is not None and recording.follows:
+                self._begun.record(encoder, recording)
+        if self._picker and recording.choice.restricted and recording.part is not StepPart.LAYERS:
             self._picker.restrictions.record(encoder, recording.bucket.n_outputs, recording.turn)
         encoder.barrier()
         if timestamps:
             encoder.timestamp(0)
         index = 0
-        for step, dispatches in enumerate(self._steps(recording)):
-            if step and self._host.inputs:  # others lie there by now
+        for step, launches in enumerate(self._steps(recording)):
+            if step and self._host.inputs:  # the previous step has overwritten them
                 encoder.barrier()
                 self._host.record_inputs(encoder, recording.turn, sizes)
-            for dispatch in dispatches:
-                if dispatch.barrier:
+            for encoded in launches:
+                if encoded.barrier:
                     encoder.barrier()
-                encode(encoder, self._kernels, dispatch)
+                encoder.launch(encoded.launch)
                 if timestamps:
                     encoder.timestamp(index := index + 1)
         encoder.barrier()
@@ -151,8 +242,30 @@ class Recorder:
         encoder.end()
 
 
+class Begun:
+    """The fields of the step block that steps in succession change, as persistent ones found them: for a repetition."""
+
+    def __init__(self, memory: SegmentMemory) -> None:
+        layout = memory.layout
+        self._start, self._n_bytes = 4 * layout.n_host_words, 4 * (layout.n_words - layout.n_host_words)
+        self._step = memory.step
+        self._kept = [memory.device.new_buffer(self._n_bytes) for _ in range(N_TURNS)]
+
+    def record(self, encoder: Encoder, recording: Recording) -> None:
+        """Record the copy for a step that follows others, or back from it."""
+        kept = self._kept[recording.turn]
+        if recording.persistent:
+            encoder.copy_buffer(self._step, self._start, kept, 0, self._n_bytes)
+        elif recording.restores:
+            encoder.copy_buffer(kept, 0, self._step, self._start, self._n_bytes)
+
+    def close(self) -> None:
+        for buffer in self._kept:
+            buffer.close()
+
+
 class SlotCopies:
-    """Copies of recurrent states from slots to slots."""
+    """Copies recurrent states between slots."""
 
     def __init__(self, device: Device, states: Iterable[State], places: Mapping[State, Any]) -> None:
         self._device = device
@@ -161,7 +274,7 @@ class SlotCopies:
         self._recorded: dict[tuple[tuple[int, int], ...], CommandBuffer] = {}
 
     def copy(self, pairs: Sequence[tuple[int, int]]) -> None:
-        """From the first slot of each pair to the second."""
+        """Copy from the first slot of each pair to the second."""
         key = tuple(pairs)
         if key not in self._recorded:
             if len(self._recorded) == MOST_COPIES:
@@ -185,14 +298,5 @@ class SlotCopies:
         encoder.end()
 
 
-def _after_all(dispatches: list[Dispatch]) -> list[Dispatch]:
-    """With a barrier before the first of them."""
-    return [*(replace(first, barrier=True) for first in dispatches[:1]), *dispatches[1:]]
-
-
-def encode(encoder: Encoder, kernels: Kernels, dispatch: Dispatch) -> None:
-    encoder.set_pipeline(kernels.pipeline(dispatch))
-    for index, buffer in enumerate(dispatch.buffers):
-        encoder.set_buffer(index, buffer)
-    encoder.set_bytes(dispatch.push)
-    encoder.dispatch_threadgroups(*dispatch.grid)
+def launch(kernels: Kernels, dispatch: Dispatch) -> Launch:
+    return Launch(kernels.pipeline(dispatch), dispatch.buffers, dispatch.push, dispatch.grid)

@@ -1,4 +1,4 @@
-"""What holds for the next token of each sequence alone, as kernels find it: the host may write it behind the layers."""
+"""Masks and biases of each sequence's next token for the kernels; the host may write them after the layers start."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from numpy.typing import NDArray
 
 from pumice.plugin import Restriction
 from pumice_vulkan.device import Buffer, Device, Encoder
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 
-MAX_ADDED = 256  # biases of one step of a sequence; the invocations of shaders/adjust.comp
+MAX_ADDED = 256  # maximum biases per sequence and step; invocations of shaders/adjust.comp
 
 
 class Restrictions:
-    """A row for each sequence: whether there is a mask, how many biases, pairs of a token and a float, then the mask.
+    """A row per sequence: whether there is a mask, the number of biases, pairs of token and float, then the mask.
 
-    It is on the device, and twice in memory of the host: one is written while the other is read.
+    Stored on the device, and double-buffered in host memory: one buffer is written while the other is read.
     """
 
     def __init__(self, device: Device, n_seqs: int, n_vocab: int) -> None:
         self._n_seqs = n_seqs
-        self.mask = 2 + 2 * MAX_ADDED  # a word of a row
+        self.mask = 2 + 2 * MAX_ADDED  # index of the mask in a row
         self.stride = self.mask + -(-n_vocab // 32)
         n_bytes = 4 * n_seqs * self.stride
         self._device_buffer = device.new_buffer(n_bytes)
         self._host_buffers: list[Buffer] = [device.new_buffer(n_bytes, host=True) for _ in range(2)]
-        self.place = Place(self._device_buffer, 0, n_bytes // 4)
+        self.place = BufferSlice(self._device_buffer, 0, n_bytes // 4)
         self._masks = [list(self._rows(turn)[:, self.mask :].view(np.uint32)) for turn in range(2)]
 
     def write(self, restrictions: Sequence[Restriction], turn: int) -> None:
-        """Have the next commit find them in the memory of a number."""
+        """Write restrictions to the host buffer ``turn`` for the next commit."""
         if not restrictions:
             return
         rows = self._rows(turn)
-        rows[: len(restrictions), :2] = [(each.mask is not None, len(each.biases)) for each in restrictions]
+        rows[: len(restrictions), :2] = [(item.mask is not None, len(item.biases)) for item in restrictions]
         for row, room, restriction in zip(rows, self._masks[turn], restrictions, strict=False):
             if restriction.biases:
                 pairs = row[2 : 2 + 2 * len(restriction.biases)].reshape(-1, 2)
@@ -45,7 +45,7 @@ class Restrictions:
                 np.copyto(room, restriction.mask)
 
     def record(self, encoder: Encoder, n_rows: int, turn: int) -> None:
-        """Copy the first rows to the device; there may be fewer."""
+        """Record the copy of the first ``n_rows`` rows to the device."""
         n_seqs = min(n_rows, self._n_seqs)
         encoder.copy_buffer(self._host_buffers[turn], 0, self._device_buffer, 0, 4 * n_seqs * self.stride)
 

@@ -1,4 +1,4 @@
-"""The compiled shaders: in the wheel beside this module, in a checkout in ``shaders/spv``."""
+"""The compiled shaders: next to this module in a wheel, in ``shaders/spv`` in a checkout."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ INTERFACES = "interfaces.json"
 
 @functools.cache
 def shader(name: str) -> bytes:
-    """The SPIR-V of a variant in ``shaders/variants.yaml``. Raises BackendError if there is none."""
+    """Return the SPIR-V of a variant in ``shaders/variants.yaml``. Raises BackendError if it is missing."""
     for folder in FOLDERS:
         path = folder / f"{name}.spv"
         if path.exists():
@@ -27,7 +27,7 @@ def shader(name: str) -> bytes:
 
 @functools.cache
 def interface(name: str) -> Interface:
-    """The push constants of a variant: those of its entry in ``shaders/variants.yaml``. Raises BackendError."""
+    """Return a variant's push constants: those of its entry in ``shaders/variants.yaml``. Raises BackendError."""
     for folder in FOLDERS:
         path = folder / INTERFACES
         if path.exists():
@@ -45,4 +45,4 @@ def _entries(path: Path) -> dict[str, Any]:
 
 
 def _missing(name: str) -> BackendError:
-    return BackendError(f"vulkan: the shader {name!r} is missing; install pumice again, or compile shaders/")
+    return BackendError(f"vulkan: shader {name!r} is missing; reinstall pumice, or run tools/compile_shaders.py")

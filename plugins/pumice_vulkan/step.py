@@ -1,4 +1,4 @@
-"""What changes from step to step, in one block of words that every kernel can read (binding 0)."""
+"""The step block: data of a step in one buffer of words that every kernel can read (binding 0)."""
 
 from __future__ import annotations
 
@@ -10,39 +10,42 @@ from numpy.typing import NDArray
 from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, Batch, KVState, Limits, Node, Pick
 
 SIZE_WORDS = {N_TOKENS: 0, N_OUTPUTS: 1, N_SEQS: 2}
-"""Where the number of a shape's name lies."""
+"""Index of the number for each named size."""
 
 HEADER = 16
-MAX_STEPS = 16  # that the device takes in a row
-MAX_BIASES = 64  # of a sequence's logits
-MAX_PAST = 256  # tokens that a sequence's penalties look back at; the invocations of shaders/adjust.comp
+MAX_STEPS = 16  # maximum steps that the device runs in succession
+MAX_BIASES = 64  # maximum biases of a sequence's logits
+MAX_PAST = 256  # maximum tokens considered by penalties; invocations of shaders/adjust.comp
 
 
 def has_known_sizes(node: Node) -> bool:
-    """Whether the numbers of rows of a node's values are all among those that a step brings."""
+    """Return True if a step provides the numbers of rows of all values of a node."""
     shapes = [tensor.shape for tensor in (*node.operands(), node.output)]
     return all(shape[0] in SIZE_WORDS for shape in shapes if shape and isinstance(shape[0], str))
 
 
 def reads_memory(node: Node) -> bool:
-    """Whether it attends to what another graph stored."""
+    """Return True if a node attends to keys stored by another graph."""
     return node.op == "attention" and isinstance(node.state, KVState) and node.state.is_memory
 
 
 class StepLayout:
-    """Where each field lies, in words. Of every field there is room for the largest step.
+    """Offsets of the fields in words. Every field has room for the largest step.
 
-    ``sequences`` names the sequence of each token; the table of a window is ``[n_seqs, table_width]``. ``picks`` has
-    four fields of a Pick for each sequence, ``numbers`` is ``[MAX_STEPS, limits.n_seqs]``. ``adjustments`` has eight
-    words for each: how many ``biases`` it has, pairs of a token and a float, and what its pick says of penalties.
-    ``past`` is a ring of its latest tokens, of which there were ``past_counts``.
+    Attributes:
+        sequences: sequence of each token.
+        picks: four fields of a Pick per sequence.
+        numbers: ``[MAX_STEPS, limits.n_seqs]``.
+        adjustments: eight words per sequence: number of ``biases`` (pairs of a token and a float), and penalties.
+        past: ring of the latest tokens; their total number is ``past_counts``.
+        n_host_words: start of the fields that the device writes, too, if it runs several steps.
 
-    From word ``n_host_words`` on lies what the device writes as well, where it takes several steps.
+    The table of a window is ``[n_seqs, table_width]``.
     """
 
     def __init__(self, limits: Limits, *, reads_memory: bool = False) -> None:
         self._size = HEADER
-        self._written: dict[tuple[int, int], object] = {}  # memory, offset of a field -> what it was made from
+        self._written: dict[tuple[int, int], object] = {}  # (host buffer, offset of a field) -> its source object
         self.table_width = -(-limits.n_ctx // limits.block_size) + 1
         self.sequences = self._field(limits.n_batch)
         self.output_ids = self._field(limits.n_outputs)
@@ -68,7 +71,7 @@ class StepLayout:
         return self._size
 
     def write(self, words: NDArray[np.int32], batch: Batch, memory: int = 0) -> None:
-        """Write a step into the memory of a number: arrays that are those of the step before in it are there."""
+        """Write a step to a host buffer; fields whose source is the same object as in the last step are skipped."""
         n_seqs, sizes = len(batch.slots), batch.sizes
         for name, word in SIZE_WORDS.items():
             words[word] = sizes[name]
@@ -97,15 +100,15 @@ class StepLayout:
         if self._is_new(memory, self.tokens, tokens):
             words[self.tokens : self.tokens + len(tokens)] = tokens
 
-    def _write_table(self, words: NDArray[np.int32], at: int, table: NDArray[np.int32]) -> None:
+    def _write_table(self, words: NDArray[np.int32], offset: int, table: NDArray[np.int32]) -> None:
         n_seqs = len(table)
-        room = words[at:][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
+        room = words[offset:][: n_seqs * self.table_width].reshape(n_seqs, self.table_width)
         room[:, : table.shape[1]] = table[:, : self.table_width]
 
     def _is_new(self, memory: int, offset: int, values: object) -> bool:
-        known = self._written.get((memory, offset)) is values
+        is_same = self._written.get((memory, offset)) is values
         self._written[memory, offset] = values
-        return not known
+        return not is_same
 
     def write_picks(
         self, words: NDArray[np.int32], picks: Sequence[Pick], numbers: NDArray[np.float32], memory: int = 0
@@ -133,7 +136,7 @@ class StepLayout:
                 row[: len(pick.biases), 1].view(np.float32)[:] = [value for _, value in pick.biases]
 
     def write_pasts(self, words: NDArray[np.int32], pasts: Sequence[Sequence[int]]) -> None:
-        """The latest tokens of each sequence, at most ``MAX_PAST``."""
+        """Write the latest tokens of each sequence, at most ``MAX_PAST``."""
         rings = words[self.past :][: MAX_PAST * len(pasts)].reshape(-1, MAX_PAST)
         words[self.past_counts :][: len(pasts)] = [len(past) for past in pasts]
         for ring, past in zip(rings, pasts, strict=True):

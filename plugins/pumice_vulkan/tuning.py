@@ -1,4 +1,4 @@
-"""Sizes of workgroups: measured where possible (bench/vulkan_*.py), else chosen to be safe."""
+"""Workgroup sizes: from measurements where possible (bench/vulkan_*.py), else conservative."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice_vulkan.formats import Format
 
 @dataclass(frozen=True)
 class VectorShape:
-    """How shaders/matvec.comp shares out its work: its first specialization constants."""
+    """Work division of shaders/matvec.comp: its first specialization constants."""
 
     lanes: int
     groups: int
@@ -26,7 +26,7 @@ class VectorShape:
 
 @dataclass(frozen=True)
 class TileShape:
-    """How shaders/matmul_cooperative.comp does: rows of the matrix and of x in a tile, subgroups, columns at a time."""
+    """Work division of shaders/matmul_cooperative.comp: tile rows of matrix and of x, subgroups, columns at a time."""
 
     m: int
     n: int
@@ -38,19 +38,21 @@ class TileShape:
         return (self.m + self.n) * (self.k + 8) * 2
 
 
-LANES = 32  # of a subgroup on the device measured
-LONG_ROW = 192  # blocks of a row from which on two subgroups share it
-MANY_ROWS = 12288  # rows of a matrix from which on workgroups take more of them
+LANES = 32  # subgroup size of the measured device
+LONG_ROW = 192  # blocks per row from which on two subgroups share it
+MANY_ROWS = 12288  # rows of a matrix from which on a workgroup takes more of them
 LONG_CONTEXT = 4096  # positions
-SHORT_ROW = 64  # blocks of a row up to which workgroups that leave int8 are faster than another dispatch for it
-PROCESSORS = 128  # workgroups that a large device runs at once
+SHORT_ROW = 64  # maximum blocks per row for which storing int8 is faster than a separate dispatch
+PROCESSORS = 128  # concurrent workgroups of a large device
 
 
 def vector_shape(
     device: Device, n_rows: int, row_blocks: int, n_tokens: int, format: Format, paired: bool = False
 ) -> VectorShape:
-    """For a product of ``n_rows`` rows of so many blocks with ``n_tokens`` vectors; within a few percent of the best
-    that an H200 was measured with for Q4_0, Q4_K, Q6_K and Q8_0."""
+    """Return the shape for a product of ``n_rows`` rows of ``row_blocks`` blocks with ``n_tokens`` vectors.
+
+    Within a few percent of the best shape measured on an H200 for Q4_0, Q4_K, Q6_K and Q8_0.
+    """
     if format.dense:
         shape = _dense_shape(device, row_blocks, n_tokens)
     elif row_blocks >= LONG_ROW:
@@ -70,7 +72,7 @@ def vector_shape(
 
 
 def of_whole_blocks(device: Device, shape: VectorShape, row_blocks: int) -> VectorShape | None:
-    """The shape with as many groups as make whole blocks of 32 results of two matrices each; None: too many."""
+    """Return the shape with enough groups for whole blocks of 32 results of two matrices; None if they are too many."""
     if row_blocks > SHORT_ROW:
         return None
     while shape.groups * (shape.rows // 2) % 32:
@@ -90,8 +92,10 @@ TILES = [TileShape(128, 128, 2, 2), TileShape(64, 128, 2, 2), TileShape(64, 64, 
 
 
 def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
-    """For a product of ``n_rows`` rows with ``n_tokens`` vectors on matrix units: the largest tiles that are not mostly
-    empty, of which there are nearly enough for the device."""
+    """Return the shape for a product of ``n_rows`` rows with ``n_tokens`` vectors on matrix units.
+
+    The largest tiles that are not mostly empty and numerous enough for the device.
+    """
     for shape in TILES:
         n_tiles = -(-n_rows // shape.m) * -(-n_tokens // shape.n)
         enough = shape.n < 2 * n_tokens and 8 * n_tiles >= 7 * PROCESSORS
@@ -102,13 +106,13 @@ def tile_shape(device: Device, n_rows: int, n_tokens: int) -> TileShape:
 
 @dataclass(frozen=True)
 class FewShape:
-    """How shaders/matmul_few.comp does: subgroups along the rows and the columns, fragments and columns of each."""
+    """Work division of shaders/matmul_few.comp: subgroups along rows and columns, fragments and columns of each."""
 
     parts_m: int
     parts_k: int
     fragments_m: int
     k: int = 64
-    depth: int = 1  # times k columns that are on their way at once
+    depth: int = 1  # columns in flight, in multiples of k
     early: bool = True
 
     def shared_bytes(self, unit: int) -> int:
@@ -117,7 +121,7 @@ class FewShape:
 
 
 def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired: bool) -> FewShape | None:
-    """For a product of ``n_rows`` rows of so many columns with some vectors; None where larger tiles are faster."""
+    """Return the shape for a product with ``n_tokens`` vectors; None if larger tiles are faster."""
     if paired:
         shape = FewShape(2, 2, 2, early=False) if n_tokens <= 16 else FewShape(1, 4, 4, 32)
     elif n_rows >= MANY_ROWS:
@@ -132,37 +136,39 @@ def few_shape(device: Device, n_rows: int, n_columns: int, n_tokens: int, paired
 
 
 def expert_shape(device: Device, n_tokens: int) -> TileShape:
-    """For products with experts that have ``n_tokens`` vectors each on average: the largest tiles that those fill, as
-    the rest of a tile would be computed for nothing. Many experts make tiles enough for the device.
+    """Return the shape for products of experts with ``n_tokens`` vectors each on average.
+
+    The largest tiles that these fill, since the rest of a tile would be wasted. Many experts give enough tiles.
     """
     shapes = TILES[1:]
-    fitting = (each for each in shapes if each.n <= n_tokens and each.shared_bytes() <= device.threadgroup_memory_bytes)
+    limit = device.threadgroup_memory_bytes
+    fitting = (shape for shape in shapes if shape.n <= n_tokens and shape.shared_bytes() <= limit)
     return next(fitting, shapes[-1])
 
 
 @dataclass(frozen=True)
 class DecodeShape:
-    """How shaders/attention_decode.comp shares out a token's positions."""
+    """Work division of shaders/attention_decode.comp over a token's positions."""
 
-    threads: int  # invocations of a workgroup
-    lanes: int  # invocations that share a position
-    unroll: int  # positions that they load at a time
-    rounds: int  # loads of a part, at least
-    heads: int  # query heads of a workgroup
-    max_parts: int  # workgroups that share out a head's positions, at most
+    threads: int  # invocations per workgroup
+    lanes: int  # invocations per position
+    unroll: int  # positions loaded at a time
+    rounds: int  # minimum loads per part
+    heads: int  # query heads per workgroup
+    max_parts: int  # maximum workgroups per head
 
     @property
     def chunk(self) -> int:
-        """Positions that a workgroup has at a time."""
+        """Positions processed by a workgroup at a time."""
         return self.threads // self.lanes * self.unroll
 
 
 def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: int, n_tokens: int = 1) -> DecodeShape:
-    """For tokens with heads of up to ``dim`` values.
+    """Return the shape for tokens with heads of up to ``dim`` values.
 
-    Each query head has workgroups of its own, or two that read the same keys share them where contexts may be long: on
-    an H200 that takes 0.6 of 5.5 microseconds more at depth 60, and 2.7 of 21 less at depth 8192. With many
-    tokens there are workgroups enough, and each key is read once for up to four heads.
+    Each query head has its own workgroups; if contexts may be long, two heads with the same keys share them: on an H200
+    that costs 0.6 of 5.5 microseconds at depth 60 and saves 2.7 of 21 at depth 8192. With many tokens there are enough
+    workgroups, and each key is read once for up to four heads.
     """
     lanes = 1
     while lanes < min(-(-dim // 8), device.subgroup_size):
@@ -180,9 +186,9 @@ def decode_shape(device: Device, dim: int, n_head: int, n_head_kv: int, n_ctx: i
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """How shaders/attention_cooperative.comp does."""
+    """Work division of shaders/attention_cooperative.comp."""
 
-    subgroups: int  # of ``unit`` rows each
+    subgroups: int  # subgroups of ``unit`` rows each
     columns: int  # positions at a time
 
     def shared_bytes(self, k_dim: int, v_dim: int, unit: int) -> int:
@@ -192,10 +198,10 @@ class AttentionShape:
 
 
 def attention_shape(device: Device, k_dim: int, v_dim: int, unit: int) -> AttentionShape | None:
-    """For heads of so many values, and matrices of ``unit`` rows and columns; None where shared memory is too small.
+    """Return the shape for a head dimension and fragments of ``unit`` rows and columns; None if memory is too small.
 
-    On an H200 the first took 25 microseconds for 512 tokens of Llama 1B (43 of 8B), with 64 columns 29, with half as
-    many subgroups 33 (69).
+    On an H200 the first choice took 25 microseconds for 512 tokens of Llama 1B (43 of 8B), 29 with 64 columns, and 33
+    (69) with half as many subgroups.
     """
     shapes = (AttentionShape(4, 32), AttentionShape(2, 32))
     fitting = (shape for shape in shapes if shape.shared_bytes(k_dim, v_dim, unit) <= device.threadgroup_memory_bytes)

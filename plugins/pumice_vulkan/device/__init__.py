@@ -1,7 +1,7 @@
 """The device layer: GPUs in Metal's vocabulary, on one of two drivers.
 
-``native`` calls Vulkan through the PyPI package ``vulkan``; ``kompute`` runs on Kompute's ``kp``. Both keep the same
-contract, that of ``contract.py``. Importing this package loads neither.
+``native`` calls Vulkan through the PyPI package ``vulkan``; ``kompute`` uses Kompute's ``kp``. Both implement the
+contract in ``contract.py``. Importing this package loads neither.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from pumice_vulkan.device.contract import (
     Device,
     DeviceDescription,
     Encoder,
+    Launch,
     MatrixShape,
 )
 
@@ -29,6 +30,7 @@ __all__ = [
     "Device",
     "DeviceDescription",
     "Encoder",
+    "Launch",
     "MatrixShape",
     "find_device",
     "list_devices",
@@ -36,47 +38,47 @@ __all__ = [
     "resolve_driver",
 ]
 
-DRIVERS = {"kompute": ["kp", "vulkan"], "native": ["vulkan"]}
-"""Each driver's packages; ``auto`` is the first whose packages are installed."""
+DRIVERS = {"native": ["vulkan"], "kompute": ["kp", "vulkan"]}
+"""Python packages of each driver; ``auto`` is the first, which is the faster one."""
 
 
 def resolve_driver(driver: str = "auto") -> str:
-    """The name of an installed driver. Raises BackendError, saying what to install."""
-    if driver != "auto" and driver not in DRIVERS:
-        raise BackendError(f"vulkan: no driver {driver!r}; choose auto, {' or '.join(DRIVERS)}")
-    for name, packages in DRIVERS.items():
-        if driver in ("auto", name) and all(map(importlib.util.find_spec, packages)):
-            return name
-    extra = "kompute" if driver == "kompute" else "vulkan"
+    """Return the name of an installed driver. Raises BackendError with the packages to install."""
+    name = next(iter(DRIVERS)) if driver == "auto" else driver
+    if name not in DRIVERS:
+        raise BackendError(f"vulkan: unknown driver {name!r}; choose auto, {' or '.join(DRIVERS)}")
+    if all(map(importlib.util.find_spec, DRIVERS[name])):
+        return name
+    extra = "kompute" if name == "kompute" else "vulkan"
     raise BackendError(f"Python packages for the GPU are missing; install them with: pip install 'pumice[{extra}]'")
 
 
 def list_devices(driver: str = "auto") -> list[DeviceDescription]:
-    """The devices of this machine, discrete GPUs first and software last. Raises BackendError if there is no Vulkan."""
+    """Return this machine's devices, discrete GPUs first and software last. Raises BackendError without Vulkan."""
     devices: list[DeviceDescription] = _module(driver).list_devices()
     return devices
 
 
 def open_device(driver: str = "auto", index: int = 0) -> Device:
-    """Open the device of this index in ``list_devices``. Raises BackendError if there is none."""
+    """Open the device with this index in ``list_devices``. Raises BackendError if there is none."""
     device: Device = _module(driver).open_device(index)
     return device
 
 
 def find_device(driver: str, name: int | str) -> int:
-    """The index of the device that a number means, or a UUID or the beginning of one, as NVIDIA's tools write it.
+    """Return the index of a device given by number, by UUID as in NVIDIA's tools, or by a prefix of the UUID.
 
-    Raises BackendError for a UUID that is not one device's.
+    Raises BackendError if the UUID does not identify one device.
     """
     if isinstance(name, int) or name.isdecimal():
         return int(name)
     devices = list_devices(driver)
-    found = [device.index for device in devices if device.uuid.startswith(name.lower().removeprefix("gpu-"))]
-    if len(found) != 1:
-        have = "several devices have" if found else "no device has"
-        known = ", ".join(device.uuid for device in devices) or "none"
-        raise BackendError(f"vulkan: {have} a UUID that begins with {name!r}; there are: {known}")
-    return found[0]
+    matches = [device.index for device in devices if device.uuid.startswith(name.lower().removeprefix("gpu-"))]
+    if len(matches) != 1:
+        have = "several devices have" if matches else "no device has"
+        uuids = ", ".join(device.uuid for device in devices) or "none"
+        raise BackendError(f"vulkan: {have} a UUID that begins with {name!r}; available: {uuids}")
+    return matches[0]
 
 
 def _module(driver: str) -> ModuleType:

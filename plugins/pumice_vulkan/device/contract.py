@@ -1,6 +1,6 @@
-"""What a driver offers the backend, in Metal's vocabulary: devices, buffers, pipelines and command buffers.
+"""The interface between drivers and the backend in Metal's vocabulary: devices, buffers, pipelines, command buffers.
 
-docs/architecture.md says what each word is in Vulkan.
+docs/architecture.md maps the terms to Vulkan's.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 MAX_BUFFER_BYTES = 2**32 - 16
-"""Sizes and offsets in shaders are 32-bit, and sizes are whole words of 16 bytes."""
+"""Limit of buffer sizes: sizes and offsets in shaders are 32-bit, and sizes are multiples of 16 bytes."""
 
 
 @dataclass(frozen=True)
 class MatrixShape:
     """A cooperative matrix product of a subgroup, ``A [m, k] B [k, n] + C [m, n]``.
 
-    ``a`` (also the type of B) and ``c`` (also the result's) are "float16", "float32", "int8", "uint8", "int32" ...
+    ``a`` (also B's type) and ``c`` (also the result's type) are "float16", "float32", "int8", "uint8", "int32" ...
     """
 
     m: int
@@ -34,30 +34,30 @@ class MatrixShape:
 
 @dataclass(frozen=True)
 class DeviceDescription:
-    """What is known of a device before it is opened.
+    """Properties of a device before it is opened.
 
-    ``features`` holds the names of what shaders may use: ``float16``, ``int8``, ``int16``, ``int64``, ``storage8``,
-    ``storage16``, ``integer_dot_product`` and, where 4x8 bits have an instruction, ``integer_dot_product_fast``,
+    ``features`` are names of optional shader features: ``float16``, ``int8``, ``int16``, ``int64``, ``storage8``,
+    ``storage16``, ``integer_dot_product`` and, if 4x8 bits have an instruction, ``integer_dot_product_fast``,
     ``cooperative_matrix``, ``vulkan_memory_model``, ``timeline_semaphore``, ``subgroup_size_control``, and
     ``subgroup_arithmetic``, ``subgroup_ballot``, ``subgroup_shuffle``, ``subgroup_shuffle_relative``,
     ``subgroup_clustered``, ``subgroup_vote``.
     """
 
     index: int  # in ``list_devices``: discrete GPUs first, software last
-    loader_index: int  # among the loader's physical devices
+    loader_index: int  # index among the loader's physical devices
     name: str
-    driver: str  # of this layer: "native" or "kompute"
-    vulkan_driver: str  # of the system, with its version
+    driver: str  # driver of this layer: "native" or "kompute"
+    vulkan_driver: str  # Vulkan driver of the system, with its version
     vendor: str
-    uuid: str  # "8932f937-d72c-4106-c12f-20bd9faed9f6": NVIDIA's tools call that one GPU-8932f937-...
+    uuid: str  # "8932f937-d72c-4106-c12f-20bd9faed9f6": GPU-8932f937-... in NVIDIA's tools
     type: str  # "discrete", "integrated", "virtual", "cpu" or "other"
     api_version: str  # "1.3.280"
-    memory_bytes: int  # the largest device-local heap
+    memory_bytes: int  # size of the largest device-local heap
     subgroup_size: int
     max_buffer_bytes: int
     max_threadgroups: tuple[int, int, int]
     max_threads_per_threadgroup: int
-    threadgroup_memory_bytes: int  # that the threads of a threadgroup share
+    threadgroup_memory_bytes: int  # shared memory per threadgroup
     push_constant_bytes: int
     timestamp_period_ns: float  # 0: no timestamps
     features: frozenset[str]
@@ -65,12 +65,12 @@ class DeviceDescription:
 
     @property
     def software(self) -> bool:
-        """Whether it is a software rasterizer: the processor plays the device."""
+        """True for a software rasterizer, which runs on the CPU."""
         return self.type == "cpu"
 
 
 class Buffer(ABC):
-    """Memory that shaders read and write as whole words."""
+    """Memory that shaders read and write in whole words."""
 
     n_bytes: int
     host: bool
@@ -78,10 +78,10 @@ class Buffer(ABC):
     @property
     @abstractmethod
     def contents(self) -> NDArray[np.uint8]:
-        """The memory of a host buffer, uint8 ``[n_bytes]``; ValueError for any other.
+        """The memory of a host buffer, uint8 ``[n_bytes]``. Raises ValueError for other buffers.
 
-        What is written here is seen by command buffers committed later, and what they wrote is here after
-        ``wait``. While one that uses the buffer runs, hands off.
+        Writes are visible to command buffers committed later; their results are visible after ``wait``. Must not be
+        accessed while a command buffer that uses the buffer runs.
         """
 
     @abstractmethod
@@ -97,15 +97,26 @@ class ComputePipeline(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Free it. Command buffers that use it must not be committed again."""
+        """Free the pipeline. Command buffers that use it must not be committed again."""
+
+
+@dataclass(eq=False)
+class Launch:
+    """A dispatch with its arguments, which can be recorded many times."""
+
+    pipeline: ComputePipeline
+    buffers: tuple[Buffer, ...]
+    push: bytes
+    grid: tuple[int, int, int]
+    bound: object = None  # state that a driver keeps from the first recording
 
 
 class Encoder(ABC):
-    """Records commands. Only ``barrier`` orders them: without one between them they may run together."""
+    """Records commands. Only ``barrier`` orders them; commands without a barrier between them may overlap."""
 
     @abstractmethod
     def set_pipeline(self, pipeline: ComputePipeline) -> None:
-        """Later dispatches run this pipeline. Buffers and push constants that are set stay."""
+        """Select the pipeline of later dispatches. Buffers and push constants are kept."""
 
     @abstractmethod
     def set_buffer(self, index: int, buffer: Buffer) -> None:
@@ -113,53 +124,62 @@ class Encoder(ABC):
 
     @abstractmethod
     def set_bytes(self, data: bytes | NDArray[np.uint32]) -> None:
-        """The push constants of later dispatches; as many bytes as their pipelines declare."""
+        """Set the push constants of later dispatches, with the size that their pipelines declare."""
 
     @abstractmethod
     def dispatch_threadgroups(self, x: int, y: int = 1, z: int = 1) -> None:
         """Run the pipeline on a grid of threadgroups."""
 
+    def launch(self, launch: Launch) -> None:
+        """Set a launch's pipeline, buffers and push constants, and dispatch it."""
+        self.set_pipeline(launch.pipeline)
+        for index, buffer in enumerate(launch.buffers):
+            self.set_buffer(index, buffer)
+        self.set_bytes(launch.push)
+        self.dispatch_threadgroups(*launch.grid)
+
     @abstractmethod
     def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
-        """Copy bytes; offsets and size are multiples of 4. Ordered like a dispatch: by barriers alone."""
+        """Copy bytes; offsets and size are multiples of 4. Ordered only by barriers, like a dispatch."""
 
     @abstractmethod
     def barrier(self) -> None:
-        """Everything recorded before ends, and its writes are visible, before anything after begins."""
+        """Wait until all earlier commands have ended and their writes are visible before later ones start."""
 
     @abstractmethod
     def timestamp(self, index: int) -> None:
-        """Note the time when everything recorded before has ended."""
+        """Record the time when all earlier commands have ended."""
 
     @abstractmethod
     def end(self) -> None:
-        """Close the recording; the command buffer can be committed."""
+        """End the recording; the command buffer can be committed."""
 
 
 class CommandBuffer(ABC):
     """Commands recorded once and committed many times.
 
-    Command buffers of a device run in the order of their commits, each seeing what the earlier ones wrote.
+    Command buffers of a device run in the order of their commits and see the writes of earlier ones.
     """
 
     @abstractmethod
     def encoder(self) -> Encoder:
-        """Begin recording; once for a command buffer."""
+        """Start recording; only once per command buffer."""
 
     @abstractmethod
     def commit(self) -> None:
-        """Submit, without waiting for the end; but first for the end of this command buffer's last commit."""
+        """Submit without waiting for completion, except of this command buffer's last commit."""
 
     def hold(self) -> None:  # noqa: B027
-        """Submit already what the next ``commit`` begins, where the driver can: then that takes less time.
+        """Submit the command buffer ahead, to be started by the next ``commit``, which then takes less time.
 
-        One command buffer of a device is held at a time. It also begins when something else is committed to the device,
-        and then once more when it is committed itself. What the host writes until it begins is seen.
+        A device holds one command buffer at a time. It also starts when another one is committed to the device, and
+        then runs again when it is committed itself. Writes of the host before it starts are visible. A driver may
+        ignore this.
         """
 
     @abstractmethod
     def wait(self) -> None:
-        """Until the last commit has ended. Raises BackendError if the device was lost."""
+        """Wait for the last commit. Raises BackendError if the device was lost."""
 
     def commit_and_wait(self) -> None:
         self.commit()
@@ -167,18 +187,19 @@ class CommandBuffer(ABC):
 
     @abstractmethod
     def timestamps(self) -> list[float]:
-        """Microseconds from the first timestamp to each, of the last commit that has ended."""
+        """Return the microseconds from the first timestamp to each, for the last completed commit."""
 
     @abstractmethod
     def close(self) -> None:
-        """Free it, after the end of its last commit."""
+        """Free the command buffer after its last commit has ended."""
 
 
 class Device(ABC):
-    """An open device with one queue. What it made is closed with it."""
+    """An open device with one queue. Closing it closes its objects."""
 
     description: DeviceDescription
-    runs_behind: bool = True  # a commit does not wait for the end
+    runs_behind: bool = True  # a commit returns before its commands end
+    compiles_beside: bool = False  # threads other than those that commit may create pipelines and command buffers
 
     @property
     def name(self) -> str:
@@ -223,21 +244,21 @@ class Device(ABC):
     @property
     @abstractmethod
     def n_allocations(self) -> int:
-        """Buffers that are open."""
+        """Number of open buffers."""
 
     @property
     @abstractmethod
     def allocated_bytes(self) -> int:
-        """Bytes in them."""
+        """Total bytes of open buffers."""
 
     @property
     @abstractmethod
     def free_memory_bytes(self) -> int:
-        """Device memory that this process can still allocate, as far as the driver says."""
+        """Return the device memory that this process can still allocate, as reported by the driver."""
 
     @abstractmethod
     def new_buffer(self, n_bytes: int, *, host: bool = False) -> Buffer:
-        """Memory of the device, or with ``host`` memory that the host sees, too. Its bytes are undefined.
+        """Allocate device memory, or with ``host`` memory that the host can access. Its bytes are undefined.
 
         Raises BackendError if it is larger than ``max_buffer_bytes`` or memory runs out.
         """
@@ -254,19 +275,28 @@ class Device(ABC):
     ) -> ComputePipeline:
         """Compile a shader: entry point ``main``, storage buffers at set 0, bindings 0 to ``n_buffers - 1``.
 
-        ``constants`` are the specialization constants 0, 1, ... as uint32 words; the size of a threadgroup may be
-        among them. ``full_subgroups`` asks that every subgroup has all its threads, where the device can promise
-        it; the threadgroup's x size must then be a multiple of the subgroup size. Raises BackendError for code that is
-        not SPIR-V, needs what the device lacks, or does not compile.
+        Args:
+            spirv: SPIR-V code.
+            n_buffers: number of storage buffers.
+            push_bytes: bytes of push constants.
+            constants: specialization constants 0, 1, ... as uint32 words; may include the size of a threadgroup.
+            full_subgroups: require full subgroups if the device can guarantee it; the threadgroup's x size must then be
+                a multiple of the subgroup size.
+
+        Raises:
+            BackendError: if the code is not SPIR-V, needs unsupported features, or does not compile.
         """
+
+    def keep_pipelines(self) -> None:  # noqa: B027
+        """Store compiled pipelines for later processes, if the driver supports that."""
 
     @abstractmethod
     def new_command_buffer(self, timestamps: int = 0) -> CommandBuffer:
-        """An empty command buffer with room for that many timestamps."""
+        """Return an empty command buffer with room for ``timestamps`` timestamps."""
 
     @abstractmethod
     def close(self) -> None:
-        """Wait until the device is idle, then free it and everything it made."""
+        """Wait until the device is idle, then free it and all of its objects."""
 
     def __enter__(self) -> Device:
         return self

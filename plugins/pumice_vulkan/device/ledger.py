@@ -1,7 +1,8 @@
-"""What an open device has made: counted, and closed with it."""
+"""The ledger of an open device: counts its objects, and closes them with it."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -9,33 +10,36 @@ from pumice_vulkan.device.contract import Buffer
 
 
 class Ledger:
-    """The buffers, pipelines and command buffers of a device that are open."""
+    """The open buffers, pipelines and command buffers of a device."""
 
     def __init__(self) -> None:
-        self.n_allocations = 0  # buffers
-        self.allocated_bytes = 0  # in them
-        self.on_closing: list[Callable[[Any], None]] = []  # called with each item when it is struck out
-        self._items: dict[Any, None] = {}  # in the order made
+        self.n_allocations = 0  # number of open buffers
+        self.allocated_bytes = 0  # total bytes of open buffers
+        self.on_closing: list[Callable[[Any], None]] = []  # called with each item that closes
+        self._items: dict[Any, None] = {}  # in creation order
+        self._writing = threading.Lock()
 
     def opened(self, item: Any) -> None:
-        """Enter something that was made."""
-        self._items[item] = None
-        if isinstance(item, Buffer):
-            self.n_allocations += 1
-            self.allocated_bytes += item.n_bytes
+        """Enter a new object."""
+        with self._writing:
+            self._items[item] = None
+            if isinstance(item, Buffer):
+                self.n_allocations += 1
+                self.allocated_bytes += item.n_bytes
 
     def closing(self, item: Any) -> bool:
-        """Strike something out; whether it was still open."""
-        if item not in self._items:
-            return False
-        del self._items[item]
-        if isinstance(item, Buffer):
-            self.n_allocations -= 1
-            self.allocated_bytes -= item.n_bytes
-        for tell in self.on_closing:
-            tell(item)
+        """Remove an object; return True if it was still open."""
+        with self._writing:
+            if item not in self._items:
+                return False
+            del self._items[item]
+            if isinstance(item, Buffer):
+                self.n_allocations -= 1
+                self.allocated_bytes -= item.n_bytes
+        for callback in self.on_closing:
+            callback(item)
         return True
 
     def items(self) -> list[Any]:
-        """What is open, in the order made."""
+        """Return the open objects in creation order."""
         return list(self._items)

@@ -1,7 +1,8 @@
-"""What can be known of a shader before a driver sees it: drivers may crash on code that they should refuse."""
+"""Validation of shaders before a driver sees them, since drivers may crash on invalid code."""
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ MAGIC = 0x07230203
 OP_CAPABILITY, OP_ENTRY_POINT = 17, 15
 GL_COMPUTE = 5
 
-# Capability -> the device's feature it needs (SPIR-V 1.6 specification, 3.31).
+# Capability -> required feature of the device (SPIR-V 1.6 specification, 3.31).
 CAPABILITIES = {
     9: "float16",
     11: "int64",
@@ -35,29 +36,30 @@ CAPABILITIES = {
 }
 
 
+@functools.cache
 def check_shader(spirv: bytes, features: frozenset[str]) -> None:
-    """Raise BackendError for what is no whole SPIR-V compute shader, or needs a feature the device lacks."""
-    found = False
+    """Raise BackendError unless the code is a complete SPIR-V compute shader that needs only supported features."""
+    has_entry_point = False
     for opcode, operands in instructions(spirv):
         if opcode == OP_CAPABILITY:
             needed = CAPABILITIES.get(operands[0])
             if needed is not None and needed not in features:
                 raise BackendError(f"vulkan: the shader needs {needed}, which the device does not have")
         elif opcode == OP_ENTRY_POINT:
-            found = found or operands[0] == GL_COMPUTE
-    if not found:
+            has_entry_point = has_entry_point or operands[0] == GL_COMPUTE
+    if not has_entry_point:
         raise BackendError("vulkan: the shader has no compute entry point")
 
 
 def instructions(spirv: bytes) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Opcode and operand words of each instruction. Raises BackendError for what is no whole SPIR-V module."""
+    """Yield opcode and operand words of each instruction. Raises BackendError for an incomplete module."""
     if len(spirv) < 20 or len(spirv) % 4 or struct.unpack_from("<I", spirv)[0] != MAGIC:
         raise BackendError("vulkan: the shader is not SPIR-V")
     words = struct.unpack(f"<{len(spirv) // 4}I", spirv)
-    at = 5
-    while at < len(words):
-        count, opcode = words[at] >> 16, words[at] & 0xFFFF
-        if not count or at + count > len(words):
-            raise BackendError(f"vulkan: the shader's SPIR-V is broken at word {at}")
-        yield opcode, words[at + 1 : at + count]
-        at += count
+    position = 5
+    while position < len(words):
+        count, opcode = words[position] >> 16, words[position] & 0xFFFF
+        if not count or position + count > len(words):
+            raise BackendError(f"vulkan: the shader's SPIR-V is invalid at word {position}")
+        yield opcode, words[position + 1 : position + count]
+        position += count

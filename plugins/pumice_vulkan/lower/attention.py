@@ -1,8 +1,8 @@
 """The rule for attention (flash attention, GQA, MLA): store the step's keys and values, then attend.
 
-Tokens alone in their sequences (decode) take one dispatch; prompts (prefill) run on matrix units where there are any.
-Biases, chunks, what is not causal and what is of the step alone are left to the general kernels, ``attention_part``
-and ``attention_tile``.
+Single tokens of sequences (decode) take one dispatch; prompts (prefill) run on matrix units if available. Biases,
+chunks, non-causal attention and attention without a cache use the general kernels, ``attention_part`` and
+``attention_tile``.
 """
 
 from __future__ import annotations
@@ -16,61 +16,63 @@ from pumice_vulkan.lower.attention_decode import attend_alone
 from pumice_vulkan.lower.attention_terms import BOTH_SIDES, float_bits, is_plain, mask_of, v_dim_of, window_of
 from pumice_vulkan.lower.halves import UNIT
 from pumice_vulkan.lower.rule import Lowering, Rule
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import attention_shape
 
-FEW_TOKENS = 8  # up to so many the positions of each are split; more are attended to in tiles
-PART = 128  # positions of a workgroup, where they are split
+FEW_TOKENS = 8  # up to this number of tokens, positions are split into parts; more tokens use tiles
+PART = 128  # positions per part
 NOTHING_ADDED, OF_DISTANCE, OF_INDEXER = range(3)  # as in shaders/attention_general.glsl
-MOST_VALUES = 256  # of a head on matrix units, whose sums stay in registers
+MOST_VALUES = 256  # maximum head dimension on matrix units, whose sums stay in registers
 
 
-def _attention(at: Lowering, node: Node) -> None:
+def _attention(lowering: Lowering, node: Node) -> None:
     q, k = node.inputs["q"], node.inputs.get("k")
-    if k is not None and attend_alone(at, node, q, k, None):
+    if k is not None and attend_alone(lowering, node, q, k, None):
         return
     if k is not None and node.state is not None:
-        store(at, node)
-    if at.n_tokens <= FEW_TOKENS:
-        _attend_in_parts(at, node)
-    elif not _attend_on_matrix_units(at, node):
-        _attend_in_tiles(at, node)
+        store(lowering, node)
+    if lowering.n_tokens <= FEW_TOKENS:
+        _attend_in_parts(lowering, node)
+    elif not _attend_on_matrix_units(lowering, node):
+        _attend_in_tiles(lowering, node)
 
 
-def _n_parts(at: Lowering, node: Node) -> int:
-    """The most parts that the positions can lie in which a token attends to."""
+def _n_parts(lowering: Lowering, node: Node) -> int:
+    """Return the maximum number of parts that contain a token's attended positions."""
     if node.state is None:
-        return -(-at.n_tokens // PART)
+        return -(-lowering.n_tokens // PART)
     window = window_of(node) + (mask_of(node) == BOTH_SIDES)
-    n_positions = min(at.limits.n_ctx, window) if window_of(node) else at.limits.n_ctx
-    return -(-n_positions // PART) + (1 if n_positions < at.limits.n_ctx else 0)
+    n_positions = min(lowering.limits.n_ctx, window) if window_of(node) else lowering.limits.n_ctx
+    return -(-n_positions // PART) + (1 if n_positions < lowering.limits.n_ctx else 0)
 
 
-def _attend_in_parts(at: Lowering, node: Node) -> None:
-    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
+def _attend_in_parts(lowering: Lowering, node: Node) -> None:
+    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node).n_head_kv
     n_head, k_dim, v_dim = int(q.shape[1]), int(q.shape[2]), v_dim_of(node)
     per_key = n_head // n_head_kv
     heads = min(per_key, 8 if k_dim <= 256 else 4)
-    n_parts = _n_parts(at, node)
+    n_parts = _n_parts(lowering, node)
     v_quads = -(-v_dim // 4)
     part_words = 4 * v_quads + 4
-    y = at.place(node.output)
-    partial = y if n_parts == 1 else at.scratch("attention parts", 4 * at.rows(q) * n_head * n_parts * part_words)
+    y = lowering.place(node.output)
+    partial = (
+        y if n_parts == 1 else lowering.scratch("attention parts", 4 * lowering.rows(q) * n_head * n_parts * part_words)
+    )
     _attend(
-        at,
+        lowering,
         "attention_part",
         node,
         partial,
         constants=[PART, heads, -(-k_dim // 8), v_quads, sinks is not None, n_parts == 1],
         n_parts=n_parts,
-        grid=(n_parts, n_head_kv * -(-per_key // heads), at.rows(q)),
+        grid=(n_parts, n_head_kv * -(-per_key // heads), lowering.rows(q)),
     )
     if n_parts > 1:
-        steps = at.memory.layout
-        at.dispatch(
+        steps = lowering.memory.layout
+        lowering.dispatch(
             "attention_merge",
             count=q,
-            reads={"partial": partial, "sinks": y if sinks is None else at.place(sinks)},
+            reads={"partial": partial, "sinks": y if sinks is None else lowering.place(sinks)},
             writes={"y": y},
             push={
                 "positions": steps.positions,
@@ -85,30 +87,35 @@ def _attend_in_parts(at: Lowering, node: Node) -> None:
                 "lengths": steps.memory_lengths,
             },
             constants=[64 if v_dim <= 64 else 128, sinks is not None, mask_of(node), node.attrs["log_sum"]],
-            grid=(n_head, at.rows(q), 1),
+            grid=(n_head, lowering.rows(q), 1),
         )
 
 
-def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
-    """False where they cannot: for the precision of float32, for heads of another size, or a bias."""
+def _attend_on_matrix_units(lowering: Lowering, node: Node) -> bool:
+    """Return False if matrix units do not apply: float32 precision, unsupported head dimensions, or a bias."""
     q, sinks = node.inputs["q"], node.inputs.get("sinks")
     k_dim, v_dim = int(q.shape[2]), int(node.output.shape[2])
     if not is_plain(node):
         return False
-    shape = attention_shape(at.device, k_dim, v_dim, UNIT)
-    if not at.cooperative or at.limits.kv_type == "f32" or shape is None or at.device.subgroup_size % UNIT:
+    shape = attention_shape(lowering.device, k_dim, v_dim, UNIT)
+    if (
+        not lowering.cooperative
+        or lowering.limits.kv_type == "f32"
+        or shape is None
+        or lowering.device.subgroup_size % UNIT
+    ):
         return False
     if k_dim % UNIT or v_dim % UNIT or max(k_dim, v_dim) > MOST_VALUES:
         return False
     n_head_kv = node.state_of(KVState).n_head_kv
-    n_rows = at.rows(q) * (int(q.shape[1]) // n_head_kv)
+    n_rows = lowering.rows(q) * (int(q.shape[1]) // n_head_kv)
     _attend(
-        at,
+        lowering,
         "attention_cooperative",
         node,
-        at.place(node.output),
+        lowering.place(node.output),
         constants=[
-            *(shape.subgroups * at.device.subgroup_size, shape.subgroups, UNIT, shape.columns),
+            *(shape.subgroups * lowering.device.subgroup_size, shape.subgroups, UNIT, shape.columns),
             *(k_dim, v_dim, sinks is not None),
         ],
         n_parts=1,
@@ -118,45 +125,45 @@ def _attend_on_matrix_units(at: Lowering, node: Node) -> bool:
     return True
 
 
-def _attend_in_tiles(at: Lowering, node: Node) -> None:
-    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(at, node).n_head_kv
+def _attend_in_tiles(lowering: Lowering, node: Node) -> None:
+    q, sinks, n_head_kv = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node).n_head_kv
     k_quads, v_quads = -(-int(q.shape[2]) // 4), -(-v_dim_of(node) // 4)
     rows_each = 4 if v_quads <= 32 else 2 if v_quads <= 64 else 1
     per_key = int(q.shape[1]) // n_head_kv
     _attend(
-        at,
+        lowering,
         "attention_tile",
         node,
-        at.place(node.output),
+        lowering.place(node.output),
         constants=[rows_each, k_quads, v_quads, sinks is not None],
         n_parts=1,
-        grid=(-(-at.rows(q) * per_key // (16 * rows_each)), n_head_kv, 1),
+        grid=(-(-lowering.rows(q) * per_key // (16 * rows_each)), n_head_kv, 1),
     )
 
 
 def _attend(
-    at: Lowering,
+    lowering: Lowering,
     kernel: str,
     node: Node,
-    target: Place,
+    target: BufferSlice,
     *,
     constants: list[int],
     n_parts: int,
     grid: tuple[int, int, int],
     full_subgroups: bool = False,
 ) -> None:
-    """A dispatch of a kernel with the arguments of shaders/attention_arguments.glsl."""
-    q, sinks, cells = node.inputs["q"], node.inputs.get("sinks"), attended(at, node)
-    added, bias, reach = _added(at, node)
-    layout, steps = cells.layout, at.memory.layout
-    at.dispatch(
+    """Append a dispatch of a kernel with the arguments of shaders/attention_arguments.glsl."""
+    q, sinks, cells = node.inputs["q"], node.inputs.get("sinks"), attended(lowering, node)
+    added, bias, reach = _added(lowering, node)
+    layout, steps = cells.layout, lowering.memory.layout
+    lowering.dispatch(
         f"{kernel}.{cells.kv_type}",
         count=q,
         reads={
-            "q": at.place(q),
+            "q": lowering.place(q),
             "cache": cells.place,
-            "sinks": at.place(q if sinks is None else sinks),
-            "bias": bias or at.place(q),
+            "sinks": lowering.place(q if sinks is None else sinks),
+            "bias": bias or lowering.place(q),
         },
         also_reads=[cells.values],
         writes={"y": target},
@@ -179,7 +186,7 @@ def _attend(
             "reach": reach,
         },
         constants=[
-            *(*constants, at.limits.block_size, float_bits(node.attrs["softcap"])),
+            *(*constants, lowering.limits.block_size, float_bits(node.attrs["softcap"])),
             *(mask_of(node), added, cells.of_step, node.attrs["log_sum"]),
         ],
         grid=grid,
@@ -187,29 +194,31 @@ def _attend(
     )
 
 
-def _added(at: Lowering, node: Node) -> tuple[int, Place | None, int]:
-    """What is added to scores: its kind, where it is, and how far it reaches (shaders/attention_general.glsl)."""
+def _added(lowering: Lowering, node: Node) -> tuple[int, BufferSlice | None, int]:
+    """Return the bias of scores: its kind, place and reach (shaders/attention_general.glsl)."""
     if "mask" in node.inputs:
         mask = node.inputs["mask"]
-        return OF_INDEXER, at.place(mask), at.width(mask)
-    place, reach = _distance_bias(at, node)
+        return OF_INDEXER, lowering.place(mask), lowering.width(mask)
+    place, reach = _distance_bias(lowering, node)
     return (NOTHING_ADDED if place is None else OF_DISTANCE), place, reach
 
 
-def _distance_bias(at: Lowering, node: Node) -> tuple[Place | None, int]:
-    """ALiBi and relative positions: each head's slope, then its values for distances up to ``reach`` either way."""
+def _distance_bias(lowering: Lowering, node: Node) -> tuple[BufferSlice | None, int]:
+    """Return the bias of ALiBi or relative positions: each head's slope, then values for distances up to ``reach``."""
     slopes, bias = node.attrs["slopes"], node.inputs.get("bias")
     if not slopes and bias is None:
         return None, 0
     column = np.array(slopes or [0.0] * int(node.inputs["q"].shape[1]), np.float32)[:, None]
     if not isinstance(bias, Weight):
-        return at.constant(("slopes", slopes), lambda: np.hstack([column, np.zeros_like(column)])), 0
-    (place,) = at.upload(bias, ("slopes", slopes), lambda: [np.hstack([column, bias.dequantize().astype(np.float32)])])
+        return lowering.constant(("slopes", slopes), lambda: np.hstack([column, np.zeros_like(column)])), 0
+    (place,) = lowering.upload(
+        bias, ("slopes", slopes), lambda: [np.hstack([column, bias.dequantize().astype(np.float32)])]
+    )
     return place, int(bias.shape[1]) // 2
 
 
 def _claims(node: Node, limits: Limits) -> bool:
-    """Attention over a cache, over all of a memory, or over the step alone where rows are whole vectors."""
+    """Return True for attention over a cache, over a whole memory, or without a cache with rows of whole vectors."""
     if "mask" in node.inputs and (node.attrs["slopes"] or "bias" in node.inputs):
         return False
     if isinstance(node.state, KVState):

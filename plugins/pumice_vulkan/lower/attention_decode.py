@@ -1,4 +1,4 @@
-"""Attention of tokens alone in their sequences (decode): RoPE, the store and flash attention in one dispatch."""
+"""Attention of single tokens (decode): RoPE, the store to the cache and flash attention in one dispatch."""
 
 from __future__ import annotations
 
@@ -12,39 +12,42 @@ from pumice_vulkan.lower.few import MOST_FEW, least_few
 from pumice_vulkan.lower.halves import new_halves, tiles
 from pumice_vulkan.lower.rope import pairs, turns
 from pumice_vulkan.lower.rule import Lowering
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import decode_shape
 
 
-def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
-    """Everything for tokens alone in their sequences, ``rope`` included; False where the kernel cannot do it."""
+def attend_alone(lowering: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | None) -> bool:
+    """Attend with single tokens of sequences, ``rope`` included; return False if the kernel does not support it."""
     v, sinks = node.inputs.get("v"), node.inputs.get("sinks")
-    if not at.lone or v is None or not is_plain(node) or not _can_run(at, node.state_of(KVState)):
+    if not lowering.lone or v is None or not is_plain(node) or not _can_run(lowering, node.state_of(KVState)):
         return False
     state = node.state_of(KVState)
-    layout, cache = cache_of(at, state)
-    steps, n_head = at.memory.layout, int(q.shape[1])
+    layout, cache = cache_of(lowering, state)
+    steps, n_head = lowering.memory.layout, int(q.shape[1])
     per_key = n_head // state.n_head_kv
-    n_rows = at.rows(q)
-    shape = decode_shape(at.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, at.limits.n_ctx, n_rows)
+    n_rows = lowering.rows(q)
+    shape = decode_shape(
+        lowering.device, max(state.k_dim, state.v_dim), n_head, state.n_head_kv, lowering.limits.n_ctx, n_rows
+    )
     n_groups = state.n_head_kv * -(-per_key // shape.heads)
-    n_positions = min(at.limits.n_ctx, state.window or at.limits.n_ctx)
+    n_positions = min(lowering.limits.n_ctx, state.window or lowering.limits.n_ctx)
     n_parts = min(shape.max_parts, -(-n_positions // (shape.chunk * shape.rounds)))
     k_octets, v_octets = -(-state.k_dim // 8), -(-state.v_dim // 8)
-    counters = at.constant(("attention counters", n_rows * n_groups), lambda: np.zeros(n_rows * n_groups, np.uint32))
-    partial = at.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
-    y = at.place(node.output)
+    counters = _counters(lowering, n_head)
+    partial = lowering.scratch("attention parts", 4 * n_rows * n_head * n_parts * (8 * v_octets + 4))
+    y = lowering.place(node.output)
     width = n_head * state.v_dim
-    leaves_halves = at.cooperative and least_few(width) <= n_rows <= MOST_FEW and width % 32 == 0
-    halves = new_halves(at, node.output, tiled=True) if leaves_halves else None
-    at.dispatch(
-        f"attention_decode.{at.limits.kv_type}",
+    leaves_halves = lowering.cooperative and least_few(width) <= n_rows <= MOST_FEW and width % 32 == 0
+    halves = new_halves(lowering, node.output, tiled=True) if leaves_halves else None
+    lowering.dispatch(
+        f"attention_decode.{lowering.limits.kv_type}",
         count=q,
         reads={
-            "q": at.place(q),
-            "k": at.place(k),
-            "v": at.place(v),
-            "turns": counters if rope is None else turns(at, rope),
-            "sinks": counters if sinks is None else at.place(sinks),
+            "q": lowering.place(q),
+            "k": lowering.place(k),
+            "v": lowering.place(v),
+            "turns": counters if rope is None else turns(lowering, rope),
+            "sinks": counters if sinks is None else lowering.place(sinks),
         },
         writes={"partial": partial, "counters": counters, "cache": cache, "y": y, "halves": halves or y},
         push={
@@ -63,10 +66,10 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
             "magnitude": 1.0 if rope is None else rope.attrs["magnitude"],
         },
         constants=[
-            *(shape.threads, at.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
+            *(shape.threads, lowering.device.subgroup_size, shape.lanes, shape.unroll, shape.rounds, shape.heads),
             *(k_octets, v_octets, sinks is not None),
-            *(per_key, at.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
-            *tiles(at, node.output, tiled=True),
+            *(per_key, lowering.limits.block_size, float_bits(node.attrs["softcap"]), halves is not None),
+            *tiles(lowering, node.output, tiled=True),
         ],
         grid=(n_parts, n_groups, n_rows),
         full_subgroups=True,
@@ -74,7 +77,13 @@ def attend_alone(at: Lowering, node: Node, q: Tensor, k: Tensor, rope: Node | No
     return True
 
 
-def _can_run(at: Lowering, state: KVState) -> bool:
-    """Whether the device has what the kernel needs, and heads are whole blocks of a quantized cache."""
-    whole = not is_quantized(at.limits.kv_type) or not (state.k_dim % BLOCK or state.v_dim % BLOCK)
-    return whole and "subgroup_shuffle" in at.device.features
+def _counters(lowering: Lowering, n_head: int) -> BufferSlice:
+    """Return a counter for each head and token of the largest bucket: all buckets use the same words."""
+    n_words = 2 * lowering.limits.n_seqs * n_head  # a bucket has less than twice the tokens of its steps
+    return lowering.constant(("attention counters", n_words), lambda: np.zeros(n_words, np.uint32))
+
+
+def _can_run(lowering: Lowering, state: KVState) -> bool:
+    """Return True if the device has the required features, and heads are whole blocks of a quantized cache."""
+    whole = not is_quantized(lowering.limits.kv_type) or not (state.k_dim % BLOCK or state.v_dim % BLOCK)
+    return whole and "subgroup_shuffle" in lowering.device.features

@@ -1,4 +1,4 @@
-"""Rules for operations element by element."""
+"""Rules for element-wise operations."""
 
 from __future__ import annotations
 
@@ -9,65 +9,65 @@ from pumice_vulkan.fuse import MOST_OPERANDS, MOST_STEPS, outer_operands
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 LOCAL = 256
-OPERATIONS = list(ELEMENTWISE)  # their numbers in elementwise.comp
+OPERATIONS = list(ELEMENTWISE)  # indices are the numbers in elementwise.comp
 
 
-def _unary(at: Lowering, node: Node) -> None:
+def _unary(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     p, q = (*(float(value) for value in node.attrs.values()), 0.0, 0.0)[:2]
-    at.dispatch(
+    lowering.dispatch(
         f"unary.{node.op}",
         count=x,
-        reads={"x": at.place(x)},
-        writes={"y": at.place(node.output)},
-        push={"width": at.width(x), "p": p, "q": q},
-        grid=at.grid(-(-at.rows(x) * at.width(x) // LOCAL)),
+        reads={"x": lowering.place(x)},
+        writes={"y": lowering.place(node.output)},
+        push={"width": lowering.width(x), "p": p, "q": q},
+        grid=lowering.grid(-(-lowering.rows(x) * lowering.width(x) // LOCAL)),
     )
 
 
-def _binary(at: Lowering, node: Node) -> None:
+def _binary(lowering: Lowering, node: Node) -> None:
     x, y = node.operands()
     walk = broadcast_walk(x, y)
     assert walk is not None
-    n_values = at.rows(x) * at.width(x)
-    at.dispatch(
+    n_values = lowering.rows(x) * lowering.width(x)
+    lowering.dispatch(
         f"binary.{node.op}",
         count=x,
-        reads={"x": at.place(x), "y": at.place(y)},
-        writes={"z": at.place(node.output)},
-        push={"row_width": at.width(x), **walk._asdict()},
-        grid=at.grid(-(-n_values // LOCAL)),
+        reads={"x": lowering.place(x), "y": lowering.place(y)},
+        writes={"z": lowering.place(node.output)},
+        push={"row_width": lowering.width(x), **walk._asdict()},
+        grid=lowering.grid(-(-n_values // LOCAL)),
     )
 
 
-def elementwise(at: Lowering, nodes: list[Node]) -> bool:
-    """One dispatch for operations that lead to the last; reshapes between them change no value's place."""
+def elementwise(lowering: Lowering, nodes: list[Node]) -> bool:
+    """Dispatch a chain of operations up to the last; reshapes between them do not move values."""
     result = nodes[-1].output
     operands = outer_operands(nodes)
     walks = [broadcast_walk(Tensor("", shape), tensor) for tensor, shape in operands]
     steps = [node for node in nodes if node.op != "reshape"]
     number = {node.output: MOST_OPERANDS + index for index, node in enumerate(steps)}
     number |= {node.output: number[node.inputs["x"]] for node in nodes if node.op == "reshape"}
-    constants = [len(operands), len(steps), at.width(result)]
+    constants = [len(operands), len(steps), lowering.width(result)]
     for node in steps:
         shape = node.output.shape
-        of = (number[each] if each in number else operands.index((each, shape)) for each in node.operands())
+        of = (number[operand] if operand in number else operands.index((operand, shape)) for operand in node.operands())
         a, *b = of
         attributes = np.array([*(float(value) for value in node.attrs.values()), 0.0, 0.0][:2], np.float32)
         constants += [OPERATIONS.index(node.op), a, *(b or [a]), *attributes.view(np.uint32).tolist()]
     constants += [0] * (3 + 5 * MOST_STEPS - len(constants))
     for walk in walks:
-        assert walk is not None, "_broadcasts claims no others"
+        assert walk is not None, "_broadcasts rejects other shapes"
         constants += [walk.n_b, walk.width, walk.y_row, walk.y_a, walk.y_b, walk.y_value]
     constants += [1, 1, 0, 0, 0, 0] * (MOST_OPERANDS - len(walks))
-    places = [at.place(tensor) for tensor, _ in operands]
-    at.dispatch(
+    places = [lowering.place(tensor) for tensor, _ in operands]
+    lowering.dispatch(
         "elementwise",
         count=result,
         reads={"x": [*places, *places[:1] * (MOST_OPERANDS - len(places))]},
-        writes={"y": at.place(result)},
+        writes={"y": lowering.place(result)},
         constants=constants,
-        grid=at.grid(-(-at.rows(result) * at.width(result) // LOCAL)),
+        grid=lowering.grid(-(-lowering.rows(result) * lowering.width(result) // LOCAL)),
         label=f"elementwise {' '.join(node.op for node in steps)}",
     )
     return True
@@ -77,13 +77,13 @@ def _broadcasts(node: Node, limits: Limits) -> bool:
     return broadcast_walk(*node.operands()) is not None
 
 
-def _reshape(at: Lowering, node: Node) -> None:
-    """The plan gives a reshape the place of what it reshapes."""
-    at.reshaped(node.output, node.inputs["x"])
+def _reshape(lowering: Lowering, node: Node) -> None:
+    """A reshape needs no kernel: the memory plan places it where its operand is."""
+    lowering.reshaped(node.output, node.inputs["x"])
 
 
 RULES = {
-    **{name: Rule(_unary) for name, each in ELEMENTWISE.items() if len(each.operands) == 1},
-    **{name: Rule(_binary, _broadcasts) for name, each in ELEMENTWISE.items() if len(each.operands) == 2},
+    **{name: Rule(_unary) for name, operation in ELEMENTWISE.items() if len(operation.operands) == 1},
+    **{name: Rule(_binary, _broadcasts) for name, operation in ELEMENTWISE.items() if len(operation.operands) == 2},
     "reshape": Rule(_reshape),
 }

@@ -1,8 +1,7 @@
-"""MoE dispatch: rules for products with one of several matrices for each row, experts or a matrix for each head.
+"""MoE dispatch: rules for products where each row selects one of several matrices, by expert or by head.
 
-A pair is a token and one of the matrices it uses. Few pairs are products of their own (shaders/matvec.comp), of which
-each reads a whole matrix. Of many, those of one matrix lie side by side (shaders/group.comp), and a tile of them reads
-it once.
+A pair is a token and one of its matrices. With few pairs, each is a product of its own (shaders/matvec.comp) that reads
+a whole matrix. With many, pairs are sorted by matrix (shaders/group.comp), and a tile of pairs reads the matrix once.
 """
 
 from __future__ import annotations
@@ -13,15 +12,16 @@ from pumice_vulkan.lower.matrices import Experts, Matrix, Routes, matrix, use_co
 from pumice_vulkan.lower.rule import Lowering, Rule
 from pumice_vulkan.lower.tiles import TILE_VECTORS, TileProduct, cooperative_product, tiled_product
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import expert_shape
 
-ROUTES = "pairs of tokens and experts"  # scratch memory, and whose they are
+ROUTES = "pairs of tokens and experts"  # name of the scratch memory, and key of its contents
 
-# From how many tokens of a matrix on, on average, they share tiles. Alone each reads the matrix; a tile reads it once,
-# but multiplies at its full width however few tokens it has. On matrix units that hides behind reading: an H200 takes
-# 1.8 ms for a step of 12 layers of Qwen3-30B-A3B with one token an expert, and 2.7 alone. In shared memory it does not:
-# a card with 500 GB/s and 20 TFLOP/s, of which tiles reach a third, reads a weight in 1.1 ps and multiplies it in 9.6.
+# Average tokens per matrix from which on they share tiles. A token alone reads the whole matrix; a tile reads it once,
+# but multiplies at full width even with few tokens. On matrix units the read time hides that: an H200 takes 1.8 ms for
+# a
+# step of 12 layers of Qwen3-30B-A3B with one token per expert, against 2.7 ms one by one. In shared memory it does not:
+# a card with 500 GB/s and 20 TFLOP/s, a third of which tiles reach, reads a weight in 1.1 ps and multiplies it in 9.6.
 COOPERATIVE_TOKENS, TILED_TOKENS = 1, 8
 
 
@@ -29,61 +29,63 @@ def _claims(node: Node, limits: Limits) -> bool:
     return node.inputs["x"].shape[0] == N_TOKENS and node.weight("weight").type in FORMATS
 
 
-def _batched_linear(at: Lowering, node: Node) -> None:
+def _batched_linear(lowering: Lowering, node: Node) -> None:
     x, weight = node.inputs["x"], node.weight("weight")
-    _multiply(at, x, matrix(at, weight), at.place(node.output), Experts(int(weight.shape[0])))
+    _multiply(lowering, x, matrix(lowering, weight), lowering.place(node.output), Experts(int(weight.shape[0])))
 
 
-def gated_experts(at: Lowering, gate: Node, up: Node, last: Node) -> bool:
-    """Both products and the gate in one dispatch; False where pairs are many, or the kernel cannot do it."""
+def gated_experts(lowering: Lowering, gate: Node, up: Node, last: Node) -> bool:
+    """Compute both products and the gate in one dispatch; return False for many pairs or unsupported matrices."""
     x = gate.inputs["x"]
-    matrices = [matrix(at, node.weight("weight")) for node in (gate, up)]
-    experts = _experts(at, gate)
-    if not _are_few(at, x, matrices[0], experts) or matrices[0].place.buffer is not matrices[1].place.buffer:
+    matrices = [matrix(lowering, node.weight("weight")) for node in (gate, up)]
+    experts = _experts(lowering, gate)
+    if not _are_few(lowering, x, matrices[0], experts) or matrices[0].place.buffer is not matrices[1].place.buffer:
         return False
-    vector_product(at, VectorProduct(x, matrices, [at.place(last.output)], paired=True, experts=experts))
+    vector_product(lowering, VectorProduct(x, matrices, [lowering.place(last.output)], paired=True, experts=experts))
     return True
 
 
-def _experts(at: Lowering, node: Node) -> Experts:
+def _experts(lowering: Lowering, node: Node) -> Experts:
     x, ids = node.inputs["x"], node.inputs["ids"]
-    return Experts(int(ids.shape[1]), at.place(ids), own_x=len(x.shape) == 3)
+    return Experts(int(ids.shape[1]), lowering.place(ids), own_x=len(x.shape) == 3)
 
 
-def _are_few(at: Lowering, x: Tensor, weight: Matrix, experts: Experts) -> bool:
-    """Whether a matrix has few tokens, on average."""
-    least = COOPERATIVE_TOKENS if use_cooperative(at, weight) else TILED_TOKENS
-    return at.rows(x) * experts.n_used // weight.n_matrices < least
+def _are_few(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts) -> bool:
+    """Return True if a matrix has few tokens on average."""
+    least = COOPERATIVE_TOKENS if use_cooperative(lowering, weight) else TILED_TOKENS
+    return lowering.rows(x) * experts.n_used // weight.n_matrices < least
 
 
-def _mul_mat_id(at: Lowering, node: Node) -> None:
+def _mul_mat_id(lowering: Lowering, node: Node) -> None:
     x, weight, ids = node.inputs["x"], node.weight("weight"), node.inputs["ids"]
-    _multiply(at, x, matrix(at, weight), at.place(node.output), _experts(at, node), ids)
+    _multiply(lowering, x, matrix(lowering, weight), lowering.place(node.output), _experts(lowering, node), ids)
 
 
-def _multiply(at: Lowering, x: Tensor, weight: Matrix, y: Place, experts: Experts, ids: Tensor | None = None) -> None:
-    if _are_few(at, x, weight, experts):
-        vector_product(at, VectorProduct(x, [weight], [y], experts=experts))
-    elif use_cooperative(at, weight):
-        shape = expert_shape(at.device, at.rows(x) * experts.n_used // weight.n_matrices)
-        routes = _routes(at, x, weight, experts, ids, shape.n)
-        cooperative_product(at, TileProduct(x, weight, y, routes=routes), shape)
+def _multiply(
+    lowering: Lowering, x: Tensor, weight: Matrix, y: BufferSlice, experts: Experts, ids: Tensor | None = None
+) -> None:
+    if _are_few(lowering, x, weight, experts):
+        vector_product(lowering, VectorProduct(x, [weight], [y], experts=experts))
+    elif use_cooperative(lowering, weight):
+        shape = expert_shape(lowering.device, lowering.rows(x) * experts.n_used // weight.n_matrices)
+        routes = _routes(lowering, x, weight, experts, ids, shape.n)
+        cooperative_product(lowering, TileProduct(x, weight, y, routes=routes), shape)
     else:
-        routes = _routes(at, x, weight, experts, ids, TILE_VECTORS)
-        tiled_product(at, TileProduct(x, weight, y, routes=routes))
+        routes = _routes(lowering, x, weight, experts, ids, TILE_VECTORS)
+        tiled_product(lowering, TileProduct(x, weight, y, routes=routes))
 
 
-def _routes(at: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tensor | None, width: int) -> Routes:
-    """Pairs in tiles of ``width``; gate, up and down, which have the same ids, share them."""
-    n_rows, n_used, n_matrices = at.rows(x), experts.n_used, weight.n_matrices
+def _routes(lowering: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tensor | None, width: int) -> Routes:
+    """Sort pairs into tiles of ``width``; gate, up and down projections share the result for equal ids."""
+    n_rows, n_used, n_matrices = lowering.rows(x), experts.n_used, weight.n_matrices
     if experts.ids is None:
         return Routes(-(-n_rows // width), n_used, n_used, experts.flags)
     n_pairs = n_rows * n_used
-    n_tiles = n_pairs // width + min(n_pairs, n_matrices)  # at most; all but one of each matrix are full
-    memory = at.scratch(ROUTES, 4 * (n_pairs + 1 + 3 * n_tiles))
+    n_tiles = n_pairs // width + min(n_pairs, n_matrices)  # upper bound: all but one tile per matrix are full
+    memory = lowering.scratch(ROUTES, 4 * (n_pairs + 1 + 3 * n_tiles))
     order, tiles = memory.part(0, n_pairs), memory.part(n_pairs, 1 + 3 * n_tiles)
-    if at.remembered.get(ROUTES) != (ids, n_matrices, width):
-        at.dispatch(
+    if lowering.remembered.get(ROUTES) != (ids, n_matrices, width):
+        lowering.dispatch(
             "group",
             count=x,
             reads={"ids": experts.ids},
@@ -92,7 +94,7 @@ def _routes(at: Lowering, x: Tensor, weight: Matrix, experts: Experts, ids: Tens
             constants=[n_matrices, width],
             grid=(1, 1, 1),
         )
-        at.remembered[ROUTES] = ids, n_matrices, width
+        lowering.remembered[ROUTES] = ids, n_matrices, width
     return Routes(n_tiles, 1, n_used, experts.flags, tiles, order)
 
 

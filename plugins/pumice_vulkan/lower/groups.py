@@ -1,4 +1,4 @@
-"""Rules for groups (fuse.py): for few rows one kernel where there is one, else node by node."""
+"""Rules for groups (fuse.py): one kernel for few rows if there is one, else node by node."""
 
 from __future__ import annotations
 
@@ -28,142 +28,142 @@ from pumice_vulkan.lower.vectors import (
 )
 
 
-def _group(at: Lowering, node: Node) -> None:
+def _group(lowering: Lowering, node: Node) -> None:
     group: Group = node.attrs["group"]
-    if not KINDS[group.kind](at, group.nodes):
+    if not KINDS[group.kind](lowering, group.nodes):
         for part in group.nodes:
-            at.lower(part)
+            lowering.lower(part)
 
 
-def _normed(at: Lowering, nodes: list[Node]) -> bool:
+def _normed(lowering: Lowering, nodes: list[Node]) -> bool:
     norm, *linears = nodes
-    matrices = [_matrix(at, linear) for linear in linears]
-    if _in_half(at, norm, matrices):
+    matrices = [_matrix(lowering, linear) for linear in linears]
+    if _in_half(lowering, norm, matrices):
         for linear in linears:
-            at.lower(linear)
+            lowering.lower(linear)
         return True
-    if not _fits(at, norm, matrices):
+    if not _fits(lowering, norm, matrices):
         return False
     x, weight = norm.operands()
     left = list(zip(linears, matrices, strict=True))
     while left:
         first = left[0][1]
-        together = [(linear, each) for linear, each in left if _go_together(each, first)]
+        together = [(linear, candidate) for linear, candidate in left if _go_together(candidate, first)]
         together = together[:MOST_MATRICES]
-        left = [each for each in left if each not in together]
+        left = [candidate for candidate in left if candidate not in together]
         biases = [linear.inputs.get("bias") for linear, _ in together]
         if len(together) > 1 and any(biases) and not all(biases):
             together, left = together[:1], [*together[1:], *left]
             biases = biases[:1]
         call = VectorProduct(
             x,
-            [each for _, each in together],
-            [at.place(linear.output) for linear, _ in together],
-            [None if bias is None else at.place(bias) for bias in biases],
-            norm=(at.place(weight), float(norm.attrs["eps"])),
+            [candidate for _, candidate in together],
+            [lowering.place(linear.output) for linear, _ in together],
+            [None if bias is None else lowering.place(bias) for bias in biases],
+            norm=(lowering.place(weight), float(norm.attrs["eps"])),
         )
-        vector_product(at, call)
+        vector_product(lowering, call)
     return True
 
 
-def _gated(at: Lowering, nodes: list[Node]) -> bool:
+def _gated(lowering: Lowering, nodes: list[Node]) -> bool:
     norm, gate, up, last = nodes
-    matrices = [_matrix(at, gate), _matrix(at, up)]
-    shape = use_few(at, matrices[0], at.rows(norm.output), paired=True) if _go_together(*matrices) else None
-    if shape and normed_halves(at, norm, tiled=True):
-        few_product(at, FewProduct(norm.output, matrices, at.place(last.output), output=last.output), shape)
+    matrices = [_matrix(lowering, gate), _matrix(lowering, up)]
+    shape = use_few(lowering, matrices[0], lowering.rows(norm.output), paired=True) if _go_together(*matrices) else None
+    if shape and normed_halves(lowering, norm, tiled=True):
+        few_product(lowering, FewProduct(norm.output, matrices, lowering.place(last.output), output=last.output), shape)
         return True
-    if _in_half(at, norm, matrices):
+    if _in_half(lowering, norm, matrices):
         for part in (gate, up, last):
-            at.lower(part)
+            lowering.lower(part)
         return True
-    if not _fits(at, norm, matrices) or not _go_together(*matrices):
+    if not _fits(lowering, norm, matrices) or not _go_together(*matrices):
         return False
     x, weight = norm.operands()
-    factors = at.place(weight), float(norm.attrs["eps"])
-    call = VectorProduct(x, matrices, [at.place(last.output)], norm=factors, paired=True, output=last.output)
-    vector_product(at, call)
+    factors = lowering.place(weight), float(norm.attrs["eps"])
+    call = VectorProduct(x, matrices, [lowering.place(last.output)], norm=factors, paired=True, output=last.output)
+    vector_product(lowering, call)
     return True
 
 
-def _residual(at: Lowering, nodes: list[Node]) -> bool:
+def _residual(lowering: Lowering, nodes: list[Node]) -> bool:
     linear, add = nodes
     x, bias = linear.inputs["x"], linear.inputs.get("bias")
     (other,) = [tensor for tensor in add.operands() if tensor is not linear.output]
     product(
-        at,
+        lowering,
         x,
-        _matrix(at, linear),
-        at.place(add.output),
-        None if bias is None else at.place(bias),
-        at.place(other),
+        _matrix(lowering, linear),
+        lowering.place(add.output),
+        None if bias is None else lowering.place(bias),
+        lowering.place(other),
     )
     return True
 
 
-def _normed_residual(at: Lowering, nodes: list[Node]) -> bool:
+def _normed_residual(lowering: Lowering, nodes: list[Node]) -> bool:
     norm, linear, add = nodes
-    weight, bias = _matrix(at, linear), linear.inputs.get("bias")
-    if _in_half(at, norm, [weight]):
-        return _residual(at, [linear, add])
-    if not _fits(at, norm, [weight]):
-        at.lower(norm)
-        return _residual(at, [linear, add])
+    weight, bias = _matrix(lowering, linear), linear.inputs.get("bias")
+    if _in_half(lowering, norm, [weight]):
+        return _residual(lowering, [linear, add])
+    if not _fits(lowering, norm, [weight]):
+        lowering.lower(norm)
+        return _residual(lowering, [linear, add])
     x, factors = norm.operands()
     (other,) = [tensor for tensor in add.operands() if tensor is not linear.output]
     call = VectorProduct(
         x,
         [weight],
-        [at.place(add.output)],
-        [None if bias is None else at.place(bias)],
-        at.place(other),
-        norm=(at.place(factors), float(norm.attrs["eps"])),
+        [lowering.place(add.output)],
+        [None if bias is None else lowering.place(bias)],
+        lowering.place(other),
+        norm=(lowering.place(factors), float(norm.attrs["eps"])),
     )
-    vector_product(at, call)
+    vector_product(lowering, call)
     return True
 
 
-def _attend(at: Lowering, nodes: list[Node]) -> bool:
+def _attend(lowering: Lowering, nodes: list[Node]) -> bool:
     rope_q, rope_k, attention = nodes
-    return attend_alone(at, attention, rope_q.inputs["x"], rope_k.inputs["x"], rope_q)
+    return attend_alone(lowering, attention, rope_q.inputs["x"], rope_k.inputs["x"], rope_q)
 
 
-def _route(at: Lowering, nodes: list[Node]) -> bool:
-    route(at, *nodes)
+def _route(lowering: Lowering, nodes: list[Node]) -> bool:
+    route(lowering, *nodes)
     return True
 
 
-def _gated_experts(at: Lowering, nodes: list[Node]) -> bool:
+def _gated_experts(lowering: Lowering, nodes: list[Node]) -> bool:
     gate, up, last = nodes
-    return gated_experts(at, gate, up, last)
+    return gated_experts(lowering, gate, up, last)
 
 
-def _expert_sum(at: Lowering, nodes: list[Node]) -> bool:
+def _expert_sum(lowering: Lowering, nodes: list[Node]) -> bool:
     weighed, add = nodes
     (other,) = [tensor for tensor in add.operands() if tensor is not weighed.output]
-    expert_sum(at, weighed, add.output, other)
+    expert_sum(lowering, weighed, add.output, other)
     return True
 
 
-def _matrix(at: Lowering, linear: Node) -> Matrix:
-    return matrix(at, linear.weight("weight"))
+def _matrix(lowering: Lowering, linear: Node) -> Matrix:
+    return matrix(lowering, linear.weight("weight"))
 
 
-def _in_half(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
-    """Normalize for products on matrix units, if all of them are."""
-    rows = at.rows(norm.output)
-    few = [use_few(at, each, rows) is not None for each in matrices]
+def _in_half(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
+    """Store the norm as float16 for products on matrix units, if all of them run there."""
+    rows = lowering.rows(norm.output)
+    few = [use_few(lowering, item, rows) is not None for item in matrices]
     if any(few) != all(few):
         return False
-    many = rows > MOST_VECTORS and all(use_cooperative(at, each) for each in matrices)
-    return (all(few) or many) and normed_halves(at, norm, tiled=all(few))
+    many = rows > MOST_VECTORS and all(use_cooperative(lowering, item) for item in matrices)
+    return (all(few) or many) and normed_halves(lowering, norm, tiled=all(few))
 
 
-def _fits(at: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
-    """Whether the kernel for few rows can normalize them itself."""
-    rows = at.rows(norm.output)
+def _fits(lowering: Lowering, norm: Node, matrices: list[Matrix]) -> bool:
+    """Return True if the kernel for few rows can apply the norm itself."""
+    rows = lowering.rows(norm.output)
     return rows <= MOST_VECTORS and all(
-        use_int8(at, each) and rows * each.row_blocks * INT8_BLOCK_BYTES <= SHARED_X_BYTES for each in matrices
+        use_int8(lowering, item) and rows * item.row_blocks * INT8_BLOCK_BYTES <= SHARED_X_BYTES for item in matrices
     )
 
 
@@ -186,8 +186,8 @@ KINDS: dict[str, Callable[[Lowering, list[Node]], bool]] = {
 }
 
 
-def _nothing(at: Lowering, node: Node) -> None:
-    """Its group computes it."""
+def _nothing(lowering: Lowering, node: Node) -> None:
+    """A node in a group needs no kernel: its group computes it."""
 
 
 RULES = {GROUP: Rule(_group), DEFERRED: Rule(_nothing)}

@@ -1,68 +1,68 @@
-"""Activations in float16, as matrix units take them: made once, or left by the kernel that computes them."""
+"""Float16 activations for matrix units: converted once, or stored by the kernel that computes them."""
 
 from __future__ import annotations
 
 from pumice.plugin import Node, Tensor
 from pumice_vulkan.lower.rule import Lowering
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.probe import SHAPE
 
-MOST_QUADS = 4096  # of a row that shaders/norm_half.comp takes
+MOST_QUADS = 4096  # maximum groups of four values per row in shaders/norm_half.comp
 NORM_THREADS = 256
-UNIT = SHAPE.m  # rows and columns of what matrix units multiply
-_NAMES = ("float16 activations", "more float16 activations")  # scratch memory: one is read while the other is written
+UNIT = SHAPE.m  # rows and columns of a matrix fragment
+_NAMES = ("float16 activations", "more float16 activations")  # scratch memories: one is read while the other is written
 
 
-def halves(at: Lowering, x: Tensor, tiled: bool = False) -> Place:
-    """The rows of x in float16, one behind the other or in tiles (shaders/halves.glsl)."""
-    held = at.root(x), tiled
-    found = next((name for name in _NAMES if at.remembered.get(name) == held), None)
-    if found:
-        return at.scratch(found, _n_bytes(at, x))
-    n_quads, place = at.width(x) // 4, new_halves(at, x, tiled)
-    at.dispatch(
+def halves(lowering: Lowering, x: Tensor, tiled: bool = False) -> BufferSlice:
+    """Convert the rows of x to float16, row by row or in tiles (shaders/halves.glsl)."""
+    held = lowering.root(x), tiled
+    name_in_use = next((name for name in _NAMES if lowering.remembered.get(name) == held), None)
+    if name_in_use:
+        return lowering.scratch(name_in_use, _n_bytes(lowering, x))
+    n_quads, place = lowering.width(x) // 4, new_halves(lowering, x, tiled)
+    lowering.dispatch(
         "half",
         count=x,
-        reads={"x": at.place(x)},
+        reads={"x": lowering.place(x)},
         writes={"y": place},
         push={"n_quads": n_quads},
-        constants=tiles(at, x, tiled),
-        grid=(-(-n_quads // 128), at.rows(x), 1),
+        constants=tiles(lowering, x, tiled),
+        grid=(-(-n_quads // 128), lowering.rows(x), 1),
     )
     return place
 
 
-def new_halves(at: Lowering, x: Tensor, tiled: bool = False) -> Place:
-    """Where the next dispatch leaves x in float16; not where it finds another activation that was made last."""
-    at.remembered["turn"] = 1 - at.remembered.get("turn", 1)
-    name = _NAMES[at.remembered["turn"]]
-    at.remembered[name] = at.root(x), tiled
-    return at.scratch(name, _n_bytes(at, x))
+def new_halves(lowering: Lowering, x: Tensor, tiled: bool = False) -> BufferSlice:
+    """Return a place for the next dispatch's float16 result, different from that of the latest activation."""
+    lowering.remembered["turn"] = 1 - lowering.remembered.get("turn", 1)
+    name = _NAMES[lowering.remembered["turn"]]
+    lowering.remembered[name] = lowering.root(x), tiled
+    return lowering.scratch(name, _n_bytes(lowering, x))
 
 
-def tiles(at: Lowering, x: Tensor, tiled: bool) -> list[int]:
-    """Two specialization constants: the tiles of the same columns, or 0, and the rows and columns of one."""
-    return [-(-at.rows(x) // UNIT) if tiled else 0, UNIT]
+def tiles(lowering: Lowering, x: Tensor, tiled: bool) -> list[int]:
+    """Return two specialization constants: the tiles per column of tiles, or 0, and the rows and columns of a tile."""
+    return [-(-lowering.rows(x) // UNIT) if tiled else 0, UNIT]
 
 
-def normed_halves(at: Lowering, norm: Node, tiled: bool) -> bool:
-    """An RMS norm whose result only products on matrix units use; False where the kernel cannot do it."""
+def normed_halves(lowering: Lowering, norm: Node, tiled: bool) -> bool:
+    """Compute an RMS norm used only by products on matrix units; return False if the kernel does not support it."""
     x, weight = norm.operands()
-    n_quads = at.width(x) // 4
-    if at.width(x) % 4 or n_quads > MOST_QUADS:
+    n_quads = lowering.width(x) // 4
+    if lowering.width(x) % 4 or n_quads > MOST_QUADS:
         return False
-    at.dispatch(
+    lowering.dispatch(
         "norm_half",
         count=x,
-        reads={"x": at.place(x), "weight": at.place(weight)},
-        writes={"y": new_halves(at, norm.output, tiled)},
+        reads={"x": lowering.place(x), "weight": lowering.place(weight)},
+        writes={"y": new_halves(lowering, norm.output, tiled)},
         push={"n_quads": n_quads, "eps": norm.attrs["eps"]},
-        constants=[NORM_THREADS, -(-n_quads // NORM_THREADS), *tiles(at, norm.output, tiled)],
-        grid=(at.rows(x), 1, 1),
+        constants=[NORM_THREADS, -(-n_quads // NORM_THREADS), *tiles(lowering, norm.output, tiled)],
+        grid=(lowering.rows(x), 1, 1),
     )
     return True
 
 
-def _n_bytes(at: Lowering, x: Tensor) -> int:
-    """Of whole tiles, all of whose rows are read."""
-    return 2 * -(-at.rows(x) // UNIT) * UNIT * at.width(x)
+def _n_bytes(lowering: Lowering, x: Tensor) -> int:
+    """Return the bytes of whole tiles, since all their rows are read."""
+    return 2 * -(-lowering.rows(x) // UNIT) * UNIT * lowering.width(x)

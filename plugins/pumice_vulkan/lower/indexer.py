@@ -1,4 +1,4 @@
-"""The rule for an indexer, which chooses the positions that a token attends to (sparse attention)."""
+"""The rule for an indexer, which selects the positions that a token attends to (sparse attention)."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from pumice_vulkan.kv_cache import can_hold
 from pumice_vulkan.lower.attended import cache_of, store
 from pumice_vulkan.lower.rule import Lowering, Rule
 
-PART = 128  # pools of a workgroup, as in shaders/index_scores.comp
+PART = 128  # pools per workgroup, as in shaders/index_scores.comp
 
 
-def _choose_positions(at: Lowering, node: Node) -> None:
-    """Store the step's keys, score all positions, and turn each token's scores into its mask."""
+def _choose_positions(lowering: Lowering, node: Node) -> None:
+    """Store the step's keys, score all positions, and convert each token's scores to its mask."""
     q, weights, state = node.inputs["q"], node.inputs["weights"], node.state_of(KVState)
-    store(at, node)
-    layout, cache = cache_of(at, state)
-    steps, mask = at.memory.layout, at.place(node.output)
+    store(lowering, node)
+    layout, cache = cache_of(lowering, state)
+    steps, mask = lowering.memory.layout, lowering.place(node.output)
     n_chosen, pool, n_local = (node.attrs[name] for name in ("n_chosen", "pool", "n_local"))
-    scored = 1 if n_local else pool  # positions that share a score
-    width = at.width(node.output)
-    at.dispatch(
-        f"index_scores.{at.limits.kv_type}",
+    scored = 1 if n_local else pool  # positions per score
+    width = lowering.width(node.output)
+    lowering.dispatch(
+        f"index_scores.{lowering.limits.kv_type}",
         count=q,
-        reads={"q": at.place(q), "weights": at.place(weights), "cache": cache},
+        reads={"q": lowering.place(q), "weights": lowering.place(weights), "cache": cache},
         writes={"y": mask},
         push={
             "sequences": steps.sequences,
             "positions": steps.positions,
             "table": steps.tables[state.window],
             "table_width": steps.table_width,
-            "block_size": at.limits.block_size,
+            "block_size": lowering.limits.block_size,
             "n_head": int(q.shape[1]),
             "k_dim": state.k_dim,
             "k_row_words": layout.push["k_row_words"],
@@ -39,15 +39,15 @@ def _choose_positions(at: Lowering, node: Node) -> None:
             "pool": scored,
         },
         constants=[-(-state.k_dim // 8)],
-        grid=(-(-at.limits.n_ctx // (scored * PART)), at.rows(q), 1),
+        grid=(-(-lowering.limits.n_ctx // (scored * PART)), lowering.rows(q), 1),
     )
-    at.dispatch(
+    lowering.dispatch(
         "choose",
         count=q,
         reads={},
         writes={"y": mask},
         push={"positions": steps.positions, "width": width, "n_chosen": n_chosen, "pool": pool, "n_local": n_local},
-        grid=(at.rows(q), 1, 1),
+        grid=(lowering.rows(q), 1, 1),
     )
 
 

@@ -15,10 +15,10 @@ def _claims(node: Node, limits: Limits) -> bool:
     return node.weight("weight").type in FORMATS and math.prod(fixed(node.inputs["x"].shape[1:-1])) == 1
 
 
-def _linear(at: Lowering, node: Node) -> None:
+def _linear(lowering: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
-    bias_place = None if bias is None else at.place(bias)
-    product(at, x, matrix(at, weight), at.place(node.output), bias_place)
+    bias_place = None if bias is None else lowering.place(bias)
+    product(lowering, x, matrix(lowering, weight), lowering.place(node.output), bias_place)
 
 
 RULES = {"linear": Rule(_linear, _claims)}

@@ -1,4 +1,4 @@
-"""Matrices of products: weights on the device, and which of several each row of x has."""
+"""Matrices of products: weights on the device, and the assignment of rows of x to matrices."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pumice.plugin import Weight, fixed
 from pumice_vulkan.flags import ProductFlag
 from pumice_vulkan.formats import FORMATS, Format
 from pumice_vulkan.lower.rule import Lowering
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.packing import pack
 
 NO_FLAGS = ProductFlag(0)
@@ -16,10 +16,10 @@ NO_FLAGS = ProductFlag(0)
 
 @dataclass(frozen=True)
 class Matrix:
-    """A weight on the device; ``n_rows`` of each of its matrices, if it has several."""
+    """A weight on the device; ``n_rows`` counts the rows of one matrix of a stack."""
 
     format: Format
-    place: Place
+    place: BufferSlice
     n_rows: int
     n_columns: int
     n_matrices: int = 1
@@ -33,11 +33,11 @@ class Matrix:
 class Experts:
     """A product for each pair of a token and one of ``n_used`` matrices: those of ``ids``, or all without ids.
 
-    ``own_x``: each pair has a row of x of its own.
+    ``own_x``: each pair has its own row of x.
     """
 
     n_used: int
-    ids: Place | None = None
+    ids: BufferSlice | None = None
     own_x: bool = True
 
     @property
@@ -48,34 +48,34 @@ class Experts:
 
 @dataclass(frozen=True)
 class Routes:
-    """Which vectors a kernel for many multiplies with which matrix (shaders/routes.glsl).
+    """The assignment of vectors to matrices for a kernel of many rows (shaders/routes.glsl).
 
-    There are ``n_tiles`` workgroups of them; ``tiles`` and ``order`` are what shaders/group.comp makes for experts.
+    It has ``n_tiles`` workgroups; shaders/group.comp computes ``tiles`` and ``order`` for experts.
     """
 
     n_tiles: int
     n_heads: int = 1
     n_used: int = 1
     flags: ProductFlag = NO_FLAGS
-    tiles: Place | None = None
-    order: Place | None = None
+    tiles: BufferSlice | None = None
+    order: BufferSlice | None = None
 
-    def places(self, instead: Place) -> dict[str, Place]:
+    def places(self, instead: BufferSlice) -> dict[str, BufferSlice]:
         return {"tiles": self.tiles or instead, "order": self.order or instead}
 
 
-def matrix(at: Lowering, weight: Weight) -> Matrix:
+def matrix(lowering: Lowering, weight: Weight) -> Matrix:
     *matrices, n_rows, n_columns = fixed(weight.shape)
-    place = at.upload(weight, "planes", lambda: [pack(weight)])[0]
+    place = lowering.upload(weight, "planes", lambda: [pack(weight)])[0]
     return Matrix(FORMATS[weight.type], place, n_rows, n_columns, *matrices)
 
 
 def product_flags(bias: object, residual: object, ragged: object) -> ProductFlag:
-    """The flags of what is there."""
+    """Return the flags of the operands that are present."""
     chosen = {ProductFlag.BIAS: bias, ProductFlag.RESIDUAL: residual, ProductFlag.RAGGED_X: ragged}
     return ProductFlag(sum(flag for flag, present in chosen.items() if present))
 
 
-def use_cooperative(at: Lowering, weight: Matrix) -> bool:
-    """Whether matrix units compute a product: not with float32 weights, which may need their precision."""
-    return at.cooperative and weight.format.name != "f32" and weight.n_columns % 8 == 0 and weight.n_rows % 4 == 0
+def use_cooperative(lowering: Lowering, weight: Matrix) -> bool:
+    """Return True if matrix units compute a product; not for float32 weights, which may need the precision."""
+    return lowering.cooperative and weight.format.name != "f32" and weight.n_columns % 8 == 0 and weight.n_rows % 4 == 0

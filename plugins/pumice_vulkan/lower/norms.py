@@ -9,27 +9,27 @@ from pumice_vulkan.lower.rows import inner
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 
 
-def scaled_norm(at: Lowering, nodes: list[Node]) -> bool:
-    """A norm times a constant."""
+def scaled_norm(lowering: Lowering, nodes: list[Node]) -> bool:
+    """Compute a norm times a constant."""
     norm, scale = nodes
-    _normalize(at, norm, scale.output, float(scale.attrs["factor"]))
+    _normalize(lowering, norm, scale.output, float(scale.attrs["factor"]))
     return True
 
 
-def _norm(at: Lowering, node: Node) -> None:
-    _normalize(at, node, node.output)
+def _norm(lowering: Lowering, node: Node) -> None:
+    _normalize(lowering, node, node.output)
 
 
-def _normalize(at: Lowering, node: Node, result: Tensor, scale: float = 1.0) -> None:
+def _normalize(lowering: Lowering, node: Node, result: Tensor, scale: float = 1.0) -> None:
     x, weight, bias = node.inputs["x"], node.inputs.get("weight"), node.inputs.get("bias")
     width = int(x.shape[-1])
-    most = min(1024, at.device.description.max_threads_per_threadgroup)
+    most = min(1024, lowering.device.description.max_threads_per_threadgroup)
     operands = {"x": x, "weight": x if weight is None else weight, "bias": x if bias is None else bias}
-    at.dispatch(
+    lowering.dispatch(
         node.op,
         count=x,
-        reads={name: at.place(tensor) for name, tensor in operands.items()},
-        writes={"y": at.place(result)},
+        reads={name: lowering.place(tensor) for name, tensor in operands.items()},
+        writes={"y": lowering.place(result)},
         push={
             "scale": scale,
             "n_inner": inner(x),
@@ -39,12 +39,12 @@ def _normalize(at: Lowering, node: Node, result: Tensor, scale: float = 1.0) -> 
             "bias_rows": _rows(bias, width),
         },
         constants=[local_size(width, most), weight is not None, bias is not None],
-        grid=at.grid(at.rows(x) * inner(x)),
+        grid=lowering.grid(lowering.rows(x) * inner(x)),
     )
 
 
 def _rows(weight: Tensor | None, width: int) -> int:
-    """Rows of a weight that differ from head to head."""
+    """Return the rows of a weight that differs from head to head."""
     return 1 if weight is None else math.prod(fixed(weight.shape)) // width
 
 

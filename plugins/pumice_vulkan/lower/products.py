@@ -1,4 +1,4 @@
-"""Products of an activation with one matrix: which kernel for how many rows."""
+"""Products of an activation with one matrix: the selection of a kernel by the number of rows."""
 
 from __future__ import annotations
 
@@ -8,30 +8,35 @@ from pumice_vulkan.lower.matrices import Experts, Matrix, use_cooperative
 from pumice_vulkan.lower.rule import Lowering
 from pumice_vulkan.lower.tiles import TileProduct, cooperative_product, tiled_product
 from pumice_vulkan.lower.vectors import MOST_VECTORS, VectorProduct, vector_product
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 
-SMALL = 2**19  # values of a matrix that is read from the cache for each of some rows
-MOST_ROUTED = 512  # such rows of float32, of which tiles would keep few processors of a large device busy
+SMALL = 2**19  # maximum values of a matrix that stays in the cache while several rows read it
+MOST_ROUTED = 512  # limit of such float32 rows, whose tiles would occupy few processors of a large device
 
 
 def product(
-    at: Lowering, x: Tensor, weight: Matrix, y: Place, bias: Place | None = None, residual: Place | None = None
+    lowering: Lowering,
+    x: Tensor,
+    weight: Matrix,
+    y: BufferSlice,
+    bias: BufferSlice | None = None,
+    residual: BufferSlice | None = None,
 ) -> None:
-    """``y = x @ weight.T + bias + residual`` with the kernel for so many rows of x."""
-    if shape := use_few(at, weight, at.rows(x)):
-        few_product(at, FewProduct(x, [weight], y, bias, residual), shape)
-    elif at.rows(x) <= MOST_VECTORS:
-        vector_product(at, VectorProduct(x, [weight], [y], [bias], residual))
-    elif at.rows(x) <= _most_alone(at, weight):
-        vector_product(at, VectorProduct(x, [weight], [y], [bias], residual, experts=Experts(1)))
-    elif use_cooperative(at, weight):
-        cooperative_product(at, TileProduct(x, weight, y, bias, residual))
+    """Compute ``y = x @ weight.T + bias + residual`` with the kernel for the number of rows of x."""
+    if shape := use_few(lowering, weight, lowering.rows(x)):
+        few_product(lowering, FewProduct(x, [weight], y, bias, residual), shape)
+    elif lowering.rows(x) <= MOST_VECTORS:
+        vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual))
+    elif lowering.rows(x) <= _most_alone(lowering, weight):
+        vector_product(lowering, VectorProduct(x, [weight], [y], [bias], residual, experts=Experts(1)))
+    elif use_cooperative(lowering, weight):
+        cooperative_product(lowering, TileProduct(x, weight, y, bias, residual))
     else:
-        tiled_product(at, TileProduct(x, weight, y, bias, residual))
+        tiled_product(lowering, TileProduct(x, weight, y, bias, residual))
 
 
-def _most_alone(at: Lowering, weight: Matrix) -> int:
-    """The most rows of x each of which reads the matrix for itself."""
+def _most_alone(lowering: Lowering, weight: Matrix) -> int:
+    """Return the maximum rows of x that each read the matrix separately."""
     if not weight.format.dense or weight.n_rows * weight.n_columns > SMALL:
         return 0
-    return MOST_ROUTED if at.cooperative and weight.format.name == "f32" else MOST_FEW
+    return MOST_ROUTED if lowering.cooperative and weight.format.name == "f32" else MOST_FEW

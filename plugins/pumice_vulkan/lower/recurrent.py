@@ -6,109 +6,116 @@ import math
 
 from pumice.plugin import Node, RecurrentState, Tensor, fixed
 from pumice_vulkan.lower.rule import Lowering, Rule
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 
 LOCAL = 64
-COLUMNS = 32  # of a workgroup, as in linear_attention.comp
-MOST_KEYS = 512  # rows of a state, 64 of them in an invocation's registers
-CONVOLVED = 16  # tokens that an invocation of conv1d.comp takes at least; as many as there are taps
-PARTS = 8  # of a state's rows, as in linear_attention.comp: the most tokens that it has in shared memory at a time
+COLUMNS = 32  # columns per workgroup, as in linear_attention.comp
+MOST_KEYS = 512  # maximum rows of a state, 64 of them in an invocation's registers
+CONVOLVED = 16  # minimum tokens per invocation of conv1d.comp, or the number of taps
+PARTS = 8  # parts of a state's rows, as in linear_attention.comp; also the maximum tokens in shared memory
 
 
-def _state(at: Lowering, node: Node) -> Place:
-    """A float32 array for each slot; kernels take it for zeros where a sequence begins."""
-    states, state = at.memory.states, node.state_of(RecurrentState)
+def _state(lowering: Lowering, node: Node) -> BufferSlice:
+    """Return a float32 array with the state of each slot; kernels treat it as zeros where a sequence starts."""
+    states, state = lowering.memory.states, node.state_of(RecurrentState)
     if state not in states:
-        states[state] = at.memory.cache.take(4 * at.limits.n_slots * math.prod(state.shape))
-    place: Place = states[state]
+        states[state] = lowering.memory.cache.take(4 * lowering.limits.n_slots * math.prod(state.shape))
+    place: BufferSlice = states[state]
     return place
 
 
-def convolved(at: Lowering, nodes: list[Node]) -> bool:
-    """A convolution with the SiLU of it."""
+def convolved(lowering: Lowering, nodes: list[Node]) -> bool:
+    """Compute a convolution followed by SiLU."""
     conv, silu = nodes
-    _convolve(at, conv, silu.output, silu=True)
+    _convolve(lowering, conv, silu.output, silu=True)
     return True
 
 
-def _conv1d(at: Lowering, node: Node) -> None:
-    _convolve(at, node, node.output)
+def _conv1d(lowering: Lowering, node: Node) -> None:
+    _convolve(lowering, node, node.output)
 
 
-def _convolve(at: Lowering, node: Node, result: Tensor, silu: bool = False) -> None:
+def _convolve(lowering: Lowering, node: Node, result: Tensor, silu: bool = False) -> None:
     x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
     n_channels, n_taps = int(x.shape[-1]), int(weight.shape[1])
-    at.dispatch(
+    lowering.dispatch(
         "conv1d",
         count=x,
-        reads={"x": at.place(x), "weight": at.place(weight), "bias": at.place(weight if bias is None else bias)},
-        writes={"state": _state(at, node), "y": at.place(result)},
-        push={**_steps(at), "n_channels": n_channels},
+        reads={
+            "x": lowering.place(x),
+            "weight": lowering.place(weight),
+            "bias": lowering.place(weight if bias is None else bias),
+        },
+        writes={"state": _state(lowering, node), "y": lowering.place(result)},
+        push={**_steps(lowering), "n_channels": n_channels},
         constants=[bias is not None, n_taps, silu],
-        grid=(*_grid(at, n_channels)[:2], 1 if at.lone else -(-at.n_tokens // max(CONVOLVED, n_taps))),
+        grid=(
+            *_grid(lowering, n_channels)[:2],
+            1 if lowering.lone else -(-lowering.n_tokens // max(CONVOLVED, n_taps)),
+        ),
     )
 
 
-def _ssm_scan(at: Lowering, node: Node) -> None:
+def _ssm_scan(lowering: Lowering, node: Node) -> None:
     n_channels = int(node.output.shape[-1])
-    at.dispatch(
+    lowering.dispatch(
         "ssm_scan",
         count=node.output,
-        reads={name: at.place(tensor) for name, tensor in node.inputs.items()},
-        writes={"state": _state(at, node), "y": at.place(node.output)},
-        push={**_steps(at), "n_channels": n_channels},
+        reads={name: lowering.place(tensor) for name, tensor in node.inputs.items()},
+        writes={"state": _state(lowering, node), "y": lowering.place(node.output)},
+        push={**_steps(lowering), "n_channels": n_channels},
         constants=[int(node.inputs["b"].shape[-1])],
-        grid=_grid(at, n_channels),
+        grid=_grid(lowering, n_channels),
     )
 
 
-def _linear_attention(at: Lowering, node: Node) -> None:
+def _linear_attention(lowering: Lowering, node: Node) -> None:
     k, v, decay = (node.inputs[name] for name in ("k", "v", "decay"))
     (n_key_heads, k_dim), (n_heads, v_dim) = fixed(k.shape[1:]), fixed(v.shape[1:])
-    each = k_dim if len(decay.shape) == 3 else 1  # values of a head's decay
+    n_decays = k_dim if len(decay.shape) == 3 else 1  # decay values per head
     push = {
         "n_heads": n_heads,
         "n_key_heads": n_key_heads,
         "tiled": int(node.attrs["tiled"]),
         "width": v_dim,
-        "decay_token": n_heads * each if len(decay.shape) > 1 else 0,
-        "decay_head": each,
+        "decay_token": n_heads * n_decays if len(decay.shape) > 1 else 0,
+        "decay_head": n_decays,
     }
-    at.dispatch(
+    lowering.dispatch(
         "linear_attention",
         count=v,
-        reads={name: at.place(node.inputs.get(name, v)) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
-        writes={"state": _state(at, node), "y": at.place(node.output)},
-        push={**_steps(at), **push},
+        reads={name: lowering.place(node.inputs.get(name, v)) for name in ("q", "k", "v", "decay", "beta", "a", "b")},
+        writes={"state": _state(lowering, node), "y": lowering.place(node.output)},
+        push={**_steps(lowering), **push},
         constants=[
             k_dim,
-            each > 1,
+            n_decays > 1,
             "beta" in node.inputs,
             "a" in node.inputs,
             node.attrs["before"],
-            _n_staged(at, node, each > 1),
+            _n_staged(lowering, node, n_decays > 1),
         ],
-        grid=(n_heads * -(-v_dim // COLUMNS), min(at.n_tokens, at.limits.n_seqs), 1),
+        grid=(n_heads * -(-v_dim // COLUMNS), min(lowering.n_tokens, lowering.limits.n_seqs), 1),
     )
 
 
-def _n_staged(at: Lowering, node: Node, by_channel: bool) -> int:
-    """How many tokens are in shared memory at a time, with all that they bring."""
+def _n_staged(lowering: Lowering, node: Node, by_channel: bool) -> int:
+    """Return how many tokens, with all their operands, fit in shared memory at a time."""
     n_keys = -(-int(node.inputs["k"].shape[-1]) // PARTS) * PARTS
     n_rows = 2 + by_channel + 2 * ("a" in node.inputs)
     per_token = 4 * (n_rows * n_keys + (1 + PARTS) * COLUMNS + 2)
-    room = at.device.threadgroup_memory_bytes - 4 * 2 * PARTS * COLUMNS
-    return 1 if at.lone else max(1, min(PARTS, room // per_token))
+    room = lowering.device.threadgroup_memory_bytes - 4 * 2 * PARTS * COLUMNS
+    return 1 if lowering.lone else max(1, min(PARTS, room // per_token))
 
 
-def _steps(at: Lowering) -> dict[str, int]:
-    """Where the step block says which tokens are whose."""
-    layout = at.memory.layout
+def _steps(lowering: Lowering) -> dict[str, int]:
+    """Return the push constants that locate tokens of sequences in the step block."""
+    layout = lowering.memory.layout
     return {"positions": layout.positions, "seq_starts": layout.seq_starts, "slots": layout.slots}
 
 
-def _grid(at: Lowering, n_channels: int) -> tuple[int, int, int]:
-    return -(-n_channels // LOCAL), min(at.n_tokens, at.limits.n_seqs), 1
+def _grid(lowering: Lowering, n_channels: int) -> tuple[int, int, int]:
+    return -(-n_channels // LOCAL), min(lowering.n_tokens, lowering.limits.n_seqs), 1
 
 
 RULES = {

@@ -12,17 +12,22 @@ from pumice.plugin import Limits, Node, fixed
 from pumice_vulkan.lower.rule import Lowering, Rule
 
 
-def _rope(at: Lowering, node: Node) -> None:
+def _rope(lowering: Lowering, node: Node) -> None:
     (x, positions), axes = node.operands(), node.attrs["axes"]
     n_head, dim, n_rot = math.prod(fixed(x.shape[1:-1])), int(x.shape[-1]), 2 * len(node.attrs["freqs"])
     n_axes = int(positions.shape[1]) if axes else 1
-    of_pairs = at.constant(("axes", axes), lambda: np.array(axes, np.uint32)) if axes else turns(at, node)
+    of_pairs = lowering.constant(("axes", axes), lambda: np.array(axes, np.uint32)) if axes else turns(lowering, node)
     first_step, second_distance = pairs(node)
-    at.dispatch(
+    lowering.dispatch(
         "rope",
         count=x,
-        reads={"x": at.place(x), "positions": at.place(positions), "turns": turns(at, node), "axes": of_pairs},
-        writes={"y": at.place(node.output)},
+        reads={
+            "x": lowering.place(x),
+            "positions": lowering.place(positions),
+            "turns": turns(lowering, node),
+            "axes": of_pairs,
+        },
+        writes={"y": lowering.place(node.output)},
         push={
             "n_head": n_head,
             "dim": dim,
@@ -32,17 +37,17 @@ def _rope(at: Lowering, node: Node) -> None:
             "magnitude": node.attrs["magnitude"],
             "n_axes": n_axes,
         },
-        grid=at.grid(-(-at.rows(x) * n_head * ((dim + 1) // 2) // 64)),
+        grid=lowering.grid(-(-lowering.rows(x) * n_head * ((dim + 1) // 2) // 64)),
     )
 
 
 def pairs(node: Node) -> tuple[int, int]:
-    """How far it is from pair to pair, and within one."""
+    """Return the distance from pair to pair, and within a pair."""
     return (1, len(node.attrs["freqs"])) if node.attrs["neox"] else (2, 1)
 
 
-def turns(at: Lowering, node: Node) -> Any:
-    """The table of ``shaders/rope_angle.glsl``: of each pair the turns a position, as a 64-bit fraction."""
+def turns(lowering: Lowering, node: Node) -> Any:
+    """Return the table of ``shaders/rope_angle.glsl``: each pair's turns per position as a 64-bit fraction."""
     freqs = node.attrs["freqs"]
 
     def make() -> NDArray[np.uint32]:
@@ -51,18 +56,18 @@ def turns(at: Lowering, node: Node) -> Any:
         low = np.floor((fraction - high) * 2.0**32)
         return np.stack([high, low], axis=1).astype(np.uint64).astype(np.uint32)
 
-    return at.constant(("rope", freqs), make)
+    return lowering.constant(("rope", freqs), make)
 
 
-def _position_scale(at: Lowering, node: Node) -> None:
+def _position_scale(lowering: Lowering, node: Node) -> None:
     (positions,) = node.operands()
-    at.dispatch(
+    lowering.dispatch(
         "position_scale",
         count=positions,
-        reads={"positions": at.place(positions)},
-        writes={"y": at.place(node.output)},
+        reads={"positions": lowering.place(positions)},
+        writes={"y": lowering.place(node.output)},
         push={name: node.attrs[name] for name in ("length", "beta", "offset")},
-        grid=at.grid(-(-at.rows(positions) // 64)),
+        grid=lowering.grid(-(-lowering.rows(positions) // 64)),
     )
 
 

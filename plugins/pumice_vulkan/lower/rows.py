@@ -1,4 +1,4 @@
-"""Rules for looking up, choosing and arranging rows and values."""
+"""Rules for lookups, selections and arrangements of rows and values."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from pumice_vulkan.lower.matrices import matrix
 from pumice_vulkan.lower.rule import Lowering, Rule, local_size
 from pumice_vulkan.shaders import interface
 
-MANY_SUMMED = 32  # values that a workgroup adds up together
-MOST_BALANCED = 8  # rows of a matrix that an invocation keeps in registers
+MANY_SUMMED = 32  # number of values from which on a workgroup shares a sum
+MOST_BALANCED = 8  # maximum rows of a matrix in an invocation's registers
 
 
 def inner(tensor: Tensor, axes: int = 1) -> int:
-    """How many groups of its last ``axes`` axes a row has."""
+    """Return the number of groups of the last ``axes`` axes per row."""
     return math.prod(fixed(tensor.shape[1 : len(tensor.shape) - axes]))
 
 
-def _each(at: Lowering, kernel: str, local: int, node: Node, reads: dict[str, Tensor], **push: int) -> None:
-    """A kernel with an invocation for each value of the result, its last place."""
+def _each(lowering: Lowering, kernel: str, local: int, node: Node, reads: dict[str, Tensor], **push: int) -> None:
+    """Append a kernel with one invocation per value of the result, which is its last place."""
     y = node.output
-    at.dispatch(
+    lowering.dispatch(
         kernel,
         count=y,
-        reads={name: at.place(tensor) for name, tensor in reads.items()},
-        writes={interface(kernel).places[-1]: at.place(y)},
+        reads={name: lowering.place(tensor) for name, tensor in reads.items()},
+        writes={interface(kernel).places[-1]: lowering.place(y)},
         push=push,
-        grid=at.grid(-(-at.rows(y) * at.width(y) // local)),
+        grid=lowering.grid(-(-lowering.rows(y) * lowering.width(y) // local)),
     )
 
 
-def _embedding(at: Lowering, node: Node) -> None:
+def _embedding(lowering: Lowering, node: Node) -> None:
     weight, ids = node.weight("weight"), node.inputs["ids"]
     y = node.output
     if len(weight.shape) == 1:
-        _each(at, "rows.get", 256, node, {"x": weight, "ids": ids}, n_inner=at.width(ids), width=1)
+        _each(lowering, "rows.get", 256, node, {"x": weight, "ids": ids}, n_inner=lowering.width(ids), width=1)
         return
-    table = matrix(at, weight)
+    table = matrix(lowering, weight)
     quarters = -(-table.n_columns // 4)
-    at.dispatch(
+    lowering.dispatch(
         f"embedding.{table.format.name}",
         count=y,
-        reads={"weights": table.place, "ids": at.place(ids)},
-        writes={"y": at.place(y)},
-        push={"n_inner": at.width(ids), "n_rows": table.n_rows, "n_columns": table.n_columns},
+        reads={"weights": table.place, "ids": lowering.place(ids)},
+        writes={"y": lowering.place(y)},
+        push={"n_inner": lowering.width(ids), "n_rows": table.n_rows, "n_columns": table.n_columns},
         constants=[table.row_blocks],
-        grid=at.grid(-(-at.rows(y) * at.width(ids) * quarters // 128)),
+        grid=lowering.grid(-(-lowering.rows(y) * lowering.width(ids) * quarters // 128)),
     )
 
 
@@ -59,12 +59,12 @@ def _claims_table(node: Node, limits: Limits) -> bool:
     return weight.type in FORMATS if len(weight.shape) > 1 else weight.type.name == "F32"
 
 
-def _get_rows(at: Lowering, node: Node) -> None:
+def _get_rows(lowering: Lowering, node: Node) -> None:
     x, ids = node.operands()
-    _each(at, "rows.get", 256, node, {"x": x, "ids": ids}, n_inner=1, width=at.width(x))
+    _each(lowering, "rows.get", 256, node, {"x": x, "ids": ids}, n_inner=1, width=lowering.width(x))
 
 
-def _ngram_rows(at: Lowering, node: Node) -> None:
+def _ngram_rows(lowering: Lowering, node: Node) -> None:
     (tokens,) = node.operands()
     multipliers, sizes, offsets = (node.attrs[name] for name in ("multipliers", "sizes", "offsets"))
 
@@ -72,32 +72,32 @@ def _ngram_rows(at: Lowering, node: Node) -> None:
         words = np.array(multipliers, "<u8").view("<u4")
         return np.concatenate([words, np.array(sizes + offsets, np.uint32)])
 
-    at.dispatch(
+    lowering.dispatch(
         "ngram_rows",
         count=tokens,
         reads={
-            "tokens": at.place(tokens),
-            "numbers": at.constant(("ngram rows", multipliers, sizes, offsets), numbers),
+            "tokens": lowering.place(tokens),
+            "numbers": lowering.constant(("ngram rows", multipliers, sizes, offsets), numbers),
         },
-        writes={"y": at.place(node.output)},
+        writes={"y": lowering.place(node.output)},
         push={"n_tokens": int(tokens.shape[-1]), "n_heads": len(sizes)},
-        grid=at.grid(-(-at.rows(tokens) * len(sizes) // 64)),
+        grid=lowering.grid(-(-lowering.rows(tokens) * len(sizes) // 64)),
     )
 
 
-def _slice(at: Lowering, node: Node) -> None:
+def _slice(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     start, stop = node.attrs["start"], node.attrs["stop"]
-    if inner(x) == 1 and at.view(node.output, x, start):
+    if inner(x) == 1 and lowering.view(node.output, x, start):
         return
     sizes = {"n_inner": inner(x), "width": stop - start, "x_width": int(x.shape[-1])}
-    _each(at, "rows.slice", 256, node, {"x": x}, **sizes, start=start)
+    _each(lowering, "rows.slice", 256, node, {"x": x}, **sizes, start=start)
 
 
-def _concat(at: Lowering, node: Node) -> None:
+def _concat(lowering: Lowering, node: Node) -> None:
     x, y = node.operands()
     sizes = {"n_inner": inner(x), "width": int(node.output.shape[-1]), "x_width": int(x.shape[-1])}
-    _each(at, "rows.concat", 256, node, {"x": x, "y": y}, **sizes, y_inner=inner(y))
+    _each(lowering, "rows.concat", 256, node, {"x": x, "y": y}, **sizes, y_inner=inner(y))
 
 
 def _concatenates(node: Node, limits: Limits) -> bool:
@@ -105,47 +105,47 @@ def _concatenates(node: Node, limits: Limits) -> bool:
     return x.shape[0] == y.shape[0] and inner(y) in (1, inner(x))
 
 
-def _gather(at: Lowering, node: Node) -> None:
+def _gather(lowering: Lowering, node: Node) -> None:
     x, ids = node.operands()
     sizes = {"n_inner": inner(ids), "width": int(ids.shape[-1]), "x_width": int(x.shape[-1])}
-    _each(at, "gather", 64, node, {"x": x, "ids": ids}, **sizes)
+    _each(lowering, "gather", 64, node, {"x": x, "ids": ids}, **sizes)
 
 
-def _sum(at: Lowering, node: Node) -> None:
+def _sum(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     axis = node.attrs["axis"]
     n = int(x.shape[axis])
     n_inner = math.prod(fixed(x.shape[len(x.shape) + axis + 1 :]))
     together = n >= MANY_SUMMED
-    n_sums = at.rows(x) * (at.width(x) // n)
-    at.dispatch(
+    n_sums = lowering.rows(x) * (lowering.width(x) // n)
+    lowering.dispatch(
         "sum",
         count=x,
-        reads={"x": at.place(x)},
-        writes={"y": at.place(node.output)},
-        push={"n_outer": at.width(x) // n // n_inner, "n": n, "n_inner": n_inner},
+        reads={"x": lowering.place(x)},
+        writes={"y": lowering.place(node.output)},
+        push={"n_outer": lowering.width(x) // n // n_inner, "n": n, "n_inner": n_inner},
         constants=[together],
-        grid=at.grid(n_sums if together else -(-n_sums // 64)),
+        grid=lowering.grid(n_sums if together else -(-n_sums // 64)),
     )
 
 
-def _softmax(at: Lowering, node: Node) -> None:
+def _softmax(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    _each_row(at, "softmax", node, x)
+    _each_row(lowering, "softmax", node, x)
 
 
-def _sinkhorn(at: Lowering, node: Node) -> None:
+def _sinkhorn(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     n = int(x.shape[-1])
-    n_matrices = at.width(x) // (n * n)
-    at.dispatch(
+    n_matrices = lowering.width(x) // (n * n)
+    lowering.dispatch(
         "sinkhorn",
         count=x,
-        reads={"x": at.place(x)},
-        writes={"y": at.place(node.output)},
+        reads={"x": lowering.place(x)},
+        writes={"y": lowering.place(node.output)},
         push={"n_matrices": n_matrices, "n_iterations": node.attrs["n_iterations"], "eps": node.attrs["eps"]},
         constants=[n],
-        grid=at.grid(-(-at.rows(x) * n_matrices // 64)),
+        grid=lowering.grid(-(-lowering.rows(x) * n_matrices // 64)),
     )
 
 
@@ -153,22 +153,22 @@ def _fits_registers(node: Node, limits: Limits) -> bool:
     return int(node.output.shape[-1]) <= MOST_BALANCED
 
 
-def _top_k(at: Lowering, node: Node) -> None:
+def _top_k(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    _each_row(at, "top_k", node, x, k=node.attrs["k"])
+    _each_row(lowering, "top_k", node, x, k=node.attrs["k"])
 
 
-def _each_row(at: Lowering, kernel: str, node: Node, x: Tensor, **push: int) -> None:
-    """A kernel with a workgroup for each row of the last axis; its result is its last place."""
+def _each_row(lowering: Lowering, kernel: str, node: Node, x: Tensor, **push: int) -> None:
+    """Append a kernel with one workgroup per row of the last axis; the result is its last place."""
     width = int(x.shape[-1])
-    at.dispatch(
+    lowering.dispatch(
         kernel,
         count=x,
-        reads={"x": at.place(x)},
-        writes={interface(kernel).places[-1]: at.place(node.output)},
+        reads={"x": lowering.place(x)},
+        writes={interface(kernel).places[-1]: lowering.place(node.output)},
         push={"n_inner": inner(x), "width": width, **push},
         constants=[local_size(width)],
-        grid=at.grid(at.rows(x) * inner(x)),
+        grid=lowering.grid(lowering.rows(x) * inner(x)),
     )
 
 

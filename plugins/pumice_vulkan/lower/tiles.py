@@ -1,4 +1,4 @@
-"""Products of many rows of x, in tiles: on matrix units (shaders/matmul_cooperative.comp), or without (matmul.comp)."""
+"""Products of many rows of x in tiles: on matrix units (shaders/matmul_cooperative.comp), or without (matmul.comp)."""
 
 from __future__ import annotations
 
@@ -8,55 +8,63 @@ from pumice.plugin import Tensor
 from pumice_vulkan.lower.halves import UNIT, halves
 from pumice_vulkan.lower.matrices import Matrix, Routes, product_flags
 from pumice_vulkan.lower.rule import Lowering
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import TileShape, tile_shape
 
-TILE_ROWS, TILE_VECTORS = 64, 32  # that a workgroup of shaders/matmul.comp has
+TILE_ROWS, TILE_VECTORS = 64, 32  # tile of a workgroup in shaders/matmul.comp
 
 
 @dataclass(frozen=True)
 class TileProduct:
-    """``y = x @ weight.T + bias + residual``; ``routes``: of several matrices, which vectors each has."""
+    """``y = x @ weight.T + bias + residual``; ``routes`` assigns vectors to several matrices."""
 
     x: Tensor
     weight: Matrix
-    y: Place
-    bias: Place | None = None
-    residual: Place | None = None
+    y: BufferSlice
+    bias: BufferSlice | None = None
+    residual: BufferSlice | None = None
     routes: Routes | None = None
 
     def flags(self, columns: int) -> int:
-        """For a kernel that takes so many columns at a time."""
+        """Return the flags for a kernel that processes ``columns`` columns at a time."""
         of_rows = product_flags(self.bias, self.residual, self.weight.n_columns % columns)
         return of_rows | self.routes.flags if self.routes else of_rows
 
 
-def cooperative_product(at: Lowering, call: TileProduct, shape: TileShape | None = None) -> None:
-    shape = shape or tile_shape(at.device, call.weight.n_rows, at.rows(call.x))
-    threads = shape.warps_m * shape.warps_n * at.device.subgroup_size
+def cooperative_product(lowering: Lowering, call: TileProduct, shape: TileShape | None = None) -> None:
+    shape = shape or tile_shape(lowering.device, call.weight.n_rows, lowering.rows(call.x))
+    threads = shape.warps_m * shape.warps_n * lowering.device.subgroup_size
     sizes = [shape.m, shape.n, shape.warps_m, shape.warps_n, shape.k, UNIT]
     constants = [threads, call.weight.row_blocks, call.flags(shape.k), *sizes]
-    _dispatch(at, "matmul_cooperative", call, halves(at, call.x), (shape.m, shape.n), constants, full_subgroups=True)
+    _dispatch(
+        lowering,
+        "matmul_cooperative",
+        call,
+        halves(lowering, call.x),
+        (shape.m, shape.n),
+        constants,
+        full_subgroups=True,
+    )
 
 
-def tiled_product(at: Lowering, call: TileProduct) -> None:
+def tiled_product(lowering: Lowering, call: TileProduct) -> None:
     constants = [call.weight.row_blocks, call.flags(4)]
-    _dispatch(at, "matmul", call, at.place(call.x), (TILE_ROWS, TILE_VECTORS), constants)
+    _dispatch(lowering, "matmul", call, lowering.place(call.x), (TILE_ROWS, TILE_VECTORS), constants)
 
 
 def _dispatch(
-    at: Lowering,
+    lowering: Lowering,
     kernel: str,
     call: TileProduct,
-    vectors: Place,
+    vectors: BufferSlice,
     tile: tuple[int, int],
     constants: list[int],
     full_subgroups: bool = False,
 ) -> None:
-    """A workgroup for each tile of so many rows of the matrix and vectors; ``vectors`` is where it reads ``x``."""
+    """Append a dispatch with a workgroup per tile of matrix rows and vectors; ``vectors`` is the place of ``x``."""
     weight, (tile_rows, tile_vectors) = call.weight, tile
-    routes = call.routes or Routes(-(-at.rows(call.x) // tile_vectors))
-    at.dispatch(
+    routes = call.routes or Routes(-(-lowering.rows(call.x) // tile_vectors))
+    lowering.dispatch(
         f"{kernel}.{weight.format.name}",
         count=call.x,
         reads={

@@ -1,4 +1,4 @@
-"""Products of few rows of x: matrix times vector (shaders/matvec.comp), with activations in int8 where they may be."""
+"""Products of few rows of x: matrix times vector (shaders/matvec.comp), with int8 activations where allowed."""
 
 from __future__ import annotations
 
@@ -10,30 +10,32 @@ from pumice_vulkan.flags import ProductFlag, XMode
 from pumice_vulkan.formats import BLOCK_COLUMNS
 from pumice_vulkan.lower.matrices import NO_FLAGS, Experts, Matrix, product_flags
 from pumice_vulkan.lower.rule import Lowering
-from pumice_vulkan.memory import Place
+from pumice_vulkan.memory import BufferSlice
 from pumice_vulkan.tuning import VectorShape, of_whole_blocks, vector_shape
 
-MOST_MATRICES = 3  # that share x, as in shaders/matvec.comp
-MOST_VECTORS = 8  # rows of activations that shaders/matvec.comp takes
-INT8_X = "int8 activations"  # scratch memory, and whose they are
-SHARED_X_BYTES = 16384  # of quantized activations in shared memory
-INT8_BLOCK_BYTES = 40  # of 32 activations in int8, with their scale and sums
+MOST_MATRICES = 3  # maximum matrices that share x, as in shaders/matvec.comp
+MOST_VECTORS = 8  # maximum rows of activations of shaders/matvec.comp
+INT8_X = "int8 activations"  # name of the scratch memory, and key of its contents
+SHARED_X_BYTES = 16384  # maximum quantized activations in shared memory
+INT8_BLOCK_BYTES = 40  # 32 int8 activations with their scale and sums
 
 
 @dataclass(frozen=True)
 class VectorProduct:
     """Up to three products of the same few rows of x, with weights of one format in one buffer.
 
-    ``norm`` is the weight and epsilon of an RMS norm of x (int8 only); with ``paired`` the result is
-    ``silu(x @ weights[0].T) * (x @ weights[1].T)``; if that is ``output``, it is left in int8 too, where that can be.
+    Attributes:
+        norm: weight and epsilon of an RMS norm of x (int8 only).
+        paired: the result is ``silu(x @ weights[0].T) * (x @ weights[1].T)``.
+        output: if set with ``paired``, the result is also stored as int8 where possible.
     """
 
     x: Tensor
     weights: Sequence[Matrix]
-    ys: Sequence[Place]
-    biases: Sequence[Place | None] = ()
-    residual: Place | None = None
-    norm: tuple[Place, float] | None = None
+    ys: Sequence[BufferSlice]
+    biases: Sequence[BufferSlice | None] = ()
+    residual: BufferSlice | None = None
+    norm: tuple[BufferSlice, float] | None = None
     paired: bool = False
     experts: Experts | None = None
     output: Tensor | None = None
@@ -44,7 +46,7 @@ class VectorProduct:
 
     @property
     def n_rows(self) -> int:
-        return sum(each.n_rows for each in self.weights)
+        return sum(weight.n_rows for weight in self.weights)
 
     @property
     def flags(self) -> ProductFlag:
@@ -56,103 +58,104 @@ class VectorProduct:
         )
 
     def n_tiles(self, shape: VectorShape) -> int:
-        """Workgroups for a row of x: those of one matrix do not go on with the next."""
+        """Return the workgroups per row of x; a workgroup never spans two matrices."""
         tile = shape.groups * (shape.rows // 2 if self.paired else shape.rows)
-        return sum(-(-each.n_rows // tile) for each in (self.weights[:1] if self.paired else self.weights))
+        return sum(-(-weight.n_rows // tile) for weight in (self.weights[:1] if self.paired else self.weights))
 
 
-def vector_product(at: Lowering, call: VectorProduct) -> None:
-    """A dispatch of shaders/matvec.comp."""
+def vector_product(lowering: Lowering, call: VectorProduct) -> None:
+    """Append a dispatch of shaders/matvec.comp."""
     first, experts = call.first, call.experts
-    assert all(each.format is first.format and each.place.buffer is first.place.buffer for each in call.weights)
-    n_tokens = 1 if experts else at.rows(call.x)
-    int8 = use_int8(at, first)
-    x_place, x_mode = _vectors(at, call, n_tokens)
-    shape = vector_shape(at.device, call.n_rows, first.row_blocks, n_tokens, first.format, call.paired)
+    assert all(weight.format is first.format and weight.place.buffer is first.place.buffer for weight in call.weights)
+    n_tokens = 1 if experts else lowering.rows(call.x)
+    int8 = use_int8(lowering, first)
+    x_place, x_mode = _vectors(lowering, call, n_tokens)
+    shape = vector_shape(lowering.device, call.n_rows, first.row_blocks, n_tokens, first.format, call.paired)
     flags, ys = call.flags, list(call.ys)
     leaves_int8 = call.output and call.paired and x_mode != XMode.X_QUANTIZED
-    wide = of_whole_blocks(at.device, shape, first.row_blocks) if leaves_int8 else None
+    wide = of_whole_blocks(lowering.device, shape, first.row_blocks) if leaves_int8 else None
     if wide and int8 and first.n_rows % BLOCK_COLUMNS == 0:
         shape, flags = wide, flags | ProductFlag.QUANTIZED_Y
-        ys.append(_int8_place(at, n_tokens, first.n_rows // BLOCK_COLUMNS))
-        at.remembered[INT8_X] = call.output
-    n_pairs = at.rows(call.x) * experts.n_used if experts else 1
-    at.dispatch(
+        ys.append(_int8_place(lowering, n_tokens, first.n_rows // BLOCK_COLUMNS))
+        lowering.remembered[INT8_X] = call.output
+    n_pairs = lowering.rows(call.x) * experts.n_used if experts else 1
+    lowering.dispatch(
         f"matvec_int8.{first.format.name}" if int8 else f"matvec.{first.format.name}",
         count=call.x,
         reads={
             "x": x_place,
             "norm": call.norm[0] if call.norm else x_place,
-            "weights": _three([each.place for each in call.weights]),
+            "weights": _three([weight.place for weight in call.weights]),
             "bias": _three([bias or x_place for bias in call.biases] or [x_place]),
             "residual": call.residual or x_place,
             "ids": experts.ids if experts and experts.ids else x_place,
         },
         writes={"y": _three(ys)},
         push={
-            "n_rows": [*(each.n_rows for each in call.weights), *[0] * (3 - len(call.weights))],
+            "n_rows": [*(weight.n_rows for weight in call.weights), *[0] * (3 - len(call.weights))],
             "n_matrix_rows": first.n_rows * first.n_matrices,
             "n_columns": first.n_columns,
             "n_used": experts.n_used if experts else 1,
             "eps": call.norm[1] if call.norm else 0.0,
         },
         constants=[
-            *(shape.lanes, shape.groups, shape.rows, shape.unroll, n_tokens, at.device.subgroup_size),
+            *(shape.lanes, shape.groups, shape.rows, shape.unroll, n_tokens, lowering.device.subgroup_size),
             *(first.row_blocks, x_mode, flags, len(call.weights), shape.prefetch),
         ],
-        grid=(call.n_tiles(shape), *_fold(n_pairs, at.device.max_threadgroups[1])),
+        grid=(call.n_tiles(shape), *_fold(n_pairs, lowering.device.max_threadgroups[1])),
         full_subgroups=True,
         label=f"matvec {first.format.name} {call.n_rows}x{first.n_columns}",
     )
 
 
-def _vectors(at: Lowering, call: VectorProduct, n_tokens: int) -> tuple[Place, XMode]:
-    """Where the kernel finds the rows of x, and what it makes of them. They are in int8 already where others use them
-    too, or where they are too many for its shared memory.
+def _vectors(lowering: Lowering, call: VectorProduct, n_tokens: int) -> tuple[BufferSlice, XMode]:
+    """Return the place of x and the kernel's treatment of it.
+
+    Rows are quantized before if other products share them, or if they exceed the kernel's shared memory.
     """
     row_blocks = call.first.row_blocks
-    if not use_int8(at, call.first):
-        return at.place(call.x), XMode.X_QUANTIZED
-    if call.norm is None and not call.experts and at.remembered.get(INT8_X) is call.x:
-        return quantized(at, call.x, row_blocks), XMode.X_QUANTIZED
+    if not use_int8(lowering, call.first):
+        return lowering.place(call.x), XMode.X_QUANTIZED
+    if call.norm is None and not call.experts and lowering.remembered.get(INT8_X) is call.x:
+        return quantized(lowering, call.x, row_blocks), XMode.X_QUANTIZED
     if n_tokens * row_blocks * INT8_BLOCK_BYTES <= SHARED_X_BYTES:
-        return at.place(call.x), XMode.X_NORM if call.norm else XMode.X_PLAIN
+        return lowering.place(call.x), XMode.X_NORM if call.norm else XMode.X_PLAIN
     assert call.norm is None
-    return quantized(at, call.x, row_blocks), XMode.X_QUANTIZED
+    return quantized(lowering, call.x, row_blocks), XMode.X_QUANTIZED
 
 
-def use_int8(at: Lowering, weight: Matrix) -> bool:
-    """Whether activations become int8 for products with few rows of them."""
-    return at.int8 and not weight.format.dense
+def use_int8(lowering: Lowering, weight: Matrix) -> bool:
+    """Return True if products with few rows quantize activations to int8."""
+    return lowering.int8 and not weight.format.dense
 
 
-def quantized(at: Lowering, x: Tensor, row_blocks: int) -> Place:
-    """The rows of x in int8 (shaders/quantize.comp), in scratch memory."""
-    place = _int8_place(at, at.rows(x), row_blocks)
-    if at.remembered.get(INT8_X) is not x:
-        at.dispatch(
+def quantized(lowering: Lowering, x: Tensor, row_blocks: int) -> BufferSlice:
+    """Quantize the rows of x to int8 (shaders/quantize.comp) in scratch memory."""
+    place = _int8_place(lowering, lowering.rows(x), row_blocks)
+    if lowering.remembered.get(INT8_X) is not x:
+        lowering.dispatch(
             "quantize",
             count=x,
-            reads={"x": at.place(x)},
+            reads={"x": lowering.place(x)},
             writes={"y": place},
             push={"n_blocks": row_blocks},
-            grid=(-(-row_blocks // 8), at.rows(x), 1),
+            grid=(-(-row_blocks // 8), lowering.rows(x), 1),
             full_subgroups=True,
         )
-        at.remembered[INT8_X] = x
+        lowering.remembered[INT8_X] = x
     return place
 
 
-def _int8_place(at: Lowering, n_rows: int, row_blocks: int) -> Place:
-    return at.scratch(INT8_X, 4 * n_rows * (-(-row_blocks * 10 // 4) * 4))
+def _int8_place(lowering: Lowering, n_rows: int, row_blocks: int) -> BufferSlice:
+    return lowering.scratch(INT8_X, 4 * n_rows * (-(-row_blocks * 10 // 4) * 4))
 
 
-def _three(places: Sequence[Place]) -> list[Place]:
-    """Kernels have three of each; the last is repeated."""
+def _three(places: Sequence[BufferSlice]) -> list[BufferSlice]:
+    """Pad a list to the three entries that kernels expect by repeating the last."""
     return [*places, *[places[-1]] * (3 - len(places))]
 
 
 def _fold(count: int, most: int) -> tuple[int, int]:
-    """Two dimensions of a grid, for at least so many."""
+    """Return two dimensions of a grid with at least ``count`` workgroups."""
     z = -(-count // most)
     return -(-count // z), z

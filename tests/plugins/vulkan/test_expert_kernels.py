@@ -10,9 +10,9 @@ import pytest
 
 from graphs import batch, limits
 from pumice.backend import Backend, Program
+from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor
 from pumice.graph import GraphBuilder, Tensor
-from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend

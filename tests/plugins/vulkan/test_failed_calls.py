@@ -20,7 +20,7 @@ from tiny_models import IDS
 
 pytestmark = pytest.mark.usefixtures("vulkan_device")
 
-MODULES = ("memory", "commands", "descriptors", "gate", "logical", "pipeline")
+MODULES = ("memory", "commands", "descriptors", "gate", "logical", "pipeline", "pipeline_cache", "pools")
 #: Those that the package ``vulkan`` wraps raise an error, the others return a code.
 RAISING = (
     "vkCreateBuffer",

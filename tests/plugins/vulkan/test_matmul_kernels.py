@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
+from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder, MemoryPlan, Tensor
-from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices
 from pumice_vulkan.formats import FORMATS
 from pumice_vulkan.lower import few, halves, products, tiles, vectors
 from pumice_vulkan.lower.matrices import matrix
-from pumice_vulkan.lower.rule import Lowering, Memory
+from pumice_vulkan.lower.rule import Lowering, SegmentMemory
 from pumice_vulkan.lower.vectors import VectorProduct, vector_product
-from pumice_vulkan.memory import Arena, Place, Weights
-from pumice_vulkan.recorder import encode
+from pumice_vulkan.memory import Arena, BufferSlice, Weights
+from pumice_vulkan.recorder import launch
 from pumice_vulkan.step import SIZE_WORDS
 from pumice_vulkan.tuning import TileShape
 from quantizers import quantize
@@ -164,12 +164,13 @@ def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **opt
     offsets = np.cumsum([0, *(-(-int(n) // 64) * 64 for n in ranges)])
     all_weights = Weights(shared.device)
     all_weights.expect(1 << 20)  # in one buffer
-    memory = Memory(
+    buffer = shared.device.new_buffer(4 * int(offsets[-1]), host=True)
+    memory = SegmentMemory(
         device=shared.device,
         limits=limits(),
         plan=MemoryPlan(4 * int(offsets[-1]), {}),
         weights=all_weights,
-        activations=Place((buffer := shared.device.new_buffer(4 * int(offsets[-1]), host=True)), 0, int(offsets[-1])),
+        activations=BufferSlice(buffer, 0, int(offsets[-1])),
         step=shared.device.new_buffer(64, host=True),
         layout=None,  # type: ignore[arg-type]
         cache=Arena(shared.device),
@@ -183,10 +184,12 @@ def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **opt
     tensor = Tensor("x", x.shape)
     memory.plan.offsets[tensor] = 0
     g = GraphBuilder({weight.name: weight for weight in weights}, 1, 64)
-    ys = [Place(buffer, int(offset), len(x) * w.shape[0]) for offset, w in zip(offsets[2:], weights, strict=False)]
+    ys = [
+        BufferSlice(buffer, int(offset), len(x) * w.shape[0]) for offset, w in zip(offsets[2:], weights, strict=False)
+    ]
     if "residual" in options:
         words[offsets[1] : offsets[1] + options["residual"].size] = options["residual"].reshape(-1)
-        options["residual"] = Place(buffer, int(offsets[1]), options["residual"].size)
+        options["residual"] = BufferSlice(buffer, int(offsets[1]), options["residual"].size)
     if "norm" in options:
         factors = options["norm"]
         options["norm"] = at.constant(("norm", id(factors)), lambda: factors), 1e-5
@@ -198,7 +201,7 @@ def fused(vulkan: VulkanBackend, weights: list[GGUFTensor], x: np.ndarray, **opt
     for dispatch in at.dispatches:
         if dispatch.barrier:
             encoder.barrier()
-        encode(encoder, shared.kernels, dispatch)
+        encoder.launch(launch(shared.kernels, dispatch))
     encoder.end()
     command.commit_and_wait()
     return [words[y.offset : y.offset + y.size].reshape(len(x), -1).copy() for y in ys]

@@ -12,18 +12,18 @@ from adapters import write_case
 from gguf_files import tiny_llama
 from graphs import builder, picked, step_of
 from pumice.backend import Program
+from pumice.backend.pick import Ask, Pick, Restriction
+from pumice.backend.step import Batch, Limits, Step
 from pumice.config import Config, load_config
 from pumice.engine import lookahead
-from pumice.measure import generation_seconds, kernel_times
+from pumice.evaluate.speed import generation_seconds, kernel_times
 from pumice.model import Model
-from pumice.pick import Ask, Pick, Restriction
 from pumice.sampler import Chain, SamplerContext, mask
-from pumice.step import Batch, Limits, Step
 from pumice.testing import compile_graph
 from pumice_samplers import SAMPLERS
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.backend import VulkanOptions
-from pumice_vulkan.host import HostMemory
+from pumice_vulkan.host_memory import HostMemory
 from tiny_zoo import ZOO
 
 N_SEQS = 3

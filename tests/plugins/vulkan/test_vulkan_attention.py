@@ -7,9 +7,9 @@ import pytest
 
 from attention_steps import attend, attend_to_chosen, attend_to_memory, batches
 from graphs import Case, Graphed
+from pumice.backend.step import Limits
 from pumice.errors import BackendError
 from pumice.gguf import KV_TYPES, GGMLType
-from pumice.step import Limits
 from pumice_numpy import NumpyBackend
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.device import list_devices

@@ -73,5 +73,5 @@ def test_a_device_may_be_named_by_its_uuid(tmp_path: Path) -> None:
     path = tiny_llama(tmp_path / "tiny.gguf")
     for name in (f"GPU-{first.uuid}", first.uuid[:13].upper(), "0"):
         pumice.load(path, backend="vulkan", config={"vulkan": {"devices": [name]}}).close()
-    with pytest.raises(pumice.BackendError, match="no device has a UUID that begins with 'GPU-zz'; there are: "):
+    with pytest.raises(pumice.BackendError, match="no device has a UUID that begins with 'GPU-zz'; available: "):
         pumice.load(path, backend="vulkan", config={"vulkan": {"device": "GPU-zz"}})

@@ -25,8 +25,10 @@ FAMILY_CLUSTERS = [models for models in CLUSTERS.values() if set(models) & set(C
 pytestmark = pytest.mark.usefixtures("vulkan_device")
 
 
-def logits(path: Path, ids: list[int], n_batch: int = 32, activations: str = "float") -> NDArray[np.float32]:
-    config = {"vulkan": {"activations": activations}}
+def logits(
+    path: Path, ids: list[int], n_batch: int = 32, activations: str = "float", driver: str = "auto"
+) -> NDArray[np.float32]:
+    config = {"vulkan": {"activations": activations, "driver": driver}}
     with pumice.load(path, backend="vulkan", kv_type="f32", n_ctx=N_CTX, n_batch=n_batch, config=config) as model:
         return model.logits(ids)
 
@@ -50,8 +52,19 @@ def test_tiny_models_token_by_token(tiny_file: Any, tiny_logits: Any, name: str)
 
 
 @pytest.mark.parametrize("name", ["gemma3", "deepseek2-v3", "gpt-oss", "mamba"])
-def test_chunks_do_not_change_logits(tiny_file: Any, name: str) -> None:
-    assert error(logits(tiny_file(name), IDS, 5), logits(tiny_file(name), IDS)) < 1e-8
+def test_chunks_do_not_change_logits(tiny_file: Any, tiny_logits: Any, driver: str, name: str) -> None:
+    chunked, whole = (logits(tiny_file(name), IDS, n_batch, driver=driver) for n_batch in (5, 32))
+    assert error(chunked, whole) < 1e-8
+    assert error(logits(tiny_file(name), ZOO[name].ids, driver=driver), tiny_logits[name]) < LIMITS.get(name, 1e-5)
+
+
+@pytest.mark.parametrize("kv_type", ["f32", "q8_0"])
+def test_drivers_pick_the_tokens_that_numpy_picks(demo_model: Any, driver: str, kv_type: str) -> None:
+    options: dict[str, Any] = {"n_ctx": 64, "kv_type": kv_type}
+    with pumice.load(demo_model("Q8_0"), backend="numpy", **options) as model:
+        expected = model.generate("Once upon a time", max_tokens=16, temperature=0).tokens
+    with pumice.load(demo_model("Q8_0"), backend="vulkan", config={"vulkan": {"driver": driver}}, **options) as model:
+        assert model.generate("Once upon a time", max_tokens=16, temperature=0).tokens == expected
 
 
 @pytest.mark.parametrize(("kv_type", "n_gpu_layers"), [("f32", -1), ("f16", -1), ("f16", 3)])

@@ -13,9 +13,9 @@ import pytest
 from gguf_files import write_gguf
 from graphs import batch, limits
 from operation_tests import OperationTests, f32
+from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFFile
 from pumice.graph import GraphBuilder, Tensor
-from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_vulkan import VulkanBackend
 from pumice_vulkan.formats import FORMATS

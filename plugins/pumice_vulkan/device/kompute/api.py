@@ -10,12 +10,12 @@ from pumice.plugin import BackendError
 
 
 def _import() -> Any:
-    """``import kp``; it calls ``logging.basicConfig()``, which is the application's to call."""
+    """Import ``kp`` without its call of ``logging.basicConfig()``, which is up to the application."""
     before = list(logging.root.handlers)
     try:
         return importlib.import_module("kp")
     except ImportError as error:
-        raise BackendError(f"Kompute does not load ({error}); build it with tools/build_kompute.sh") from None
+        raise BackendError(f"Kompute cannot be loaded ({error}); build it with tools/build_kompute.sh") from None
     finally:
         logging.root.handlers[:] = before
 

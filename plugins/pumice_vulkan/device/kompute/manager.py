@@ -1,4 +1,4 @@
-"""Kompute's manager, and what buffers, pipelines and command buffers need of a device."""
+"""Kompute's manager, and the state shared by buffers, pipelines and command buffers of a device."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from pumice_vulkan.device.native.features import STRUCTS
 from pumice_vulkan.device.native.instance import PhysicalDevice
 
 WITHOUT = {"subgroup_size_control", "full_subgroups"}
-"""What Kompute gives no way to ask for."""
+"""Features that cannot be enabled through Kompute."""
 
 
 class Manager:
-    """A ``kp.Manager``, and the account of what was made with it."""
+    """A ``kp.Manager``, and a ledger of the objects made with it."""
 
     def __init__(self, physical: PhysicalDevice, index: int) -> None:
         self.description = describe(physical, index)
@@ -35,7 +35,7 @@ class Manager:
         self.waits = self._waits(sync)
 
     def _waits(self, operation: Any) -> bool:
-        """Whether ``eval_async()`` waits: in kp as published it does, tools/build_kompute.sh mends it."""
+        """Return True if ``eval_async()`` blocks, as in the published kp; tools/build_kompute.sh patches it."""
         sequence = self.handle.sequence().record(operation).eval_async()
         waits = not sequence.is_running()
         if not waits:
@@ -44,11 +44,11 @@ class Manager:
         return waits
 
     def close(self) -> None:
-        """After all that was made with it is closed."""
+        """Close the manager, after all objects made with it."""
         self.ordering = []
         self.handle.destroy()
 
 
 def describe(physical: PhysicalDevice, index: int) -> DeviceDescription:
-    found = physical.describe(index)
-    return dataclasses.replace(found, driver="kompute", features=found.features - WITHOUT)
+    description = physical.describe(index)
+    return dataclasses.replace(description, driver="kompute", features=description.features - WITHOUT)

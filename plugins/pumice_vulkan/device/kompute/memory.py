@@ -1,4 +1,4 @@
-"""Buffers on Kompute's tensors."""
+"""Buffers as Kompute's tensors."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pumice_vulkan.device.kompute.manager import Manager
 
 
 class KomputeBuffer(Buffer):
-    """A ``storage`` tensor, which lives on the device alone, or a ``host`` tensor, which the device reads over the bus.
+    """A ``storage`` tensor in device memory, or a ``host`` tensor, which the device reads over the bus.
 
-    The other kind, ``device``, would hold everything twice.
+    The kind ``device`` would store everything twice.
     """
 
     def __init__(self, manager: Manager, n_bytes: int, host: bool) -> None:
@@ -21,7 +21,7 @@ class KomputeBuffer(Buffer):
         self.host = host
         self._ledger = manager.ledger
         kind = kp.TensorTypes.host if host else kp.TensorTypes.storage
-        # Only the size of the array matters to a storage tensor; its pages are never touched.
+        # A storage tensor uses only the array's size; its pages are never touched.
         initial = np.zeros(n_bytes // 4, np.uint32) if host else np.empty(n_bytes // 4, np.uint32)
         self.tensor = manager.handle.tensor_t(initial, kind)
         self._contents: NDArray[np.uint8] | None = self.tensor.data().view(np.uint8) if host else None
@@ -30,7 +30,7 @@ class KomputeBuffer(Buffer):
     @property
     def contents(self) -> NDArray[np.uint8]:
         if self._contents is None:
-            raise ValueError("the host sees only open buffers made with host=True")
+            raise ValueError("the host can only access open buffers created with host=True")
         return self._contents
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Pipelines on Kompute's algorithms."""
+"""Pipelines as Kompute's algorithms."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from pumice_vulkan.device.kompute.memory import KomputeBuffer
 
 
 class KomputePipeline(ComputePipeline):
-    """A shader from which algorithms are made: one of Kompute's is bound to its tensors and grid."""
+    """A shader and its algorithms: Kompute binds each algorithm to its tensors and grid."""
 
     def __init__(
         self, manager: Manager, spirv: bytes, n_buffers: int, push_bytes: int, constants: Sequence[int]
     ) -> None:
         if not n_buffers:
-            raise ValueError("Kompute runs no pipeline without buffers")
+            raise ValueError("Kompute requires at least one buffer per pipeline")
         self.n_buffers = n_buffers
         self.push_bytes = push_bytes
         self._manager = manager
@@ -32,7 +32,7 @@ class KomputePipeline(ComputePipeline):
         manager.ledger.on_closing.append(self._forget)
 
     def dispatch(self, buffers: tuple[KomputeBuffer, ...], grid: tuple[int, int, int], push: bytes) -> Any:
-        """The operation that runs the pipeline."""
+        """Return the operation that runs the pipeline."""
         algorithm = self._algorithm(buffers, grid)
         if not push:
             return kp.OpAlgoDispatch(algorithm)
@@ -52,7 +52,7 @@ class KomputePipeline(ComputePipeline):
         return self._algorithms[key]
 
     def _forget(self, item: Any) -> None:
-        """Free the algorithms bound to a buffer that is being closed."""
+        """Free the algorithms bound to a buffer that is closed."""
         for key in [key for key in self._algorithms if item in key[0]]:
             self._algorithms.pop(key).destroy()
 

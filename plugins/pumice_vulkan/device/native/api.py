@@ -1,7 +1,7 @@
-"""The package ``vulkan``, with its errors as one line each.
+"""The package ``vulkan``, with errors in one line each.
 
-Its Python wrappers check and convert their arguments, about 25 microseconds a call. They are used where that does not
-matter; recording and submitting call the C functions, as ``lib.vkCmd...``.
+Its Python wrappers check and convert arguments, about 25 microseconds per call. They are used where that is negligible;
+recording and submitting call the C functions, as ``lib.vkCmd...``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ try:
     import vulkan
 except OSError:
     raise BackendError(
-        "the Vulkan loader is missing; install it with the graphics driver (Debian: apt install libvulkan1)"
+        "the Vulkan loader is missing; install the graphics driver (Debian: apt install libvulkan1)"
     ) from None
 
 vk: Any = vulkan
@@ -29,7 +29,7 @@ V1_1, V1_2, V1_3 = (1 << 22 | minor << 12 for minor in (1, 2, 3))
 
 @contextmanager
 def reporting(doing: str) -> Iterator[None]:
-    """Turn an error of Vulkan into a BackendError that says what could not be done."""
+    """Turn a Vulkan error into a BackendError that names the failed action."""
     try:
         yield
     except (vk.VkErrorOutOfDeviceMemory, vk.VkErrorOutOfHostMemory, vk.VkErrorOutOfPoolMemory):
@@ -41,12 +41,12 @@ def reporting(doing: str) -> Iterator[None]:
 
 
 def check(result: int, doing: str) -> None:
-    """Raise BackendError for the result of a C function that failed."""
+    """Raise BackendError if a C function returned an error."""
     if result < 0:
         with reporting(doing):
             raise vk.exception_codes[result]
 
 
 def text(value: Any) -> str:
-    """A ``char[]`` of a structure."""
+    """Return a ``char[]`` of a structure as text."""
     return value if isinstance(value, str) else ffi.string(value).decode("utf-8", "replace")

@@ -1,15 +1,16 @@
-"""Command buffers: recorded through plain C calls, committed with one call on a structure made before."""
+"""Command buffers: recorded through plain C calls, and committed with one call on a prepared structure."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from pumice_vulkan.device.checks import check_copy, check_dispatch, check_timestamp
-from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder
+from pumice_vulkan.device.contract import Buffer, CommandBuffer, ComputePipeline, Encoder, Launch
 from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
 from pumice_vulkan.device.native.descriptors import Descriptors
 from pumice_vulkan.device.native.logical import LogicalDevice
@@ -22,9 +23,10 @@ HOST = vk.VK_PIPELINE_STAGE_HOST_BIT
 HOST_WRITE = vk.VK_ACCESS_HOST_WRITE_BIT
 WRITES = {COMPUTE: vk.VK_ACCESS_SHADER_WRITE_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_WRITE_BIT}
 READS = {COMPUTE: vk.VK_ACCESS_SHADER_READ_BIT, TRANSFER: vk.VK_ACCESS_TRANSFER_READ_BIT}
+BIND_POINT, COMPUTE_STAGE, NULL = vk.VK_PIPELINE_BIND_POINT_COMPUTE, vk.VK_SHADER_STAGE_COMPUTE_BIT, ffi.NULL
 NOT_READY: int = vk.VK_NOT_READY
 FOREVER = 2**64 - 1
-SPIN_SECONDS = 0.02  # longer than tokens take to generate, shorter than most prompts
+SPIN_SECONDS = 0.02  # longer than a token takes, shorter than most prompts
 
 
 def _barrier(writes: int, accesses: int) -> Any:
@@ -42,20 +44,27 @@ FIRST_BARRIER = _barrier(FULL_BARRIER.srcAccessMask | HOST_WRITE, FULL_BARRIER.d
 HOST_BARRIER = _barrier(WRITES[COMPUTE] | WRITES[TRANSFER], vk.VK_ACCESS_HOST_READ_BIT)
 
 
+class Bound(NamedTuple):
+    """State bound by a dispatch: handles, with ``sets`` as ``VkDescriptorSet[1]``."""
+
+    pipeline: Any
+    layout: Any
+    sets: Any
+    push: bytes
+
+
 class NativeCommandBuffer(CommandBuffer):
-    """A ``VkCommandBuffer`` with a fence that is reused: making one costs the driver half a millisecond."""
+    """A ``VkCommandBuffer`` with a reused fence, since creating one takes half a millisecond."""
 
     def __init__(self, device: LogicalDevice, descriptors: Descriptors, n_timestamps: int) -> None:
         self._device = device
         self._descriptors = descriptors
         self.n_timestamps = n_timestamps
         self._pending = False
-        self._used = False  # whether the fence is that of an earlier submit
-        allocate = vk.VkCommandBufferAllocateInfo(
-            commandPool=device.command_pool, level=vk.VK_COMMAND_BUFFER_LEVEL_PRIMARY, commandBufferCount=1
-        )
+        self._used = False  # the fence was used by an earlier submit
+        self._pool = device.pools.own
+        self.handle = self._pool.new()
         with reporting("cannot make a command buffer"):
-            self.handle = vk.vkAllocateCommandBuffers(device.handle, allocate)[0]
             self._fence = device.new_fence()
             self.queries = self._new_queries() if n_timestamps else None
         self._handles = ffi.new("VkCommandBuffer[1]", [self.handle])
@@ -77,14 +86,17 @@ class NativeCommandBuffer(CommandBuffer):
         gate = self._device.gate
         if gate is not None and gate.held is None:
             self._make_ready()
-            self._submitted(gate.submit(self._device.queue, self, self._handles, self._fence))
+            with self._device.submitting:
+                self._submitted(gate.submit(self._device.queue, self, self._handles, self._fence))
 
     def commit(self) -> None:
-        held = self._is_held
-        self._device.open_gate()
+        with self._device.submitting:
+            held = self._is_held
+            self._device.open_gate()
         if not held:
             self._make_ready()
-            self._submitted(lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence))
+            with self._device.submitting:
+                self._submitted(lib.vkQueueSubmit(self._device.queue, 1, self._submit, self._fence))
 
     @property
     def _is_held(self) -> bool:
@@ -106,21 +118,21 @@ class NativeCommandBuffer(CommandBuffer):
             if self._is_held:
                 self._device.open_gate()
             device = self._device.handle
-            ended = self._spin(device)  # an interrupt here leaves the end to be waited for
+            ended = self._spin(device)  # after an interrupt here, the completion is still to be awaited
             self._pending = False
             if not ended:
                 doing = f"waiting for {self._device.description.name}"
                 check(lib.vkWaitForFences(device, 1, self._fences, 1, FOREVER), doing)
 
     def _spin(self, device: Any) -> bool:
-        """Ask for the end again and again, for a while: to be woken up by the driver takes 20 to 200 microseconds."""
+        """Poll for completion for a while, since a wake-up by the driver takes 20 to 200 microseconds."""
         if self._device.description.software:
-            return False  # the processor is busy being the device
+            return False  # the CPU itself computes on a software device
         status, fence = lib.vkGetFenceStatus, self._fence
         deadline = time.monotonic() + SPIN_SECONDS
-        while (found := status(device, fence)) == NOT_READY and time.monotonic() < deadline:
+        while (result_code := status(device, fence)) == NOT_READY and time.monotonic() < deadline:
             pass
-        return not found  # an error is told by who waits
+        return not result_code  # the caller reports errors
 
     def timestamps(self) -> list[float]:
         count = self.n_timestamps
@@ -138,14 +150,14 @@ class NativeCommandBuffer(CommandBuffer):
         if self._device.ledger.closing(self):
             self.wait()
             device = self._device.handle
-            lib.vkFreeCommandBuffers(device, self._device.command_pool, 1, self._handles)
+            self._pool.free(self.handle)
             self._device.fences.append(self._fence)
             if self.queries is not None:
                 lib.vkDestroyQueryPool(device, self.queries, ffi.NULL)
 
 
 class NativeEncoder(Encoder):
-    """Binds what changed, when it is needed: sets of descriptors by all buffers at once."""
+    """Binds changed state lazily; descriptor sets are selected by all buffers together."""
 
     def __init__(self, device: LogicalDevice, descriptors: Descriptors, target: NativeCommandBuffer) -> None:
         self._device = device
@@ -155,12 +167,12 @@ class NativeEncoder(Encoder):
         self._pipeline: NativePipeline | None = None
         self._buffers: dict[int, NativeBuffer] = {}
         self._push = b""
-        self._bound: tuple[Any, Any, Any] = (None, None, None)  # pipeline, layout with set, layout with push constants
+        self._bound = Bound(None, None, None, b"")
         self._barrier_wanted = False
-        self._stages = COMPUTE  # those used so far
+        self._stages = COMPUTE  # pipeline stages used so far
         begin = vk.VkCommandBufferBeginInfo()
         check(lib.vkBeginCommandBuffer(self._commands, ffi.addressof(begin)), "cannot record commands")
-        # Behind what was committed earlier, and what the host wrote since it was submitted.
+        # Waits for earlier commits, and for writes of the host since they were submitted.
         self._record_barrier(COMPUTE | TRANSFER | HOST, COMPUTE | TRANSFER, FIRST_BARRIER)
         if target.queries is not None:
             lib.vkCmdResetQueryPool(self._commands, target.queries, 0, target.n_timestamps)
@@ -177,22 +189,41 @@ class NativeEncoder(Encoder):
         self._push = bytes(data)
 
     def dispatch_threadgroups(self, x: int, y: int = 1, z: int = 1) -> None:
-        pipeline = self._pipeline
-        if pipeline is None:
+        if self._pipeline is None:
             raise ValueError("no pipeline is set")
-        buffers = check_dispatch(self._device.description, pipeline, self._buffers, len(self._push), (x, y, z))
-        self._settle(COMPUTE)
-        commands, layout = self._commands, pipeline.layout
-        if self._bound[0] is not pipeline:
-            lib.vkCmdBindPipeline(commands, vk.VK_PIPELINE_BIND_POINT_COMPUTE, pipeline.handle)
-        if self._bound[1] != (layout, buffers) and buffers:
-            sets = ffi.new("VkDescriptorSet[1]", [self._descriptors.descriptor_set(buffers)])
-            bind_point = vk.VK_PIPELINE_BIND_POINT_COMPUTE
-            lib.vkCmdBindDescriptorSets(commands, bind_point, layout, 0, 1, sets, 0, ffi.NULL)
-        if self._bound[2] != (layout, self._push) and self._push:
-            stage = vk.VK_SHADER_STAGE_COMPUTE_BIT
-            lib.vkCmdPushConstants(commands, layout, stage, 0, len(self._push), self._push)
-        self._bound = pipeline, (layout, buffers), (layout, self._push)
+        self._dispatch(self._bind(self._pipeline, self._buffers, self._push, (x, y, z)), x, y, z)
+
+    def launch(self, launch: Launch) -> None:
+        bound = launch.bound
+        if not isinstance(bound, Bound):
+            assert isinstance(launch.pipeline, NativePipeline)
+            buffers = cast("dict[int, NativeBuffer]", dict(enumerate(launch.buffers)))
+            bound = launch.bound = self._bind(launch.pipeline, buffers, launch.push, launch.grid)
+        self._dispatch(bound, *launch.grid)
+
+    def _bind(
+        self,
+        pipeline: NativePipeline,
+        buffers: Mapping[int, NativeBuffer],
+        push: bytes,
+        grid: tuple[int, int, int],
+    ) -> Bound:
+        bindings = check_dispatch(self._device.description, pipeline, buffers, len(push), grid)
+        sets = self._descriptors.descriptor_set(bindings) if bindings else None
+        return Bound(pipeline.handle, pipeline.layout, sets, push)
+
+    def _dispatch(self, bound: Bound, x: int, y: int, z: int) -> None:
+        if self._barrier_wanted:
+            self._settle(COMPUTE)
+        commands, before = self._commands, self._bound
+        pipeline, layout, sets, push = bound
+        if pipeline is not before.pipeline:
+            lib.vkCmdBindPipeline(commands, BIND_POINT, pipeline)
+        if sets is not None and (sets is not before.sets or layout is not before.layout):
+            lib.vkCmdBindDescriptorSets(commands, BIND_POINT, layout, 0, 1, sets, 0, NULL)
+        if push and (push != before.push or layout is not before.layout):
+            lib.vkCmdPushConstants(commands, layout, COMPUTE_STAGE, 0, len(push), push)
+        self._bound = bound
         lib.vkCmdDispatch(commands, x, y, z)
 
     def copy_buffer(self, source: Buffer, source_offset: int, target: Buffer, target_offset: int, n_bytes: int) -> None:
@@ -216,7 +247,7 @@ class NativeEncoder(Encoder):
         check(lib.vkEndCommandBuffer(self._commands), "cannot record commands")
 
     def _settle(self, stage: int) -> None:
-        """Record the barrier that was asked for, before a command of ``stage``; copies take part from the first on."""
+        """Record a requested barrier before a command of ``stage``; copies are included from the first copy on."""
         self._stages |= stage
         if self._barrier_wanted:
             self._barrier_wanted = False

@@ -1,4 +1,4 @@
-"""An open device, and the making of what runs on it."""
+"""An open device, and the creation of its objects."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from pumice_vulkan.device.native.pipeline import NativePipeline
 
 
 class NativeDevice(CheckedDevice):
-    """A logical device of Vulkan. Closing it closes all buffers, pipelines and command buffers that are open."""
+    """A logical Vulkan device. Closing it closes all open buffers, pipelines and command buffers."""
+
+    compiles_beside = True
 
     def __init__(self, index: int) -> None:
         self._logical = LogicalDevice(choose(instance().devices, index), index)
@@ -28,6 +30,9 @@ class NativeDevice(CheckedDevice):
 
     def new_command_buffer(self, timestamps: int = 0) -> NativeCommandBuffer:
         return NativeCommandBuffer(self._logical, self._descriptors, timestamps)
+
+    def keep_pipelines(self) -> None:
+        self._logical.pipeline_cache.save()
 
     def _allocate(self, n_bytes: int, host: bool) -> NativeBuffer:
         return NativeBuffer(self._logical, n_bytes, host)

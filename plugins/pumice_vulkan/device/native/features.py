@@ -1,4 +1,4 @@
-"""The optional abilities of a device: what it has, and the structures that turn them on."""
+"""Optional features of a device: detection, and the structures that enable them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice_vulkan.device.native.api import V1_1, V1_2, V1_3, ffi, lib, vk
 
 @dataclass(frozen=True)
 class FeatureStruct:
-    """A feature structure of Vulkan: core since ``version``, before that part of ``extension``, if that is wanted."""
+    """A Vulkan feature structure: core since ``version``, before that part of ``extension``."""
 
     name: str
     extension: str
@@ -19,7 +19,7 @@ class FeatureStruct:
     fields: dict[str, str]  # field -> Pumice's name
 
 
-NEVER = 2**32 - 1  # no version has it in its core
+NEVER = 2**32 - 1  # not in the core of any version
 
 CORE = {"shaderInt16": "int16", "shaderInt64": "int64"}
 
@@ -85,13 +85,16 @@ SUBGROUP_OPERATIONS = {
 
 COMPONENT_TYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64"]
 COMPONENT_TYPES += ["uint8", "uint16", "uint32", "uint64"]
-"""In the order of ``VkComponentTypeKHR``."""
+"""Component types in the order of ``VkComponentTypeKHR``."""
 
 
 class FeatureChain:
-    """The wanted features that a physical device has, as a chain of structures that ``vkCreateDevice`` takes.
+    """The wanted features of a physical device as a chain of structures for ``vkCreateDevice``.
 
-    ``names`` are Pumice's names of them, ``extensions`` what must be enabled for them, ``head`` the first structure.
+    Attributes:
+        names: Pumice's names of the features.
+        extensions: extensions to enable.
+        head: first structure of the chain.
     """
 
     def __init__(self, physical: Any, api_version: int, extensions: set[str]) -> None:
@@ -106,7 +109,7 @@ class FeatureChain:
             self._keep(struct[0], item.fields)
 
     def _keep(self, struct: Any, fields: dict[str, str]) -> None:
-        """Note the wanted features that are there, and clear all others: what is not on costs nothing."""
+        """Enable the wanted features that are present and clear the others, since unused features may cost speed."""
         for field, _ in ffi.typeof(struct).fields:
             if field in fields and getattr(struct, field):
                 self.names.add(fields[field])
@@ -115,14 +118,14 @@ class FeatureChain:
 
 
 def new_struct(name: str) -> Any:
-    """A structure of zeros with its ``sType``."""
+    """Return a zeroed structure with its ``sType``."""
     struct = ffi.new(f"{name} *")
     struct.sType = getattr(vk, name)().sType
     return struct
 
 
 def chain(head: Any, name: str) -> Any:
-    """A new structure at the second place of the chain that begins at ``head``; its owner is the caller."""
+    """Insert a new structure at the second place of the chain at ``head``, and return it; the caller owns it."""
     struct = new_struct(name)
     struct.pNext = head.pNext
     head.pNext = ffi.cast("void *", struct)
@@ -130,25 +133,25 @@ def chain(head: Any, name: str) -> Any:
 
 
 def subgroup_features(properties: Any) -> set[str]:
-    """Names of the subgroup operations in a ``VkPhysicalDeviceSubgroupProperties``."""
+    """Return the names of the subgroup operations in a ``VkPhysicalDeviceSubgroupProperties``."""
     if not properties.supportedStages & vk.VK_SHADER_STAGE_COMPUTE_BIT:
         return set()
     return {f"subgroup_{name}" for name, bit in SUBGROUP_OPERATIONS.items() if properties.supportedOperations & bit}
 
 
 def matrix_shapes(instance: Any, physical: Any) -> tuple[MatrixShape, ...]:
-    """The cooperative matrix products of a subgroup: A and B of one type, C and the result of one type."""
+    """Return the cooperative matrix shapes of a subgroup with equal types of A and B, and of C and the result."""
     name = "vkGetPhysicalDeviceCooperativeMatrixPropertiesKHR"
     function = ffi.cast(f"PFN_{name}", lib.vkGetInstanceProcAddr(instance, name.encode()))
     count = ffi.new("uint32_t *")
     function(physical, count, ffi.NULL)
-    found = ffi.new("VkCooperativeMatrixPropertiesKHR[]", count[0])
-    for item in found:
+    properties = ffi.new("VkCooperativeMatrixPropertiesKHR[]", count[0])
+    for item in properties:
         item.sType = vk.VK_STRUCTURE_TYPE_COOPERATIVE_MATRIX_PROPERTIES_KHR
-    function(physical, count, found)
+    function(physical, count, properties)
     return tuple(
         MatrixShape(item.MSize, item.NSize, item.KSize, COMPONENT_TYPES[item.AType], COMPONENT_TYPES[item.CType])
-        for item in found
+        for item in properties
         if item.scope == vk.VK_SCOPE_SUBGROUP_KHR
         and item.AType == item.BType
         and item.CType == item.ResultType

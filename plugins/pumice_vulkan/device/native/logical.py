@@ -1,7 +1,8 @@
-"""The logical device: a ``VkDevice`` with one queue, and what buffers, pipelines and command buffers need of it."""
+"""The logical device: a ``VkDevice`` with one queue, and state shared by buffers, pipelines and command buffers."""
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 from pumice.plugin import BackendError
@@ -10,12 +11,14 @@ from pumice_vulkan.device.native.api import check, ffi, lib, reporting, vk
 from pumice_vulkan.device.native.features import new_struct
 from pumice_vulkan.device.native.gate import Gate
 from pumice_vulkan.device.native.instance import MEMORY_BUDGET, PhysicalDevice
+from pumice_vulkan.device.native.pipeline_cache import PipelineCache
+from pumice_vulkan.device.native.pools import CommandPools
 
 PORTABILITY = "VK_KHR_portability_subset"
 
 
 class LogicalDevice:
-    """A ``VkDevice``, its queue, and the account of what was made with it."""
+    """A ``VkDevice``, its queue, and a ledger of its objects."""
 
     def __init__(self, physical: PhysicalDevice, index: int) -> None:
         self.physical = physical
@@ -25,51 +28,55 @@ class LogicalDevice:
         with reporting(f"cannot open {self.description.name}"):
             self.handle = self._create(family)
         self.queue = vk.vkGetDeviceQueue(self.handle, family, 0)
-        pool = vk.VkCommandPoolCreateInfo(queueFamilyIndex=family)
-        self.command_pool = vk.vkCreateCommandPool(self.handle, pool, None)
-        self.pipeline_cache = vk.vkCreatePipelineCache(self.handle, vk.VkPipelineCacheCreateInfo(), None)
-        self.fences: list[Any] = []  # that no command buffer has any more: making and freeing them takes long
+        self.submitting = threading.RLock()  # one thread at a time submits or opens the gate
+        self.pools = CommandPools(self.handle, family)
+        with reporting("cannot make a pipeline cache"):
+            self.pipeline_cache = PipelineCache(self.handle, self.description)
+        self.fences: list[Any] = []  # fences of closed command buffers, reused because creating one is slow
         self.subgroup_size_request = self._subgroup_size_request()
         self.gate = Gate(self.handle) if "timeline_semaphore" in self.description.features else None
 
     def new_fence(self) -> Any:
-        """One that is not signalled; it comes back to ``fences``."""
-        if not self.fences:
+        """Return an unsignalled fence; append it to ``fences`` after use."""
+        try:
+            fence = self.fences.pop()
+        except IndexError:
             return vk.vkCreateFence(self.handle, vk.VkFenceCreateInfo(), None)
-        fence = self.fences.pop()
         check(lib.vkResetFences(self.handle, 1, ffi.new("VkFence[1]", [fence])), "resetting a fence")
         return fence
 
     def wait_idle(self) -> None:
         self.open_gate()
-        lib.vkDeviceWaitIdle(self.handle)
+        with self.submitting:
+            lib.vkDeviceWaitIdle(self.handle)
 
     def open_gate(self) -> None:
-        """Let begin what the queue holds back: everything behind it waits, too."""
-        if self.gate is not None:
-            self.gate.open()
+        """Start the command buffer held in the queue, for which all later ones wait."""
+        if self.gate is not None and self.gate.held is not None:
+            with self.submitting:
+                self.gate.open()
 
     def close(self) -> None:
-        """After all that was made with it is closed."""
+        """Close the device, after all of its objects."""
         if self.gate is not None:
             self.gate.close()
         for fence in self.fences:
             lib.vkDestroyFence(self.handle, fence, ffi.NULL)
-        lib.vkDestroyPipelineCache(self.handle, self.pipeline_cache, ffi.NULL)
-        lib.vkDestroyCommandPool(self.handle, self.command_pool, ffi.NULL)
+        self.pipeline_cache.close()
+        self.pools.close()
         lib.vkDestroyDevice(self.handle, ffi.NULL)
 
     def _queue_family(self) -> int:
         families = vk.vkGetPhysicalDeviceQueueFamilyProperties(self.physical.handle)
         able = [index for index, family in enumerate(families) if family.queueFlags & vk.VK_QUEUE_COMPUTE_BIT]
         if not able:
-            raise BackendError(f"vulkan: {self.description.name} has no queue for computing")
+            raise BackendError(f"vulkan: {self.description.name} has no compute queue")
         self.timestamp_mask = (1 << families[able[0]].timestampValidBits) - 1
         return able[0]
 
     def _create(self, family: int) -> Any:
         features = self.physical.features
-        optional = {PORTABILITY, MEMORY_BUDGET} & self.physical.extensions  # the former must be on where it exists
+        optional = {PORTABILITY, MEMORY_BUDGET} & self.physical.extensions  # the former must be enabled where it exists
         queue = vk.VkDeviceQueueCreateInfo(queueFamilyIndex=family, queueCount=1, pQueuePriorities=[1.0])
         create = vk.VkDeviceCreateInfo(
             pNext=features.head,
@@ -79,7 +86,7 @@ class LogicalDevice:
         return vk.vkCreateDevice(self.physical.handle, create, None)
 
     def _subgroup_size_request(self) -> Any:
-        """What fixes the subgroup size of pipelines on devices with several, such as Intel's; None without need."""
+        """Return the structure that fixes the subgroup size on devices with several (Intel's); None if unneeded."""
         sizes = self.physical.sizes
         fixable = sizes.requiredSubgroupSizeStages & vk.VK_SHADER_STAGE_COMPUTE_BIT
         if not fixable or "subgroup_size_control" not in self.description.features:

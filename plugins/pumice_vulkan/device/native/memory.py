@@ -1,4 +1,4 @@
-"""Buffers, each with its own memory."""
+"""Buffers with their own device memory."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class NativeBuffer(Buffer):
     @property
     def contents(self) -> NDArray[np.uint8]:
         if self._mapped is None:
-            raise ValueError("the host sees only open buffers made with host=True")
+            raise ValueError("the host can only access open buffers created with host=True")
         return self._mapped
 
     def close(self) -> None:
@@ -72,10 +72,10 @@ class NativeBuffer(Buffer):
 
 
 def _memory_type(memory: Any, allowed: int, host: bool) -> int:
-    """The best of the allowed memory types.
+    """Return the best of the allowed memory types.
 
-    Memory for the host is cached where possible: the processor reads uncached memory, which the device-local kind
-    is, tens of times slower. Memory for the device is preferably not mappable, a kind that may be small.
+    Host memory should be cached: the CPU reads uncached memory, such as device-local memory, tens of times slower.
+    Device memory should not be mappable, since the mappable kind may be small.
     """
 
     def score(index: int) -> tuple[bool, bool, int]:
@@ -92,5 +92,5 @@ def _memory_type(memory: Any, allowed: int, host: bool) -> int:
         if allowed >> index & 1 and memory.memoryTypes[index].propertyFlags & needed == needed
     ]
     if not usable:
-        raise BackendError("vulkan: the device has no memory of the kind that is needed")
+        raise BackendError("vulkan: the device has no suitable memory type")
     return max(usable, key=score)

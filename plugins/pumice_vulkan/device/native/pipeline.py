@@ -30,7 +30,7 @@ class NativePipeline(ComputePipeline):
         self.push_bytes = push_bytes
         self._device = device
         self.layout = layout
-        # The package keeps pointers of structures alive only while these names hold them.
+        # The package keeps pointers of structures alive only as long as these names do.
         entries = [vk.VkSpecializationMapEntry(constantID=i, offset=4 * i, size=4) for i in range(len(constants))]
         data = ffi.new("char[]", struct.pack(f"<{len(constants)}I", *(value & 0xFFFFFFFF for value in constants)))
         special = vk.VkSpecializationInfo(pMapEntries=entries, dataSize=4 * len(constants), pData=data)
@@ -49,7 +49,7 @@ class NativePipeline(ComputePipeline):
                     pSpecializationInfo=special if constants else None,
                 )
                 create = vk.VkComputePipelineCreateInfo(stage=stage, layout=self.layout, basePipelineIndex=-1)
-                created = vk.vkCreateComputePipelines(device.handle, device.pipeline_cache, 1, [create], None)
+                created = vk.vkCreateComputePipelines(device.handle, device.pipeline_cache.handle, 1, [create], None)
                 self.handle = created[0]
             finally:
                 lib.vkDestroyShaderModule(device.handle, module, ffi.NULL)

@@ -1,4 +1,4 @@
-"""Memory of the host that the device copies from and to: what a step starts from, and what comes out."""
+"""Host memory that the device copies from and to: the data of a step, and its results."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from numpy.typing import NDArray
 
 from pumice.plugin import Batch, Input, Limits, Sizes, Tensor, concrete
 from pumice_vulkan.device import Buffer, Encoder
-from pumice_vulkan.lower.rule import STEP_INPUTS, Memory
+from pumice_vulkan.lower.rule import STEP_INPUTS, SegmentMemory
 
 DTYPES = {"f32": np.float32, "i32": np.int32}
-N_TURNS = 2  # buffers for what goes up: one is written while the device reads the other
+N_TURNS = 2  # upload buffers: one is written while the device reads the other
 
 
 class HostMemory:
-    """A step's fields and a segment's inputs go up, its outputs come down."""
+    """Uploads a step's fields and a segment's inputs, and downloads its outputs."""
 
-    def __init__(self, memory: Memory, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
+    def __init__(self, memory: SegmentMemory, inputs: Sequence[Tensor], outputs: Sequence[Tensor]) -> None:
         self.inputs = [tensor for tensor in inputs if tensor.name not in STEP_INPUTS]
         self.outputs = outputs
         self._memory = memory
@@ -32,20 +32,20 @@ class HostMemory:
             upload.contents[:] = 0
 
     def words(self, turn: int) -> NDArray[np.int32]:
-        """Those of the step's fields (``StepLayout``), to be written."""
+        """Return the words of the step's fields (``StepLayout``) for writing."""
         return self._uploads[turn].contents.view(np.int32)
 
     def write_step(self, batch: Batch, turn: int) -> None:
-        """Have the next commit find a batch."""
+        """Write a batch for the next commit."""
         self._memory.layout.write(self.words(turn), batch, turn)
 
     def input_room(self, sizes: Sizes, turn: int) -> dict[str, NDArray[Any]]:
-        """Where the segment's inputs are written."""
+        """Return arrays for the segment's inputs."""
         upload = self._uploads[turn].contents
         return {tensor.name: _array(upload, self._input_places[tensor], tensor, sizes) for tensor in self.inputs}
 
     def write_inputs(self, inputs: Mapping[str, NDArray[Any]], room: Mapping[str, NDArray[Any]], turn: int) -> None:
-        """Have the next commit find the segment's inputs, and the tokens where they are among them."""
+        """Write the segment's inputs, and its tokens if they are among them, for the next commit."""
         for name, values in room.items():
             np.copyto(values, inputs[name])
         if "tokens" in inputs:
@@ -53,27 +53,27 @@ class HostMemory:
 
     @property
     def goes_on(self) -> bool:
-        """Whether steps can follow each other: their inputs are those of the first."""
+        """True if steps can be chained: later steps reuse the first one's inputs."""
         return all(isinstance(tensor, Input) and tensor.of_sequences for tensor in self.inputs)
 
     def record_upload(self, encoder: Encoder, turn: int, n_words: int) -> None:
-        """Copy so many words of the step's fields."""
+        """Record the copy of ``n_words`` of the step's fields."""
         encoder.copy_buffer(self._uploads[turn], 0, self._memory.step, 0, 4 * n_words)
 
     def record_inputs(self, encoder: Encoder, turn: int, sizes: Sizes) -> None:
-        """Copy the inputs."""
+        """Record the copy of the inputs."""
         for tensor in self.inputs:
             buffer, offset = self._at(tensor)
             encoder.copy_buffer(self._uploads[turn], self._input_places[tensor], buffer, offset, _bytes(tensor, sizes))
 
     def record_download(self, encoder: Encoder, sizes: Sizes) -> None:
-        """Copy the outputs."""
+        """Record the copy of the outputs."""
         for tensor in self.outputs:
             buffer, offset = self._at(tensor)
             encoder.copy_buffer(buffer, offset, self._download, self._output_places[tensor], _bytes(tensor, sizes))
 
     def results(self, sizes: Sizes) -> dict[str, NDArray[Any]]:
-        """The outputs, as the last copy left them; the next one overwrites them."""
+        """Return the outputs of the last copy; the next one overwrites them."""
         download, places = self._download.contents, self._output_places
         return {tensor.name: _array(download, places[tensor], tensor, sizes) for tensor in self.outputs}
 
@@ -82,13 +82,13 @@ class HostMemory:
             buffer.close()
 
     def _at(self, tensor: Tensor) -> tuple[Buffer, int]:
-        """Where an activation lies on the device, in bytes."""
+        """Return the buffer and byte offset of an activation on the device."""
         activations = self._memory.activations
         return activations.buffer, 4 * activations.offset + self._memory.plan.offsets[tensor]
 
 
 def _array(memory: NDArray[np.uint8], offset: int, tensor: Tensor, sizes: Sizes) -> NDArray[Any]:
-    """A tensor that lies in memory of the host."""
+    """Return a tensor in host memory as an array."""
     values = memory[offset : offset + _bytes(tensor, sizes)].view(DTYPES[tensor.dtype])
     return values.reshape(concrete(tensor.shape, sizes))
 
@@ -98,7 +98,7 @@ def _bytes(tensor: Tensor, sizes: Sizes) -> int:
 
 
 def _pack(tensors: Sequence[Tensor], limits: Limits, start: int) -> tuple[int, dict[Tensor, int]]:
-    """The bytes of tensors one after the other, and their offsets."""
+    """Return the total bytes of adjacent tensors, and their offsets."""
     offsets = {}
     for tensor in tensors:
         offsets[tensor] = start

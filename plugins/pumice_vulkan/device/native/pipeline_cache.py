@@ -1,0 +1,71 @@
+"""The pipeline cache: compiled pipelines, kept in a file for each device and driver."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from pathlib import Path
+from typing import Any
+
+from pumice.plugin import read_file, write_file
+from pumice_vulkan.device.contract import DeviceDescription
+from pumice_vulkan.device.native.api import check, ffi, lib, vk
+from pumice_vulkan.folders import folders
+
+SUFFIX = ".pipelines"
+MOST_BYTES = 64 * 2**20  # maximum size of a file; a model on an H200 takes 2 MiB
+DIGEST = hashlib.sha256
+
+
+class PipelineCache:
+    """A ``VkPipelineCache`` initialized from the file of its device and driver.
+
+    Drivers may crash on data that they did not write, so a file is used only if the digest at its beginning is right.
+    """
+
+    def __init__(self, device: Any, description: DeviceDescription) -> None:
+        self._device = device
+        self._files = _files(description)
+        initial = _read(self._files)
+        data = ffi.from_buffer(initial) if initial else ffi.NULL
+        create = vk.VkPipelineCacheCreateInfo(initialDataSize=len(initial), pInitialData=data)
+        self.handle = vk.vkCreatePipelineCache(device, create, None)
+        self._n_saved = len(initial)
+
+    def save(self) -> None:
+        """Write the file if there are new pipelines. A file that cannot be written is skipped."""
+        data = self._data()
+        if not self._files or not self._n_saved < len(data) <= MOST_BYTES:
+            return
+        with contextlib.suppress(OSError):
+            write_file(self._files[-1], DIGEST(data).digest() + data)
+            self._n_saved = len(data)
+
+    def _data(self) -> bytes:
+        size, doing = ffi.new("size_t *"), "reading the pipeline cache"
+        check(lib.vkGetPipelineCacheData(self._device, self.handle, size, ffi.NULL), doing)
+        data = ffi.new("char[]", max(size[0], 1))
+        check(lib.vkGetPipelineCacheData(self._device, self.handle, size, data), doing)
+        return bytes(ffi.buffer(data, size[0]))
+
+    def close(self) -> None:
+        lib.vkDestroyPipelineCache(self._device, self.handle, ffi.NULL)
+
+
+def _files(description: DeviceDescription) -> list[Path]:
+    """Return the paths of the file, of which the last is writable; none without a home."""
+    about = (description.name, description.uuid, description.vulkan_driver, description.api_version)
+    name = DIGEST(repr(about).encode()).hexdigest()[:32] + SUFFIX
+    return [folder / name for folder in folders()]
+
+
+def _read(files: list[Path]) -> bytes:
+    """Return the data of the largest file with a right digest."""
+    largest = b""
+    for file in files:
+        with contextlib.suppress(OSError):
+            content = read_file(file, MOST_BYTES + DIGEST().digest_size)
+            digest, data = content[: DIGEST().digest_size], content[DIGEST().digest_size :]
+            if DIGEST(data).digest() == digest and len(data) > len(largest):
+                largest = data
+    return largest

@@ -1,0 +1,264 @@
+"""The path of one dispatch per token: its dispatches, the probe of the device, and the switch that turns it off."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.plugin import BackendError, KVState, Segment, Weight
+from pumice_vulkan.buckets import Bucket
+from pumice_vulkan.device import Device
+from pumice_vulkan.kernels import Kernels
+from pumice_vulkan.kv_cache import CacheLayout
+from pumice_vulkan.lower.attended import cache_of
+from pumice_vulkan.lower.matrices import matrix
+from pumice_vulkan.lower.rope import pairs, turns
+from pumice_vulkan.lower.rule import Dispatch, Lowering, SegmentMemory
+from pumice_vulkan.memory import BufferSlice
+from pumice_vulkan.persistent.pattern import SIX_BITS, Decoder, find_decoder
+from pumice_vulkan.persistent.shape import Shape, shapes
+
+KERNEL = "persistent"
+ROLLED = "persistent_rolled"  # for compilers that are slow with unrolled loops
+BUCKET = Bucket(1, 1, lone=True)  # the steps that the shader computes
+FEATURES = {"vulkan_memory_model_device", "integer_dot_product", "storage16", "subgroup_shuffle", "subgroup_arithmetic"}
+
+# Flags of a matrix's place in the shader's table, which counts units of 16 bytes.
+SIX, SECOND = 1 << 31, 1 << 30
+MOST_BUFFERS = 2
+LAYER_WORDS = 8  # of the table: seven matrices and the cache
+
+LIMIT = 1 << 18  # polls of a word until the path gives up; each takes about a microsecond
+PROBE_LIMIT = 1 << 13
+
+logger = logging.getLogger("pumice")
+
+
+def is_wanted(setting: str, device: Device) -> bool:
+    """Return True if a device may use the path. Raises BackendError for an invalid option."""
+    if setting not in ("always", "never"):
+        raise BackendError(f"vulkan: unknown persistent {setting!r}; choose always or never")
+    return setting == "always" and device.features >= FEATURES and device.description.driver == "native"
+
+
+def expect_cache(memory: SegmentMemory, segment: Segment) -> None:
+    """Reserve one buffer for the keys and values of all layers, as the shader binds one."""
+    states = [state for state in segment.states if isinstance(state, KVState) and state not in memory.states]
+    n_bytes = sum(4 * CacheLayout.of(state, memory.limits).words + 256 for state in states)
+    if n_bytes <= memory.device.max_buffer_bytes:
+        memory.cache.expect(memory.cache.nbytes + n_bytes)
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """Data of all layers on the device."""
+
+    weights: list[BufferSlice]  # one or two whole buffers
+    places: BufferSlice
+    norms: BufferSlice
+    cache: BufferSlice
+
+
+class Repeatable(Protocol):
+    """A step that has begun."""
+
+    def repeat(self, restores: bool) -> None:
+        """Commit the step again, with a dispatch per operation; ``restores``: from the tokens that it began with."""
+
+
+class PersistentPath:
+    """Lowers a step of one token to the embedding's dispatches and one more.
+
+    The path is used once ``works`` has found workgroups that all run at the same time. If a token fails nevertheless,
+    ``failed`` turns it off for good.
+    """
+
+    def __init__(self, memory: SegmentMemory, kernels: Kernels, decoder: Decoder) -> None:
+        self._memory = memory
+        self._kernels = kernels
+        self._decoder = decoder
+        self._flag = memory.device.new_buffer(64, host=True)
+        self._flag.contents[:] = 0
+        self._off = False
+        self._flights: dict[int, Repeatable] = {}  # by the turn of their host memory, the earliest first
+        self._shape: Shape | None = None  # the one that works
+        self._tables = _tables(Lowering(memory, *BUCKET), decoder)
+        count = len(self._tables.weights)
+        self._shapes = list(shapes(decoder, memory.limits, memory.device, count > 1))
+
+    @classmethod
+    def of(cls, memory: SegmentMemory, kernels: Kernels, segment: Segment) -> PersistentPath | None:
+        """Return the path of a segment whose weights are on the device; None if the shader does not compute it."""
+        decoder = find_decoder(segment)
+        if decoder is None or not any(True for _ in shapes(decoder, memory.limits, memory.device, False)):
+            return None
+        try:
+            return cls(memory, kernels, decoder)
+        except _TooManyBuffers:
+            return None
+
+    def works(self) -> bool:
+        """Return True if the path can be used; the first call compiles and probes."""
+        while self._shape is None and self._shapes and not self._off:
+            shape = self._shapes[0]
+            if self._probe(shape):
+                self._shape = shape
+            else:
+                logger.info("vulkan: %d workgroups do not run at the same time", shape.groups)
+                del self._shapes[0]
+        return self._shape is not None and not self._off
+
+    @property
+    def is_off(self) -> bool:
+        return self._off
+
+    def begin(self, step: Repeatable, turn: int) -> None:
+        """Note a step until it has ended."""
+        self._flights.pop(turn, None)
+        self._flights[turn] = step
+
+    def ended(self, step: Repeatable) -> bool:
+        """Take note that a step has ended; return True if it failed and has been committed again.
+
+        The steps behind it ran on wrong tokens, so they are repeated, too, before others are committed.
+        """
+        turn = next((turn for turn, flight in self._flights.items() if flight is step), None)
+        if turn is None:
+            return False
+        failed = self.failed()
+        if failed:
+            for index, flight in enumerate(self._flights.values()):
+                flight.repeat(restores=index == 0)
+            self._flights.clear()
+        else:
+            del self._flights[turn]
+        return failed
+
+    def failed(self) -> bool:
+        """Return True if a token that has ended failed; the path is off from then on."""
+        why = int(self._flag.contents.view(np.uint32)[0])
+        if why and not self._off:
+            self._off = True
+            reason = "workgroups waited in vain" if why == 1 else "a value exceeds float16"
+            logger.warning("vulkan: tokens in one dispatch are off from now on: %s", reason)
+        return why != 0
+
+    def dispatches(self, shape: Shape | None = None, probe: bool = False) -> list[Dispatch]:
+        """Return the dispatches of a token."""
+        shape = shape or self._shape or self._shapes[0]
+        lowering = Lowering(self._memory, *BUCKET)
+        for node in self._decoder.before:
+            lowering.lower(node)
+        first, tables = self._decoder.layers[0], self._tables
+        layout, _ = cache_of(lowering, first.state)
+        steps = self._memory.layout
+        zeros = lowering.constant(("act", id(self), shape), lambda: np.zeros(shape.act_words, np.uint32))
+        epochs = lowering.constant(("epochs", id(self), shape), lambda: np.zeros(shape.groups, np.uint32))
+        lowering.dispatch(
+            ROLLED if self._memory.device.description.software else KERNEL,
+            count=1,
+            reads={
+                "a": tables.weights[0],
+                "b": tables.weights[-1],
+                "places": tables.places,
+                "norms": tables.norms,
+                "turns": turns(lowering, first.rope),
+                "x": lowering.place(self._decoder.x),
+            },
+            writes={
+                "cache": tables.cache,
+                "act": zeros,
+                "epochs": epochs,
+                "failed": BufferSlice(self._flag, 0, 1),
+                "y": lowering.place(self._decoder.logits),
+            },
+            push={
+                "positions": steps.positions,
+                "table": steps.tables[first.state.window],
+                "v_cache": layout.v_offset,
+                "n_rot": 2 * len(first.rope.attrs["freqs"]),
+                "second_distance": pairs(first.rope)[1],
+                "magnitude": first.rope.attrs["magnitude"],
+                "scale": first.attention.attrs["scale"],
+                "eps": self._decoder.eps,
+                "limit": PROBE_LIMIT if probe else LIMIT,
+                "probe": int(probe),
+            },
+            constants=shape.constants,
+            grid=(shape.groups, 1, 1),
+            full_subgroups=True,
+            label=f"token of {shape.layers} layers",
+        )
+        return lowering.dispatches
+
+    def close(self) -> None:
+        self._flag.close()
+
+    def _probe(self, shape: Shape) -> bool:
+        """Return True if all workgroups run at the same time, with the registers that the pipeline takes."""
+        dispatch = self.dispatches(shape, probe=True)[-1]
+        self._memory.weights.finish()
+        try:
+            pipeline = self._kernels.pipeline(dispatch)
+        except BackendError as error:
+            logger.info("%s", error)
+            return False
+        command = self._memory.device.new_command_buffer()
+        encoder = command.encoder()
+        encoder.set_pipeline(pipeline)
+        for index, buffer in enumerate(dispatch.buffers):
+            encoder.set_buffer(index, buffer)
+        encoder.set_bytes(dispatch.push)
+        encoder.barrier()
+        encoder.dispatch_threadgroups(*dispatch.grid)
+        encoder.end()
+        command.commit_and_wait()
+        command.close()
+        flag = self._flag.contents.view(np.uint32)
+        together = not flag[0]
+        flag[0] = 0
+        return together
+
+
+class _TooManyBuffers(Exception):
+    """The weights, or the cache, lie in more buffers than the shader binds."""
+
+
+def _tables(lowering: Lowering, decoder: Decoder) -> _Tables:
+    matrices = [[matrix(lowering, weight) for weight in layer.matrices] for layer in decoder.layers]
+    output = matrix(lowering, decoder.output)
+    everything = [output, *(item for layer in matrices for item in layer)]
+    places = {id(item.place.buffer): item.place for item in everything}
+    caches = [cache_of(lowering, layer.state)[1] for layer in decoder.layers]
+    if len(places) > MOST_BUFFERS or len({id(place.buffer) for place in caches}) > 1:
+        raise _TooManyBuffers
+    order = list(places)
+
+    def word(place: BufferSlice, six: bool) -> int:
+        return place.offset // 4 | (SECOND if order.index(id(place.buffer)) else 0) | (SIX if six else 0)
+
+    words = np.zeros(LAYER_WORDS * (len(decoder.layers) + 1), np.uint32)
+    for index, (layer, cache) in enumerate(zip(matrices, caches, strict=True)):
+        row = [word(item.place, item.format.name == SIX_BITS) for item in layer]
+        words[LAYER_WORDS * index :][:LAYER_WORDS] = [*row, cache.offset // 4]
+    words[LAYER_WORDS * len(matrices)] = word(output.place, False)
+    key = (KERNEL, id(decoder.output.source), decoder.output.name, len(matrices))
+    norms = [weight for layer in decoder.layers for weight in layer.norms]
+    return _Tables(
+        [_whole(place) for place in places.values()],
+        lowering.constant((*key, "places"), lambda: words),
+        lowering.constant((*key, "norms"), lambda: _rows([*norms, decoder.norm])),
+        replace(caches[0], offset=0, size=caches[0].buffer.n_bytes // 4),
+    )
+
+
+def _rows(weights: list[Weight]) -> NDArray[np.float32]:
+    return np.stack([np.asarray(weight.dequantize(), np.float32) for weight in weights])
+
+
+def _whole(place: BufferSlice) -> BufferSlice:
+    return BufferSlice(place.buffer, 0, place.buffer.n_bytes // 4, constant=True)

@@ -1,0 +1,762 @@
+// One token of a llama-like model in one dispatch: all layers, from the embedding's row to the logits.
+//
+// The workgroups are all resident at once and never wait at a barrier for each other. What one computes and others read
+// passes through the buffer `act` in words of 16 bits of data and 16 of an epoch, the number of the token: readers poll
+// the data itself until every word carries the current epoch. Each layer has regions of its own, and each word is written
+// once per token, so a word shows either this token's data or an older epoch.
+//
+// Each workgroup computes the same rows of every matrix. A subgroup takes CHUNK columns of some rows; a unit is a row's
+// part of that width, one block of 32 columns per lane. The units of a layer are numbered over all matrices, and each is
+// loaded AHEAD units before its product, whatever waits lie between. Register arrays are indexed by constants only once
+// loops are unrolled.
+//
+// A poll that fails `limit` times sets `failed`; then no invocation waits again, and the host computes the token anew.
+#version 450
+#pragma use_vulkan_memory_model
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_memory_scope_semantics : require
+#extension GL_KHR_shader_subgroup_basic : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_integer_dot_product : require
+#extension GL_EXT_shader_16bit_storage : require
+
+layout(local_size_x_id = 0) in;
+layout(constant_id = 0) const uint THREADS = 512u;
+layout(constant_id = 1) const uint LANES = 32u; // subgroup size
+layout(constant_id = 2) const uint GROUPS = 128u;
+layout(constant_id = 3) const uint AHEAD = 8u;
+layout(constant_id = 4) const uint LAYERS = 16u;
+layout(constant_id = 5) const uint WIDTH = 2048u;
+layout(constant_id = 6) const uint HEADS = 32u;
+layout(constant_id = 7) const uint KV_HEADS = 8u;
+layout(constant_id = 8) const uint DIM = 64u;
+layout(constant_id = 9) const uint FFN = 8192u;
+layout(constant_id = 10) const uint VOCAB = 128256u;
+layout(constant_id = 11) const bool SUPER = false;   // 4-bit blocks have a scale and a minimum (Q4_K), else one scale (Q4_0)
+layout(constant_id = 12) const bool MIXED = false;   // matrices of values, and those down, are of 6 bits in some layers
+layout(constant_id = 13) const bool OUTPUT6 = false; // the output matrix has 6 bits
+layout(constant_id = 14) const bool TWO_BUFFERS = false; // of weights
+layout(constant_id = 15) const uint EACH = 2u;       // positions of an invocation at a time, in attention
+layout(constant_id = 16) const bool EARLY = true;    // ask for keys before the products of queries
+layout(constant_id = 17) const uint block_size = 32u;
+
+// Units are unrolled, unless the compiler is slow (lavapipe's).
+#ifdef ROLLED
+#define EACH_UNIT [[dont_unroll]]
+#define WITH_OTHERS true
+#else
+#define EACH_UNIT [[unroll]]
+#define WITH_OTHERS false
+#endif
+
+#include "common.glsl"
+#include "rope_angle.glsl"
+layout(std430, set = 0, binding = 1) restrict readonly buffer A4 { uvec4 a4[]; };
+layout(std430, set = 0, binding = 1) restrict readonly buffer A2 { uvec2 a2[]; };
+layout(std430, set = 0, binding = 1) restrict readonly buffer A1 { uint a1[]; };
+layout(std430, set = 0, binding = 1) restrict readonly buffer AH { uint16_t a_halves[]; };
+layout(std430, set = 0, binding = 2) restrict readonly buffer B4 { uvec4 b4[]; };
+layout(std430, set = 0, binding = 2) restrict readonly buffer B2 { uvec2 b2[]; };
+layout(std430, set = 0, binding = 2) restrict readonly buffer B1 { uint b1[]; };
+layout(std430, set = 0, binding = 2) restrict readonly buffer BH { uint16_t b_halves[]; };
+layout(std430, set = 0, binding = 3) restrict readonly buffer Places { uint places[]; };
+layout(std430, set = 0, binding = 4) restrict readonly buffer Norms { vec4 norms[]; };
+layout(std430, set = 0, binding = 5) restrict readonly buffer Turns { uvec2 turns[]; };
+layout(std430, set = 0, binding = 6) restrict readonly buffer X { float x[]; };
+layout(std430, set = 0, binding = 7) buffer Cache { uvec4 cache[]; };
+layout(std430, set = 0, binding = 8) devicecoherent volatile buffer Act { uvec4 act[]; };
+layout(std430, set = 0, binding = 9) buffer Epochs { uint epochs[]; };
+layout(std430, set = 0, binding = 10) buffer Failed { uint failed[]; };
+layout(std430, set = 0, binding = 11) writeonly buffer Y { float y[]; };
+layout(push_constant) uniform Push {
+    uint rows, a_at, b_at, places_at, norms_at, turns_at, x_at, cache_at, act_at, epochs_at, failed_at, y_at;
+    uint positions, table;   // indices in the step block
+    uint v_cache;            // words from keys to values
+    uint n_rot, second_distance;
+    float magnitude, scale, eps;
+    uint limit;              // polls
+    uint probe;              // 1: only find out whether all workgroups run at the same time
+};
+
+// --- the division of work
+
+#define CEIL(a, b) (((a) + (b) - 1u) / (b))
+#define LARGER(a, b) ((a) > (b) ? (a) : (b)) // unlike max(), for specialization constants
+const uint WARPS = THREADS / LANES, CHUNK = 32u * LANES;
+const uint QUERY = HEADS * DIM, KEY = KV_HEADS * DIM;
+const uint BLOCKS_X = WIDTH / 32u, BLOCKS_O = QUERY / 32u, BLOCKS_D = FFN / 32u; // blocks of a row
+const uint CHUNKS_X = WIDTH / CHUNK, CHUNKS_O = QUERY / CHUNK, CHUNKS_D = FFN / CHUNK;
+const uint SLOTS_X = WARPS / CHUNKS_X, SLOTS_O = WARPS / CHUNKS_O, SLOTS_D = WARPS / CHUNKS_D;
+const uint OF_Q = QUERY / GROUPS, OF_K = KEY / GROUPS, OF_X = WIDTH / GROUPS, OF_G = FFN / GROUPS; // rows of a workgroup
+const uint OF_L = CEIL(VOCAB, GROUPS);
+const uint N_Q = CEIL(OF_Q, SLOTS_X), N_K = CEIL(OF_K, SLOTS_X), N_O = CEIL(OF_X, SLOTS_O); // units of a subgroup
+const uint N_G = CEIL(OF_G, SLOTS_X), N_D = CEIL(OF_X, SLOTS_D), N_L = CEIL(OF_L, SLOTS_X);
+const uint U_K = N_Q, U_V = U_K + N_K, U_O = U_V + N_K, U_G = U_O + N_O, U_U = U_G + N_G, U_D = U_U + N_G;
+const uint UNITS = U_D + N_D;
+const uint ROWS_Q = OF_Q + 2u * OF_K, ROWS_G = 2u * OF_G;
+
+// --- regions of `act`: words of eight bytes of data
+
+const uint PARTS = GROUPS > HEADS ? GROUPS / HEADS : 1u; // of a head's positions
+const uint ACT_Q = WIDTH / 4u, ACT_O = ACT_Q + (QUERY + 2u * KEY) / 4u, ACT_S = ACT_O + PARTS * QUERY / 4u;
+const uint ACT_R = ACT_S + PARTS * HEADS, ACT_F = ACT_R + WIDTH / 4u, ACT_LAYER = ACT_F + FFN / 8u + FFN / 16u;
+const uint ACT_PROBE = LAYERS * ACT_LAYER + WIDTH / 4u;
+
+// --- shared memory
+
+const uint MOST_XO = LARGER(WIDTH, QUERY), MOST_X = LARGER(MOST_XO, FFN) / 32u;
+const uint STRIDE_Q = ROWS_Q + 1u, STRIDE_G = ROWS_G + 1u, STRIDE_L = OF_L + 1u, STRIDE_X = OF_X + 1u;
+const uint PARTIAL_QG = LARGER(STRIDE_Q, STRIDE_G), PARTIAL_X = LARGER(PARTIAL_QG, STRIDE_L) * CHUNKS_X;
+const uint PARTIAL_OD = LARGER(CHUNKS_O, CHUNKS_D) * STRIDE_X, PARTIAL_H = WARPS * DIM;
+const uint PARTIAL_ODH = LARGER(PARTIAL_OD, PARTIAL_H), PARTIAL = LARGER(PARTIAL_X, PARTIAL_ODH);
+shared uvec4 codes[2u * MOST_X];
+shared vec4 scales[MOST_X]; // of both halves of a block, and each times the sum of its codes
+shared float partial[PARTIAL];
+shared float squares[WARPS];
+shared vec2 states[WARPS]; // highest score and sum of weights
+shared float heads[3u * DIM]; // query, key and value of a head
+
+uint tid, wg, warp, lane, epoch;
+uint position, per_part, n_used; // the newest position, positions of a part, parts that have some
+bool dead = false;
+
+void give_up(uint why) {
+    dead = true;
+    failed[failed_at] = why;
+}
+
+// --- exchange between workgroups
+
+void put(uint at, uvec2 v) {
+    act[act_at / 4u + at] = uvec4(v.xx << uvec2(16, 0) & 0xffff0000u, v.yy << uvec2(16, 0) & 0xffff0000u) | epoch;
+}
+
+uvec4 peek(uint at) { return act[act_at / 4u + at]; }
+
+bool is_new(uvec4 v) {
+    const uvec4 e = (v ^ epoch) & 0xffffu;
+    return (e.x | e.y | e.z | e.w) == 0u;
+}
+
+uvec2 data_of(uvec4 v) { return v.xz >> 16 | v.yw & 0xffff0000u; }
+vec4 halves_of(uvec4 v) {
+    const uvec2 data = data_of(v);
+    return vec4(unpackHalf2x16(data.x), unpackHalf2x16(data.y));
+}
+
+// A single workgroup has no others to wait for, only its own subgroups.
+void before_polls() {
+    if (GROUPS == 1u) {
+        memoryBarrierBuffer();
+        barrier();
+    }
+}
+
+// Words of `n` that this invocation reads; all are requested before the first is tested.
+#define MOST_READ 8u
+uvec4 seen[MOST_READ];
+#define POLL(COUNT, PLACE) \
+    for (uint spins = 0u; !dead; spins++) { \
+        bool complete = true; \
+        [[unroll]] for (uint k = 0u; k < COUNT; k++) seen[k] = peek(PLACE); \
+        [[unroll]] for (uint k = 0u; k < COUNT; k++) complete = complete && is_new(seen[k]); \
+        if (complete) break; \
+        if (spins >= limit) give_up(1u); \
+    }
+
+vec4 neighbours(float v) { // values of four lanes
+    return vec4(v, subgroupShuffleXor(v, 1), subgroupShuffleXor(v, 2), subgroupShuffleXor(v, 3));
+}
+
+// Gives the values of four neighbouring lanes as float16, which must hold them.
+void give_four(bool really, float v, uint at) {
+    const vec4 all = neighbours(v);
+    if (really && !(abs(v) < 65504.0)) give_up(2u);
+    if (really && (tid & 3u) == 0u) put(at, uvec2(packHalf2x16(all.xy), packHalf2x16(all.zw)));
+}
+
+// --- activations in int8, in blocks of 16: four lanes
+
+float scale_of(vec4 v) {
+    float top = max(max(abs(v.x), abs(v.y)), max(abs(v.z), abs(v.w)));
+    top = max(top, subgroupShuffleXor(top, 1));
+    return max(top, subgroupShuffleXor(top, 2)) * (1.0 / 127.0);
+}
+
+uint quantize(vec4 v, float scale, out int sum) {
+    const ivec4 q = clamp(ivec4(roundEven(v * (scale > 0.0 ? 1.0 / scale : 0.0))), -127, 127);
+    sum = q.x + q.y + q.z + q.w;
+    sum += subgroupShuffleXor(sum, 1);
+    sum += subgroupShuffleXor(sum, 2);
+    return uint(q.x & 255) | uint(q.y & 255) << 8 | uint(q.z & 255) << 16 | uint(q.w) << 24;
+}
+
+// Keeps columns 4e to 4e + 3 of x.
+void keep(bool really, uint e, vec4 v) {
+    const float size = scale_of(v);
+    int sum;
+    const uint q = quantize(v, size, sum), word = e & 7u;
+    const float other = subgroupShuffleXor(size, 4);
+    const int other_sum = subgroupShuffleXor(sum, 4);
+    if (really) codes[(word >> 2) * MOST_X + e / 8u][word & 3u] = q;
+    if (really && word == 0u) scales[e / 8u] = vec4(size, other, size * float(sum), other * float(other_sum));
+}
+
+// --- units of weights
+
+uvec4 low[UNITS];
+uvec2 high[UNITS];
+uint half_scale[UNITS], super[UNITS];
+uint here[7], there[7]; // places of the matrices of this layer and of the next
+const uint SIX = 0x80000000u, SECOND = 0x40000000u, PLACE = 0x0fffffffu; // flags of a place, which counts 16 bytes
+
+void load_at(uint u, uint place, bool six, uint n_total, uint number) {
+    const uint at = place & PLACE;
+    const uint words = 4u * (at + n_total) + (six ? 2u * n_total : 0u); // the plane of scales
+    if (TWO_BUFFERS && (place & SECOND) != 0u) {
+        low[u] = b4[at + number];
+        if (six) high[u] = b2[2u * (at + n_total) + number];
+        half_scale[u] = uint(b_halves[2u * words + number]);
+        if (six || SUPER) super[u] = b1[words + n_total / 2u + number / 8u];
+    } else {
+        low[u] = a4[at + number];
+        if (six) high[u] = a2[2u * (at + n_total) + number];
+        half_scale[u] = uint(a_halves[2u * words + number]);
+        if (six || SUPER) super[u] = a1[words + n_total / 2u + number / 8u];
+    }
+}
+
+// A product's matrix: its index, type and shape, and its division.
+struct Part { uint matrix; bool may_six; uint unit, n_rows, of, n, blocks, chunks, slots; };
+
+Part part_with(uint u) {
+    if (u < U_K) return Part(0u, false, 0u, QUERY, OF_Q, N_Q, BLOCKS_X, CHUNKS_X, SLOTS_X);
+    if (u < U_V) return Part(1u, false, U_K, KEY, OF_K, N_K, BLOCKS_X, CHUNKS_X, SLOTS_X);
+    if (u < U_O) return Part(2u, MIXED, U_V, KEY, OF_K, N_K, BLOCKS_X, CHUNKS_X, SLOTS_X);
+    if (u < U_G) return Part(3u, false, U_O, WIDTH, OF_X, N_O, BLOCKS_O, CHUNKS_O, SLOTS_O);
+    if (u < U_U) return Part(4u, false, U_G, FFN, OF_G, N_G, BLOCKS_X, CHUNKS_X, SLOTS_X);
+    if (u < U_D) return Part(5u, false, U_U, FFN, OF_G, N_G, BLOCKS_X, CHUNKS_X, SLOTS_X);
+    return Part(6u, MIXED, U_D, WIDTH, OF_X, N_D, BLOCKS_D, CHUNKS_D, SLOTS_D);
+}
+
+void load_row(uint u, bool of_next) {
+    const Part p = part_with(u);
+    const uint place = of_next ? there[p.matrix] : here[p.matrix];
+    const uint slot = min(warp / p.chunks, p.slots - 1u), chunk = warp % p.chunks;
+    uint row = slot * p.n + u - p.unit;
+    if (p.slots * p.n > p.of) row = min(row, p.of - 1u);
+    row += wg * p.of;
+    const uint number = row * p.blocks + chunk * LANES + lane;
+    if (p.may_six && (place & SIX) != 0u) load_at(u, place, true, p.n_rows * p.blocks, number);
+    else load_at(u, place, false, p.n_rows * p.blocks, number);
+}
+
+void load_output(uint u, uint i) {
+    const uint place = places[places_at + 8u * LAYERS];
+    const uint slot = min(warp / CHUNKS_X, SLOTS_X - 1u), chunk = warp % CHUNKS_X;
+    const uint row = min(wg * OF_L + min(slot * N_L + i, OF_L - 1u), VOCAB - 1u);
+    load_at(u, place, OUTPUT6, VOCAB * BLOCKS_X, row * BLOCKS_X + chunk * LANES + lane);
+}
+
+// Requests a unit of this layer, or of what follows it.
+void load(uint unit, bool last) {
+    const bool wrapped = unit >= UNITS;
+    const uint u = wrapped ? unit - UNITS : unit;
+    if (wrapped && last) load_output(u, min(u, N_L - 1u));
+    else load_row(u, wrapped);
+}
+
+void load_places(uint layer) {
+    [[unroll]] for (uint i = 0u; i < 7u; i++) there[i] = places[places_at + 8u * layer + i];
+}
+
+// --- products
+
+uvec4 x_low, x_high; // this lane's block of x
+vec4 x_scales;
+
+void take_x(uint chunk) {
+    const uint b = chunk * LANES + lane;
+    x_low = codes[b];
+    x_high = codes[MOST_X + b];
+    x_scales = scales[b];
+}
+
+float product(uint u, bool six) {
+    int first = 0, second = 0;
+    [[unroll]] for (uint i = 0u; i < 4u; i++) {
+        uvec2 words = uvec2(low[u][i], low[u][i] >> 4) & 0x0f0f0f0fu;
+        if (six) words |= (i < 2u ? high[u] << (4u - 2u * i) : high[u] >> (2u * i - 4u)) & 0x30303030u;
+        first += dotPacked4x8EXT(int(words.x), int(x_low[i]));
+        second += dotPacked4x8EXT(int(words.y), int(x_high[i]));
+    }
+    const vec2 dots = vec2(first, second) * x_scales.xy;
+    if (six) {
+        const vec2 parts = vec2(bitfieldExtract(int(half_scale[u]), 0, 8), bitfieldExtract(int(half_scale[u]), 8, 8));
+        return unpackHalf2x16(super[u]).x * dot(parts, dots - 32.0 * x_scales.zw);
+    }
+    const float all = dots.x + dots.y, sums = x_scales.z + x_scales.w;
+    if (SUPER) {
+        const vec2 factors = unpackHalf2x16(super[u]);
+        return factors.x * float(half_scale[u] & 255u) * all - factors.y * float(half_scale[u] >> 8) * sums;
+    }
+    return unpackHalf2x16(half_scale[u]).x * (all - 8.0 * sums);
+}
+
+float sums[8];
+
+// The sums over all lanes of `count` values, a power of two up to 8: value i is left in lanes i * (LANES / count) on.
+void sum_lanes(uint count) {
+    uint mask = LANES / 2u;
+    [[unroll]] for (uint h = 4u; h > 0u; h /= 2u) {
+        if (h >= count) continue;
+        [[unroll]] for (uint i = 0u; i < h; i++) {
+            const bool up = (lane & mask) != 0u;
+            const float kept = up ? sums[i + h] : sums[i], gone = up ? sums[i] : sums[i + h];
+            sums[i] = kept + subgroupShuffleXor(gone, mask);
+        }
+        mask /= 2u;
+    }
+    [[unroll]] for (uint h = 16u; h > 0u; h /= 2u) {
+        if (h <= mask) sums[0] += subgroupShuffleXor(sums[0], h);
+    }
+}
+
+uint batch_of(uint left) { return left > 4u ? 8u : left > 2u ? 4u : left; }
+
+// Products of the units from `unit`, `n` rows of each subgroup; `first_row` in `partial` with `stride` per chunk.
+void products(
+    uint unit, uint n, uint of, uint chunks, uint slots, bool six, bool last, uint first_row, uint stride
+) {
+    const uint chunk = warp % chunks, slot = warp / chunks;
+    EACH_UNIT for (uint first = 0u; first < n; first += 8u) {
+        const uint count = batch_of(n - first);
+        EACH_UNIT for (uint i = 0u; i < 8u; i++) {
+            sums[i] = 0.0;
+            if (first + i < n) {
+                sums[i] = product(unit + first + i, six);
+                load(unit + first + i + AHEAD, last);
+            }
+        }
+        sum_lanes(count);
+        const uint i = lane / (LANES / count), row = slot * n + first + i;
+        const bool mine = lane % (LANES / count) == 0u && first + i < n && row < of && slot < slots;
+        if (mine) partial[chunk * stride + first_row + row] = sums[0];
+    }
+}
+
+void some_products(
+    uint matrix, uint unit, uint n, uint of, uint chunks, uint slots, bool last, uint first_row, uint stride
+) {
+    if (MIXED && (here[matrix] & SIX) != 0u) products(unit, n, of, chunks, slots, true, last, first_row, stride);
+    else products(unit, n, of, chunks, slots, false, last, first_row, stride);
+}
+
+float row_sum(uint row, uint chunks, uint stride) {
+    float sum = 0.0;
+    [[unroll]] for (uint c = 0u; c < chunks; c++) sum += partial[c * stride + row];
+    return sum;
+}
+
+// 1 / sqrt(mean of squares + eps)
+float norm_factor() {
+    float sum = 0.0;
+    for (uint i = lane; i < WARPS; i += LANES) sum += squares[i];
+    return inversesqrt(subgroupAdd(sum) / float(WIDTH) + eps);
+}
+
+// --- x of a product
+
+const uint READS_X = CEIL(WIDTH / 4u, THREADS);
+
+// Keeps x times a norm's weights; its factor follows from the squares.
+void take_normed(uint layer, uint region, uint norm) {
+    float sum = 0.0;
+    vec4 weights[READS_X];
+    [[unroll]] for (uint k = 0u; k < READS_X; k++) {
+        weights[k] = norms[norms_at / 4u + norm * (WIDTH / 4u) + min(k * THREADS + tid, WIDTH / 4u - 1u)];
+    }
+    before_polls();
+    if (region != 0u) {
+        POLL(READS_X, region + min(k * THREADS + tid, WIDTH / 4u - 1u))
+    }
+    [[unroll]] for (uint k = 0u; k < READS_X; k++) {
+        const uint e = k * THREADS + tid;
+        const bool real = e < WIDTH / 4u;
+        vec4 v = vec4(0.0);
+        if (real && region != 0u) v = halves_of(seen[k]);
+        if (real && region == 0u) {
+            const uint at = x_at + 4u * e;
+            v = vec4(x[at], x[at + 1u], x[at + 2u], x[at + 3u]);
+        }
+        sum += dot(v, v);
+        keep(real, e, v * weights[k]);
+    }
+    sum = subgroupAdd(sum);
+    if (subgroupElect()) squares[warp] = sum;
+}
+
+// Keeps the results of attention, merging the parts of a head's positions.
+void take_attended(uint region) {
+    before_polls();
+    [[unroll]] for (uint first = 0u; first < QUERY / 4u; first += THREADS) {
+        const uint e = first + tid, at = min(e, QUERY / 4u - 1u), head = at / (DIM / 4u);
+        vec4 v;
+        if (PARTS == 1u || n_used == 1u) {
+            POLL(1u, region + ACT_O + at)
+            v = halves_of(seen[0]);
+        } else {
+            vec4 sum = vec4(0.0);
+            float top = -1e30, total = 0.0;
+            for (uint part = 0u; part < n_used; part += 4u) {
+                POLL(8u, region + (k < 4u ? ACT_O + min(part + k, n_used - 1u) * (QUERY / 4u) + at
+                                          : ACT_S + min(part + k - 4u, n_used - 1u) * HEADS + head))
+                [[unroll]] for (uint k = 0u; k < 4u; k++) {
+                    if (part + k >= n_used) continue;
+                    const float size = uintBitsToFloat(data_of(seen[4u + k]).x), fresh = max(top, size);
+                    const float before = exp(top - fresh), now = exp(size - fresh);
+                    sum = sum * before + halves_of(seen[k]) * now;
+                    total = total * before + now;
+                    top = fresh;
+                }
+            }
+            v = sum / total;
+        }
+        keep(e < QUERY / 4u, e, e < QUERY / 4u ? v : vec4(0.0));
+    }
+}
+
+// Keeps the gated values, which come as int8: eight codes a word, then a half block's scale and sum a word.
+void take_gated(uint region) {
+    const uint n = FFN / 8u + FFN / 16u;
+    before_polls();
+    [[unroll]] for (uint first = 0u; first < n; first += 4u * THREADS) {
+        const uint count = min(4u, CEIL(n - first, THREADS));
+        POLL(count, region + ACT_F + min(first + k * THREADS + tid, n - 1u))
+        [[unroll]] for (uint k = 0u; k < 4u; k++) {
+            if (k >= count) continue;
+            const uint e = first + k * THREADS + tid;
+            const uvec2 data = data_of(seen[k]);
+            if (e < FFN / 8u) {
+                const uint word = 2u * e & 7u, at = (word >> 2) * MOST_X + e / 4u;
+                codes[at][word & 3u] = data.x;
+                codes[at][(word & 3u) + 1u] = data.y;
+            } else if (e < n) {
+                const uint half_ = e - FFN / 8u;
+                const float size = uintBitsToFloat(data.x);
+                scales[half_ / 2u][half_ & 1u] = size;
+                scales[half_ / 2u][2u + (half_ & 1u)] = size * float(int(data.y));
+            }
+        }
+    }
+}
+
+// --- attention
+
+const uint OCTETS = DIM / 8u, AT_ONCE = THREADS / OCTETS, POSITIONS = AT_ONCE * EACH;
+uvec4 keys[EACH], values[EACH];
+uint first_cells[EACH]; // rows in the cache of the first positions of this workgroup's part, for a head of keys 0
+
+uint cell_of(uint p) {
+    const uint block = step_words[table + p / block_size];
+    return block * KV_HEADS * block_size + p % block_size;
+}
+
+void find_first_cells() {
+    const uint start = wg / HEADS * per_part;
+    [[unroll]] for (uint e = 0u; e < EACH; e++) {
+        first_cells[e] = cell_of(min(start + e * AT_ONCE + tid / OCTETS, position));
+    }
+}
+
+void request(uint cache_place, uint kv, uint first, bool cells_known) {
+    [[unroll]] for (uint e = 0u; e < EACH; e++) {
+        const uint cell = cells_known ? first_cells[e] : cell_of(min(first + e * AT_ONCE + tid / OCTETS, position));
+        const uint at = cache_place + (cell + kv * block_size) * OCTETS + tid % OCTETS;
+        keys[e] = cache[at];
+        values[e] = cache[at + v_cache / 4u];
+    }
+}
+
+vec4 octet_half(uvec4 v, uint i) {
+    return i == 0u ? vec4(unpackHalf2x16(v.x), unpackHalf2x16(v.y)) : vec4(unpackHalf2x16(v.z), unpackHalf2x16(v.w));
+}
+
+vec4 head_four(uint at) { return vec4(heads[at], heads[at + 1u], heads[at + 2u], heads[at + 3u]); }
+
+// Query, key and value of a head, with rotary positions.
+void take_heads(uint region, uint head, uint kv) {
+    const uint fours = DIM / 4u;
+    before_polls();
+    if (WITH_OTHERS || tid < 3u * fours) {
+        const uint e = min(tid, 3u * fours - 1u), which = e / fours;
+        const uint from = which == 0u ? head * fours : QUERY / 4u + (which - 1u) * (KEY / 4u) + kv * fours;
+        POLL(1u, region + ACT_Q + from + e % fours)
+        const vec4 v = halves_of(seen[0]);
+        [[unroll]] for (uint c = 0u; c < 4u; c++) heads[4u * e + c] = v[c];
+    }
+    barrier();
+    if (tid < n_rot) { // at most DIM
+        const uint pair = tid % (n_rot / 2u), base = tid < n_rot / 2u ? 0u : DIM;
+        const uint one = base + (second_distance == 1u ? 2u * pair : pair), two = one + second_distance;
+        const vec2 angle = magnitude * turn(position, turns[turns_at / 2u + pair]);
+        const float a = heads[one], b = heads[two];
+        heads[one] = a * angle.x - b * angle.y;
+        heads[two] = a * angle.y + b * angle.x;
+    }
+    barrier();
+}
+
+// Writes the new key and value of a head to the cache.
+void store(uint cache_place, uint kv) {
+    const uint cell = cell_of(position) + kv * block_size;
+    if (tid < 2u * OCTETS) {
+        const uint from = DIM + 8u * tid; // keys, then values
+        const uint at = cache_place + cell * OCTETS + tid % OCTETS + (tid < OCTETS ? 0u : v_cache / 4u);
+        const vec4 a = head_four(from), b = head_four(from + 4u);
+        cache[at] = uvec4(packHalf2x16(a.xy), packHalf2x16(a.zw), packHalf2x16(b.xy), packHalf2x16(b.zw));
+    }
+}
+
+float rescaled(float top, float fresh) { return top == fresh ? 1.0 : exp(top - fresh); }
+
+// Attention of a head to a part of the positions.
+void attend(uint region, uint cache_place, uint head, uint part, bool requested) {
+    const uint kv = head / (HEADS / KV_HEADS), octet = tid % OCTETS;
+    const uint start = part * per_part, end = min(start + per_part, position + 1u);
+    if (!requested) request(cache_place, kv, start, false);
+    take_heads(region, head, kv);
+    if (end == position + 1u && head % (HEADS / KV_HEADS) == 0u) store(cache_place, kv);
+    const vec4 query[2] = vec4[](head_four(8u * octet), head_four(8u * octet + 4u));
+    vec4 sum[2] = vec4[](vec4(0.0), vec4(0.0));
+    float top = -1e30, total = 0.0;
+    for (uint first = start; first < end; first += POSITIONS) {
+        uvec4 some_keys[EACH], some_values[EACH];
+        [[unroll]] for (uint e = 0u; e < EACH; e++) {
+            some_keys[e] = keys[e];
+            some_values[e] = values[e];
+        }
+        if (first + POSITIONS < end) request(cache_place, kv, first + POSITIONS, false);
+        float score[EACH], fresh = top;
+        [[unroll]] for (uint e = 0u; e < EACH; e++) {
+            const uint p = first + e * AT_ONCE + tid / OCTETS;
+            score[e] = 0.0;
+            [[unroll]] for (uint i = 0u; i < 2u; i++) {
+                const vec4 key = p == position ? head_four(DIM + 8u * octet + 4u * i) : octet_half(some_keys[e], i);
+                score[e] += dot(key, query[i]);
+            }
+            [[unroll]] for (uint step = 1u; step < OCTETS; step *= 2u) score[e] += subgroupShuffleXor(score[e], step);
+            score[e] = p < end ? score[e] * scale : -1e30;
+            fresh = max(fresh, score[e]);
+        }
+        const float factor = rescaled(top, fresh);
+        top = fresh;
+        total *= factor;
+        [[unroll]] for (uint i = 0u; i < 2u; i++) sum[i] *= factor;
+        [[unroll]] for (uint e = 0u; e < EACH; e++) {
+            const uint p = first + e * AT_ONCE + tid / OCTETS;
+            const float weight = p < end ? exp(score[e] - fresh) : 0.0;
+            total += weight;
+            [[unroll]] for (uint i = 0u; i < 2u; i++) {
+                const vec4 value = p == position ? head_four(2u * DIM + 8u * octet + 4u * i) : octet_half(some_values[e], i);
+                if (p < end) sum[i] += weight * value;
+            }
+        }
+    }
+    float fresh = top;
+    [[unroll]] for (uint step = OCTETS; step < LANES; step *= 2u) fresh = max(fresh, subgroupShuffleXor(fresh, step));
+    const float factor = rescaled(top, fresh);
+    total *= factor;
+    [[unroll]] for (uint i = 0u; i < 2u; i++) sum[i] *= factor;
+    [[unroll]] for (uint step = OCTETS; step < LANES; step *= 2u) {
+        total += subgroupShuffleXor(total, step);
+        [[unroll]] for (uint i = 0u; i < 2u; i++) sum[i] += subgroupShuffleXor(sum[i], step);
+    }
+    if (lane == 0u) states[warp] = vec2(fresh, total);
+    if (lane < OCTETS) {
+        [[unroll]] for (uint i = 0u; i < 8u; i++) partial[warp * DIM + 8u * octet + i] = sum[i / 4u][i % 4u];
+    }
+    barrier();
+    const uint d = tid;
+    if (WITH_OTHERS || tid < CEIL(DIM, LANES) * LANES) { // whole subgroups
+        float highest = -1e30, all = 0.0, v = 0.0;
+        EACH_UNIT for (uint w = 0u; w < WARPS; w++) highest = max(highest, states[w].x);
+        for (uint w = 0u; w < WARPS; w++) {
+            const float share = rescaled(states[w].x, highest);
+            all += share * states[w].y;
+            v += share * partial[w * DIM + min(d, DIM - 1u)];
+        }
+        give_four(d < DIM, v / all, region + ACT_O + part * (QUERY / 4u) + head * (DIM / 4u) + d / 4u);
+        if (d == 0u) put(region + ACT_S + part * HEADS + head, uvec2(floatBitsToUint(highest + log(all)), 0u));
+    }
+    barrier();
+}
+
+// Words of a part without positions are written too, so that no word keeps the epoch of a token long ago.
+void skip_part(uint region, uint head, uint part) {
+    if (tid < DIM / 4u) put(region + ACT_O + part * (QUERY / 4u) + head * (DIM / 4u) + tid, uvec2(0u));
+    if (tid == 0u) put(region + ACT_S + part * HEADS + head, uvec2(0u));
+}
+
+// --- results of products
+
+void give_heads(uint region, float factor) {
+    [[unroll]] for (uint first = 0u; first < ROWS_Q; first += THREADS) {
+        const uint row = first + tid;
+        const bool real = row < ROWS_Q;
+        const float v = real ? row_sum(row, CHUNKS_X, STRIDE_Q) * factor : 0.0;
+        uint to = wg * OF_Q + row;
+        if (row >= OF_Q) to = QUERY + wg * OF_K + row - OF_Q;
+        if (row >= OF_Q + OF_K) to = QUERY + KEY + wg * OF_K + row - OF_Q - OF_K;
+        give_four(real, v, region + ACT_Q + to / 4u);
+    }
+}
+
+const uint OWN = CEIL(OF_X, THREADS);
+float residual[OWN]; // the rows of x of this workgroup, in float32
+
+void give_residual(uint at, uint chunks) {
+    [[unroll]] for (uint k = 0u; k < OWN; k++) {
+        const uint row = k * THREADS + tid;
+        if (row < OF_X) residual[k] += row_sum(row, chunks, STRIDE_X);
+        give_four(row < OF_X, residual[k], at + (wg * OF_X + row) / 4u);
+    }
+}
+
+void give_gated(uint region, float factor) {
+    [[unroll]] for (uint first = 0u; first < OF_G / 4u; first += THREADS) {
+        const uint four = first + tid;
+        const bool real = four < OF_G / 4u;
+        vec4 v = vec4(0.0);
+        [[unroll]] for (uint c = 0u; c < 4u; c++) {
+            if (!real) continue;
+            const float gate = row_sum(4u * four + c, CHUNKS_X, STRIDE_G) * factor;
+            v[c] = gate / (1.0 + exp(-gate)) * row_sum(OF_G + 4u * four + c, CHUNKS_X, STRIDE_G) * factor;
+        }
+        const float size = scale_of(v);
+        int sum;
+        const uint q = quantize(v, size, sum), other = subgroupShuffleXor(q, 1), e = wg * (OF_G / 4u) + four;
+        if (!real) continue;
+        if ((four & 1u) == 0u) put(region + ACT_F + e / 2u, uvec2(q, other));
+        if ((four & 3u) == 0u) put(region + ACT_F + FFN / 8u + e / 4u, uvec2(floatBitsToUint(size), uint(sum)));
+    }
+}
+
+// --- the token
+
+// All workgroups tell each other that they run.
+void probe_residency() {
+    if (tid == 0u) put(ACT_PROBE + wg, uvec2(1u));
+    before_polls();
+    for (uint i = tid; i < GROUPS; i += THREADS) {
+        POLL(1u, ACT_PROBE + i)
+    }
+}
+
+void compute_layer(uint layer) {
+    const uint region = layer * ACT_LAYER, head = wg % HEADS, part = wg / HEADS;
+    const bool last = layer + 1u == LAYERS, alone = GROUPS >= HEADS;
+    const uint cache_place = places[places_at + 8u * layer + 7u];
+    [[unroll]] for (uint i = 0u; i < 7u; i++) here[i] = there[i];
+    load_places(min(layer + 1u, LAYERS - 1u));
+    const bool attends = alone && part < min(n_used, PARTS);
+    if (EARLY && attends) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
+
+    take_normed(layer, region, 2u * layer);
+    barrier();
+    take_x(warp % CHUNKS_X);
+    products(0u, N_Q, OF_Q, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_Q);
+    products(U_K, N_K, OF_K, CHUNKS_X, SLOTS_X, false, last, OF_Q, STRIDE_Q);
+    some_products(2u, U_V, N_K, OF_K, CHUNKS_X, SLOTS_X, last, OF_Q + OF_K, STRIDE_Q);
+    float factor = norm_factor();
+    barrier();
+    give_heads(region, factor);
+
+    if (!alone) {
+        for (uint h = wg; h < HEADS; h += GROUPS) attend(region, cache_place, h, 0u, false);
+    } else if (attends) {
+        if (!EARLY) request(cache_place, head / (HEADS / KV_HEADS), part * per_part, true);
+        attend(region, cache_place, head, part, true);
+    } else if (part < PARTS) {
+        skip_part(region, head, part);
+    }
+
+    take_attended(region);
+    barrier();
+    take_x(warp % CHUNKS_O);
+    products(U_O, N_O, OF_X, CHUNKS_O, SLOTS_O, false, last, 0u, STRIDE_X);
+    barrier();
+    give_residual(region + ACT_R, CHUNKS_O);
+
+    take_normed(layer, region + ACT_R, 2u * layer + 1u);
+    barrier();
+    take_x(warp % CHUNKS_X);
+    products(U_G, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, 0u, STRIDE_G);
+    products(U_U, N_G, OF_G, CHUNKS_X, SLOTS_X, false, last, OF_G, STRIDE_G);
+    factor = norm_factor();
+    barrier();
+    give_gated(region, factor);
+
+    take_gated(region);
+    barrier();
+    take_x(warp % CHUNKS_D);
+    some_products(6u, U_D, N_D, OF_X, CHUNKS_D, SLOTS_D, last, 0u, STRIDE_X);
+    barrier();
+    give_residual(region + ACT_LAYER, CHUNKS_D);
+}
+
+void compute_logits() {
+    take_normed(LAYERS, LAYERS * ACT_LAYER, 2u * LAYERS);
+    barrier();
+    const uint chunk = warp % CHUNKS_X, slot = warp / CHUNKS_X;
+    take_x(chunk);
+    for (uint r = 0u; r < N_L; r += AHEAD) {
+        EACH_UNIT for (uint first = 0u; first < AHEAD; first += 8u) {
+            const uint count = min(8u, AHEAD - first);
+            EACH_UNIT for (uint i = 0u; i < 8u; i++) {
+                if (i >= count) continue;
+                sums[i] = product(first + i, OUTPUT6);
+                load_output(first + i, min(r + AHEAD + first + i, N_L - 1u));
+            }
+            sum_lanes(count);
+            const uint i = r + first + lane / (LANES / count), row = slot * N_L + i;
+            const bool mine = lane % (LANES / count) == 0u && i < N_L && row < OF_L && slot < SLOTS_X;
+            if (mine) partial[chunk * STRIDE_L + row] = sums[0];
+        }
+    }
+    const float factor = norm_factor();
+    barrier();
+    for (uint row = tid; row < OF_L; row += THREADS) {
+        const uint id = wg * OF_L + row;
+        if (id < VOCAB) y[y_at + id] = row_sum(row, CHUNKS_X, STRIDE_L) * factor;
+    }
+}
+
+void main() {
+    tid = gl_LocalInvocationIndex;
+    wg = gl_WorkGroupID.x;
+    warp = gl_SubgroupID;
+    lane = gl_SubgroupInvocationID;
+    epoch = epochs[epochs_at + wg] + 1u & 0xffffu;
+    if (probe != 0u) {
+        probe_residency();
+    } else {
+        position = step_words[positions];
+        const uint n_parts = clamp((position + 1u) / (2u * POSITIONS), 1u, PARTS);
+        per_part = POSITIONS * CEIL(position + 1u, n_parts * POSITIONS);
+        n_used = CEIL(position + 1u, per_part);
+        if (GROUPS >= HEADS && wg / HEADS < n_used) find_first_cells();
+        load_places(0u);
+        [[unroll]] for (uint i = 0u; i < 7u; i++) here[i] = there[i];
+        EACH_UNIT for (uint u = 0u; u < AHEAD; u++) load(u, false);
+        [[unroll]] for (uint k = 0u; k < OWN; k++) {
+            residual[k] = k * THREADS + tid < OF_X ? x[x_at + wg * OF_X + k * THREADS + tid] : 0.0;
+        }
+        for (uint layer = 0u; layer < LAYERS; layer++) compute_layer(layer);
+        compute_logits();
+    }
+    barrier();
+    if (tid == 0u) epochs[epochs_at + wg] = epoch;
+}

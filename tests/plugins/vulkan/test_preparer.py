@@ -1,0 +1,420 @@
+"""Sizes of steps are made ready in a thread beside generation, and a step takes a larger one that is ready."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import pumice
+from pumice.plugin import N_OUTPUTS, N_SEQS, N_TOKENS, BackendError, Limits
+from pumice_vulkan import folders, recorder
+from pumice_vulkan import program as programs
+from pumice_vulkan.buckets import Bucket, Buckets
+from pumice_vulkan.device import Device
+from pumice_vulkan.kernels import MOST_THREADS, Kernels
+from pumice_vulkan.lower import attention_decode
+from pumice_vulkan.lower.rule import Dispatch, Lowering
+from pumice_vulkan.memory import Weights
+from pumice_vulkan.preparer import Preparer, Work
+from tiny_models import IDS
+from waiting import wait_until
+
+LIMITS = Limits(n_ctx=64, n_batch=16, n_seqs=8, n_outputs=8, n_blocks={}, block_size=16, kv_type="f16")
+BUCKETS = Buckets(LIMITS)
+PROMPTS = [IDS[:n] for n in (6, 5, 4, 7, 3)]
+
+
+def sizes(n_tokens: int, n_outputs: int, n_seqs: int) -> dict[str, int]:
+    return {N_TOKENS: n_tokens, N_OUTPUTS: n_outputs, N_SEQS: n_seqs}
+
+
+@pytest.mark.parametrize("step", [sizes(1, 1, 1), sizes(3, 3, 3), sizes(8, 1, 1), sizes(9, 2, 2), sizes(16, 8, 8)])
+def test_a_step_fits_in_each_of_its_buckets(step: dict[str, int]) -> None:
+    own, largest = BUCKETS.of(step), BUCKETS.all[-1]
+    assert own.n_tokens >= step[N_TOKENS]
+    assert own.n_outputs >= step[N_OUTPUTS]
+    assert BUCKETS.of(step, {own, largest}) == own
+    assert BUCKETS.of(step, {largest}) == (own if step[N_SEQS] == 1 else largest)
+    assert BUCKETS.of(step, set()) == own
+
+
+def test_prompts_take_no_bucket_of_lone_tokens() -> None:
+    lone = Bucket(8, 8, lone=True)
+    assert BUCKETS.of(sizes(5, 2, 2), {lone, BUCKETS.all[-1]}) == BUCKETS.all[-1]
+    assert BUCKETS.of(sizes(3, 3, 3), {lone, BUCKETS.all[-1]}) == lone
+
+
+def test_the_largest_comes_first_and_all_come() -> None:
+    assert BUCKETS.likely[0] == BUCKETS.all[-1]
+    assert BUCKETS.likely[1:3] == [Bucket(1, 1, lone=True), Bucket(8, 8, lone=True)]
+    assert sorted(BUCKETS.likely) == sorted(BUCKETS.all)
+
+
+def test_what_fails_is_left_to_the_step_that_needs_it(caplog: pytest.LogCaptureFixture) -> None:
+    done: list[str] = []
+
+    def pieces(bucket: Bucket) -> Iterator[Work]:
+        yield lambda: done.append("first")
+        if bucket == BUCKETS.all[1]:
+            raise BackendError("memory is full")
+        yield lambda: done.append("second")
+
+    preparer = Preparer(BUCKETS.all[:3], pieces, lambda: done.append("end"))
+    with caplog.at_level(logging.INFO, "pumice"):
+        preparer.start()
+        preparer.wait()
+    assert preparer.ready == {BUCKETS.all[0], BUCKETS.all[2]}
+    assert done == ["first", "second", "first", "first", "second", "end"]
+    assert "memory is full" in caplog.text
+
+
+def test_any_error_leaves_only_its_bucket(caplog: pytest.LogCaptureFixture) -> None:
+    def pieces(bucket: Bucket) -> Iterator[Work]:
+        yield mock.Mock(side_effect={BUCKETS.all[0]: RuntimeError("a"), BUCKETS.all[1]: KeyError("b")}.get(bucket))
+
+    preparer = Preparer(BUCKETS.all[:3], pieces, mock.Mock(side_effect=OSError("c")))
+    with caplog.at_level(logging.INFO, "pumice"):
+        preparer.start()
+        preparer.wait()
+    assert preparer.ready == {BUCKETS.all[2]}
+    assert [part in caplog.text for part in ("RuntimeError: a", "KeyError: 'b'", "OSError: c")] == [True] * 3
+
+
+def test_without_another_thread_nothing_is_prepared(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    preparer = Preparer(BUCKETS.all, lambda bucket: iter([]))
+    monkeypatch.setattr(preparer._thread, "start", mock.Mock(side_effect=RuntimeError("can't start new thread")))
+    with caplog.at_level(logging.INFO, "pumice"):
+        preparer.start()
+    preparer.wait()
+    preparer.close()
+    assert preparer.ready == set()
+    assert "can't start new thread" in caplog.text
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_closing_waits_for_the_pipelines_at_hand_alone(beside: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, compiled = threading.Event(), []
+
+    def compile_one(_: Kernels, dispatch: Dispatch) -> Any:
+        compiled.append(dispatch)
+        ended.set()
+
+    monkeypatch.setattr(Kernels, "_compile", compile_one)
+    dispatches = [Dispatch(f"{n}", (), (), b"", (1, 1, 1), False, "") for n in range(4 * MOST_THREADS)]
+    kernels = Kernels(mock.Mock(compiles_beside=beside))
+    kernels.compile(dispatches, ended.is_set)
+    assert 1 <= len(compiled) <= MOST_THREADS
+    kernels.compile(dispatches)
+    assert len(compiled) == len(dispatches)
+
+
+def test_closing_waits_for_the_work_at_hand_alone() -> None:
+    begun, go_on, done = threading.Event(), threading.Event(), []
+
+    def work() -> None:
+        begun.set()
+        assert go_on.wait(60)
+        done.append(True)
+
+    preparer = Preparer(BUCKETS.all, lambda bucket: iter([work] * 3))
+    preparer.start()
+    assert begun.wait(60)
+    closing = threading.Thread(target=preparer.close)
+    closing.start()
+    wait_until(lambda: preparer._closing)
+    go_on.set()
+    closing.join(60)
+    assert (done, preparer.ready) == ([True], set())
+
+
+def test_one_that_never_started_is_closed() -> None:
+    Preparer(BUCKETS.all, lambda bucket: iter([])).close()
+
+
+@pytest.fixture
+def made(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The programs that are made."""
+    found: list[Any] = []
+    initialize = programs.DeviceProgram.__init__
+
+    def init(self: Any, *arguments: Any) -> None:
+        initialize(self, *arguments)
+        found.append(self)
+
+    monkeypatch.setattr(programs.DeviceProgram, "__init__", init)
+    return found
+
+
+def load(path: Path, prepare: str) -> pumice.Model:
+    config = {"vulkan": {"driver": "native", "prepare": prepare}}
+    return pumice.load(path, backend="vulkan", n_ctx=256, n_batch=16, n_parallel=4, config=config)
+
+
+def texts(model: pumice.Model) -> list[list[int]]:
+    def generate(prompt: list[int]) -> list[int]:
+        return model.generate(prompt, max_tokens=12, temperature=0).tokens
+
+    with ThreadPoolExecutor(len(PROMPTS)) as users:
+        return list(users.map(generate, PROMPTS))
+
+
+@pytest.mark.usefixtures("vulkan_device")
+class TestModels:
+    def test_texts_are_those_without_it(self, tiny_file: Any, made: list[Any]) -> None:
+        path = tiny_file("llama-bias")
+        with load(path, "never") as model:
+            expected = texts(model)
+        with load(path, "always") as model:
+            meanwhile = texts(model)
+            made[-1]._preparer.wait()
+            assert made[-1]._preparer.ready == set(made[-1]._buckets.all)
+            n_pipelines = len(made[-1]._shared.kernels._pipelines)
+            assert texts(model) == expected
+            assert len(made[-1]._shared.kernels._pipelines) == n_pipelines, "a step compiled what was not prepared"
+        assert meanwhile == expected
+
+    @pytest.mark.parametrize("name", ["llama-bias", "qwen3moe", "qwen3next"])
+    def test_all_buckets_have_their_uploads_when_a_program_is_made(
+        self, tiny_file: Any, made: list[Any], name: str
+    ) -> None:
+        """An upload of the preparer would release a step that the engine holds."""
+        with load(tiny_file(name), "never"):
+            for program in made:
+                known = set(program._shared.weights._places)
+                for bucket in program._buckets.likely:
+                    program._lower(bucket)
+                assert set(program._shared.weights._places) == known
+
+    def test_the_preparer_leaves_uploads_to_the_step_that_needs_them(
+        self, tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        threads: set[threading.Thread] = set()
+        upload = Weights._upload
+
+        def watched(*arguments: Any) -> Any:
+            threads.add(threading.current_thread())
+            return upload(*arguments)
+
+        def counters(lowering: Lowering, n_head: int) -> Any:
+            """Of a bucket, which a program lacks when it is made."""
+            n_words = n_head * lowering.n_tokens
+            return lowering.constant(("counters", n_words), lambda: np.zeros(n_words, np.uint32))
+
+        monkeypatch.setattr(Weights, "_upload", watched)
+        monkeypatch.setattr(attention_decode, "_counters", counters)
+        with caplog.at_level(logging.INFO, "pumice"), load(tiny_file("llama-bias"), "always") as model:
+            made[-1]._preparer.wait()
+            assert made[-1]._preparer._thread not in threads
+            assert made[-1]._preparer.ready != set(made[-1]._buckets.all)
+            assert "is not on the device yet" in caplog.text
+            assert all(len(tokens) == 12 for tokens in texts(model))
+        assert threads
+        assert made[-1]._preparer._thread not in threads
+
+    def test_embeddings_take_no_larger_bucket_that_is_ready(self, tiny_file: Any, made: list[Any]) -> None:
+        """Which buckets are ready depends on the clock, and embeddings should not."""
+        path = tiny_file("llama-bias")
+        with load(path, "never") as model:
+            expected = model.embed([IDS[:4], IDS[:3]])
+        with load(path, "always") as model:
+            model.embed([IDS[:4], IDS[:3]])
+            program = made[-1]
+            program._preparer.wait()
+            program._preparer.ready = {program._buckets.all[-1]}
+            assert (np.array(model.embed([IDS[:4], IDS[:3]])) == np.array(expected)).all()
+            assert program._recorder.last.bucket != program._buckets.all[-1]
+
+    def test_closing_ends_what_is_compiled(
+        self, tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        asked: list[Any] = []
+        compile_all = Kernels.compile
+
+        def watched(self: Kernels, dispatches: Any, *ends: Any) -> None:
+            asked.extend(ends)
+            compile_all(self, dispatches, *ends)
+
+        monkeypatch.setattr(Kernels, "compile", watched)
+        with load(tiny_file("llama-bias"), "always"):
+            wait_until(lambda: asked)
+            assert not asked[0]()
+        assert asked[0]()
+
+    def test_a_model_is_closed_while_it_prepares(self, tiny_file: Any, made: list[Any]) -> None:
+        with load(tiny_file("llama-bias"), "always") as model:
+            assert len(model.generate(IDS[:5], max_tokens=1, temperature=0).tokens) == 1
+        assert not made[-1]._preparer._thread.is_alive()
+        assert made[-1]._shared.device.n_allocations == 0
+
+    def test_a_pipeline_that_does_not_compile_is_the_steps_error(
+        self, tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = tiny_file("llama-bias")
+        with load(path, "never") as model:
+            expected = texts(model)
+        with monkeypatch.context() as patch:
+            patch.setattr(programs.Kernels, "_compile", mock.Mock(side_effect=BackendError("no compiler")))
+            model = load(path, "always")
+            made[-1]._preparer.wait()
+        assert made[-1]._preparer.ready == set()
+        with model:
+            assert texts(model) == expected
+
+    def test_a_wrong_option_is_named(self, tiny_file: Any) -> None:
+        with pytest.raises(BackendError, match="unknown prepare 'sometimes'; choose auto, always or never"):
+            load(tiny_file("llama-bias"), "sometimes")
+
+    def test_a_software_device_prepares_nothing_by_itself(self, tiny_file: Any, made: list[Any]) -> None:
+        with load(tiny_file("llama-bias"), "auto"):
+            shared = made[-1]._shared
+            assert shared.prepares is not shared.device.description.software
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PUMICE_CACHE", str(tmp_path))
+    return tmp_path / "vulkan"
+
+
+def suffix() -> str:
+    """Return the suffix of a cache's file; its module needs the Vulkan loader, which not every machine has."""
+    from pumice_vulkan.device.native.pipeline_cache import SUFFIX
+
+    return SUFFIX
+
+
+class Driver:
+    """Stands for the functions of the driver: a pipeline cache that is what it was made with, and more."""
+
+    def __init__(self, grown: bytes = b"") -> None:
+        self.begun: list[bytes] = []
+        self._grown = grown
+
+    def begin(self, monkeypatch: pytest.MonkeyPatch, device: Device) -> Any:
+        from pumice_vulkan.device.native import pipeline_cache
+
+        def create(_: Any, info: Any, __: Any) -> Any:
+            data = pipeline_cache.ffi.buffer(info.pInitialData, info.initialDataSize) if info.initialDataSize else b""
+            self.begun.append(bytes(data))
+            return pipeline_cache.ffi.NULL
+
+        monkeypatch.setattr(pipeline_cache.vk, "vkCreatePipelineCache", create)
+        made = pipeline_cache.PipelineCache(None, device.description)
+        monkeypatch.setattr(made, "_data", lambda: self.begun[-1] + self._grown)
+        return made
+
+
+@pytest.mark.parametrize("driver", ["native"], indirect=True)
+class TestPipelineCache:
+    def test_what_was_compiled_is_there_for_the_next_process(
+        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver = Driver(grown=b"pipeline")
+        driver.begin(monkeypatch, device).save()
+        again = driver.begin(monkeypatch, device)
+        again.save()
+        assert driver.begun == [b"", b"pipeline"]
+        driver.begin(monkeypatch, device)
+        assert driver.begun[-1] == b"pipelinepipeline"
+        assert [file.suffix for file in cache.iterdir()] == [suffix()]
+
+    def test_what_is_broken_counts_for_nothing(
+        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver = Driver(grown=b"pipeline")
+        driver.begin(monkeypatch, device).save()
+        (file,) = cache.iterdir()
+        content = file.read_bytes()
+        for broken in (content[:-1], content[:10], b"", content[:-1] + b"x"):
+            file.write_bytes(broken)
+            driver.begin(monkeypatch, device)
+            assert driver.begun[-1] == b""
+
+    def test_nothing_new_writes_nothing(self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch) -> None:
+        Driver(grown=b"pipeline").begin(monkeypatch, device).save()
+        (file,) = cache.iterdir()
+        os.utime(file, (0, 0))
+        Driver().begin(monkeypatch, device).save()
+        assert file.stat().st_mtime == 0
+
+    def test_a_folder_that_cannot_be_written_does_no_harm(
+        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        cache.write_text("no folder")
+        Driver(grown=b"pipeline").begin(monkeypatch, device).save()
+        assert cache.read_text() == "no folder"
+
+    @pytest.mark.parametrize("mode", [0o777, 0o770])
+    def test_a_folder_that_others_may_write_to_is_not_used(
+        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch, mode: int, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        driver = Driver(grown=b"pipeline")
+        driver.begin(monkeypatch, device).save()
+        cache.chmod(mode)
+        folders._safe.cache_clear()
+        driver.begin(monkeypatch, device).save()
+        assert driver.begun == [b"", b""]
+        assert f"ignoring cache {cache}" in caplog.text
+
+    def test_pipes_and_links_are_neither_read_nor_written(
+        self, cache: Path, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        driver = Driver(grown=b"pipeline")
+        driver.begin(monkeypatch, device).save()
+        (file,) = cache.iterdir()
+        content = file.read_bytes()
+        file.unlink()
+        os.mkfifo(file)
+        driver.begin(monkeypatch, device)
+        file.unlink()
+        linked = cache.with_name("linked")
+        linked.write_bytes(content)
+        file.symlink_to(linked)
+        driver.begin(monkeypatch, device).save()
+        assert driver.begun == [b"", b"", b""]
+        assert linked.read_bytes() == content
+        assert not file.is_symlink()
+
+    def test_a_device_keeps_what_it_compiled(self, cache: Path, device: Device) -> None:
+        device.keep_pipelines()
+        assert [file.suffix for file in cache.iterdir()] == [suffix()]
+
+
+def test_threads_have_command_pools_of_their_own(device: Device) -> None:
+    if not device.compiles_beside:
+        pytest.skip("the driver has one thread")
+    with ThreadPoolExecutor(1) as other:
+        theirs = other.submit(device.new_command_buffer).result()
+        mine = device.new_command_buffer()
+        assert theirs._pool is not mine._pool
+        theirs.close()
+        assert list(theirs._pool._left) == [theirs.handle]
+        mine.close()
+        assert not mine._pool._left
+        other.submit(lambda: device.new_command_buffer().close()).result()
+    assert not theirs._pool._left
+
+
+@pytest.mark.usefixtures("vulkan_device")
+def test_command_buffers_that_were_not_used_for_longest_are_freed(
+    tiny_file: Any, made: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tiny_file("llama-bias")
+    with load(path, "never") as model:
+        expected = texts(model)
+        assert len(made[-1]._recorder._recorded) > 4
+    monkeypatch.setattr(recorder, "MOST_RECORDED", 4)
+    with load(path, "never") as model:
+        assert texts(model) == expected
+        assert len(made[-1]._recorder._recorded) == 4

@@ -1,0 +1,119 @@
+"""Tokens in one dispatch (shaders/persistent.comp): the shader with one workgroup, and the switch to dispatches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+import pumice
+from gguf_files import tiny_llama, write_gguf
+from pumice.gguf import GGMLType, GGUFFile
+from pumice_vulkan.persistent import PersistentPath
+from pumice_vulkan.recorder import Recorder
+from quantizers import quantize
+from reference_models import error
+
+pytestmark = pytest.mark.usefixtures("vulkan_device")
+
+IDS = [(7 * i + 3) % 300 for i in range(12)]
+
+
+def write_model(path: Path, four: GGMLType, six: Sequence[str] = ()) -> Path:
+    """A llama whose matrices have four bits, and those of ``six`` in the second layer, and the output's, six."""
+    source = tiny_llama(path.with_suffix(".f32"), dim=256, n_ff=256)
+    with GGUFFile.open(source) as file:
+        tensors = {name: tensor.dequantize() for name, tensor in file.tensors.items()}
+        metadata = dict(file.metadata)
+    rng = np.random.default_rng(1)
+    types = {}
+    for name, numbers in tensors.items():
+        if numbers.ndim == 1:
+            tensors[name] = rng.uniform(0.5, 1.5, numbers.shape).astype(np.float32)
+        else:
+            types[name] = GGMLType.Q6_K if name == "output.weight" or name in six else four
+            tensors[name] = quantize(numbers, types[name])
+    return write_gguf(path, metadata, tensors, types)
+
+
+def load(path: Path, persistent: str, **options: Any) -> Any:
+    config = {"vulkan": {"persistent": persistent, "activations": "int8", "driver": "native"}}
+    return pumice.load(path, backend="vulkan", n_ctx=256, config=config, **options)
+
+
+def logits(path: Path, persistent: str, ids: list[int] = IDS, **options: Any) -> NDArray[np.float32]:
+    with load(path, persistent, n_batch=1, **options) as model:
+        return model.logits(ids)
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether the path worked, each time that it was asked."""
+    answers: list[bool] = []
+    works = PersistentPath.works
+
+    def noted(path: PersistentPath) -> bool:
+        answers.append(works(path))
+        return answers[-1]
+
+    monkeypatch.setattr(PersistentPath, "works", noted)
+    return answers
+
+
+MIXED = ("blk.1.attn_v.weight", "blk.1.ffn_down.weight")
+
+
+@pytest.mark.parametrize(("four", "six"), [("Q4_0", ()), ("Q4_K", MIXED)])
+def test_logits(tmp_path: Path, used: list[bool], four: str, six: Sequence[str]) -> None:
+    path = write_model(tmp_path / "model.gguf", GGMLType[four], six)
+    with pumice.load(path, backend="numpy", n_ctx=256) as model:
+        expected = model.logits(IDS)
+    assert error(logits(path, "always"), expected) < 1e-3
+    assert used == [True] * len(IDS)
+
+
+@pytest.mark.parametrize("which", [1, 3])
+def test_repeats_failed_tokens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, which: int
+) -> None:
+    """Steps that fail are computed anew from the tokens they began with, and those submitted behind them.
+
+    Both paths have the same dispatches here, so that their tokens must be equal.
+    """
+    path = write_model(tmp_path / "model.gguf", GGMLType.Q4_0)
+    failed, calls = PersistentPath.failed, 0
+
+    def fails(this: PersistentPath) -> bool:
+        nonlocal calls
+        calls += 1
+        if calls == which:
+            this._flag.contents[:4].view(np.uint32)[0] = 1
+        return failed(this)
+
+    def generate(persistent: str) -> list[int]:
+        with load(path, persistent) as model:
+            tokens: list[int] = model.generate(IDS, max_tokens=60, temperature=0, ignore_eos=True).tokens
+        return tokens
+
+    expected = generate("never")
+    monkeypatch.setattr(Recorder, "_dispatches", lambda self, recording: self._lower(recording.bucket))
+    monkeypatch.setattr(PersistentPath, "works", lambda self: not self.is_off)
+    monkeypatch.setattr(PersistentPath, "failed", fails)
+    assert generate("always") == expected
+    assert calls == which
+    assert caplog.text.count("off from now on: workgroups waited in vain") == 1
+
+
+def test_other_models_take_dispatches(tmp_path: Path, used: list[bool]) -> None:
+    path = tiny_llama(tmp_path / "model.gguf")  # float32 matrices
+    assert logits(path, "always").shape == (len(IDS), 300)
+    assert used == []
+
+
+def test_unknown_setting(tmp_path: Path) -> None:
+    with pytest.raises(pumice.BackendError, match="unknown persistent 'yes'; choose always or never"):
+        load(tiny_llama(tmp_path / "model.gguf"), "yes")
