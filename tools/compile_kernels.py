@@ -1,13 +1,13 @@
 """Compile the CPU backend's kernels for other machines: ``python -m tools.compile_kernels [TAG ...]``.
 
-A TAG is that of a platform wheel, ``manylinux2014_x86_64`` for example; without any, all. For each instruction set of
-its processors a shared library and an index are written to ``build/kernels/TAG``; ``tools/build_wheels.py`` puts them
-into a wheel.
+A TAG is a platform wheel's, such as ``manylinux2014_x86_64``; default: all. For each instruction set of the platform's
+processors, a shared library and an index are written to ``build/kernels/TAG``, which ``tools/build_wheels.py`` adds to
+a wheel.
 
-Numba turns a kernel into LLVM's language, once for all instruction sets that want it; LLVM makes of that object files
-for each set and system. A kernel that is the same for a set and its base (``Isa.base``) is in the library of the base
-alone. What is made is kept in ``build/objects``, so that what was interrupted goes on where it was. Zig's linker
-(``pip install ziglang``, or another's path in ZIG) makes libraries of the objects, on any machine.
+Numba translates a kernel to LLVM IR once for all instruction sets that use it; LLVM compiles the IR to object files for
+each set and system. A kernel that is identical for a set and its base (``Isa.base``) is only in the base's library.
+Results are kept in ``build/objects``, so an interrupted run resumes. Zig's linker (``pip install ziglang``, or the path
+in ZIG) links the objects on any machine.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ X86 = ("avx512bf16", "avx512vnni", "avx512", "avxvnni", "avx2", "plain")
 
 @dataclass(frozen=True)
 class Target:
-    """A platform: LLVM's name, Zig's name, what libraries end with, and the instruction sets to compile for."""
+    """A platform: LLVM's triple, Zig's target, the suffix of libraries, and the instruction sets to compile for."""
 
     triple: str
     zig: str
@@ -57,36 +57,36 @@ TARGETS = {
 
 
 def kernel_names() -> list[str]:
-    """The kernels of the current instruction set that come with a wheel; what is rarer is compiled where it runs."""
+    """Return the kernels in a wheel for the current instruction set; rarer ones are compiled where they are used."""
     from pumice_cpu import lower, packed, quantizer
 
     return [*runtime_names(), *_plain(), *lower.kernels(), *packed.kernels(), *quantizer.kernels()]
 
 
 def runtime_names() -> list[str]:
-    """The kernels without which no other runs."""
+    """Return the kernels that every program needs."""
     from pumice_cpu.runtime import KERNELS
 
     return list(KERNELS)
 
 
 def _plain() -> Iterator[str]:
-    """Kernels that no factory makes."""
+    """Yield the kernels that are plain functions."""
     import pumice_cpu.kernels as package
 
     for module in pkgutil.iter_modules(package.__path__):
         if module.name == "bf16" and not current().multiplies_bf16:
             continue
         for name, function in vars(importlib.import_module(f"pumice_cpu.kernels.{module.name}")).items():
-            here = inspect.isfunction(function) and function.__module__ == f"pumice_cpu.kernels.{module.name}"
-            if here and next(iter(inspect.signature(function).parameters), "") == "thread":
+            is_kernel = inspect.isfunction(function) and function.__module__ == f"pumice_cpu.kernels.{module.name}"
+            if is_kernel and next(iter(inspect.signature(function).parameters), "") == "thread":
                 yield f"{module.name}.{name}"
 
 
 def write_objects(name: str, triples: Sequence[str]) -> bool:
-    """Object files of a kernel for the current instruction set, where they are not there yet.
+    """Write missing object files of a kernel for the current instruction set.
 
-    False, and none, if those of the set's base are the same.
+    Returns False, and writes nothing, if they equal those of the set's base.
     """
     from pumice_cpu.codegen import object_file
 
@@ -101,23 +101,25 @@ def write_objects(name: str, triples: Sequence[str]) -> bool:
 
 
 def is_of_base(source: str, isa: Isa) -> bool:
-    """Whether all that a kernel asks of its instruction set is what the set's base has."""
-    if not isa.base or re.search(r"@llvm\.(x86|aarch64)\.", source):  # kernels of all sets ask for nothing like that
+    """Return True if a kernel uses only features that the set's base has."""
+    if not isa.base or re.search(
+        r"@llvm\.(x86|aarch64)\.", source
+    ):  # intrinsics of a processor family are never in shared code
         return False
-    here, base = _definitions(isa), _definitions(BY_NAME[isa.base])
-    return all(here[name] == base[name] for name in re.findall(r'@"?(pumice\.[\w.]+)', source))
+    own, base = _definitions(isa), _definitions(BY_NAME[isa.base])
+    return all(own[name] == base[name] for name in re.findall(r'@"?(pumice\.[\w.]+)', source))
 
 
 @functools.cache
 def _definitions(isa: Isa) -> dict[str, str]:
     from pumice_cpu.simd.define import definitions
 
-    found = re.finditer(r'^define .*?@"?(pumice\.[\w.]+).*?^}', definitions(isa), re.MULTILINE | re.DOTALL)
-    return {each[1]: each[0] for each in found}
+    matches = re.finditer(r'^define .*?@"?(pumice\.[\w.]+).*?^}', definitions(isa), re.MULTILINE | re.DOTALL)
+    return {match[1]: match[0] for match in matches}
 
 
 def _source(name: str) -> str:
-    """LLVM's source of a kernel."""
+    """Return a kernel's LLVM IR."""
     path = _folder() / "sources" / f"{symbol(name)}.ll"
     if not path.exists():
         _write(path, source_of(name)[1].encode())
@@ -133,7 +135,7 @@ def _object(isa: Isa, triple: str, name: str) -> Path:
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Whole or not at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(f".{os.getpid()}")
     unfinished.write_bytes(content)
@@ -141,7 +143,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def link(target: Target, names: Sequence[str], folder: Path) -> None:
-    """The library of the current instruction set, and its index: the parameters of each kernel."""
+    """Link the library of the current instruction set, and write its index of kernel parameters."""
     folder.mkdir(parents=True, exist_ok=True)
     library = folder / f"{current().name}{target.suffix}"
     with tempfile.TemporaryDirectory() as scratch:
@@ -160,7 +162,7 @@ def _parameters(name: str) -> list[str]:
 
 
 def compile_set(tags: Sequence[str], names: Sequence[str], folder: Path, jobs: int) -> None:
-    """Libraries of the current instruction set for each platform that has it."""
+    """Build the libraries of the current instruction set for each platform that supports it."""
     from tqdm import tqdm
 
     targets = {tag: TARGETS[tag] for tag in tags if current().name in TARGETS[tag].isas}
@@ -168,7 +170,7 @@ def compile_set(tags: Sequence[str], names: Sequence[str], folder: Path, jobs: i
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
         done = pool.map(write_objects, names, [triples] * len(names))
         is_own = list(tqdm(done, desc=current().name, total=len(names), disable=None))
-    own = [name for name, here in zip(names, is_own, strict=True) if here]
+    own = [name for name, is_own_kernel in zip(names, is_own, strict=True) if is_own_kernel]
     for tag, target in targets.items() if own else ():
         link(target, own, folder / tag)
 
@@ -176,9 +178,11 @@ def compile_set(tags: Sequence[str], names: Sequence[str], folder: Path, jobs: i
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("tags", nargs="*", choices=[[], *TARGETS], metavar="TAG", help=f"of {', '.join(TARGETS)}")
-    parser.add_argument("--isa", help="this instruction set alone, with its base")
-    parser.add_argument("--only", default="", metavar="TEXT", help="kernels that have it in their names")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; default: one a core")
+    parser.add_argument("--isa", help="compile only this instruction set and its base")
+    parser.add_argument("--only", default="", metavar="TEXT", help="compile only kernels whose names contain TEXT")
+    parser.add_argument(
+        "--jobs", type=int, default=os.cpu_count() or 1, help="number of processes (default: one per core)"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "kernels")
     arguments = parser.parse_args()
     tags = arguments.tags or list(TARGETS)
@@ -187,7 +191,9 @@ def main() -> int:
         compile_set(tags, list(dict.fromkeys([*runtime_names(), *names])), arguments.out, arguments.jobs)
         return 0
     isas = [arguments.isa] if arguments.isa else [isa for tag in tags for isa in TARGETS[tag].isas]
-    for isa in dict.fromkeys([*isas, *filter(None, (BY_NAME[isa].base for isa in isas))]):  # each has other kernels
+    for isa in dict.fromkeys(
+        [*isas, *filter(None, (BY_NAME[isa].base for isa in isas))]
+    ):  # each set has different kernels
         command = [sys.executable, "-m", "tools.compile_kernels", *tags, "--isa", isa, "--only", arguments.only]
         command += ["--jobs", str(arguments.jobs), "--out", str(arguments.out)]
         done = subprocess.run(command, env={**os.environ, ENVIRONMENT: isa}, cwd=ROOT)

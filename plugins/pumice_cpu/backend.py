@@ -1,4 +1,4 @@
-"""The backend and its programs: a segment is a table of kernels that all threads run in one call."""
+"""The CPU backend and its programs. A segment becomes a table of kernels that all threads run in one call."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed, pack, pack_kernel
 from pumice_cpu.runtime import ThreadPool
 
-_MOST_THREADS = 16  # on a machine with fewer cores
+_MOST_THREADS = 16  # upper limit on machines with fewer cores
 
 logger = logging.getLogger("pumice")
 
@@ -47,13 +47,13 @@ DTYPES = {"f32": np.float32, "i32": np.int32}
 class CpuOptions:
     """Configuration section ``cpu``."""
 
-    threads: Annotated[int, Ge(0)] = 0  # 0: as many as there are cores for this process
-    batch_invariant: bool = False  # float matrices too give a token the same bits, whatever is beside it
-    adaptive: bool = True  # one thread alone runs steps where other programs use the cores and that is quicker
+    threads: Annotated[int, Ge(0)] = 0  # 0: one per core available to this process
+    batch_invariant: bool = False  # float matrices, too, give bit-identical results for any batch
+    adaptive: bool = True  # run steps on one thread when other programs occupy the cores and that is faster
 
 
 class CpuBackend(Backend):
-    """Runs on the processor's vector units, quantized weights as they are."""
+    """The backend for the processor's vector units. Quantized weights stay quantized."""
 
     Options = CpuOptions
 
@@ -71,7 +71,7 @@ class CpuBackend(Backend):
 
     @classmethod
     def access(cls) -> Access:
-        """Kernels that were compiled before."""
+        """Return paths of the caches that hold compiled kernels."""
         return Access(read=tuple(map(str, folders())))
 
     @classmethod
@@ -96,18 +96,16 @@ class CpuBackend(Backend):
             self._pool.close()
 
 
-def _n_threads(wanted: int) -> int:
-    """The number of threads: as many as there are cores if 0, and never far more than those."""
+def _n_threads(n_threads: int) -> int:
+    """Return the number of threads: one per core for 0; a request for many more than the cores is reduced."""
     most = max(_MOST_THREADS, cores())
-    if wanted > most:
-        logger.warning("cpu.threads: %d threads for %d cores would only wait; %d are used", wanted, cores(), most)
-    return min(wanted, most) or cores()
+    if n_threads > most:
+        logger.warning("cpu.threads is %d, but this process has %d cores; using %d threads", n_threads, cores(), most)
+    return min(n_threads, most) or cores()
 
 
 class CpuProgram(Program):
-    """Three tables over the same memory: for one token, for several with at most one output row, and with more."""
-
-    capabilities = Capabilities(copies_slots=True)
+    """Three operation tables over shared memory: one token; several tokens and at most one output row; any step."""
 
     def __init__(
         self,
@@ -121,28 +119,29 @@ class CpuProgram(Program):
         invariant: bool,
     ) -> None:
         from pumice_cpu.lower import RULES
-        from pumice_cpu.lower.rule import Lowering, Memory, step_size
+        from pumice_cpu.lower.rule import Lowering, SegmentMemory, step_size
 
         self._pool = pool
         self._segment = segment
         self._plan = plan
         self._arena = Arena(plan.size, "cpu activations")
         self._step = np.zeros(step_size(limits), np.int64)
-        shared = Memory(pool, limits, plan, self._arena, self._step, memory, packed, states, invariant)
-        known = set(states)
+        shared = SegmentMemory(pool, limits, plan, self._arena, self._step, memory, packed, states, invariant)
+        states_before = set(states)
         self._lowered: dict[tuple[bool, bool], Lowering] = {}
         for one_token, one_output in ((True, True), (False, True), (False, False)):
-            at = Lowering(shared, one_token, one_output)
+            lowering = Lowering(shared, one_token, one_output)
             for node in segment.nodes:
-                RULES[node.op].lower(at, node)
-            self._lowered[one_token, one_output] = at
-        names = [name for at in self._lowered.values() for name in at.table.kernels]
+                RULES[node.op].lower(lowering, node)
+            self._lowered[one_token, one_output] = lowering
+        self.capabilities = Capabilities(copies_slots=True, invariant=not shared.varies)
+        names = [name for lowering in self._lowered.values() for name in lowering.table.kernels]
         load_kernels([*names, *(pack_kernel(weight) for weight in shared.to_pack)])
         for weight in shared.to_pack:
             pack(pool, weight, packed[weight.name])
         memory.written()
         self._packed_bytes = sum(packed[weight.name].nbytes for weight in shared.to_pack)
-        self._state_bytes = sum(states[state].nbytes for state in set(states) - known)
+        self._state_bytes = sum(states[state].nbytes for state in set(states) - states_before)
         self._recurrent = [states[state] for state in segment.states if isinstance(state, RecurrentState)]
 
     def run(self, step: Step) -> Mapping[str, NDArray[Any]]:
@@ -156,10 +155,10 @@ class CpuProgram(Program):
             view = self._arena.view(self._plan.offsets[tensor], shape, DTYPES[tensor.dtype])
             np.copyto(view, inputs[tensor.name])
         describe_step(self._step, batch)
-        at = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
-        for prepare in at.before:
+        lowering = self._lowered[n_tokens == 1, n_tokens == 1 or n_outputs <= 1]
+        for prepare in lowering.before:
             prepare(inputs)
-        self._pool.run(at.table, n_tokens)
+        self._pool.run(lowering.table, n_tokens)
         return {
             tensor.name: self._arena.view(
                 self._plan.offsets[tensor], concrete(tensor.shape, sizes), DTYPES[tensor.dtype]

@@ -1,7 +1,7 @@
-"""From a Python function to machine code for one instruction set.
+"""Code generation: a Python function becomes machine code for one instruction set.
 
-Numba turns the function into LLVM's language; LLVM, told to use exactly the chosen instruction set,
-turns that into an object file.
+Numba translates the function to LLVM IR. LLVM, restricted to exactly the chosen instruction set, compiles the IR to an
+object file.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from pumice_cpu.isa import Isa, current, machine_has, processor
 
-#: What every kernel is called with, besides the parameters that its entry loads from its row of arguments.
+#: The first two parameters of every kernel; the entry function loads the others from a row of arguments.
 CALL = ("thread", "n_threads")
 
 
@@ -23,8 +23,12 @@ def parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def object_file(source: str, triple: str = "", isa: Isa | None = None) -> bytes:
-    """Machine code for an instruction set, by default the current, of this system or of the one that LLVM calls
-    ``triple``.
+    """Compile LLVM IR to an object file.
+
+    Args:
+        source: LLVM IR.
+        triple: target triple of the operating system; empty for this machine's.
+        isa: instruction set; by default the current one.
     """
     isa = isa or current()
     machine = target_machine(isa, triple)
@@ -32,14 +36,14 @@ def object_file(source: str, triple: str = "", isa: Isa | None = None) -> bytes:
 
 
 def assembly(source: str) -> str:
-    """The same, readable, also for a processor that is not this machine's."""
+    """Return the generated assembly. The target need not be this machine's processor."""
     machine = target_machine(current())
     return machine.emit_assembly(_optimized(source, current(), machine))
 
 
 @functools.cache
 def target_machine(isa: Isa, triple: str = "") -> Any:
-    """LLVM's description of a processor that has ``isa`` and nothing more."""
+    """Return LLVM's target machine with exactly the features of ``isa``."""
     import llvmlite.binding as llvm
 
     llvm.initialize_all_targets()
@@ -55,10 +59,12 @@ def target_machine(isa: Isa, triple: str = "") -> Any:
 
 
 def kernel_source(function: Callable[..., Any], symbol: str) -> str:
-    """LLVM's source of a kernel that exports ``void symbol(i64 arguments, i64 thread, i64 n_threads)``.
+    """Return LLVM IR for a kernel that exports ``void symbol(i64 arguments, i64 thread, i64 n_threads)``.
 
-    ``function`` takes ``thread``, ``n_threads`` and then its own parameters, which the entry loads, int64
-    after int64, from the address ``arguments``.
+    Args:
+        function: takes ``thread``, ``n_threads`` and then its own parameters. The entry function loads these as
+            consecutive int64 from the address ``arguments``.
+        symbol: exported name.
     """
     names = parameters(function)
     assert tuple(names[:2]) == CALL, f"{function.__name__} must begin with the parameters thread, n_threads"
@@ -71,13 +77,13 @@ def kernel_source(function: Callable[..., Any], symbol: str) -> str:
 
 
 def function_source(function: Callable[..., Any], symbol: str) -> str:
-    """LLVM's source of a function that exports ``void symbol(i64, ...)``, for calls from Python."""
+    """Return LLVM IR for a function that exports ``void symbol(i64, ...)``, to be called from Python."""
     values = [f"i64 %a{i}" for i in range(len(parameters(function)))]
     return _with_entry(function, f"define void @{symbol}({', '.join(values)}) {{\n", values)
 
 
 def _with_entry(function: Callable[..., Any], head: str, values: Sequence[str]) -> str:
-    """LLVM source of the function, and of an entry that calls it as Numba wants and drops its status."""
+    """Return LLVM IR of the function and of an entry that calls it by Numba's convention and drops its status."""
     source, name = _numba_source(function)
     call = f"  %status = call i32 @{name}(ptr %result, ptr %error, {', '.join(values)})\n  ret void\n}}\n"
     entry = head + "  %result = alloca ptr\n  %error = alloca ptr\n" + call
@@ -89,7 +95,7 @@ def _with_entry(function: Callable[..., Any], head: str, values: Sequence[str]) 
 
 
 def _numba_source(function: Callable[..., Any]) -> tuple[str, str]:
-    """What Numba makes of the function in LLVM's language, and the function's name there."""
+    """Return Numba's LLVM IR for the function, and the function's mangled name."""
     from numba import types
     from numba.core import compiler, registry
     from numba.core.compiler_lock import global_compiler_lock
@@ -114,8 +120,8 @@ def _numba_source(function: Callable[..., Any]) -> tuple[str, str]:
         )
     source = result.library.get_llvm_str()
     outside = re.findall(r"^declare .*@(_ZN\S+?)\(", source, re.MULTILINE)
-    if outside:  # a Python function that Numba compiles apart, such as min(): nothing would link it
-        raise TypeError(f"kernel {function.__name__} calls what is not inlined: {', '.join(outside)}")
+    if outside:  # Numba compiles functions such as min() separately, and they would not be linked
+        raise TypeError(f"kernel {function.__name__} calls functions that are not inlined: {', '.join(outside)}")
     return source, result.fndesc.llvm_func_name
 
 
@@ -126,7 +132,7 @@ def _optimized(source: str, isa: Isa, machine: Any) -> Any:
 
     module = _parsed(source, machine)
     module.link_in(_parsed(definitions(isa), machine))
-    llvm.set_option("pumice", "-unroll-threshold=4000")  # loops over registers must be unrolled whole
+    llvm.set_option("pumice", "-unroll-threshold=4000")  # loops over registers must be fully unrolled
     options = llvm.create_pipeline_tuning_options(speed_level=3)
     options.loop_unrolling = True
     builder = llvm.create_pass_builder(machine, options)

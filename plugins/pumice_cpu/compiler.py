@@ -1,6 +1,7 @@
-"""Compiling kernels by name, several at once: in processes, as Numba keeps Python's lock while it works.
+"""Compilation of kernels by name, in several processes, since Numba holds Python's global lock.
 
-Run as a program, it is one of those processes: names come in, a line each, and compiled kernels go out.
+Run as a program, this module is one of those processes: it reads names from stdin, one a line, and writes compiled
+kernels to stdout.
 """
 
 from __future__ import annotations
@@ -19,28 +20,28 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from pumice.plugin import cores
-from pumice_cpu.cache import Entry
+from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import function_source, kernel_source, object_file, parameters
 from pumice_cpu.isa import ENVIRONMENT, current
 from pumice_cpu.sources import symbol
 
-WORTH_A_PROCESS = 3  # kernels that take longer to compile than another process takes to start
+WORTH_A_PROCESS = 3  # number of kernels that take longer to compile than a process takes to start
 
 
 def function_of(name: str) -> Callable[..., Any]:
-    """The Python function that a kernel's name stands for.
+    """Return the Python function named by a kernel's name.
 
-    ``norms.rms_norm`` is the function ``rms_norm`` of ``pumice_cpu.kernels.norms``;
-    ``linear.matmul:q4_0:8`` is what ``matmul("q4_0", "8")`` of ``pumice_cpu.kernels.linear`` returns.
+    ``norms.rms_norm`` is the function ``rms_norm`` of ``pumice_cpu.kernels.norms``. ``linear.matmul:q4_0:8`` is the
+    return value of ``matmul("q4_0", "8")`` of ``pumice_cpu.kernels.linear``.
     """
     path, *arguments = name.split(":")
     module, attribute = path.rsplit(".", 1)
-    found: Callable[..., Any] = getattr(importlib.import_module(f"pumice_cpu.kernels.{module}"), attribute)
-    return found(*arguments) if arguments else found
+    function: Callable[..., Any] = getattr(importlib.import_module(f"pumice_cpu.kernels.{module}"), attribute)
+    return function(*arguments) if arguments else function
 
 
 def source_of(name: str) -> tuple[list[str], str]:
-    """The parameters of a kernel, and its source in LLVM's language for the current instruction set."""
+    """Return the names of a kernel's parameters and its LLVM IR for the current instruction set."""
     function = function_of(name)
     names = parameters(function)
     with _no_collection():
@@ -51,7 +52,7 @@ def source_of(name: str) -> tuple[list[str], str]:
 
 @contextlib.contextmanager
 def _no_collection() -> Iterator[None]:
-    """Numba makes millions of objects: to look for cycles among them again and again takes a quarter of its time."""
+    """Disable garbage collection: Numba allocates millions of objects, whose scans take a quarter of its time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -61,19 +62,22 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def compile_one(name: str) -> Entry:
+def compile_one(name: str) -> CompiledKernel:
     """Compile a kernel for the current instruction set."""
     names, source = source_of(name)
-    return Entry(names, object_file(source))
+    return CompiledKernel(names, object_file(source))
 
 
-def compile_all(names: Sequence[str]) -> Iterator[tuple[str, Entry]]:
-    """Each kernel when it is compiled, here or in one of the helping processes.
+def compile_all(names: Sequence[str]) -> Iterator[tuple[str, CompiledKernel]]:
+    """Compile kernels in this process and in helper processes, and yield each when it is ready.
 
-    What a helper fails to give, for whatever reason, is compiled here.
+    This process compiles any kernel that a helper fails to return.
     """
-    todo, done = deque(names), deque[tuple[str, Entry]]()
-    can_help = sys.executable and not getattr(sys, "frozen", False)  # of a frozen program it is the program itself
+    # Names with more variants stand for larger kernels, attention's foremost. Last, one would keep a single core busy.
+    todo = deque(sorted(names, key=lambda name: name.count(":"), reverse=True))
+    done = deque[tuple[str, CompiledKernel]]()
+    # The executable of a frozen program is no Python interpreter.
+    can_help = sys.executable and not getattr(sys, "frozen", False)
     n_helpers = min(cores(), len(names) // WORTH_A_PROCESS) - 1 if can_help else 0
     helpers = [_Helper(todo, done) for _ in range(n_helpers)]
     missing = set(names)
@@ -92,9 +96,9 @@ def compile_all(names: Sequence[str]) -> Iterator[tuple[str, Entry]]:
 
 
 class _Helper(threading.Thread):
-    """Hands names to another process until none are left."""
+    """A thread that feeds names to a helper process until none are left."""
 
-    def __init__(self, todo: deque[str], done: deque[tuple[str, Entry]]) -> None:
+    def __init__(self, todo: deque[str], done: deque[tuple[str, CompiledKernel]]) -> None:
         super().__init__(daemon=True, name="pumice-cpu-compiler")
         self._todo, self._done = todo, done
         self._process: subprocess.Popen[str] | None = None
@@ -108,12 +112,12 @@ class _Helper(threading.Thread):
             self._process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=null, text=True)
             assert self._process.stdin is not None
             assert self._process.stdout is not None
-            self._process.stdout.readline()  # it is ready
+            self._process.stdout.readline()  # the helper is ready
             while self._process.poll() is None and (name := _take(self._todo)) is not None:
                 print(name, file=self._process.stdin, flush=True)
                 reply = json.loads(self._process.stdout.readline())
-                self._done.append((name, Entry(reply["parameters"], base64.b64decode(reply["code"]))))
-        except (OSError, ValueError):  # it could not be started, or came to its end
+                self._done.append((name, CompiledKernel(reply["parameters"], base64.b64decode(reply["code"]))))
+        except (OSError, ValueError):  # the helper did not start, or exited
             return
 
     def stop(self) -> None:
@@ -129,7 +133,7 @@ def _take(todo: deque[str]) -> str | None:
         return None
 
 
-def _drain(done: deque[tuple[str, Entry]], missing: set[str]) -> Iterator[tuple[str, Entry]]:
+def _drain(done: deque[tuple[str, CompiledKernel]], missing: set[str]) -> Iterator[tuple[str, CompiledKernel]]:
     while done:
         name, entry = done.popleft()
         missing.discard(name)

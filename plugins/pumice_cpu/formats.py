@@ -1,15 +1,15 @@
-"""How quantized weights are laid out for the kernels, derived from the table of types.
+"""The tile layout of quantized weights for the kernels, derived from the table of types.
 
 A tile is 16 rows, and a block of a tile 32 columns. A vector of 64 bytes holds, for each of the 16 rows,
 the codes of four neighbouring columns: eight groups of columns make a block. Codes are unsigned, with
-``offset`` to subtract, or int8 with ``signed``; they are kept in planes of bits:
+``offset`` to subtract, or int8 with ``signed``; they are stored in bit planes:
 
 - 4 bits: four vectors; low nibbles are groups 0 to 3, high nibbles groups 4 to 7;
 - 2 bits: two vectors; bits ``2m`` and ``2m + 1`` of vector ``j`` are group ``4j + m``;
 - 1 bit: eight words of 64 bits, one a group;
 - 8 bits: eight vectors, one a group.
 
-Scales lie apart, 16 rows side by side.
+Scales are stored separately, 16 rows side by side.
 """
 
 from __future__ import annotations
@@ -23,21 +23,24 @@ from pumice.plugin import CODINGS, Coding, GGMLType, block_size
 
 ROWS, COLUMNS = 16, 32
 
-#: A panel of a float matrix, and the rows of activations that it is multiplied by at once. As float32 it takes 128 KiB
-#: of the second-level cache: shorter pieces of a row are slower to read (kernels/linear_float.py).
+#: The size of a panel of a float matrix, and the number of activation rows multiplied by a panel at a time. As float32
+#: a panel takes 128 KiB of the second-level cache; shorter pieces of a row read slower (kernels/linear_float.py).
 PANEL_ROWS, PANEL_COLUMNS, PANEL_TOKENS = 32, 1024, 8
 
-#: Bytes of one block's codes and scales while a row of a table is decoded (kernels/embedding.py).
+#: Bytes of scratch for the codes and scales of one block while a row of a table is decoded (kernels/embedding.py).
 EMBEDDING_SCRATCH = 1024
 
 
 @dataclass(frozen=True)
 class Format:
-    """A type as the kernels see it.
+    """A quantized type's layout in tiles.
 
-    ``scales`` names how scales are kept (kernels/scales.py): as in ``pumice.plugin.Coding``, or ``f32``, a float32 for
-    each half of a block. ``halves`` is 2 where 16 columns have a scale of their own. ``table`` has what 4-bit codes
-    stand for, if not themselves; ``block_columns`` are those of a block in the file.
+    Attributes:
+        scales: encoding of the scales (kernels/scales.py): as in ``pumice.plugin.Coding``, or ``f32``, one float32 for
+            each half of a block.
+        halves: 2 if each 16 columns have their own scale, else 1.
+        table: the values of 4-bit codes, if codes are not the values themselves.
+        block_columns: columns of a block in the file.
     """
 
     name: str
@@ -51,7 +54,7 @@ class Format:
 
     @classmethod
     def of(cls, type: GGMLType, coding: Coding) -> Format:
-        """Values of a table are made unsigned where that takes no more than 7 bits: products with int8 then fit 16."""
+        """Derive the layout. Table values become unsigned where 7 bits suffice, so products with int8 fit in int16."""
         low = min(coding.values, default=0)
         wide = bool(coding.values) and max(coding.values) - low > 127
         return cls(
@@ -67,7 +70,7 @@ class Format:
 
     @property
     def lookup_table(self) -> NDArray[np.uint8]:
-        """What the 16 codes of 4 bits stand for, four times, as kernels look it up; zeros for a format without."""
+        """Return the values of the 16 4-bit codes, repeated four times for the lookup; zeros if there is no table."""
         return np.tile(np.array(self.table or [0] * 16, np.int8).view(np.uint8), 4)
 
     @property
@@ -82,7 +85,7 @@ class Format:
         return self.block_columns // columns * n_bytes
 
 
-#: Columns of a tile, and the bytes that their scales take.
+#: Columns of a tile, and the bytes of their scales, by encoding.
 _SCALE_BYTES = {
     "f16": (32, 32),
     "f16_min": (32, 64),
@@ -95,7 +98,7 @@ _SCALE_BYTES = {
 }
 
 FORMATS = {type: Format.of(type, coding) for type, coding in CODINGS.items()}
-BY_NAME = {each.name: each for each in FORMATS.values()}
+BY_NAME = {format.name: format for format in FORMATS.values()}
 
-#: What the rarer types are unpacked to, a tile at a time (kernels/linear_rare.py).
+#: The layout of the rarer types once unpacked, a tile at a time (kernels/linear_rare.py).
 UNPACKED = Format("unpacked", 8, "f32", signed=True, halves=2)

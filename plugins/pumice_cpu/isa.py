@@ -1,8 +1,8 @@
-"""Instruction sets: which one this machine has, and how LLVM is told to use it.
+"""Instruction sets: detection of the machine's, and how LLVM targets it.
 
-Kernels are written for vectors of 64 bytes; LLVM splits them where registers are shorter. Only the few
-operations in ``simd/dot.py`` are written for each set. Code for a set uses nothing beyond it, so compiled
-code can be shared by all machines that have the set.
+Kernels use vectors of 64 bytes, which LLVM splits where registers are shorter. Only the few operations in
+``simd/dot.py`` are written for each set. Code for a set uses nothing beyond it, so all machines with the set can share
+compiled code.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ ENVIRONMENT = "PUMICE_SIMD"
 
 @dataclass(frozen=True)
 class Isa:
-    """An instruction set. ``needs`` are LLVM's names of the features a processor must have."""
+    """An instruction set. ``needs`` are LLVM's names of the required processor features."""
 
     name: str
-    processor: str  # LLVM's name; empty: any
+    processor: str  # LLVM's processor name; empty: any
     cpu: str
     features: str
     needs: tuple[str, ...]
-    tokens: int  # tokens multiplied at once by a matrix: as many accumulators as stay in registers
-    base: str = ""  # the set that this one adds products of its own to; other code is the same for both
+    tokens: int  # rows of activations per pass of a matrix product, limited by registers for accumulators
+    base: str = ""  # base set; only dot products differ, all other code is shared with the base
 
     @property
     def signed_offset(self) -> int:
-        """What products of int8 with int8 add to one of the two, where only unsigned with signed is multiplied."""
+        """The offset added to one operand of int8 products where only unsigned times signed is supported."""
         return 128 if self.name in ("avx512bf16", "avx512vnni", "avxvnni") else 0
 
     @property
     def multiplies_bf16(self) -> bool:
-        """Whether products of bfloat16 are twice as fast as those of float32."""
+        """True if bfloat16 products are twice as fast as float32 products."""
         return self.name == "avx512bf16"
 
 
 _X86_512 = "+avx512f,+avx512bw,+avx512dq,+avx512vl,+avx512cd,+fma,+f16c,-prefer-256-bit"
 _512 = ("avx512f", "avx512bw", "avx512dq", "avx512vl", "avx512cd")
 
-#: Best first.
+#: All instruction sets, best first.
 ISAS = (
     Isa(
         "avx512bf16",
@@ -69,25 +69,25 @@ ISAS = (
 
 
 def machine_has(isa: Isa) -> bool:
-    """Whether this processor can run code for ``isa``."""
+    """Return True if this processor can run code for ``isa``."""
     return isa.processor in ("", processor()) and features().issuperset(isa.needs)
 
 
 def processor() -> str:
-    """This machine's, as LLVM calls it."""
+    """Return LLVM's name of this machine's processor."""
     machine = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(machine, machine)
 
 
 @functools.cache
 def features() -> frozenset[str]:
-    """What this processor has, by LLVM's names: from Linux, from LLVM where it is installed, else what is certain."""
+    """Return the processor's features by LLVM's names: from Linux, else from LLVM if installed, else a safe minimum."""
     try:
-        found = re.search(r"^(?:flags|Features)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        match = re.search(r"^(?:flags|Features)\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     except OSError:
-        found = None
-    if found:
-        return frozenset(_LINUX_NAMES.get(name, name) for name in found[1].split())
+        match = None
+    if match:
+        return frozenset(_LINUX_NAMES.get(name, name) for name in match[1].split())
     if importlib.util.find_spec("llvmlite"):
         import llvmlite.binding as llvm
 
@@ -107,7 +107,7 @@ _LINUX_NAMES = {
     "asimd": "neon",
     "asimddp": "dotprod",
 }
-#: Of IsProcessorFeaturePresent (winnt.h), and what every processor has that has it.
+#: Numbers of IsProcessorFeaturePresent (winnt.h), and the features they imply.
 _WINDOWS_NUMBERS = {40: ("avx2", "fma", "f16c"), 43: ("neon", "dotprod")}
 
 
@@ -116,19 +116,19 @@ BY_NAME = {isa.name: isa for isa in ISAS}
 
 @functools.cache
 def current() -> Isa:
-    """The set that ``$PUMICE_SIMD`` names, or the best this machine has. One for the whole process."""
-    wanted = os.environ.get(ENVIRONMENT)
-    if not wanted:
+    """Return the process-wide instruction set: the one named by ``$PUMICE_SIMD``, or the best of this machine."""
+    name = os.environ.get(ENVIRONMENT)
+    if not name:
         return next(isa for isa in ISAS if machine_has(isa))
-    if wanted not in BY_NAME:
-        raise BackendError(f"${ENVIRONMENT} is {wanted!r}; known are {', '.join(BY_NAME)}")
-    return BY_NAME[wanted]
+    if name not in BY_NAME:
+        raise BackendError(f"unknown instruction set {name!r} in ${ENVIRONMENT}; choose one of {', '.join(BY_NAME)}")
+    return BY_NAME[name]
 
 
 def usable() -> Isa:
-    """The current set, whose code this processor can run; BackendError if it cannot."""
+    """Return the current instruction set. Raises BackendError if this processor cannot run it."""
     isa = current()
     if not machine_has(isa):
-        here = ", ".join(each.name for each in ISAS if machine_has(each))
-        raise BackendError(f"${ENVIRONMENT} is {isa.name!r}, which this processor does not have; it has {here}")
+        available = ", ".join(candidate.name for candidate in ISAS if machine_has(candidate))
+        raise BackendError(f"this processor does not support ${ENVIRONMENT}={isa.name}; choose one of {available}")
     return isa

@@ -1,4 +1,4 @@
-"""Kernels by name: found in the package, in the cache, or compiled; then called by address."""
+"""Kernels by name: loaded from the package or the cache, or compiled, and then called by address."""
 
 from __future__ import annotations
 
@@ -30,16 +30,17 @@ class Kernel:
 
 
 def load_kernels(names: Iterable[str]) -> dict[str, Kernel]:
-    """Kernels by their names (``compiler.function_of``); says so on a terminal if some must be compiled first.
+    """Load kernels by their names (``compiler.function_of``), compiling the missing ones with a progress bar.
 
-    Raises BackendError for one that did not come with the package where there is no compiler that works.
+    Raises:
+        BackendError: if a kernel is not in the package and no working compiler is installed.
     """
     names = list(dict.fromkeys(names))
     with _lock:
         for name in names:
-            found = None if name in _loaded else precompiled.find(name)
-            if found is not None:
-                _loaded[name] = Kernel(name, tuple(found.parameters), found.address)
+            packaged = None if name in _loaded else precompiled.find(name)
+            if packaged is not None:
+                _loaded[name] = Kernel(name, tuple(packaged.parameters), packaged.address)
         missing = [name for name in names if name not in _loaded]
         if missing and importlib.util.find_spec("numba") is None:
             raise BackendError(
@@ -57,7 +58,7 @@ def load_kernels(names: Iterable[str]) -> dict[str, Kernel]:
 
 
 def _compile(names: list[str]) -> None:
-    """Load kernels from the cache, or compile and keep them there."""
+    """Load kernels from the cache; compile and cache the missing ones."""
     entries = {name: cache.load(name) for name in names}
     for name, entry in _progress([name for name in names if entries[name] is None]):
         cache.save(name, entry)
@@ -65,11 +66,11 @@ def _compile(names: list[str]) -> None:
     _link({name: entry for name, entry in entries.items() if entry is not None})
 
 
-def _link(entries: dict[str, cache.Entry]) -> None:
-    """Bring object files into memory. The engines are kept for the life of the process, as the code is.
+def _link(entries: dict[str, cache.CompiledKernel]) -> None:
+    """Link object files into memory. The engines live as long as the process, as the code does.
 
-    llvmlite's memory manager puts what belongs together side by side: code and constants that the system mapped more
-    than 2 GiB apart, as where gigabytes are mapped already, would end the process.
+    All files are linked at once, because llvmlite's memory manager then places code and its constants together. If they
+    were mapped more than 2 GiB apart, as happens once gigabytes are mapped, the process would crash.
     """
     if not entries:
         return
@@ -87,8 +88,8 @@ def _link(entries: dict[str, cache.Entry]) -> None:
 _engines: list[Any] = []
 
 
-def _progress(names: list[str]) -> Iterable[tuple[str, cache.Entry]]:
-    is_seen = sys.stderr.isatty() or "ipykernel" in sys.modules  # a notebook shows the bar under its cell
+def _progress(names: list[str]) -> Iterable[tuple[str, cache.CompiledKernel]]:
+    is_seen = sys.stderr.isatty() or "ipykernel" in sys.modules  # in a notebook the bar appears under the cell
     if not names or not is_seen:
         return compile_all(names)
     from tqdm import tqdm

@@ -1,16 +1,16 @@
-"""The paged cache of one layer's keys and values: how it is laid out, and its memory.
+"""The paged cache of one layer's keys and values: its memory layout.
 
-Cells are kept in tiles of 16 neighbours, head by head: all tiles of the first head, then those of the next.
-A tile is transposed: for each column 16 values, one a cell, so that a vector holds one column of 16 positions.
+Cells are stored in tiles of 16 neighbours, head by head: all tiles of the first head, then those of the next. A tile is
+transposed: each column has 16 adjacent values, one per cell, so that a vector holds one column of 16 positions.
 
 - floats: the values;
-- codes of 8 bits: an int8 for each column and cell;
-- codes of 4 bits: those of an even column in the low and of the next in the high nibbles of 16 bytes;
-- codes of 5 bits: so the low four, then for each column 16 bits, the fifth of each cell;
-- behind the codes, for each ``unit`` columns, 16 float16 scales, and 16 minimums where the type has them.
+- 8-bit codes: an int8 per column and cell;
+- 4-bit codes: 16 bytes per two columns, the even column in the low nibbles, the next in the high nibbles;
+- 5-bit codes: the low four bits likewise, then 16 bits per column, the fifth bit of each cell;
+- behind the codes, for each ``unit`` columns, 16 float16 scales, and 16 minimums if the type has them.
 
-GGML's blocks of 32 columns run over a cell's whole row. Where heads are no multiple of 32, a block that two heads
-share has its scale in both: ``unit`` columns, the largest common divisor, always have one scale.
+GGML's blocks of 32 columns run across a cell's whole row. If the width of a head is no multiple of 32, a block that two
+heads share stores its scale in both: ``unit``, the greatest common divisor, is the number of columns with one scale.
 """
 
 from __future__ import annotations
@@ -23,41 +23,41 @@ import numpy as np
 
 from pumice.plugin import CODINGS, KV_TYPES, Arena, Coding, KVState, Limits, type_size
 
-CELLS = 16  # in a tile
-BLOCK = 32  # columns that GGML gives one scale
+CELLS = 16  # cells per tile
+BLOCK = 32  # columns with one scale in GGML
 
-# What kernels/kv_cache.py has: floats, and codes of so many bits.
+# Supported by kernels/kv_cache.py: floats, and codes of this many bits.
 FLOATS = ("f32", "f16", "bf16")
 CODE_BITS = (4, 5, 8)
 
-# How kernels/attention.py divides its work.
-ROWS = 128  # queries of a key head that decoded keys and values are used for
+# Division of work in kernels/attention.py.
+ROWS = 128  # maximum queries of a key head per item: they share decoded keys and values
 CHUNK = 64  # positions decoded at a time
-PART = 256  # positions, whole chunks, that are attended to by themselves and then merged with those before
+PART = 256  # positions, whole chunks, whose softmax is merged with that of the positions before
 
 
 class Scratch(NamedTuple):
-    """Addresses of what a thread attends with: float32 arrays, but for the positions. See ``scratch_at``."""
+    """Addresses of scratch memory of a thread: float32 arrays, except ``positions``. See ``scratch_at``."""
 
     queries: int  # [ROWS, k_width]
     keys: int  # [CHUNK / 16, k_dim, 16]
-    columns: int  # [v_width, 16]: values as they come out of the cache
+    columns: int  # [v_width, 16]: values in the cache's layout
     values: int  # [v_width / 16, CHUNK, 16]
     outputs: int  # [ROWS / n_rows, v_width / 16, n_rows, 16]
     weights: int  # [n_rows, CHUNK + 16]
     sums: int  # [ROWS, 16]
     maxima: int  # [ROWS / n_rows, 16]
-    places: int  # int64 [ROWS]: the positions
-    merged: int  # outputs, maxima [ROWS] and sums [ROWS] of the parts before
+    positions: int  # int64 [ROWS]
+    merged: int  # outputs, maxima [ROWS] and sums [ROWS] of the preceding parts
     merged_maxima: int
     merged_sums: int
     end: int
 
 
 def scratch_at(start: int, n_rows: int, k_dim: int, v_dim: int) -> Scratch:
-    """A thread's scratch memory from an address on; compiled into the kernel too. Widths are multiples of 32.
+    """Return a thread's scratch memory at an address; also compiled into the kernel. Widths are multiples of 32.
 
-    Loads may go one vector of columns beyond the end.
+    Loads may read one vector of columns beyond the end.
     """
     k_width, v_width = (k_dim + 31) // 32 * 32, (v_dim + 31) // 32 * 32
     keys = start + 4 * ROWS * k_width
@@ -67,19 +67,19 @@ def scratch_at(start: int, n_rows: int, k_dim: int, v_dim: int) -> Scratch:
     weights = outputs + 4 * ROWS * v_width
     sums = weights + 4 * n_rows * (CHUNK + 16)
     maxima = sums + 64 * ROWS
-    places = maxima + 64 * ROWS
-    merged = places + 8 * ROWS
+    positions = maxima + 64 * ROWS
+    merged = positions + 8 * ROWS
     merged_maxima = merged + 4 * ROWS * v_width
     merged_sums = merged_maxima + 4 * ROWS
     end = merged_sums + 4 * ROWS
     return Scratch(
-        start, keys, columns, values, outputs, weights, sums, maxima, places, merged, merged_maxima, merged_sums, end
+        start, keys, columns, values, outputs, weights, sums, maxima, positions, merged, merged_maxima, merged_sums, end
     )
 
 
 @dataclass(frozen=True)
 class CacheType:
-    """A type of the cache as the kernels see it; ``bits`` of a value, or of its code."""
+    """A cache type as the kernels see it. ``bits``: width of a value, or of its code."""
 
     name: str
     bits: int
@@ -103,14 +103,14 @@ class CacheType:
 
 
 def can_hold(state: KVState, limits: Limits) -> bool:
-    """Whether the kernels can keep these keys and values. Pairs of columns share bytes of 4-bit codes."""
+    """Return True if the kernels can store these keys and values. 4-bit codes of a pair of columns share bytes."""
     type = CacheType.of(limits.kv_type)
-    known = type.coding.is_affine and type.bits in CODE_BITS if type.coding else type.name in FLOATS
-    return known and limits.can_hold(state) and state.k_dim % 2 == state.v_dim % 2 == 0
+    supported = type.coding.is_affine and type.bits in CODE_BITS if type.coding else type.name in FLOATS
+    return supported and limits.can_hold(state) and state.k_dim % 2 == state.v_dim % 2 == 0
 
 
 class Cells:
-    """Memory for the keys, or the values, of one layer: ``n_heads`` times ``dim`` values in each cell."""
+    """The memory of one layer's keys, or values: ``n_heads`` times ``dim`` values per cell."""
 
     def __init__(self, name: str, kv_type: str, n_cells: int, n_heads: int, dim: int) -> None:
         type = CacheType.of(kv_type)
@@ -128,7 +128,7 @@ class Cells:
 
 
 class KVCache:
-    """The keys and values of one layer; ``values`` is None where they are inside the keys."""
+    """The keys and values of one layer; ``values`` is None if they are columns of the keys."""
 
     def __init__(self, state: KVState, limits: Limits) -> None:
         n_cells = limits.n_blocks[state.window] * limits.block_size

@@ -1,8 +1,8 @@
-"""Memory for packed weights: a few large pieces.
+"""Memory for packed weights, allocated in a few large chunks.
 
-A token reads every byte of the weights once, so small pages cost it a few percent: a page walk every 4 KiB. But a
-system that has to find them, a virtual machine above all, finds small pages two to three times as fast as huge ones,
-and a load waits for that. So pages are small at first, and the system may merge them when it has time.
+A token reads every byte of the weights once, so small pages cost a few percent of time: a page walk every 4 KiB. But an
+operating system, a virtual machine above all, provides small pages two to three times as fast as huge ones, and model
+loading waits for that. Pages are therefore small at first, and the system may merge them later.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PIECE = 64 * 2**20
 
 
 class WeightMemory:
-    """Gives out zeroed memory at multiples of 64 bytes, for as long as somebody uses it."""
+    """An allocator of zeroed memory, aligned to 64 bytes, that stays alive as long as it is referenced."""
 
     def __init__(self) -> None:
         self._piece: NDArray[np.uint8] = np.zeros(0, np.uint8)
@@ -27,11 +27,11 @@ class WeightMemory:
         if rounded > len(self._piece):
             self._new.append(_allocate(max(rounded, PIECE)))
             self._piece = np.frombuffer(self._new[-1], np.uint8)
-        given, self._piece = self._piece[:size], self._piece[rounded:]
-        return given
+        allocation, self._piece = self._piece[:size], self._piece[rounded:]
+        return allocation
 
     def written(self) -> None:
-        """Say that what was given out is filled now: the system may make its pages huge."""
+        """Mark the allocated memory as filled, so that the system may merge its pages into huge ones."""
         if hasattr(mmap, "MADV_HUGEPAGE"):
             for piece in self._new:
                 piece.madvise(mmap.MADV_HUGEPAGE)
@@ -39,7 +39,7 @@ class WeightMemory:
 
 
 def _allocate(size: int) -> mmap.mmap:
-    """Zero bytes straight from the system; those never touched take no memory."""
+    """Map zeroed memory from the system; untouched pages take no memory."""
     if not hasattr(mmap, "MAP_PRIVATE"):  # Windows
         return mmap.mmap(-1, size)
     return mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)

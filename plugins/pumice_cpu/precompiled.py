@@ -1,7 +1,7 @@
-"""Kernels that came with the package: for each instruction set a shared library, and an index of what is in it.
+"""Precompiled kernels in platform wheels: a shared library and an index of its kernels for each instruction set.
 
-A kernel that is the same for a set and its base is in the library of the base alone. Only platform wheels have them
-(``tools/build_wheels.py``). Kernels that are in no library are compiled as ever.
+A kernel that is identical for a set and its base is only in the base's library. ``tools/build_wheels.py`` builds such
+wheels. Kernels that are in no library are compiled when first used.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ SUFFIXES = {"linux": ".so", "darwin": ".dylib", "win32": ".dll"}
 log = logging.getLogger("pumice")
 
 
-class Found(NamedTuple):
-    """A kernel in memory: its parameters in order, and where it is."""
+class PrecompiledKernel(NamedTuple):
+    """A kernel in memory: the names of its parameters, in order, and its address."""
 
     parameters: list[str]
     address: int
 
 
-def find(name: str) -> Found | None:
-    """The kernel for the current instruction set, if the package has it."""
+def find(name: str) -> PrecompiledKernel | None:
+    """Return the kernel for the current instruction set, or None if the package does not contain it."""
     isa = current()
     library, index = _library(FOLDER, isa.name)
     while name not in index and isa.base:
@@ -41,22 +41,22 @@ def find(name: str) -> Found | None:
         return None
     address = ctypes.cast(getattr(library, symbol(name)), ctypes.c_void_p).value
     assert address is not None
-    return Found(index[name], address)
+    return PrecompiledKernel(index[name], address)
 
 
 @functools.cache
 def _library(folder: Path, isa: str) -> tuple[Any, dict[str, list[str]]]:
-    """The library and the parameters of its kernels; nothing if it is not there or was made from other sources."""
+    """Return the library and its kernels' parameters; None and {} if it is missing or from other sources."""
     try:
         content = json.loads((folder / f"{isa}.json").read_text())
     except FileNotFoundError:
         return None, {}
     path = folder / f"{isa}{SUFFIXES.get(sys.platform, '.so')}"
     if content["sources"] != digest():
-        log.warning("cpu: %s was made from other sources; kernels are compiled", path)
+        log.warning("cpu: %s was built from other sources; compiling kernels instead", path)
         return None, {}
     try:
         return ctypes.CDLL(str(path)), content["kernels"]
     except OSError as error:
-        log.warning("cpu: %s cannot be loaded (%s); kernels are compiled", path, error)
+        log.warning("cpu: %s cannot be loaded (%s); compiling kernels instead", path, error)
         return None, {}

@@ -1,4 +1,4 @@
-"""Quantizers for every type of blocks: kernels of ``kernels/quantizers``, compiled when first used."""
+"""Quantizers for all block types: kernels of ``kernels/quantizers``, compiled when first used."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from pumice_cpu.grids import grid
 from pumice_cpu.kernel import load_kernels
 from pumice_cpu.runtime import aligned_zeros, kernel_function
 
-UNIT = 4096  # numbers: kernels work on sixteen groups at once, and may read to the end of the last ones
-SCRATCH = 1 << 16  # bytes that a kernel may use as it likes
+UNIT = 4096  # numbers; kernels process sixteen groups at once and may read to the end of the last
+SCRATCH = 1 << 16  # bytes of scratch memory per kernel
 
-#: The module of each type's kernel; of the types that ignore weights, only the plain one is there.
+#: Module of each type's kernel. Types that ignore weights have only the plain kernel.
 _MODULES = {
     "simple": ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "Q1_0", "Q2_0"),
     "few_values": ("TQ1_0", "TQ2_0", "MXFP4"),
@@ -31,12 +31,12 @@ _MODULES = {
 }
 _WITHOUT_WEIGHTS = ("Q8_0", "Q1_0", "Q2_0", "TQ1_0", "TQ2_0", "MXFP4")
 _NEED_WEIGHTS = ("IQ1_S", "IQ2_XXS", "IQ2_XS")
-_GRIDS = ("iq2", "iq3", "iq1_s", "iq1_m")  # modules whose kernels look points of a grid up
-_ROW_SUMS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # weigh with the mean square of a row, the others of a block
+_GRIDS = ("iq2", "iq3", "iq1_s", "iq1_m")  # modules whose kernels need the tables of a grid
+_ROW_SUMS = ("Q4_0", "Q4_1", "Q5_0", "Q5_1")  # use the mean square of a row, the others of a block
 
 
 class CpuQuantizer(Quantizer):
-    """The kernels of one type, without weights and with them."""
+    """The quantizer of one type, with and without importance weights."""
 
     def __init__(self, module: str, type: GGMLType) -> None:
         self.type = type
@@ -48,7 +48,7 @@ class CpuQuantizer(Quantizer):
 
     def quantize(self, values: NDArray[np.float32], weights: NDArray[np.float32] | None) -> NDArray[np.uint8]:
         if weights is None and self.type.name in _NEED_WEIGHTS:
-            raise ValueError(f"there are no {self.type.name} blocks without weights")
+            raise ValueError(f"{self.type.name} needs an importance matrix")
         rows, columns = values.shape
         out = np.empty((rows, row_bytes(self.type, columns)), np.uint8)
         if self.type.name in _WITHOUT_WEIGHTS:
@@ -73,11 +73,11 @@ class CpuQuantizer(Quantizer):
         return _loaded(self.kernel("weighted"))
 
     def kernel(self, kind: str) -> str:
-        """The name of the kernel that is plain, or weighted."""
+        """Return the name of the kernel; ``kind`` is plain or weighted."""
         return f"quantizers.{self.module}.{self.type.name.lower()}:{kind}"
 
     def _sums(self, x: NDArray[np.float32], rows: int, columns: int) -> NDArray[np.float32]:
-        """The sum of the squares of each block or row."""
+        """Return the sum of squares of each block or row."""
         size = columns if self.type.name in _ROW_SUMS else block_size(self.type)
         n = rows * columns // size
         sums = np.zeros(n + 32, np.float32)
@@ -85,7 +85,7 @@ class CpuQuantizer(Quantizer):
         return sums
 
     def _padded(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The numbers, and zeros up to a whole number of units."""
+        """Return the numbers, padded with zeros to a whole number of units."""
         if values.size % UNIT == 0 and values.flags.c_contiguous:
             return values
         x = np.zeros(-(-values.size // UNIT) * UNIT, np.float32)
@@ -93,23 +93,26 @@ class CpuQuantizer(Quantizer):
         return x
 
     def _scratch(self) -> NDArray[np.uint8]:
-        """Memory of this thread."""
+        """Return the scratch memory of this thread."""
         if not hasattr(self._memory, "scratch"):
             self._memory.scratch = aligned_zeros(SCRATCH)
             if self.module in _GRIDS:
                 tables = grid("iq1" if self.module.startswith("iq1") else self.type.name.lower())
-                self._memory.tables = tables  # two threads that begin at once may each have made some
+                self._memory.tables = tables  # a race of two threads only builds the tables twice
                 self._memory.scratch.view(np.int64)[: len(tables)] = [table.ctypes.data for table in tables]
         scratch: NDArray[np.uint8] = self._memory.scratch
         return scratch
 
 
 def kernels() -> list[str]:
-    """Those of every type, and what they share."""
+    """Return the names of all quantizer kernels and their helpers."""
     made = ["quantizers.groups.squares"]
-    for each in QUANTIZERS.values():
-        kinds = {"plain": each.type.name not in _NEED_WEIGHTS, "weighted": each.type.name not in _WITHOUT_WEIGHTS}
-        made += [each.kernel(kind) for kind, exists in kinds.items() if exists]
+    for quantizer in QUANTIZERS.values():
+        kinds = {
+            "plain": quantizer.type.name not in _NEED_WEIGHTS,
+            "weighted": quantizer.type.name not in _WITHOUT_WEIGHTS,
+        }
+        made += [quantizer.kernel(kind) for kind, exists in kinds.items() if exists]
     return made
 
 
@@ -118,4 +121,4 @@ def _loaded(name: str) -> Callable[..., None]:
 
 
 QUANTIZERS = {name: CpuQuantizer(module, GGMLType[name]) for module, names in _MODULES.items() for name in names}
-"""By the name of the type."""
+"""Quantizers by name of the type."""

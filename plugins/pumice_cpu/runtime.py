@@ -1,7 +1,7 @@
-"""Threads that run tables of operations together, or one of them alone where that is quicker.
+"""A thread pool that runs tables of operations, on all threads or on one alone where that is faster.
 
-The caller is thread 0. The others spin for a while between steps, so that a token loop never waits for
-them to wake, and then sleep.
+The caller is thread 0. The others spin for a while between steps, so that a token loop does not wait for them to wake,
+and then sleep.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from pumice_cpu.contention import Pace
 from pumice_cpu.kernel import Kernel, load_kernels
 
-# Places in the shared block, in int64; kernels/step.py says what they are. A process whose kernels are
-# cached does not import that module.
+# Indices in the shared block, in int64, as in kernels/step.py. A process with cached kernels does not import that
+# module, so they are repeated here.
 _LINE = 8
 _GO, _TABLE, _SIZE = 0, 4 * _LINE, 5 * _LINE
 
@@ -33,7 +33,7 @@ KERNELS = ("step.run", "step.wait", "step.start")
 
 
 class OperationTable:
-    """Operations in the order they run: which kernel, and its row of arguments."""
+    """Operations in execution order: each a kernel and its row of arguments."""
 
     def __init__(self) -> None:
         self._operations: list[tuple[str, dict[str, int], bool]] = []
@@ -43,8 +43,8 @@ class OperationTable:
     def add(self, kernel: str, arguments: dict[str, int], *, alongside: bool = False) -> None:
         """Append an operation. Each argument is a number, an address, or the bits of a float32.
 
-        The argument ``ticket``, of kernels that share out their parts as they go, is given later. ``alongside``:
-        threads may begin while others are at the operation before.
+        The argument ``ticket``, of kernels with dynamic work sharing, is filled in later. ``alongside``: no barrier
+        before this operation, so threads may start while others still run the previous one.
         """
         self._operations.append((kernel, arguments, alongside))
 
@@ -53,11 +53,11 @@ class OperationTable:
 
     @property
     def kernels(self) -> list[str]:
-        """Names of the kernels."""
+        """Return the names of the kernels."""
         return list(dict.fromkeys(kernel for kernel, *_ in self._operations))
 
     def description(self) -> tuple[int, int, int]:
-        """What threads need to run it: its address, its length and the address of its tickets."""
+        """Return the table as threads need it: its address, its length and the address of its tickets."""
         if len(self._rows) != len(self):
             self._link()
         return int(self._table.ctypes.data), len(self), int(self._tickets.ctypes.data)
@@ -72,24 +72,24 @@ class OperationTable:
             if "ticket" in kernel.parameters:
                 arguments = {**arguments, "ticket": int(self._tickets.ctypes.data) + 8 * i}
             if set(arguments) != set(kernel.parameters):
-                raise TypeError(f"{name} takes {kernel.parameters}, not {tuple(arguments)}")
+                raise TypeError(f"kernel {name} expects the arguments {kernel.parameters}, not {tuple(arguments)}")
             self._rows.append(np.array([arguments[parameter] for parameter in kernel.parameters], np.int64))
             self._table[i] = kernel.address, self._rows[i].ctypes.data, i > 0 and not alongside
 
 
 class ThreadPool:
-    """``n_threads`` threads, the caller's included, for one table at a time.
+    """A pool of ``n_threads`` threads, including the caller's, that runs one table at a time.
 
-    ``adaptive``: one of them runs steps alone where that is quicker.
+    If ``adaptive``, a single thread runs steps where that is faster.
     """
 
     def __init__(self, n_threads: int, adaptive: bool = True) -> None:
         self.n_threads = n_threads
         self._adaptive = adaptive
         self.shared = aligned_zeros(8 * _SIZE).view(np.int64)
-        self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # of steps that the caller runs alone
+        self._alone = aligned_zeros(8 * _SIZE).view(np.int64)  # the shared block of steps that the caller runs alone
         self._paces: WeakKeyDictionary[OperationTable, dict[int, Pace]] = WeakKeyDictionary()
-        self._busy = [0.0] * n_threads  # seconds for which each thread had a core in steps together
+        self._busy = [0.0] * n_threads  # core seconds of each thread in steps on all threads
         kernels = load_kernels(KERNELS)
         self._run, self._wait, self._start = (kernel_function(kernel) for kernel in kernels.values())
         self._lock = threading.Lock()
@@ -103,11 +103,12 @@ class ThreadPool:
             thread.start()
 
     def run(self, table: OperationTable, size: int = 1) -> None:
-        """Run every operation, on all threads or on one; returns when the last is done.
+        """Run every operation, on all threads or on one; return when the last has finished.
 
-        ``size``: the tokens of the step. Those of about as many are compared for how long they take.
+        ``size`` is the number of tokens in the step. Durations of steps with similar sizes are compared to choose
+        threads.
         """
-        if not len(table):  # nothing for the threads to meet at: they could take the next table for this one
+        if not len(table):  # without a barrier threads could take the next table for this one
             return
         address, length, tickets = table.description()
         with self._lock:
@@ -130,20 +131,20 @@ class ThreadPool:
                 self._tell(pace, size, seconds)
 
     def _tell(self, pace: Pace, size: int, seconds: float) -> None:
-        """Log who runs steps from now on."""
-        who = "one thread alone runs" if pace.is_alone else f"all {self.n_threads} threads run"
+        """Log a switch between all threads and one."""
+        mode = "one thread" if pace.is_alone else f"all {self.n_threads} threads"
         milliseconds = 1e3 * pace.seconds, 1e3 * seconds
-        logger.info("cpu: %s steps of about %d tokens: %.2f ms, the other way %.2f", who, size, *milliseconds)
+        logger.info("cpu: running steps of about %d tokens on %s: %.2f ms, before %.2f", size, mode, *milliseconds)
 
     def _pace(self, table: OperationTable, size: int) -> Pace:
-        """That of steps of at least half, and less than twice, as many tokens."""
+        """Return the measurements of steps with at least half and less than twice as many tokens."""
         paces = self._paces.setdefault(table, {})
         if (pace := paces.get(size.bit_length())) is None:
             pace = paces[size.bit_length()] = Pace(self.n_threads, self._adaptive)
         return pace
 
     def close(self) -> None:
-        """End the threads. Those that spin see a step without operations, so that they end at once."""
+        """Stop the threads. A step without operations ends those that spin."""
         with self._lock:
             self._closing = True
             self.shared[_TABLE : _TABLE + 4] = 0
@@ -155,15 +156,15 @@ class ThreadPool:
 
     def _work(self, thread: int, event: threading.Event) -> None:
         latest = np.zeros(1, np.int64)
-        seen = 0
+        last_step = 0
         while not self._closing:
-            self._wait(self.shared.ctypes.data, seen, latest.ctypes.data, _yield_function())
-            if latest[0] == seen:  # nothing to do for a while
+            self._wait(self.shared.ctypes.data, last_step, latest.ctypes.data, _yield_function())
+            if latest[0] == last_step:  # nothing to do for a while
                 event.clear()
-                if self.shared[_GO] == seen and not self._closing:
+                if self.shared[_GO] == last_step and not self._closing:
                     event.wait()
             elif not self._closing:
-                seen = int(latest[0])
+                last_step = int(latest[0])
                 self._take_part(thread)
 
     def _take_part(self, thread: int) -> None:
@@ -174,25 +175,25 @@ class ThreadPool:
 
 
 def aligned_zeros(size: int) -> NDArray[np.uint8]:
-    """``size`` zero bytes at an address that is a multiple of 64."""
+    """Return ``size`` zero bytes at an address that is a multiple of 64."""
     memory = np.zeros(size + 64, np.uint8)
     start = -memory.ctypes.data % 64
     return memory[start : start + size]
 
 
 def float_bits(value: float) -> int:
-    """A float32 as the int64 argument that ``bits_f32`` reads."""
+    """Return a float32 as the int64 argument that ``bits_f32`` reads."""
     return int(np.float32(value).view(np.int32))
 
 
 def kernel_function(kernel: Kernel) -> Any:
-    """A compiled function, callable from Python. Other Python threads run while it does."""
+    """Return a compiled function, callable from Python. It releases Python's global lock."""
     return ctypes.CFUNCTYPE(None, *[ctypes.c_int64] * len(kernel.parameters))(kernel.address)
 
 
 @functools.cache
 def _yield_function() -> int:
-    """Address of the system's function that lets other threads run; 0 if there is none."""
+    """Return the address of the system's yield function; 0 if there is none."""
     try:
         library = ctypes.WinDLL("kernel32") if sys.platform == "win32" else ctypes.CDLL(None)  # type: ignore[attr-defined,unused-ignore]
         function = library.SwitchToThread if sys.platform == "win32" else library.sched_yield

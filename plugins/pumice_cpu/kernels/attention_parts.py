@@ -1,4 +1,4 @@
-"""How the work of attention is cut into parts, and what kernels/attention.py knows of each."""
+"""Division of attention into work items, and the description of an item for kernels/attention.py."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def zero():
 
 @inline
 def first_seen(position, window, length):
-    """The first position that a causal query attends to."""
+    """Return the first position that a causal query attends to."""
     return position - window + 1 if window != 0 and position >= window else np.int64(0)
 
 
 @inline
 def end_seen(position, window, length):
-    """The position after the last that a causal query attends to."""
+    """Return the position after the last one that a causal query attends to."""
     return position + 1
 
 
@@ -45,12 +45,12 @@ def end_near(position, window, length):
     return position + window // 2 + 1 if window != 0 and position + window // 2 < length else length
 
 
-#: Which positions a query attends to, by what masks the others: the functions that give the first and the end.
+#: By mask: the functions that return the first attended position of a query, and the one after the last.
 SEEN = {"causal": (first_seen, end_seen), "chunk": (first_in_chunk, end_seen), "near": (first_near, end_near)}
 
 
 class CellLayout(NamedTuple):
-    """Where the keys, or the values, of a layer lie: the five int64 of ``kv_cache.Cells.layout``."""
+    """Layout of the keys, or values, of a layer: the five int64 of ``kv_cache.Cells.layout``."""
 
     cache: int
     head_bytes: int
@@ -60,38 +60,38 @@ class CellLayout(NamedTuple):
 
 
 class Shape(NamedTuple):
-    """What all parts of the work have in common."""
+    """Properties shared by all work items of a kernel."""
 
     n_head: int
-    group: int  # query heads of a key head
+    group: int  # query heads per key head
     k_dim: int
     v_dim: int
-    k_width: int  # columns of queries, and of values: filled up
+    k_width: int  # padded columns of queries, and of values
     v_width: int
-    window: int  # positions that a query attends to; 0: no bound
+    window: int  # attention window in positions; 0: unlimited
     part_size: int  # positions
     at_once: int  # rows in registers
 
 
 class Bias(NamedTuple):
-    """What is added to scores: rows of ``table``, one a query head, ``stride`` long; ``zero``: of the own position."""
+    """Additive biases of scores: rows of ``table``, one per query head, ``stride`` long; own position at ``zero``."""
 
     table: int
     stride: int
     zero: int
 
 
-class Part(NamedTuple):
-    """``n`` rows from ``row0`` on, of a sequence and a key head, with positions ``first`` to ``end``."""
+class WorkItem(NamedTuple):
+    """``n`` rows from ``row0`` of a sequence and a key head, with the positions from ``first`` up to ``end``."""
 
-    token: int  # the sequence's first in the batch
-    past: int  # its position
-    length: int  # positions that the sequence has keys for
+    token: int  # index of the sequence's first token in the batch
+    past: int  # position of that token
+    length: int  # positions with keys
     blocks: int  # address of the sequence's block table
-    head: int  # of keys
+    head: int  # key head
     row0: int
     n: int
-    number: int  # of the part of the positions, from the first that the sequence needs
+    number: int  # index of the positions' part, from the first attended one
     first: int
     end: int
 
@@ -102,8 +102,9 @@ def layout_at(place):
 
 
 def part_finder(mask: str) -> Any:
-    """A function that says which part of a sequence a number is: heads go first, then parts of the positions, then
-    rows, from the last, which take longest.
+    """Return a function that converts an item's number to the item.
+
+    The order is key heads, then parts of the positions, then rows from the last, since these take longest.
     """
     first_of, end_of = SEEN[mask]
 
@@ -118,6 +119,6 @@ def part_finder(mask: str) -> Any:
         first = first_of(past + row0 // shape.group, shape.window, length)
         end = end_of(past + (row0 + n - 1) // shape.group, shape.window, length)
         first, end = first if first > start else start, end if end < stop else stop
-        return Part(token, past, length, blocks, head, row0, n, rest % n_parts, first, end)
+        return WorkItem(token, past, length, blocks, head, row0, n, rest % n_parts, first, end)
 
     return part_of

@@ -1,4 +1,4 @@
-"""Attention of rows in registers: scores (lanes are positions), weights of them, then values (lanes are columns)."""
+"""Attention of rows in registers: scores (lanes are positions), their weights, then values (lanes are columns)."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from pumice_cpu.simd import (
     store_f32,
 )
 
-WEIGHT_STRIDE = 4 * (CHUNK + 16)  # bytes from a row's weights to the next's
+WEIGHT_STRIDE = 4 * (CHUNK + 16)  # stride of the weights in bytes per row
 
 
 def product_functions(rows: int, width: int) -> tuple[Any, Any]:
-    """Of so many rows, and vectors beside them: what multiplies queries with keys, and what adds values, weighed."""
+    """Return the functions that multiply queries by keys, and that add weighted values, for ``rows`` x ``width``."""
     n_total = rows * width
 
     @inline
     def add_scores(query, stride, keys, key_stride, k_dim, weights, total, vectors):
-        """Products of the rows at ``query`` with 16 * width positions."""
+        """Add products of the rows at ``query`` with 16 * width positions."""
         for i in range(n_total):
             total[i] = zero()
         for column in range(k_dim):
@@ -49,7 +49,7 @@ def product_functions(rows: int, width: int) -> tuple[Any, Any]:
 
     @inline
     def add_values(weights, begin, end, values, stride, v_width, outputs, shrinks, total, vectors):
-        """Shrink the rows' outputs, and add the values at positions of the chunk, weighed."""
+        """Scale the outputs of the rows by ``shrinks``, and add the weighted values of positions of the chunk."""
         for v in range(0, v_width // 16, width):
             for r in range(rows):
                 shrink = splat_f32(get_f32(shrinks + 4 * r))
@@ -70,11 +70,11 @@ def product_functions(rows: int, width: int) -> tuple[Any, Any]:
 
 
 def score_functions(is_capped: bool, is_biased: bool) -> tuple[Any, Any]:
-    """Of one row: what finishes its scores and finds their maximum, and what makes weights of them."""
+    """Return the functions that finish the scores of a row and find their maximum, and that compute weights."""
 
     @inline
     def finish_scores(weights, begin, end, masked, first, last, cap, bias):
-        """The largest of a row's scores, of which those from ``first`` to ``last`` count."""
+        """Return the maximum of a row's scores from ``first`` to ``last``; the others are masked."""
         top = splat_f32(LOWEST)
         for i in range(begin, end, 16):
             x = load_f32(weights + 4 * i)
@@ -91,7 +91,7 @@ def score_functions(is_capped: bool, is_biased: bool) -> tuple[Any, Any]:
 
     @inline
     def weigh(weights, begin, end, masked, first, last, highest):
-        """Turn a row's scores into weights relative to the highest; their sum, in 16 lanes."""
+        """Replace a row's scores by weights relative to the highest score, and return their sum in 16 lanes."""
         total = zero()
         for i in range(begin, end, 16):
             x = power_of_two(load_f32(weights + 4 * i) - highest)
@@ -105,20 +105,20 @@ def score_functions(is_capped: bool, is_biased: bool) -> tuple[Any, Any]:
 
 
 def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
-    """What attends with up to ``rows`` rows to decoded positions of the cache; arguments as of ``attention.attend``."""
+    """Return a function that attends with up to ``rows`` rows to decoded positions; arguments as in ``attend``."""
     is_chosen, span = "chosen" in scores, 16 * width  # positions
     add_scores, add_values = product_functions(rows, width)
     finish_scores, weigh = score_functions("capped" in scores, is_chosen or "biased" in scores)
     first_of, end_of = SEEN[mask]
 
     @inline
-    def attend_rows(shape, part, at, r0, chunk, chunk_end, capping, bias, total, vectors):
-        """Rows from ``r0`` on attend to the decoded positions ``chunk`` to ``chunk + chunk_end``."""
-        shrinks = at.weights + 4 * CHUNK  # beside the first row's weights
+    def attend_rows(shape, part, buffers, r0, chunk, chunk_end, capping, bias, total, vectors):
+        """Attend with the rows from ``r0`` to the decoded positions ``chunk`` to ``chunk + chunk_end``."""
+        shrinks = buffers.weights + 4 * CHUNK  # beside the first row's weights
         window, length = shape.window, part.length
-        here = part.n - r0 if part.n - r0 < shape.at_once else shape.at_once
-        low = get_i64(at.places + 8 * r0)  # the first position of these rows
-        high = get_i64(at.places + 8 * (r0 + here - 1))
+        n_rows = part.n - r0 if part.n - r0 < shape.at_once else shape.at_once
+        low = get_i64(buffers.positions + 8 * r0)  # first position of these rows
+        high = get_i64(buffers.positions + 8 * (r0 + n_rows - 1))
         begin = part.first - chunk if part.first > chunk else np.int64(0)
         begin = first_of(low, window, length) - chunk if first_of(low, window, length) - chunk > begin else begin
         to = end_of(high, window, length) - chunk
@@ -126,15 +126,16 @@ def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
         if begin < to:
             from_span, to_span = begin // span * span, (to + span - 1) // span * span
             for i in range(from_span, to_span, span):
-                query, key = at.queries + 4 * shape.k_width * r0, at.keys + 4 * i * shape.k_dim
+                query, key = buffers.queries + 4 * shape.k_width * r0, buffers.keys + 4 * i * shape.k_dim
                 add_scores(
-                    query, 4 * shape.k_width, key, 64 * shape.k_dim, shape.k_dim, at.weights + 4 * i, total, vectors
+                    query, 4 * shape.k_width, key, 64 * shape.k_dim, shape.k_dim, buffers.weights + 4 * i, total,
+                    vectors,
                 )  # fmt: skip
             masked = to_span > to or to_span > end_of(low, window, length) - chunk
             masked = masked or from_span < begin or first_of(high, window, length) - chunk > from_span
-            highest_place = at.maxima + 64 * (r0 // rows)
-            for r in range(here):
-                position = get_i64(at.places + 8 * (r0 + r))
+            highest_place = buffers.maxima + 64 * (r0 // rows)
+            for r in range(n_rows):
+                position = get_i64(buffers.positions + 8 * (r0 + r))
                 first, last = first_of(position, window, length) - chunk, end_of(position, window, length) - chunk
                 row = part.row0 + r0 + r
                 query_head = part.head * shape.group + row % shape.group
@@ -142,7 +143,7 @@ def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
                 if is_chosen:
                     added = (part.token + row // shape.group) * bias.stride + chunk
                 top = finish_scores(
-                    at.weights + WEIGHT_STRIDE * r, from_span, to_span, masked,
+                    buffers.weights + WEIGHT_STRIDE * r, from_span, to_span, masked,
                     first if first > begin else begin, last if last < to else to, capping,
                     bias.table + 4 * added,
                 )  # fmt: skip
@@ -150,19 +151,19 @@ def row_function(rows: int, width: int, scores: str, mask: str) -> Any:
             highest = maximum(load_f32(highest_place), load_f32(shrinks))
             store_f32(shrinks, power_of_two(load_f32(highest_place) - highest))
             store_f32(highest_place, highest)
-            for r in range(here):
-                position = get_i64(at.places + 8 * (r0 + r))
+            for r in range(n_rows):
+                position = get_i64(buffers.positions + 8 * (r0 + r))
                 first, last = first_of(position, window, length) - chunk, end_of(position, window, length) - chunk
                 added = weigh(
-                    at.weights + WEIGHT_STRIDE * r, from_span, to_span, masked,
+                    buffers.weights + WEIGHT_STRIDE * r, from_span, to_span, masked,
                     first if first > begin else begin, last if last < to else to,
                     splat_f32(get_f32(highest_place + 4 * r)),
                 )  # fmt: skip
-                place = at.sums + 64 * (r0 + r)
+                place = buffers.sums + 64 * (r0 + r)
                 store_f32(place, fma(load_f32(place), splat_f32(get_f32(shrinks + 4 * r)), added))
             add_values(
-                at.weights, begin, to, at.values, 64 * CHUNK, shape.v_width,
-                at.outputs + 4 * r0 * shape.v_width, shrinks, total, vectors,
+                buffers.weights, begin, to, buffers.values, 64 * CHUNK, shape.v_width,
+                buffers.outputs + 4 * r0 * shape.v_width, shrinks, total, vectors,
             )  # fmt: skip
 
     return attend_rows

@@ -1,4 +1,4 @@
-"""Panels of bfloat16 for instruction sets that multiply pairs of them: the matrix as it is, activations rounded."""
+"""Panels of bfloat16 for instruction sets with bfloat16 dot products: weights unchanged, activations rounded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ AHEAD = 2048  # as in linear_float.py
 
 
 def group(thread, n_threads, count, x, y, width):
-    """As ``linear_float.group``, with pairs of columns in bfloat16; an odd last column is paired with zero."""
+    """Like ``linear_float.group``, with pairs of columns in bfloat16; an odd last column is paired with zero."""
     rows, columns = registers_f32(8), registers_f32(8)
     total = get_i64(count)
     padded, parts = (total + TOKENS - 1) // TOKENS * TOKENS, (width + 31) // 32
@@ -39,9 +39,9 @@ def group(thread, n_threads, count, x, y, width):
         panel_width = COLUMNS if start + COLUMNS < width else (width - start + 1) // 2 * 2
         for first in range(0, total, TOKENS):
             for row in range(TOKENS):
-                here = left if first + row < total else 0
+                n_values = left if first + row < total else 0
                 place = x + 4 * ((first + row) * width + 32 * part)
-                rows[row] = to_bf16(load_up_to(place, here), load_up_to(place + 64, here - 16))
+                rows[row] = to_bf16(load_up_to(place, n_values), load_up_to(place + 64, n_values - 16))
             transpose_eight(rows, columns)
             to = y + 2 * (start * padded + first * panel_width + TOKENS * (32 * part - start))
             for pairs in range(8):
@@ -49,17 +49,17 @@ def group(thread, n_threads, count, x, y, width):
 
 
 def pair_multiplier() -> Any:
-    """As ``linear_float.panel_multiplier``, for panels of pairs of columns."""
+    """Like ``linear_float.panel_multiplier``, for panels of pairs of columns."""
 
     @inline
     def write(registers, spare, panel, weights, row_bytes, n_rows, n_columns):
         for half in range(ROWS // 16):
             for part in range(n_columns // 32):
                 for row in range(16):
-                    at = weights + (16 * half + row) * row_bytes + 64 * part
+                    source = weights + (16 * half + row) * row_bytes + 64 * part
                     registers[row] = splat_f32(np.float32(0))
                     if 16 * half + row < n_rows:
-                        registers[row] = load_f32(at)  # of two values each: they are only moved
+                        registers[row] = load_f32(source)  # each lane holds two bfloat16, moved as bits
                 transpose(registers, spare)
                 for pair in range(16):
                     store_f32(panel + 4 * ROWS * (16 * part + pair) + 64 * half, registers[pair])

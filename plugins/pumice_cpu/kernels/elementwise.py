@@ -1,4 +1,4 @@
-"""Operations on each value for itself, and on two tensors of which the second may broadcast."""
+"""Element-wise operations of one tensor, and of two tensors of which the second may broadcast."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pumice_cpu.simd import (
     where_negative,
 )
 
-CHUNK = 1024  # values of a row that one thread computes at once
+CHUNK = 1024  # values per item of work
 
 
 @inline
@@ -33,7 +33,7 @@ def number(value):
 
 @inline
 def tanh(x):
-    """Near zero, where the formula with e^x would lose digits, the Pade approximant of degrees 5 and 4."""
+    """Near zero use the Padé approximant of degrees 5 and 4, since the formula with e^x loses digits there."""
     z = x * x
     near = x * fma(z, z + number(105), number(945)) / fma(z, fma(z, number(15), number(420)), number(945))
     far = number(1) - number(2) / (exp(x + x) + number(1))
@@ -42,7 +42,7 @@ def tanh(x):
 
 @inline
 def log_beyond_one(e, added):
-    """``ln(1 + e) + added`` for e from 0 to 1: it is 2 artanh(s), with s = e / (2 + e) at most 1/3."""
+    """Return ``ln(1 + e) + added`` for e from 0 to 1, as 2 artanh(s) with s = e / (2 + e), at most 1/3."""
     s = e / (e + number(2))
     z = s * s
     series = number(2 / 15)
@@ -57,7 +57,7 @@ def softplus(x):
     return log_beyond_one(exp(number(0) - absolute(x)), maximum(x, number(0)))
 
 
-#: What the functions of formulas are to vectors.
+#: The vector operation of each function of formulas.
 FUNCTIONS = {
     "maximum": maximum,
     "minimum": minimum,
@@ -74,13 +74,13 @@ PYTHON: dict[str, Callable[..., str]] = {
 
 
 def of_formula(name: str) -> Any:
-    """An operation on one vector and the constants p and q, or on two vectors, as a function."""
+    """Compile a formula to a function of one vector and the constants p and q, or of two vectors."""
     operation = ELEMENTWISE[name]
     assert operation.formula is not None
     operands, parameters = ("x", "y")[: len(operation.operands)], ("p", "q")
     names = {
         **dict(zip(operation.operands, operands, strict=True)),
-        **{each: f"splat_f32({p})" for each, p in zip(operation.attributes, parameters, strict=False)},
+        **{attribute: f"splat_f32({p})" for attribute, p in zip(operation.attributes, parameters, strict=False)},
     }
     text = operation.formula.fold(names, "number({!r})".format, PYTHON)
     arguments = operands if len(operands) == 2 else (*operands, *parameters)
@@ -90,7 +90,7 @@ def of_formula(name: str) -> Any:
 
 
 def unary(name: str) -> Any:
-    """A kernel for ``y = f(x, p, q)`` over rows of ``width`` values; ``count`` is the address of the number of rows."""
+    """Return a kernel for ``y = f(x, p, q)`` over rows of ``width`` values; ``count``: address of their number."""
     function = of_formula(name)
 
     def kernel(thread, n_threads, count, x, y, width, p, q):
@@ -105,7 +105,7 @@ def unary(name: str) -> Any:
 
 
 def binary(name: str) -> Any:
-    """A kernel for ``z = f(x, y)``, both with rows of ``width`` values."""
+    """Return a kernel for ``z = f(x, y)``, both with rows of ``width`` values."""
     function = of_formula(name)
 
     def kernel(thread, n_threads, count, x, y, z, width):
@@ -119,10 +119,10 @@ def binary(name: str) -> Any:
 
 
 def broadcast(name: str) -> Any:
-    """A kernel for ``z = f(x, y)`` with x ``[count, n_a, n_b, width]``.
+    """Return a kernel for ``z = f(x, y)`` with x ``[count, n_a, n_b, width]``.
 
-    ``y_row``, ``y_a``, ``y_b`` and ``y_value`` are how far y goes, in values, where x goes one further in each
-    dimension; ``y_value`` is 0 or 1.
+    ``y_row``, ``y_a``, ``y_b`` and ``y_value`` are the strides of y in values along the dimensions of x; ``y_value`` is
+    0 or 1.
     """
     function = of_formula(name)
 
@@ -134,9 +134,9 @@ def broadcast(name: str) -> Any:
             source = y + 4 * (row // (n_a * n_b) * y_row + row // n_b % n_a * y_a + row % n_b * y_b)
             end = first + CHUNK if first + CHUNK < width else width
             for i in range(first, end, 16):
-                at = 4 * (row * width + i)
+                offset = 4 * (row * width + i)
                 left = width - i
                 second = load_up_to(source + 4 * i, left) if y_value else splat_f32(get_f32(source))
-                store_up_to(z + at, function(load_up_to(x + at, left), second), left)
+                store_up_to(z + offset, function(load_up_to(x + offset, left), second), left)
 
     return kernel

@@ -1,4 +1,4 @@
-"""Rows of a table as float32, by their ids: to the bit what ``dequantize`` gives."""
+"""Lookup of rows of a table by id, as float32, bit-identical to ``dequantize``."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
-CODES = 320  # bytes of a block's codes, which are read 64 at a time
+CODES = 320  # bytes of a block's codes, rounded up to loads of 64
 
 
 def code_reader(format: Any) -> Any:
-    """A function that reads 16 codes of a byte each as float32, without what they have too much."""
+    """Return a function that loads 16 one-byte codes as float32, with the format's offset subtracted."""
     offset = np.int32(format.offset)
 
     @inline
@@ -47,13 +47,13 @@ def code_reader(format: Any) -> Any:
 
 
 def float_rows(kind: str) -> Any:
-    """A kernel for rows of plain numbers by the int32 ``ids [count, n_ids]``."""
+    """Return a kernel for rows of plain numbers by the int32 ``ids [count, n_ids]``."""
     size, load, get = LOADS[kind]
 
     def kernel(thread, n_threads, count, ids, weights, y, n_ids, width):
         n_all, whole = get_i64(count) * n_ids, width // 16 * 16
-        for each in range(part_start(n_all, thread, n_threads), part_start(n_all, thread + 1, n_threads)):
-            row, result = weights + size * width * np.int64(get_i32(ids + 4 * each)), y + 4 * width * each
+        for index in range(part_start(n_all, thread, n_threads), part_start(n_all, thread + 1, n_threads)):
+            row, result = weights + size * width * np.int64(get_i32(ids + 4 * index)), y + 4 * width * index
             for column in range(0, whole, 16):
                 store_f32(result + 4 * column, load(row + size * column))
             for column in range(whole, width):
@@ -63,10 +63,10 @@ def float_rows(kind: str) -> Any:
 
 
 def rows(format_name: str) -> Any:
-    """A kernel for rows of this quantized format by the int32 ``ids [count, n_ids]``.
+    """Return a kernel for rows of a quantized format by the int32 ``ids [count, n_ids]``.
 
-    ``scratch`` has SCRATCH bytes for each thread: a block's codes, and its scales as those of the first row of a tile.
-    ``table`` is as for ``linear.matvec``.
+    ``scratch`` has SCRATCH bytes per thread, for a block's codes and for its scales in the layout of the first row of a
+    tile. ``table`` is as for ``linear.matvec``.
     """
     format = BY_NAME[format_name]
     unpack_codes, unpack_scales = UNPACK[format_name]
@@ -77,9 +77,9 @@ def rows(format_name: str) -> Any:
         codes = scratch + thread * SCRATCH
         scales = codes + CODES
         n_all = get_i64(count) * n_ids * n_blocks
-        for each in range(part_start(n_all, thread, n_threads), part_start(n_all, thread + 1, n_threads)):
-            row = np.int64(get_i32(ids + 4 * (each // n_blocks)))
-            block = weights + row * row_bytes + each % n_blocks * block_bytes
+        for index in range(part_start(n_all, thread, n_threads), part_start(n_all, thread + 1, n_threads)):
+            row = np.int64(get_i32(ids + 4 * (index // n_blocks)))
+            block = weights + row * row_bytes + index % n_blocks * block_bytes
             unpack_codes(block, codes)
             unpack_scales(block, scales, 0)
             if has_table:
@@ -90,6 +90,6 @@ def rows(format_name: str) -> Any:
                 value = read_codes(codes + column) * splat_f32(lane(read_scale(scales, part, half), 0))
                 if has_minimum:
                     value = value + splat_f32(lane(read_minimum(scales, part, half), 0))
-                store_f32(y + 4 * (columns * each + column), value)
+                store_f32(y + 4 * (columns * index + column), value)
 
     return kernel

@@ -1,7 +1,7 @@
-"""One of several matrices for each row: experts, or a matrix for each head.
+"""Products where each row selects one of several matrices: experts, or one matrix per head.
 
-A pair is a token and one of the matrices it uses. ``group`` puts pairs of the same matrix side by side, so that
-each matrix is read once for all its tokens.
+A pair is a token and one of its matrices. ``group`` sorts the pairs by matrix, so each matrix is read once for all of
+its tokens.
 """
 
 from __future__ import annotations
@@ -30,14 +30,18 @@ from pumice_cpu.simd import (
     sum_lanes,
 )
 
-FLOAT_ROWS = 4  # of a float matrix, multiplied at once
+FLOAT_ROWS = 4  # rows of a float matrix per item of work
 
 
 def group(thread, n_threads, count, ids, order, matrices, starts, places, totals, n_used, n_matrices, width):
-    """From ``ids [count, n_used]``: pairs in the order of their matrices, each matrix's filled up with -1 to ``width``.
+    """Sort the pairs of ``ids [count, n_used]`` by matrix; each matrix's pairs are padded with -1 to ``width``.
 
-    ``matrices`` gets those that are used, ``starts`` where the pairs of each begin in ``order`` and the end,
-    ``totals`` the number of matrices and the length of the order. ``places`` is scratch memory for all matrices.
+    Args:
+        order: gets the pairs in order.
+        matrices: gets the used matrices.
+        starts: gets the start of each matrix's pairs in ``order``, and the end.
+        totals: gets the number of used matrices and the length of the order.
+        places: scratch memory for all matrices.
     """
     if thread != 0:
         return
@@ -61,17 +65,18 @@ def group(thread, n_threads, count, ids, order, matrices, starts, places, totals
         put_i32(order + 4 * i, np.int32(-1))
     for pair in range(n_pairs):
         place = places + 4 * get_i32(ids + 4 * pair)
-        at = get_i32(place)
-        put_i32(order + 4 * at, np.int32(pair))
-        put_i32(place, np.int32(at + 1))
+        index = get_i32(place)
+        put_i32(order + 4 * index, np.int32(pair))
+        put_i32(place, np.int32(index + 1))
     put_i64(totals, n_groups)
     put_i64(totals + 8, end)
 
 
 @inline
 def part_of(part, step, n, matrices, starts):
-    """What a part is, of as many as matrices of ``n`` tiles or rows make when ``step`` are taken at once: the matrix,
-    its tiles or rows from and to, and its pairs in the order from and to.
+    """Return the matrix of an item of work, and its ranges of tiles (or rows) and of pairs in the order.
+
+    A matrix of ``n`` tiles or rows makes as many items as needed when an item takes ``step`` of them.
     """
     steps = (n + step - 1) // step
     which, start = part // steps, part % steps * step
@@ -80,8 +85,9 @@ def part_of(part, step, n, matrices, starts):
 
 
 def pairs_multiplier(format: Format, width: int) -> Any:
-    """A function that multiplies one tile by the activations of the pairs ``first`` to ``end`` of the order, ``width``
-    at a time; what is computed for a pair goes to its row of y.
+    """Return a function that multiplies a tile by activations of the pairs ``first`` to ``end``, ``width`` at a time.
+
+    The result of a pair is stored in its row of y.
     """
     multiply = tile_multiplier(format, width)
 
@@ -101,7 +107,7 @@ def pairs_multiplier(format: Format, width: int) -> Any:
 
 
 def matvec(format_name: str) -> Any:
-    """As ``linear.matvec``, for the pairs of each matrix one by one."""
+    """Like ``linear.matvec``, for each pair of each matrix."""
     format = BY_NAME[format_name]
     multiply_run, code_bytes = run_multiplier(format), format.code_bytes
 
@@ -118,8 +124,8 @@ def matvec(format_name: str) -> Any:
             matrix, tile, end, first_pair, end_pair = part_of(part, step, n_tiles, matrices, starts)
             first_tile = matrix * n_tiles
             its_codes, its_scales = codes + first_tile * n_blocks * code_bytes, scales + first_tile * scale_stride
-            for each in range(first_pair, end_pair):
-                place, pair = each * n_blocks, get_i32(order + 4 * each)
+            for index in range(first_pair, end_pair):
+                place, pair = index * n_blocks, get_i32(order + 4 * index)
                 multiply_run(
                     total, registers, its_codes, its_scales, table, 0, x + 32 * place, x_scales + 16 * place,
                     y + 4 * pair * n_rows, tile, end, n_rows, n_blocks, scale_stride,
@@ -130,7 +136,7 @@ def matvec(format_name: str) -> Any:
 
 
 def matmul(format_name: str, n_tokens: str) -> Any:
-    """As ``linear.matmul``; what is computed for a pair becomes its row of y."""
+    """Like ``linear.matmul``; the result of a pair is stored in its row of y."""
     format, width = BY_NAME[format_name], int(n_tokens)
     multiply_pairs, code_bytes = pairs_multiplier(format, width), format.code_bytes
 
@@ -146,8 +152,8 @@ def matmul(format_name: str, n_tokens: str) -> Any:
         while part < get_i64(totals) * steps:
             matrix, first_tile, end_tile, first, end = part_of(part, step, n_tiles, matrices, starts)
             for tile in range(first_tile, end_tile):
-                each = matrix * n_tiles + tile
-                tile_codes, tile_scales = codes + each * n_blocks * code_bytes, scales + each * scale_stride
+                index = matrix * n_tiles + tile
+                tile_codes, tile_scales = codes + index * n_blocks * code_bytes, scales + index * scale_stride
                 multiply_pairs(
                     total, registers, tile_codes, tile_scales, table, x, x_scales, y, order, first, end, tile, n_rows,
                     n_blocks,
@@ -161,7 +167,7 @@ _LOADS = {"f32": (load_f32, 4), "f16": (load_f16, 2), "bf16": (load_bf16, 2)}
 
 
 def matvec_float(type_name: str) -> Any:
-    """As ``matvec``, for matrices of floats. Row ``pair // per_row`` of x belongs to a pair."""
+    """Like ``matvec``, for float matrices. Row ``pair // per_row`` of x belongs to a pair."""
     multiply_run, size = linear_float.run_multiplier(type_name), _LOADS[type_name][1]
 
     def kernel(
@@ -174,8 +180,8 @@ def matvec_float(type_name: str) -> Any:
         while part < get_i64(totals) * steps:
             chosen, row, end, first_pair, end_pair = part_of(part, step, n_rows, matrices, starts)
             matrix = weights + size * n_columns * n_rows * chosen
-            for each in range(first_pair, end_pair):
-                pair = get_i32(order + 4 * each)
+            for index in range(first_pair, end_pair):
+                pair = get_i32(order + 4 * index)
                 source, result = x + 4 * n_columns * (pair // per_row), y + 4 * n_rows * pair
                 multiply_run(total, matrix, 0, source, result, row, end, n_columns)
             part = next_part(ticket)
@@ -184,7 +190,7 @@ def matvec_float(type_name: str) -> Any:
 
 
 def matmul_float(type_name: str, n_tokens: str) -> Any:
-    """Matrices of this type, as they are in the file. Row ``pair // per_row`` of x belongs to a pair."""
+    """Return a kernel for matrices of this type, unpacked. Row ``pair // per_row`` of x belongs to a pair."""
     load, size = _LOADS[type_name]
     width = int(n_tokens)
     n_sums = FLOAT_ROWS * width

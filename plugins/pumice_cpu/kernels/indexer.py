@@ -1,4 +1,4 @@
-"""The positions that a token attends to, by the scores of an indexer: ``choose_positions``."""
+"""Selection of the positions that a token attends to by the scores of an indexer: ``choose_positions``."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from pumice_cpu.kernels.common import inline
 from pumice_cpu.kernels.kv_cache import tile_reader
 from pumice_cpu.simd import fma, get_f32, get_i32, get_i64, load_f32, maximum, put_f32, splat_f32, store_f32
 
-HIGHEST = np.float32(3e38)  # a score above all others
-HIDDEN = np.float32(-1e30)  # added to the score of a position that is not attended to
+HIGHEST = np.float32(3e38)  # larger than any score
+HIDDEN = np.float32(-1e30)  # added to the score of a masked position
 
 
 @inline
 def rank(place):
-    """A float as an integer that is in the same order."""
+    """Return a float as an integer with the same order."""
     bits = get_i32(place)
     return bits ^ ((bits >> np.int32(31)) & np.int32(0x7FFFFFFF))
 
 
 @inline
 def lowest_chosen(row, n, n_chosen):
-    """The rank of the ``n_chosen``-th largest of ``n`` floats, by halving the range it lies in."""
+    """Return the rank of the ``n_chosen``-th largest of ``n`` floats by bisection."""
     low, high = np.int64(-(1 << 31)), np.int64((1 << 31) - 1)
     while low < high:
         middle = (low + high + 1) >> 1
-        found = 0
+        count = 0
         for i in range(n):
             if rank(row + 4 * i) >= middle:
-                found += 1
-        if found >= n_chosen:
+                count += 1
+        if count >= n_chosen:
             low = middle
         else:
             high = middle - 1
@@ -41,7 +41,7 @@ def lowest_chosen(row, n, n_chosen):
 
 @inline
 def hide_others(row, n, pool, n_chosen):
-    """Make a mask of ``n`` scores, of which the last of each whole pool counts, in place."""
+    """Replace ``n`` scores by a mask, in place; the last score of each whole pool counts for the pool."""
     n_pools = n // pool
     for i in range(n_pools):
         put_f32(row + 4 * i, get_f32(row + 4 * (pool * i + pool - 1)))
@@ -49,7 +49,7 @@ def hide_others(row, n, pool, n_chosen):
     for i in range(n_pools * pool, n):
         put_f32(row + 4 * i, np.float32(0))
     for i in range(n_pools):
-        one = n_pools - 1 - i  # the last first: its positions lie behind the scores that are still to be read
+        one = n_pools - 1 - i  # from the last, so unread scores are not overwritten
         value = np.float32(0) if rank(row + 4 * one) >= lowest else HIDDEN
         for j in range(pool):
             put_f32(row + 4 * (pool * one + j), value)
@@ -57,7 +57,7 @@ def hide_others(row, n, pool, n_chosen):
 
 @inline
 def hide_other_blocks(row, n, pool, n_chosen, n_local):
-    """The same for pools whose score is the highest of ``n`` scores; the latest ``n_local`` are chosen first."""
+    """Like ``hide_others``, for pools ranked by the highest of ``n`` scores; always keep the latest ``n_local``."""
     n_pools = (n + pool - 1) // pool
     for i in range(n_pools):
         best, end = get_f32(row + 4 * pool * i), pool * i + pool if pool * i + pool < n else n
@@ -74,9 +74,9 @@ def hide_other_blocks(row, n, pool, n_chosen, n_local):
 
 
 def choose(kv_type: str, cells: str) -> Any:
-    """A kernel that gives each token of the batch its row of the mask, ``width`` values long.
+    """Return a kernel that computes each token's row of the mask, ``width`` values long.
 
-    Places are those of ``attention.attend``; ``scratch`` has room for a decoded tile of keys for each thread.
+    Arguments in the step block are as for ``attention.attend``; ``scratch`` holds a decoded tile of keys per thread.
     """
     read_tile = tile_reader(kv_type, cells)
 

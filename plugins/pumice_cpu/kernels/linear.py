@@ -1,4 +1,4 @@
-"""Quantized matrices times int8 activations: one row of activations, or several at once."""
+"""Products of quantized matrices with int8 activations: one row of activations, or several at once."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
-RUN = 1 << 22  # bytes of weights that a thread reads at a time, for one row of activations
-STREAMS = 4  # places of them that it reads side by side: the processor reads ahead in each
-AHEAD = 1 << 12  # bytes of weights from what is multiplied by several rows to what is fetched: both take as long
-CACHED = 1 << 18  # bytes of weights, or of activations, that stay in the second-level cache together
+RUN = 1 << 22  # bytes of weights per item of work, for one row of activations
+STREAMS = 4  # addresses in them that a thread reads side by side, each with its own hardware prefetch
+AHEAD = 1 << 12  # prefetch distance in bytes of weights for several rows: a fetch then takes as long as the products
+CACHED = 1 << 18  # bytes of weights and activations together that stay in the second-level cache
 
 
 @inline
 def tiles_at_once(n_tiles, n_threads, tile_bytes, run):
-    """Tiles a thread takes in a row: long reads are faster, but each thread should come back a few times."""
+    """Return the number of consecutive tiles per item: long reads are faster, but threads need several items."""
     few, many = run // tile_bytes, n_tiles // (4 * n_threads)
     count = few if few < many else many
     return count if count > 1 else 1
@@ -46,7 +46,7 @@ def tiles_at_once(n_tiles, n_threads, tile_bytes, run):
 
 @inline
 def store_tile(result, bias, y, tile, n_rows):
-    """The 16 rows of a tile, fewer in the last, of one token at ``y``. ``bias`` is 0 if there is none."""
+    """Store the 16 rows of a tile (fewer in the last) for one token at ``y``. ``bias`` is 0 without one."""
     if bias != 0:
         result = result + load_f32(bias + 64 * tile)
     if 16 * tile + 16 <= n_rows:
@@ -57,7 +57,7 @@ def store_tile(result, bias, y, tile, n_rows):
 
 
 def sum_reader(format: Any) -> Any:
-    """A function that reads what products begin with: the sum of activations, times what codes have too much."""
+    """Return a function that loads the initial value of products: the sum of activations times the code offset."""
     has_offset = format.offset != 0
 
     @inline
@@ -72,9 +72,9 @@ def sum_reader(format: Any) -> Any:
 
 
 def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
-    """A function that adds up ``streams`` tiles times ``width`` rows of activations in the registers ``total``.
+    """Return a function that accumulates ``streams`` tiles times ``width`` rows of activations in ``total``.
 
-    The tiles are ``code_stride`` bytes of codes and ``scale_stride`` bytes of scales from each other.
+    The tiles are ``code_stride`` bytes of codes and ``scale_stride`` bytes of scales apart.
     """
     read_codes, read_scale, read_minimum = codes_reader(format), scale_reader(format), minimum_reader(format)
     read_sum, halves, has_minimum = sum_reader(format), format.halves, read_minimum is not None
@@ -101,8 +101,8 @@ def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
                         x_sum, sum = factors + 4 * width * (first_sum + half) + 4 * t, width * stream + t
                         products = splat_i32(read_sum(x_sum))
                         for group in range(groups):
-                            at = groups * half + group
-                            products = add_products(products, registers[at], get_i32(four + 32 * t + 4 * at))
+                            column = groups * half + group
+                            products = add_products(products, registers[column], get_i32(four + 32 * t + 4 * column))
                         total[sum] = fma(to_f32(products), scale * splat_f32(get_f32(factors + 4 * t)), total[sum])
                         if has_minimum:
                             total[sum] = fma(minimum, splat_f32(get_f32(x_sum)), total[sum])
@@ -111,8 +111,9 @@ def tile_multiplier(format: Any, width: int, streams: int = 1) -> Any:
 
 
 def run_multiplier(format: Any) -> Any:
-    """A function that multiplies the tiles ``tile`` to ``end`` of a matrix by one row of activations: STREAMS at once,
-    as far apart as they can be, and the last few one by one.
+    """Return a function that multiplies the tiles ``tile`` to ``end`` of a matrix by one row of activations.
+
+    STREAMS tiles at equal distances are multiplied at once, and the last few one by one.
     """
     multiply_several, multiply_one = tile_multiplier(format, 1, STREAMS), tile_multiplier(format, 1)
     code_bytes = format.code_bytes
@@ -123,25 +124,25 @@ def run_multiplier(format: Any) -> Any:
     ):  # fmt: skip
         tile_bytes = n_blocks * code_bytes
         apart = (end - tile) // STREAMS
-        for each in range(tile, tile + apart):
+        for row_tile in range(tile, tile + apart):
             multiply_several(
-                total, registers, codes + each * tile_bytes, scales + each * scale_stride, apart * tile_bytes,
+                total, registers, codes + row_tile * tile_bytes, scales + row_tile * scale_stride, apart * tile_bytes,
                 apart * scale_stride, table, x, x_scales, n_blocks,
             )  # fmt: skip
             for stream in range(STREAMS):
-                store_tile(total[stream], bias, y, each + stream * apart, n_rows)
-        for each in range(tile + STREAMS * apart, end):
+                store_tile(total[stream], bias, y, row_tile + stream * apart, n_rows)
+        for row_tile in range(tile + STREAMS * apart, end):
             multiply_one(
-                total, registers, codes + each * tile_bytes, scales + each * scale_stride, 0, 0, table, x, x_scales,
-                n_blocks,
+                total, registers, codes + row_tile * tile_bytes, scales + row_tile * scale_stride, 0, 0, table, x,
+                x_scales, n_blocks,
             )  # fmt: skip
-            store_tile(total[0], bias, y, each, n_rows)
+            store_tile(total[0], bias, y, row_tile, n_rows)
 
     return multiply_run
 
 
 def matvec(format_name: str) -> Any:
-    """A kernel that multiplies tiles of a matrix by one row of activations."""
+    """Return a kernel that multiplies tiles of a matrix by one row of activations."""
     format = BY_NAME[format_name]
     multiply_run, code_bytes = run_multiplier(format), format.code_bytes
 
@@ -161,10 +162,10 @@ def matvec(format_name: str) -> Any:
 
 
 def matmul(format_name: str, n_tokens: str) -> Any:
-    """A kernel that multiplies tiles of a matrix by ``n_tokens`` rows of activations at a time.
+    """Return a kernel that multiplies tiles of a matrix by ``n_tokens`` rows of activations at a time.
 
-    The rows of activations are in groups of ``n_tokens`` (kernels/quantize.py), the last one padded; what is
-    computed from the padding is not stored.
+    The rows of activations are in groups of ``n_tokens`` (kernels/quantize.py). The last group is padded; results of
+    the padding are not stored.
     """
     format, width = BY_NAME[format_name], int(n_tokens)
     multiply, code_bytes = tile_multiplier(format, width), format.code_bytes
@@ -183,8 +184,8 @@ def matmul(format_name: str, n_tokens: str) -> Any:
             end = tile + step if tile + step < n_tiles else n_tiles
             for first_token in range(0, n_tokens, token_step):
                 end_token = first_token + token_step if first_token + token_step < n_tokens else n_tokens
-                for each in range(tile, end):
-                    tile_codes, tile_scales = codes + each * n_blocks * code_bytes, scales + each * scale_stride
+                for row_tile in range(tile, end):
+                    tile_codes, tile_scales = codes + row_tile * n_blocks * code_bytes, scales + row_tile * scale_stride
                     for first in range(first_token, end_token, width):
                         place = first * n_blocks
                         multiply(
@@ -193,7 +194,7 @@ def matmul(format_name: str, n_tokens: str) -> Any:
                         )  # fmt: skip
                         for t in range(width):
                             if first + t < n_tokens:
-                                store_tile(total[t], bias, y + 4 * (first + t) * n_rows, each, n_rows)
+                                store_tile(total[t], bias, y + 4 * (first + t) * n_rows, row_tile, n_rows)
             tile = next_part(ticket) * step
 
     return kernel

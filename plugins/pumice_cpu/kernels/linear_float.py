@@ -1,4 +1,4 @@
-"""Matrices of floats and other plain numbers, read as they are in the file, times float32 activations."""
+"""Products of float matrices and other plain numbers, in their layout in the file, with float32 activations."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
-SUMS = 4  # of each row of a matrix, added up side by side
-AHEAD = 2048  # bytes of activations asked for before they are needed
+SUMS = 4  # independent partial sums per row of a matrix
+AHEAD = 2048  # prefetch distance in bytes of activations
 
 
 @inline
@@ -83,7 +83,7 @@ def _get_i64(place):
     return np.float32(get_i64(place))
 
 
-#: Bytes of a value, how to read sixteen, how to read one.
+#: By type: bytes per value, how to load sixteen values, how to load one.
 LOADS = {
     "f32": (4, load_f32, get_f32),
     "f16": (2, load_f16, get_f16),
@@ -97,31 +97,31 @@ LOADS = {
 
 
 def run_multiplier(type: str) -> Any:
-    """A function that multiplies the rows ``row`` to ``end`` of a matrix by one row of activations: STREAMS at once, as
-    far apart as they can be, and the last few one by one. ``total`` has STREAMS * SUMS registers.
+    """Return a function that multiplies the rows ``row`` to ``end`` of a matrix by one row of activations.
 
-    The processor reads ahead in each of them, and ``x``, which may not fit into the first-level cache, is loaded once
-    for all.
+    STREAMS rows at equal distances are multiplied at once, and the last few one by one: the processor prefetches each,
+    and
+    ``x``, which may exceed the first-level cache, is loaded once for all. ``total`` has STREAMS * SUMS registers.
     """
     size, load, get = LOADS[type]
 
     @inline
     def dots(total, weights, bias, x, y, row, apart, n_columns):
-        """Rows ``row``, ``row + apart`` and so on."""
+        """Multiply the rows ``row``, ``row + apart`` and so on."""
         place, stride = weights + row * n_columns * size, apart * n_columns * size
         for i in range(STREAMS * SUMS):
             total[i] = splat_f32(np.float32(0))
         for several in range(n_columns // (16 * SUMS)):
             for i in range(SUMS):
-                at = SUMS * several + i
-                value = load_f32(x + 64 * at)
+                chunk = SUMS * several + i
+                value = load_f32(x + 64 * chunk)
                 for stream in range(STREAMS):
-                    weight = load(place + stream * stride + 16 * size * at)
+                    weight = load(place + stream * stride + 16 * size * chunk)
                     total[STREAMS * i + stream] = fma(weight, value, total[STREAMS * i + stream])
-        for at in range(n_columns // (16 * SUMS) * SUMS, n_columns // 16):
-            value = load_f32(x + 64 * at)
+        for chunk in range(n_columns // (16 * SUMS) * SUMS, n_columns // 16):
+            value = load_f32(x + 64 * chunk)
             for stream in range(STREAMS):
-                total[stream] = fma(load(place + stream * stride + 16 * size * at), value, total[stream])
+                total[stream] = fma(load(place + stream * stride + 16 * size * chunk), value, total[stream])
         for i in range(STREAMS, STREAMS * SUMS):
             total[i % STREAMS] = total[i % STREAMS] + total[i]
         for stream in range(STREAMS):
@@ -135,16 +135,16 @@ def run_multiplier(type: str) -> Any:
     @inline
     def multiply_run(total, weights, bias, x, y, row, end, n_columns):
         apart = (end - row) // STREAMS
-        for each in range(row, row + apart):
-            dots(total, weights, bias, x, y, each, apart, n_columns)
-        for each in range(row + STREAMS * apart, end):
-            dots(total, weights, bias, x, y, each, 0, n_columns)
+        for first_row in range(row, row + apart):
+            dots(total, weights, bias, x, y, first_row, apart, n_columns)
+        for first_row in range(row + STREAMS * apart, end):
+            dots(total, weights, bias, x, y, first_row, 0, n_columns)
 
     return multiply_run
 
 
 def matvec(type: str) -> Any:
-    """A kernel for one row of activations."""
+    """Return a kernel for one row of activations."""
     multiply_run, size = run_multiplier(type), LOADS[type][0]
 
     def kernel(thread, n_threads, ticket, weights, bias, x, y, n_rows, n_columns):
@@ -165,8 +165,10 @@ def _padded(n_tokens):
 
 
 def group(thread, n_threads, count, x, y, width):
-    """Rows of ``width`` values as ``matmul`` reads them: panels of COLUMNS columns below each other, in these groups
-    of TOKENS rows, in these columns. Rows that are not there are zeros.
+    """Arrange rows of ``width`` values as ``matmul`` reads them.
+
+    Panels of COLUMNS columns follow each other; within a panel, groups of TOKENS rows; within a group, columns. Missing
+    rows are zeros.
     """
     rows, columns = registers_f32(8), registers_f32(8)
     total = get_i64(count)
@@ -177,8 +179,8 @@ def group(thread, n_threads, count, x, y, width):
         panel_width = COLUMNS if start + COLUMNS < width else width - start
         for first in range(0, total, TOKENS):
             for row in range(TOKENS):
-                here = left if first + row < total else 0
-                rows[row] = load_up_to(x + 4 * ((first + row) * width + 16 * part), here)
+                n_values = left if first + row < total else 0
+                rows[row] = load_up_to(x + 4 * ((first + row) * width + 16 * part), n_values)
             transpose_eight(rows, columns)
             to = y + 4 * (start * _padded(total) + first * panel_width + TOKENS * (16 * part - start))
             for pair in range(8):
@@ -186,8 +188,10 @@ def group(thread, n_threads, count, x, y, width):
 
 
 def panel_multiplier(type: str) -> Any:
-    """Two functions: ``write`` makes a panel out of rows of a matrix, in columns, with zeros for absent rows;
-    ``multiply`` adds a panel times a group of activations to the registers.
+    """Return two functions for panels.
+
+    ``write`` transposes rows of a matrix into a panel, with zeros for missing rows; ``multiply`` accumulates a panel
+    times a group of activations in registers.
     """
     size, load, get = LOADS[type]
 
@@ -196,10 +200,10 @@ def panel_multiplier(type: str) -> Any:
         for half in range(ROWS // 16):
             for part in range(n_columns // 16):
                 for row in range(16):
-                    at = weights + (16 * half + row) * row_bytes + 16 * size * part
+                    source = weights + (16 * half + row) * row_bytes + 16 * size * part
                     registers[row] = splat_f32(np.float32(0))
                     if 16 * half + row < n_rows:
-                        registers[row] = load(at)
+                        registers[row] = load(source)
                 transpose(registers, spare)
                 for column in range(16):
                     store_f32(panel + 4 * ROWS * (16 * part + column) + 64 * half, registers[column])
@@ -222,12 +226,15 @@ def panel_multiplier(type: str) -> Any:
 
 
 def matmul(type: str, groups: str) -> Any:
-    """A kernel for several tokens, whose activations are in groups: ``pairs`` of bfloat16 (kernels/bf16.py), or
-    ``single`` numbers.
+    """Return a kernel for several tokens, whose activations are in groups.
 
-    Each thread turns a panel of the matrix into float32, column by column, in its part of ``scratch``
-    (``4 * ROWS * COLUMNS`` bytes for each) and multiplies it by all groups; what came of the panels to the left of it
-    waits in ``y``.
+    Args:
+        type: type of the matrix.
+        groups: ``pairs`` of bfloat16 (kernels/bf16.py), or ``single`` numbers.
+
+    Each thread converts a panel of the matrix to float32, column by column, in its part of ``scratch``
+    (``4 * ROWS * COLUMNS`` bytes), and multiplies it by all groups. Partial results of earlier panels are kept in
+    ``y``.
     """
     size, pairs = LOADS[type][0], groups == "pairs"
     write_panel, multiply = pair_multiplier() if pairs else panel_multiplier(type)

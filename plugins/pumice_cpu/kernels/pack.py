@@ -1,4 +1,4 @@
-"""Rows of a GGUF tensor into tiles (formats.py), once, when the model is loaded."""
+"""Packing of the rows of a GGUF tensor into tiles (formats.py) when the model is loaded."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pumice_cpu.kernels.common import inline, next_part
 from pumice_cpu.kernels.unpack import UNPACK
 from pumice_cpu.simd import get_i32, put_i32, put_i64
 
-UNIT = 256  # columns of a row unpacked at once, at most
+UNIT = 256  # maximum columns of a row unpacked at once
 
 
 @inline
 def _plane_8(codes, stride, place):
-    """``codes`` is the address of a block's first code, ``stride`` the distance of rows."""
+    """Pack codes into a plane. ``codes``: address of a block's first code; ``stride``: bytes between rows."""
     for group in range(8):
         for row in range(16):
             put_i32(place + 64 * group + 4 * row, get_i32(codes + stride * row + 4 * group))
@@ -26,8 +26,8 @@ def _plane_8(codes, stride, place):
 def _plane_4(codes, stride, place):
     for vector in range(4):
         for row in range(16):
-            at = codes + stride * row + 4 * vector
-            low, high = get_i32(at) & 0x0F0F0F0F, get_i32(at + 16) & 0x0F0F0F0F
+            source = codes + stride * row + 4 * vector
+            low, high = get_i32(source) & 0x0F0F0F0F, get_i32(source + 16) & 0x0F0F0F0F
             put_i32(place + 64 * vector + 4 * row, low | (high << 4))
 
 
@@ -35,10 +35,10 @@ def _plane_4(codes, stride, place):
 def _plane_2(codes, stride, place, shift):
     for vector in range(2):
         for row in range(16):
-            at = codes + stride * row + 16 * vector
-            packed = (get_i32(at) >> shift) & 0x03030303
+            source = codes + stride * row + 16 * vector
+            packed = (get_i32(source) >> shift) & 0x03030303
             for group in range(1, 4):
-                packed |= ((get_i32(at + 4 * group) >> shift) & 0x03030303) << (2 * group)
+                packed |= ((get_i32(source + 4 * group) >> shift) & 0x03030303) << (2 * group)
             put_i32(place + 64 * vector + 4 * row, packed)
 
 
@@ -48,7 +48,7 @@ def _plane_1(codes, stride, place, shift):
         word = np.int64(0)
         for row in range(16):
             bits = (np.int64(get_i32(codes + stride * row + 4 * group)) >> shift) & 0x01010101
-            word |= (((bits * 0x01020408) >> 24) & 15) << (4 * row)  # the product has the four bits side by side
+            word |= (((bits * 0x01020408) >> 24) & 15) << (4 * row)  # the product gathers the four bits
         put_i64(place + 8 * group, word)
 
 
@@ -79,7 +79,7 @@ _PLANES = {2: _planes_2, 3: _planes_3, 4: _plane_4, 5: _planes_5, 6: _planes_6, 
 
 
 def pack(format_name: str) -> Any:
-    """A kernel that packs a matrix of this format. ``scratch`` has ``ROWS * UNIT`` bytes for each thread."""
+    """Return a kernel that packs a matrix of this format. ``scratch`` has ``ROWS * UNIT`` bytes per thread."""
     format = BY_NAME[format_name]
     unpack_codes, unpack_scales = UNPACK[format_name]
     write_planes = _PLANES[format.bits]

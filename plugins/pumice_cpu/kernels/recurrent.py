@@ -1,7 +1,7 @@
-"""Operations with a state for each sequence, over sixteen channels at a time.
+"""Operations with a state per sequence, over sixteen channels at a time.
 
-States are ``[slots, rows, channels]``: sixteen channels of a row are one vector. A sequence at position 0
-starts from zeros.
+States are ``[slots, rows, channels]``: sixteen channels of a row are one vector. A sequence at position 0 starts from
+zeros.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pumice_cpu.simd import exp, fma, get_f32, get_i32, get_i64, splat_f32
 
 @inline
 def begin(positions, first, state, n_rows, width, left):
-    """Forget the sequence before, if this one's first token has position 0."""
+    """Clear the state if the sequence's first token has position 0."""
     if get_i32(positions + 4 * first) == 0:
         for row in range(n_rows):
             store_up_to(state + 4 * width * row, splat_f32(np.float32(0)), left)
@@ -25,64 +25,65 @@ def begin(positions, first, state, n_rows, width, left):
 def conv1d(
     thread, n_threads, n_seqs, seq_starts, slots, positions, x, weight, bias, state, y, n_taps, width
 ):  # fmt: skip
-    """``weight [n_taps, width]``; the state is the last ``n_taps - 1`` inputs."""
+    """Causal convolution; ``weight [n_taps, width]``; the state is the last ``n_taps - 1`` inputs."""
     starts, places, n_kept = get_i64(seq_starts), get_i64(slots), n_taps - 1
     blocks = (width + 15) // 16
     parts = get_i64(n_seqs) * blocks
     for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
-        seq, at, left = part // blocks, 64 * (part % blocks), width - 16 * (part % blocks)
+        seq, column, left = part // blocks, 64 * (part % blocks), width - 16 * (part % blocks)
         first, end = get_i32(starts + 4 * seq), get_i32(starts + 4 * seq + 4)
-        kept = state + 4 * width * n_kept * get_i32(places + 4 * seq) + at
+        kept = state + 4 * width * n_kept * get_i32(places + 4 * seq) + column
         begin(get_i64(positions), first, kept, n_kept, width, left)
         for t in range(first, end):
-            total = load_up_to(bias + at, left)
+            total = load_up_to(bias + column, left)
             for tap in range(n_taps):
                 row = t + tap - n_kept
-                source = x + 4 * width * row + at if row >= first else kept + 4 * width * (n_kept + row - first)
-                total = fma(load_up_to(weight + 4 * width * tap + at, left), load_up_to(source, left), total)
-            store_up_to(y + 4 * width * t + at, total, left)
+                source = x + 4 * width * row + column if row >= first else kept + 4 * width * (n_kept + row - first)
+                total = fma(load_up_to(weight + 4 * width * tap + column, left), load_up_to(source, left), total)
+            store_up_to(y + 4 * width * t + column, total, left)
         for i in range(n_kept):
             row = end - n_kept + i
-            source = x + 4 * width * row + at if row >= first else kept + 4 * width * (n_kept + row - first)
+            source = x + 4 * width * row + column if row >= first else kept + 4 * width * (n_kept + row - first)
             store_up_to(kept + 4 * width * i, load_up_to(source, left), left)
 
 
 def ssm_scan(
     thread, n_threads, n_seqs, seq_starts, slots, positions, x, dt, a, b, c, d, state, y, n_state, width
 ):  # fmt: skip
-    """``x, dt, y [t, width]``; ``a [n_state, width]``; ``b, c [t, n_state]``; ``d [width]``."""
+    """Selective scan; ``x, dt, y [t, width]``; ``a [n_state, width]``; ``b, c [t, n_state]``; ``d [width]``."""
     starts, places = get_i64(seq_starts), get_i64(slots)
     blocks = (width + 15) // 16
     parts = get_i64(n_seqs) * blocks
     for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
-        seq, at, left = part // blocks, 64 * (part % blocks), width - 16 * (part % blocks)
+        seq, column, left = part // blocks, 64 * (part % blocks), width - 16 * (part % blocks)
         first, end = get_i32(starts + 4 * seq), get_i32(starts + 4 * seq + 4)
-        h = state + 4 * width * n_state * get_i32(places + 4 * seq) + at
+        h = state + 4 * width * n_state * get_i32(places + 4 * seq) + column
         begin(get_i64(positions), first, h, n_state, width, left)
         for t in range(first, end):
-            step, value = load_up_to(dt + 4 * width * t + at, left), load_up_to(x + 4 * width * t + at, left)
+            step, value = load_up_to(dt + 4 * width * t + column, left), load_up_to(x + 4 * width * t + column, left)
             added = step * value
-            total = value * load_up_to(d + at, left)
+            total = value * load_up_to(d + column, left)
             for i in range(n_state):
                 place = h + 4 * width * i
-                decay = exp(step * load_up_to(a + 4 * width * i + at, left))
+                decay = exp(step * load_up_to(a + 4 * width * i + column, left))
                 new = fma(added, splat_f32(get_f32(b + 4 * (n_state * t + i))), load_up_to(place, left) * decay)
                 store_up_to(place, new, left)
                 total = fma(new, splat_f32(get_f32(c + 4 * (n_state * t + i))), total)
-            store_up_to(y + 4 * width * t + at, total, left)
+            store_up_to(y + 4 * width * t + column, total, left)
 
 
 def linear_attention(kind: str) -> Any:
-    """A kernel whose states are ``[slots, heads, n_keys, width]``. ``kind`` has a letter for each thing that it does.
+    """Return a kernel with states ``[slots, heads, n_keys, width]``.
 
-    c: a decay of each channel of the keys; d: the delta rule; r: the update of rank one by a and b; b: read before.
-    A head's decay lies ``decay_head`` bytes behind that of the head before, and ``decay_token`` behind the token's.
+    ``kind`` is a set of letters. c: a decay per key channel; d: the delta rule; r: the rank-one update by a and b; b:
+    read the state before its update. The decays of successive heads are ``decay_head`` bytes apart, those of successive
+    tokens ``decay_token``.
     """
     by_channel, delta, rank_one, before = (letter in kind for letter in "cdrb")
 
     @inline
     def read(h, row, decay, i, width, left):
-        """Sixteen columns of row i of the state, decayed, times value i of a row."""
+        """Return sixteen decayed columns of row i of the state, times value i of a row."""
         kept = load_up_to(h + 4 * width * i, left)
         if by_channel:
             kept = kept * splat_f32(get_f32(decay + 4 * i))
@@ -90,7 +91,7 @@ def linear_attention(kind: str) -> Any:
 
     @inline
     def removed(h, row, decay, n_keys, width, left):
-        """A row times the state as it has decayed; two sums, so that one need not wait for the other."""
+        """Return a row times the decayed state, in two sums to shorten the dependency chain."""
         first, second = splat_f32(np.float32(0)), splat_f32(np.float32(0))
         for i in range(0, n_keys - 1, 2):
             first = first + read(h, row, decay, i, width, left)
@@ -102,7 +103,7 @@ def linear_attention(kind: str) -> Any:
 
     @inline
     def update(place, left, decay, i, key, value, b, more, query):
-        """Write sixteen columns of row i of the state; what the query finds in them."""
+        """Update sixteen columns of row i of the state and return their product with the query."""
         old = load_up_to(place, left)
         factor = get_f32(decay + 4 * i) if by_channel else get_f32(decay)
         new = fma(splat_f32(get_f32(key)), value, old * splat_f32(factor))
@@ -120,19 +121,19 @@ def linear_attention(kind: str) -> Any:
         parts = get_i64(n_seqs) * n_heads * blocks
         for part in range(part_start(parts, thread, n_threads), part_start(parts, thread + 1, n_threads)):
             seq, head, block = part // blocks // n_heads, part // blocks % n_heads, part % blocks
-            at, left = 64 * block, width - 16 * block
+            column, left = 64 * block, width - 16 * block
             key_head = head % n_key_heads if tiled else head // (n_heads // n_key_heads)
             first, end = get_i32(starts + 4 * seq), get_i32(starts + 4 * seq + 4)
-            h = state + 4 * width * n_keys * (n_heads * get_i32(places + 4 * seq) + head) + at
+            h = state + 4 * width * n_keys * (n_heads * get_i32(places + 4 * seq) + head) + column
             begin(get_i64(positions), first, h, n_keys, width, left)
             for t in range(first, end):
                 row, own = 4 * n_keys * (t * n_key_heads + key_head), t * n_heads + head
                 factor = decay + decay_token * t + decay_head * head
-                value = load_up_to(v + 4 * width * own + at, left)
+                value = load_up_to(v + 4 * width * own + column, left)
                 more = value
                 if delta:
-                    found = removed(h, k + row, factor, n_keys, width, left)
-                    value = splat_f32(get_f32(beta + 4 * own)) * (value - found)
+                    removed_value = removed(h, k + row, factor, n_keys, width, left)
+                    value = splat_f32(get_f32(beta + 4 * own)) * (value - removed_value)
                 if rank_one:
                     more = removed(h, a + 4 * n_keys * own, factor, n_keys, width, left)
                 total, other = splat_f32(np.float32(0)), splat_f32(np.float32(0))
@@ -146,6 +147,6 @@ def linear_attention(kind: str) -> Any:
                     i = n_keys - 1
                     place, of = h + 4 * width * i, row + 4 * i
                     total = total + update(place, left, factor, i, k + of, value, ranks, more, q + of)
-                store_up_to(y + 4 * width * own + at, total + other, left)
+                store_up_to(y + 4 * width * own + column, total + other, left)
 
     return kernel

@@ -1,4 +1,4 @@
-"""Rotary positions: the angles of a step once, then every head turned by them."""
+"""Rotary position embeddings: angles once per step, then the rotation of every head."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pumice_cpu.kernels.common import inline, load_up_to, part_start, store_up_t
 from pumice_cpu.simd import bits_f32, fma, get_f64, get_i32, get_i64, negate_even, put_f32, spread_pairs, swap_pairs
 
 TWO_OVER_PI = 0.6366197723675814
-# pi/2 in two parts (Cody and Waite 1980); the first has so few bits that its product with a count of turns is exact
+# pi/2 in two parts (Cody and Waite 1980); products of the short first part with a number of turns are exact
 HALF_PI_HIGH, HALF_PI_LOW = 1.5707963267341256, 6.077100506506192e-11
-ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it leaves no bits for a fraction
+ROUND = 6755399441055744.0  # 1.5 * 2^52: adding it rounds to an integer
 
 
 @inline
 def sine(r):
-    """For r in [-pi/4, pi/4], to 1e-11."""
+    """Sine for r in [-pi/4, pi/4], accurate to 1e-11."""
     z = r * r
     series = 1 / 6227020800.0
     series = series * z - 1 / 39916800.0
@@ -30,7 +30,7 @@ def sine(r):
 
 @inline
 def cosine(r):
-    """As ``sine``."""
+    """Cosine for r in [-pi/4, pi/4], accurate to 1e-11."""
     z = r * r
     series = 1 / 479001600.0
     series = series * z - 1 / 3628800.0
@@ -42,9 +42,9 @@ def cosine(r):
 
 
 def angles(thread, n_threads, count, positions, frequencies, cosines, sines, n_pairs, magnitude):
-    """Cosine and sine of ``position * frequency``, times ``magnitude``: ``[count, n_pairs]`` each.
+    """Compute cosine and sine of ``position * frequency``, times ``magnitude``: ``[count, n_pairs]`` each.
 
-    ``frequencies`` are float64, as the angle is: at position 100000 a float32 would be off by 1/100 radian.
+    ``frequencies`` and angles are float64: at position 100000 a float32 angle would be off by 1/100 radian.
     """
     total = get_i64(count) * n_pairs
     length = bits_f32(magnitude)
@@ -66,7 +66,7 @@ def angles(thread, n_threads, count, positions, frequencies, cosines, sines, n_p
 
 @inline
 def turn_halves(x, y, cosines, sines, n_pairs):
-    """Pair ``i`` is values ``i`` and ``i + n_pairs``."""
+    """Rotate pairs of values ``i`` and ``i + n_pairs``."""
     for i in range(0, n_pairs, 16):
         left = n_pairs - i
         c, s = load_up_to(cosines + 4 * i, left), load_up_to(sines + 4 * i, left)
@@ -77,7 +77,7 @@ def turn_halves(x, y, cosines, sines, n_pairs):
 
 @inline
 def turn_neighbours(x, y, cosines, sines, n_pairs):
-    """Pair ``i`` is values ``2 i`` and ``2 i + 1``."""
+    """Rotate pairs of values ``2 i`` and ``2 i + 1``."""
     for i in range(0, n_pairs, 8):
         left = n_pairs - i
         c, s = spread_pairs(load_up_to(cosines + 4 * i, left)), spread_pairs(load_up_to(sines + 4 * i, left))
@@ -87,15 +87,15 @@ def turn_neighbours(x, y, cosines, sines, n_pairs):
 
 
 def rotate(style: str) -> Any:
-    """A kernel that turns the first ``2 * n_pairs`` of the ``width`` values of ``n_heads`` heads a token."""
+    """Return a kernel that rotates the first ``2 * n_pairs`` of ``width`` values of ``n_heads`` heads per token."""
     turn = {"neox": turn_halves, "normal": turn_neighbours}[style]
 
     def kernel(thread, n_threads, count, x, y, cosines, sines, n_heads, n_pairs, width):
         heads = get_i64(count) * n_heads
         for head in range(part_start(heads, thread, n_threads), part_start(heads, thread + 1, n_threads)):
             source, result = x + 4 * width * head, y + 4 * width * head
-            at = 4 * n_pairs * (head // n_heads)
-            turn(source, result, cosines + at, sines + at, n_pairs)
+            angle = 4 * n_pairs * (head // n_heads)
+            turn(source, result, cosines + angle, sines + angle, n_pairs)
             for i in range(2 * n_pairs, width, 16):
                 store_up_to(result + 4 * i, load_up_to(source + 4 * i, width - i), width - i)
 

@@ -1,4 +1,4 @@
-"""Rows copied, chosen and added up."""
+"""Copies, selections and sums of rows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ def copy_row(source, result, width):
 
 
 def copy(thread, n_threads, count, x, y, n_rows, repeat, width, x_stride, y_stride):
-    """``n_rows`` rows a token, each row of x ``repeat`` times. Strides are in values."""
+    """Copy ``n_rows`` rows per token, each row of x ``repeat`` times. Strides are in values."""
     rows = get_i64(count) * n_rows
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         copy_row(x + 4 * x_stride * (row // repeat), y + 4 * y_stride * row, width)
 
 
 def pick(thread, n_threads, count, x, ids, y, n_ids, width):
-    """Rows of x, of ``width`` values, by the int32 ``ids [count, n_ids]``."""
+    """Gather rows of x, of ``width`` values, by the int32 ``ids [count, n_ids]``."""
     rows = get_i64(count) * n_ids
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         copy_row(x + 4 * width * get_i32(ids + 4 * row), y + 4 * width * row, width)
@@ -34,7 +34,7 @@ def hashed(token, multiplier):
 
 
 def ngram_rows(thread, n_threads, count, tokens, multipliers, sizes, offsets, y, n_tokens, n_each):
-    """Rows of a table that the n-grams which end with each token find by a hash, ``n_each`` for each n-gram."""
+    """Return the table rows of the hashed n-grams that end at each token, ``n_each`` per n-gram size."""
     rows = get_i64(count)
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         source, result = tokens + 4 * n_tokens * row, y + 4 * (n_tokens - 1) * n_each * row
@@ -42,12 +42,12 @@ def ngram_rows(thread, n_threads, count, tokens, multipliers, sizes, offsets, y,
         for before in range(1, n_tokens):
             ngram ^= hashed(source + 4 * before, multipliers + 8 * before)
             for head in range((before - 1) * n_each, before * n_each):
-                found = ngram % np.uint64(get_i64(sizes + 8 * head)) + np.uint64(get_i64(offsets + 8 * head))
-                put_i32(result + 4 * head, np.int32(found))
+                table_row = ngram % np.uint64(get_i64(sizes + 8 * head)) + np.uint64(get_i64(offsets + 8 * head))
+                put_i32(result + 4 * head, np.int32(table_row))
 
 
 def gather(thread, n_threads, count, x, ids, y, n_rows, n_ids, width):
-    """Values of each row of x, by the ids of the same row."""
+    """Gather values of each row of x by the ids of the same row."""
     rows = get_i64(count) * n_rows
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         for i in range(row * n_ids, (row + 1) * n_ids):
@@ -64,7 +64,7 @@ def sum_last(thread, n_threads, count, x, y, n_rows, width):
 
 
 def sum_rows(thread, n_threads, count, x, y, n_rows, n_added, width):
-    """Each row of y is the sum of ``n_added`` rows of x that follow each other."""
+    """Add up every ``n_added`` consecutive rows of x to one row of y."""
     rows = get_i64(count) * n_rows
     for row in range(part_start(rows, thread, n_threads), part_start(rows, thread + 1, n_threads)):
         for i in range(0, width, 16):
@@ -77,16 +77,16 @@ def sum_rows(thread, n_threads, count, x, y, n_rows, n_added, width):
 
 @inline
 def find_largest(x, ids, width, k):
-    """Each next one is the largest that comes after the last chosen: smaller, or equal and further right."""
+    """Find the ``k`` largest by repeated search: each next one is smaller than the last, or equal and further right."""
     last, last_at = np.float32(np.inf), np.int64(-1)
     for i in range(k):
         best, best_at = np.float32(-np.inf), np.int64(0)
-        found = False
+        has_best = False
         for j in range(width):
             value = get_f32(x + 4 * j)
             after = value < last or (value == last and j > last_at)
-            if after and (value > best or not found):
-                best, best_at, found = value, np.int64(j), True
+            if after and (value > best or not has_best):
+                best, best_at, has_best = value, np.int64(j), True
         put_i32(ids + 4 * i, np.int32(best_at))
         last, last_at = best, best_at
 

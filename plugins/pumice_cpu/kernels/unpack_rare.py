@@ -1,8 +1,8 @@
-"""Blocks of the rarer types to int8 codes and float32 scales, while a matrix is multiplied (layouts: ggml-common.h).
+"""Unpacking of the rarer types to int8 codes and float32 scales during a product (layouts: ggml-common.h).
 
-A function ``unpack(block, table, codes, scales, row)`` writes one block of one row into a tile: codes are laid out as
-those of 8 bits in formats.py, scales as float32 for each half block of 32 columns. ``table`` holds what
-lower/tables.py puts there for the type.
+A function ``unpack(block, table, codes, scales, row)`` writes one block of a row into a tile: codes in the layout of 8
+bits in formats.py, scales as float32 for each half block of 32 columns. ``table`` is the type's table in
+lower/tables.py.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from pumice_cpu.kernels.common import inline
 from pumice_cpu.simd import get_f16, get_f32, get_i32, get_i64, get_u8, get_u16, put_f32, put_i32
 
-SIGNS = 2048  # bytes of the table before the grid: a mask of 64 bits for each byte of signs
+SIGNS = 2048  # offset of the grid in the table, behind a 64-bit mask for each byte of signs
 ONES = 0x0101010101010101
 LOW_BYTES = 0x00FF00FF00FF00FF
 
@@ -26,14 +26,14 @@ def _put_4(codes, column, row, word):
 
 @inline
 def _put_8(codes, column, row, word):
-    """Codes of eight columns, the first in the low byte."""
+    """Store codes of eight columns, the first in the low byte."""
     _put_4(codes, column, row, word & 0xFFFFFFFF)
     _put_4(codes, column + 4, row, word >> 32)
 
 
 @inline
 def _put_scale(scales, column, row, value):
-    """The scale of 16 columns."""
+    """Store the scale of 16 columns."""
     put_f32(scales + (column >> 4) * 64 + 4 * row, value)
 
 
@@ -45,19 +45,19 @@ def _put_scale_32(scales, column, row, value):
 
 @inline
 def _signed(values, mask):
-    """Bytes from 1 to 127, negative where the mask has ones."""
+    """Negate the bytes (1 to 127) where the mask has ones."""
     return (values ^ mask) + (mask & ONES)
 
 
 @inline
 def _less_one(bytes):
-    """One less in each byte, which are 0 to 127."""
+    """Subtract one from each byte (0 to 127)."""
     return ((bytes | (ONES << 7)) - ONES) ^ (ONES << 7)
 
 
 @inline
 def _half_steps(d, step):
-    """Scales of the 2-bit types: d (0.5 + step) / 4."""
+    """Return the scale d (0.5 + step) / 4 of the 2-bit types."""
     return d * (np.float32(0.5) + np.float32(step)) * np.float32(0.25)
 
 
@@ -83,7 +83,7 @@ def q8_k(block, table, codes, scales, row):
 
 @inline
 def q1_0(block, table, codes, scales, row):
-    """Signs of 128 columns: a set bit is 1, a clear one -1."""
+    """Unpack signs of 128 columns: a set bit is 1, a clear one -1."""
     for i in range(16):
         mask = get_i64(table + 8 * np.int64(get_u8(block + 2 + i)))
         _put_8(codes, 8 * i, row, _less_one(mask & (2 * ONES)))
@@ -93,7 +93,7 @@ def q1_0(block, table, codes, scales, row):
 
 @inline
 def nvfp4(block, table, codes, scales, row):
-    """Parts of 16 columns with a scale of 8 bits. The table has a pair of codes for each byte, then all scales."""
+    """Parts of 16 columns with an 8-bit scale. The table has a pair of codes for each byte, then all scales."""
     for part in range(4):
         low, high = np.int64(0), np.int64(0)
         for i in range(8):
@@ -107,7 +107,7 @@ def nvfp4(block, table, codes, scales, row):
 
 @inline
 def _trits(bytes, power):
-    """The digits to base 3 at one place of eight bytes, less one: a byte is its number divided by 243, in 256ths."""
+    """Return one base-3 digit of eight bytes, minus one; a byte is its number divided by 243, in 256ths."""
     even = (((bytes & LOW_BYTES) * power) & LOW_BYTES) * 3
     odd = ((((bytes >> 8) & LOW_BYTES) * power) & LOW_BYTES) * 3
     return _less_one(((even >> 8) & (3 * 0x0001000100010001)) | (odd & (3 * 0x0100010001000100)))
@@ -142,10 +142,10 @@ def tq2_0(block, table, codes, scales, row):
 @inline
 def iq2_xxs(block, table, codes, scales, row):
     for part in range(8):
-        at = block + 2 + 8 * part
-        signs = _unsigned_i32(at + 4)
+        source = block + 2 + 8 * part
+        signs = _unsigned_i32(source + 4)
         for i in range(4):
-            grid = get_i64(table + SIGNS + 8 * np.int64(get_u8(at + i)))
+            grid = get_i64(table + SIGNS + 8 * np.int64(get_u8(source + i)))
             mask = get_i64(table + 8 * ((signs >> (7 * i)) & 127))
             _put_8(codes, 32 * part + 8 * i, row, _signed(grid, mask))
         _put_scale_32(scales, 32 * part, row, _half_steps(get_f16(block), signs >> 28))
@@ -185,9 +185,9 @@ def iq3_xxs(block, table, codes, scales, row):
     for part in range(8):
         signs = _unsigned_i32(block + 66 + 4 * part)
         for i in range(4):
-            at = block + 2 + 8 * part + 2 * i
+            source = block + 2 + 8 * part + 2 * i
             mask = get_i64(table + 8 * ((signs >> (7 * i)) & 127))
-            _put_8(codes, 32 * part + 8 * i, row, _signed(_two_grids(table, get_u8(at), get_u8(at + 1)), mask))
+            _put_8(codes, 32 * part + 8 * i, row, _signed(_two_grids(table, get_u8(source), get_u8(source + 1)), mask))
         scale = get_f16(block) * (np.float32(0.5) + np.float32(signs >> 28)) * np.float32(0.5)
         _put_scale_32(scales, 32 * part, row, scale)
 
@@ -197,17 +197,17 @@ def iq3_s(block, table, codes, scales, row):
     for part in range(8):
         high = np.int64(get_u8(block + 66 + part))
         for i in range(4):
-            at = block + 2 + 8 * part + 2 * i
-            first = np.int64(get_u8(at)) | (((high >> (2 * i)) & 1) << 8)
-            second = np.int64(get_u8(at + 1)) | (((high >> (2 * i + 1)) & 1) << 8)
+            source = block + 2 + 8 * part + 2 * i
+            first = np.int64(get_u8(source)) | (((high >> (2 * i)) & 1) << 8)
+            second = np.int64(get_u8(source + 1)) | (((high >> (2 * i + 1)) & 1) << 8)
             mask = get_i64(table + 8 * np.int64(get_u8(block + 74 + 4 * part + i)))
             _put_8(codes, 32 * part + 8 * i, row, _signed(_two_grids(table, first, second), mask))
         step = (get_u8(block + 106 + (part >> 1)) >> (4 * (part & 1))) & 15
         _put_scale_32(scales, 32 * part, row, get_f16(block) * np.float32(1 + 2 * step))
 
 
-# The values of IQ1 are -1, 0 or 1, and an eighth more or less: the table has eight times their sum, first for
-# all grids with more, then for all with less.
+# The values of IQ1 are -1, 0 or 1, plus or minus an eighth. The table has eight times these values, first for all grids
+# shifted up, then for all shifted down.
 
 
 @inline
@@ -223,7 +223,7 @@ def iq1_s(block, table, codes, scales, row):
 
 @inline
 def iq1_m(block, table, codes, scales, row):
-    """The float16 scale is put together from the high nibbles of the four int16 that hold the scales of parts."""
+    """The float16 scale is assembled from the high nibbles of the four int16 that hold the scales of parts."""
     bits = np.int64(0)
     for i in range(4):
         bits |= (np.int64(get_u16(block + 48 + 2 * i)) >> 12) << (4 * i)

@@ -1,4 +1,4 @@
-"""The rule for attention: store the keys and values, attend, and merge where one token's positions were split."""
+"""The rule for attention: store keys and values, attend, and merge if one token's positions were split."""
 
 from __future__ import annotations
 
@@ -23,29 +23,29 @@ from pumice_cpu.lower.rule import (
 from pumice_cpu.runtime import float_bits
 
 _ALL_POSITIONS = 1 << 40
-COMMON_TYPES = ("f16", "q8_0")  # of the cache
+COMMON_TYPES = ("f16", "q8_0")  # cache types
 _LOG2_E = 1.4426950408889634
 
 
-def _choose_positions(at: Lowering, node: Node) -> None:
+def _choose_positions(lowering: Lowering, node: Node) -> None:
     q, k, weights = node.operands()
-    cells = _cells(at, node)
-    _store(at, cells, k, cells.cache.keys)
+    cells = _cells(lowering, node)
+    _store(lowering, cells, k, cells.cache.keys)
     n_head, k_dim = int(q.shape[1]), int(q.shape[2])
     whole_tiles = "tiles" if cells.block_size % CELLS == 0 else "any"
-    at.add(
+    lowering.add(
         f"indexer.choose:{cells.kv_type}:{whole_tiles}",
         **cells.where,
-        q=at.address(q),
-        weights=at.address(weights),
-        y=at.address(node.output),
-        keys=at.hold(cells.cache.keys.layout),
+        q=lowering.address(q),
+        weights=lowering.address(weights),
+        y=lowering.address(node.output),
+        keys=lowering.hold(cells.cache.keys.layout),
         n_head=n_head,
         width=int(node.output.shape[-1]),
         n_chosen=node.attrs["n_chosen"],
         pool=node.attrs["pool"],
         n_local=node.attrs["n_local"],
-        scratch=at.scratch_memory("index keys", 64 * (k_dim + 16) * at.pool.n_threads),
+        scratch=lowering.scratch_memory("index keys", 64 * (k_dim + 16) * lowering.pool.n_threads),
     )
 
 
@@ -57,71 +57,73 @@ def _claims(node: Node, limits: Limits) -> bool:
 
 @dataclass(frozen=True)
 class Attended:
-    """Where the keys and values that a node attends to lie: the cache, and arguments that say which cells to take."""
+    """Location of the keys and values of an attention node: the cache, and kernel arguments that select its cells."""
 
     cache: KVCache
     kv_type: str
     block_size: int
-    where: dict[str, int]  # of the step's own tokens
-    lengths: int = 0  # of what another graph stored
+    where: dict[str, int]  # arguments that locate the step's own tokens
+    lengths: int = 0  # address of the lengths stored by another graph
 
 
-def _attention(at: Lowering, node: Node) -> None:
+def _attention(lowering: Lowering, node: Node) -> None:
     k, v = node.inputs.get("k"), node.inputs.get("v")
-    cells = _cells(at, node)
+    cells = _cells(lowering, node)
     if k is not None:
-        _store(at, cells, k, cells.cache.keys)
+        _store(lowering, cells, k, cells.cache.keys)
     if v is not None:
         assert cells.cache.values is not None
-        _store(at, cells, v, cells.cache.values)
-    _attend(at, node, cells)
+        _store(lowering, cells, v, cells.cache.values)
+    _attend(lowering, node, cells)
 
 
-def _attend(at: Lowering, node: Node, cells: Attended) -> None:
+def _attend(lowering: Lowering, node: Node, cells: Attended) -> None:
     q, sinks, attrs = node.inputs["q"], node.inputs.get("sinks"), node.attrs
     keys, values = cells.cache.keys, cells.cache.values
     n_head, v_dim = int(q.shape[1]), int(node.output.shape[2]) - attrs["log_sum"]
     mask = "chunk" if attrs["chunk"] else "causal" if attrs["causal"] else "near"
     window = attrs["chunk"] or attrs["window"]
-    one_token = at.is_single(q)
+    one_token = lowering.is_single(q)
     n_rows = _rows_at_once(one_token)
     v_width = -(-v_dim // 32) * 32
     scale, softcap = attrs["scale"], attrs["softcap"]
-    bias = _bias(at, node, n_head)
+    bias = _bias(lowering, node, n_head)
     scores = "capped" if softcap else "plain"
     if bias["bias"]:
         scores += "_chosen" if "mask" in node.inputs else "_biased"
     whole_tiles = "tiles" if cells.block_size % CELLS == 0 else "any"
-    sinks_at = 0 if sinks is None else at.address(sinks)
+    sinks_at = 0 if sinks is None else lowering.address(sinks)
     is_split = one_token and mask == "causal"
-    split = _split(at, window, n_head, v_width) if is_split else {"part_size": _ALL_POSITIONS, "partial": 0}
-    at.add(
+    split = _split(lowering, window, n_head, v_width) if is_split else {"part_size": _ALL_POSITIONS, "partial": 0}
+    lowering.add(
         f"attention.attend:{cells.kv_type}:{_registers(n_rows)}:{whole_tiles}:{scores}:{mask}",
         **cells.where,
         **split,
         **bias,
-        q=at.address(q),
-        y=at.address(node.output),
+        q=lowering.address(q),
+        y=lowering.address(node.output),
         sinks=sinks_at,
         n_head=n_head,
         group=n_head // cells.cache.n_head_kv,
         scale=float_bits(scale / softcap if softcap else scale * _LOG2_E),
         cap=float_bits(softcap * _LOG2_E),
         window=window,
-        keys=at.hold(keys.layout),
-        values=at.hold(values.layout if values else np.zeros_like(keys.layout)),
+        keys=lowering.hold(keys.layout),
+        values=lowering.hold(values.layout if values else np.zeros_like(keys.layout)),
         v_dim=v_dim,
         log_sum=int(attrs["log_sum"]),
         lengths=cells.lengths,
-        scratch=at.scratch_memory("attention", scratch_at(0, n_rows, keys.dim, v_dim).end * at.pool.n_threads + 1024),
+        scratch=lowering.scratch_memory(
+            "attention", scratch_at(0, n_rows, keys.dim, v_dim).end * lowering.pool.n_threads + 1024
+        ),
         at_once=n_rows,
     )
     if is_split:
-        at.add(
+        lowering.add(
             "attention_softmax.merge",
             **split,
-            positions=at.of_step(POSITIONS),
-            y=at.address(node.output),
+            positions=lowering.of_step(POSITIONS),
+            y=lowering.address(node.output),
             sinks=sinks_at,
             n_head=n_head,
             window=window,
@@ -132,22 +134,22 @@ def _attend(at: Lowering, node: Node, cells: Attended) -> None:
 
 
 def _rows_at_once(one_token: bool) -> int:
-    """Queries in registers; those of one token are the heads of a group."""
+    """Return the number of queries in registers; those of a single token are the heads of a group."""
     return min(4, current().tokens) if one_token else current().tokens
 
 
 def _registers(n_rows: int) -> str:
-    """Queries in registers, and vectors beside each: two where there are 32 registers."""
+    """Return queries in registers times vectors beside each: two where there are 32 registers."""
     return f"{n_rows}x{2 if current().tokens > 4 else 1}"
 
 
-def _store(at: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
-    scratch = {"scratch": at.scratch_memory("encoded", 64 * at.pool.n_threads)} if into.quantized else {}
-    at.add(
+def _store(lowering: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
+    scratch = {"scratch": lowering.scratch_memory("encoded", 64 * lowering.pool.n_threads)} if into.quantized else {}
+    lowering.add(
         f"kv_cache.store:{cells.kv_type}",
         **cells.where,
         **scratch,
-        x=at.address(x),
+        x=lowering.address(x),
         cache=into.address,
         head_bytes=into.head_bytes,
         tile_bytes=into.tile_bytes,
@@ -157,70 +159,75 @@ def _store(at: Lowering, cells: Attended, x: Tensor, into: Cells) -> None:
     )
 
 
-def _kv_store(at: Lowering, node: Node) -> None:
-    """What another graph attends to: it is found by that graph's ``Batch.memory``."""
-    cells = _cached(at, node.state_of(KVState))
-    _store(at, cells, node.inputs["k"], cells.cache.keys)
+def _kv_store(lowering: Lowering, node: Node) -> None:
+    """Store keys and values for the attention of another graph, which finds them by its ``Batch.memory``."""
+    cells = _cached(lowering, node.state_of(KVState))
+    _store(lowering, cells, node.inputs["k"], cells.cache.keys)
     if "v" in node.inputs:
         assert cells.cache.values is not None
-        _store(at, cells, node.inputs["v"], cells.cache.values)
+        _store(lowering, cells, node.inputs["v"], cells.cache.values)
 
 
-def _cells(at: Lowering, node: Node) -> Attended:
+def _cells(lowering: Lowering, node: Node) -> Attended:
     if node.state is None:
-        return _of_this_step(at, node)
-    cells = _cached(at, node.state_of(KVState))
+        return _of_this_step(lowering, node)
+    cells = _cached(lowering, node.state_of(KVState))
     if not node.state_of(KVState).is_memory:
         return cells
-    where = {**cells.where, "table": at.of_step(MEMORY_TABLE)}
-    return replace(cells, where=where, lengths=at.of_step(MEMORY_LENGTHS))
+    where = {**cells.where, "table": lowering.of_step(MEMORY_TABLE)}
+    return replace(cells, where=where, lengths=lowering.of_step(MEMORY_LENGTHS))
 
 
-def _cached(at: Lowering, state: KVState) -> Attended:
-    if state not in at.states:
-        at.states[state] = KVCache(state, at.limits)
-    table = at.of_step(BLOCK_TABLES + 2 * sorted(at.limits.n_blocks).index(state.window))
-    size = at.limits.block_size
-    return Attended(at.states[state], at.limits.kv_type, size, {**_tokens(at), "table": table, "block_size": size})
+def _cached(lowering: Lowering, state: KVState) -> Attended:
+    if state not in lowering.states:
+        lowering.states[state] = KVCache(state, lowering.limits)
+    table = lowering.of_step(BLOCK_TABLES + 2 * sorted(lowering.limits.n_blocks).index(state.window))
+    size = lowering.limits.block_size
+    return Attended(
+        lowering.states[state], lowering.limits.kv_type, size, {**_tokens(lowering), "table": table, "block_size": size}
+    )
 
 
-def _of_this_step(at: Lowering, node: Node) -> Attended:
-    """Keys and values of the step alone, in float32, each in the cell of its row: blocks of one position."""
+def _of_this_step(lowering: Lowering, node: Node) -> Attended:
+    """Return the step's own keys and values in float32, each in the cell of its row: blocks of one position."""
     k, v_dim = node.inputs["k"], int(node.inputs["v"].shape[2]) if "v" in node.inputs else 0
     state = _step_state(int(k.shape[1]), int(k.shape[2]), v_dim)
-    if state not in at.states:
-        at.states[state] = KVCache(state, replace(at.limits, kv_type="f32", n_blocks={0: at.max_rows}, block_size=1))
-    width = at.limits.n_batch
-    table = at.scratch_memory("rows of positions", 4 * at.limits.n_seqs * width)
-    if "rows of positions" not in at.computed:
-        at.computed.add("rows of positions")
-        at.add("attention.number_rows", **_tokens(at), table=table, width=width)
-    place = at.hold(np.array([table, width], np.int64))
-    return Attended(at.states[state], "f32", 1, {**_tokens(at), "table": place, "block_size": 1})
+    if state not in lowering.states:
+        lowering.states[state] = KVCache(
+            state, replace(lowering.limits, kv_type="f32", n_blocks={0: lowering.max_rows}, block_size=1)
+        )
+    width = lowering.limits.n_batch
+    table = lowering.scratch_memory("rows of positions", 4 * lowering.limits.n_seqs * width)
+    if "rows of positions" not in lowering.computed:
+        lowering.computed.add("rows of positions")
+        lowering.add("attention.number_rows", **_tokens(lowering), table=table, width=width)
+    place = lowering.hold(np.array([table, width], np.int64))
+    return Attended(lowering.states[state], "f32", 1, {**_tokens(lowering), "table": place, "block_size": 1})
 
 
 @functools.cache
 def _step_state(n_head_kv: int, k_dim: int, v_dim: int) -> KVState:
-    """Layers with keys and values of one size take turns with the same memory."""
+    """Return a state without a cache. Layers with keys and values of one size share its memory."""
     return KVState("step", n_head_kv, k_dim, v_dim)
 
 
-def _tokens(at: Lowering) -> dict[str, int]:
+def _tokens(lowering: Lowering) -> dict[str, int]:
     return {
-        "n_seqs": at.size(N_SEQS),
-        "seq_starts": at.of_step(SEQ_STARTS),
-        "positions": at.of_step(POSITIONS),
+        "n_seqs": lowering.size(N_SEQS),
+        "seq_starts": lowering.of_step(SEQ_STARTS),
+        "positions": lowering.of_step(POSITIONS),
     }
 
 
-def _bias(at: Lowering, node: Node, n_head: int) -> dict[str, int]:
-    """ALiBi and relative positions: of each head a row with what is added at each distance, in units of ln 2."""
+def _bias(lowering: Lowering, node: Node, n_head: int) -> dict[str, int]:
+    """Return the biases of ALiBi or relative positions: per head a row with a value per distance, in units of ln 2."""
     slopes, relative, mask = node.attrs["slopes"], node.inputs.get("bias"), node.inputs.get("mask")
     if mask is not None:
-        return {"bias": at.address(mask), "stride": int(mask.shape[-1]), "zero": 0}
+        return {"bias": lowering.address(mask), "stride": int(mask.shape[-1]), "zero": 0}
     if not slopes and relative is None:
         return {"bias": 0, "stride": 0, "zero": 0}
-    reach = max(at.limits.n_ctx, at.limits.n_batch) + 2 * CHUNK  # positions beyond either end are read, not used
+    # Positions beyond either end are loaded but not used.
+    reach = max(lowering.limits.n_ctx, lowering.limits.n_batch) + 2 * CHUNK
     distance = np.arange(-reach, reach + 1)
     rows = np.zeros((n_head, len(distance)))
     if slopes:
@@ -230,14 +237,14 @@ def _bias(at: Lowering, node: Node, n_head: int) -> dict[str, int]:
         middle = table.shape[1] // 2
         rows += table[:, np.clip(distance, -middle, middle) + middle]
     values = (rows * _LOG2_E).astype(np.float32)
-    return {"bias": at.hold(values), "stride": values.shape[1], "zero": reach}
+    return {"bias": lowering.hold(values), "stride": values.shape[1], "zero": reach}
 
 
-def _split(at: Lowering, window: int, n_head: int, v_width: int) -> dict[str, int]:
-    """The positions of one token in parts, so that all threads have work with any number of heads."""
-    n_positions = min(window + PART, at.limits.n_ctx) if window else at.limits.n_ctx
+def _split(lowering: Lowering, window: int, n_head: int, v_width: int) -> dict[str, int]:
+    """Split the positions of one token into parts, so that all threads have work with any number of heads."""
+    n_positions = min(window + PART, lowering.limits.n_ctx) if window else lowering.limits.n_ctx
     n_parts = n_positions // PART + 1
-    return {"part_size": PART, "partial": at.scratch_memory("partial", 4 * n_parts * n_head * (v_width + 16))}
+    return {"part_size": PART, "partial": lowering.scratch_memory("partial", 4 * n_parts * n_head * (v_width + 16))}
 
 
 def _claims_store(node: Node, limits: Limits) -> bool:
@@ -245,13 +252,14 @@ def _claims_store(node: Node, limits: Limits) -> bool:
 
 
 def kernels() -> Iterator[str]:
-    """Kernels that models ask for: causal attention over a cache of any type, all else over those of COMMON_TYPES."""
+    """Yield the kernels that models need: causal attention over any cache type, other masks over COMMON_TYPES."""
     yield from (f"kv_cache.store:{kv_type}" for kv_type in KV_TYPES)
     yield from (f"indexer.choose:{kv_type}:tiles" for kv_type in COMMON_TYPES)
     kinds = [f"{kv_type}:{{}}:tiles:plain:causal" for kv_type in KV_TYPES]
     others = ("capped:causal", "plain_biased:causal", "plain_chosen:causal", "plain:chunk", "plain:near")
     kinds += [f"{kv_type}:{{}}:tiles:{other}" for kv_type in COMMON_TYPES for other in others]
-    kinds += [f"f32:{{}}:any:{each}" for each in ("plain:causal", "plain:near", "plain_biased:near")]  # of a step alone
+    # Without a cache.
+    kinds += [f"f32:{{}}:any:{variant}" for variant in ("plain:causal", "plain:near", "plain_biased:near")]
     for n_rows in sorted({_rows_at_once(True), _rows_at_once(False)}):
         yield from (f"attention.attend:{kind.format(_registers(n_rows))}" for kind in kinds)
 

@@ -1,4 +1,4 @@
-"""Rules for operations element by element."""
+"""Rules for element-wise operations."""
 
 from __future__ import annotations
 
@@ -9,29 +9,34 @@ from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
 
-def _unary(at: Lowering, node: Node) -> None:
+def _unary(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     p, q = (*(float_bits(value) for value in node.attrs.values()), 0, 0)[:2]
-    at.add(
+    lowering.add(
         f"elementwise.unary:{node.op}",
-        count=at.count_address(x),
-        x=at.address(x),
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x),
+        y=lowering.address(node.output),
         width=row_size(x.shape),
         p=p,
         q=q,
     )
 
 
-def _binary(at: Lowering, node: Node) -> None:
+def _binary(lowering: Lowering, node: Node) -> None:
     x, y = node.operands()
-    places = {"count": at.count_address(x), "x": at.address(x), "y": at.address(y), "z": at.address(node.output)}
+    places = {
+        "count": lowering.count_address(x),
+        "x": lowering.address(x),
+        "y": lowering.address(y),
+        "z": lowering.address(node.output),
+    }
     if x.shape == y.shape:
-        at.add(f"elementwise.binary:{node.op}", **places, width=row_size(x.shape))
+        lowering.add(f"elementwise.binary:{node.op}", **places, width=row_size(x.shape))
         return
     walk = broadcast_walk(x, y)
     assert walk is not None
-    at.add(f"elementwise.broadcast:{node.op}", **places, **walk._asdict())
+    lowering.add(f"elementwise.broadcast:{node.op}", **places, **walk._asdict())
 
 
 def _broadcasts(node: Node, limits: Limits) -> bool:
@@ -39,12 +44,12 @@ def _broadcasts(node: Node, limits: Limits) -> bool:
     return x.shape == y.shape or broadcast_walk(x, y) is not None
 
 
-def _nothing(at: Lowering, node: Node) -> None:
-    """The plan gives a reshape the place of what it reshapes."""
+def _nothing(lowering: Lowering, node: Node) -> None:
+    """A reshape needs no kernel: the memory plan places it where its operand is."""
 
 
-_UNARY = [name for name, each in ELEMENTWISE.items() if len(each.operands) == 1]
-_BINARY = [name for name, each in ELEMENTWISE.items() if len(each.operands) == 2]
+_UNARY = [name for name, operation in ELEMENTWISE.items() if len(operation.operands) == 1]
+_BINARY = [name for name, operation in ELEMENTWISE.items() if len(operation.operands) == 2]
 
 
 def kernels() -> Iterator[str]:

@@ -1,5 +1,7 @@
-"""Rules for looking up rows of a table: by kernels, but for large tables of types that have none, which are decoded in
-Python before the table of operations runs.
+"""Rules for lookups in tables.
+
+Kernels look up all types that they support. Rows of large tables of other types are decoded in Python before the table
+of operations runs.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from pumice_cpu.formats import FORMATS, Format
 from pumice_cpu.lower.linear_float import TYPES
 from pumice_cpu.lower.rule import Lowering, Rule
 
-SMALL = 2**22  # values of a table that is kept as float32
+SMALL = 2**22  # maximum values of a table that is decoded to float32 at load time
 
 
 def _claims(node: Node, limits: Limits) -> bool:
@@ -23,7 +25,7 @@ def _claims(node: Node, limits: Limits) -> bool:
 
 
 def _is_small(weight: Weight) -> bool:
-    """A bias or a scale for each expert, a row for each position."""
+    """Return True for a table that is decoded at load time: a bias or scale per expert, a row per position."""
     return len(weight.shape) == 1 or math.prod(fixed(weight.shape)) <= SMALL
 
 
@@ -32,68 +34,68 @@ def _is_decoded(weight: Weight) -> bool:
 
 
 def _is_exact(format: Format) -> bool:
-    """Of powers of two as scales, the kernels take the smallest for zero."""
+    """Return True if kernels decode the format exactly; with power-of-two scales they flush the smallest to zero."""
     return format.scales != "e8m0"
 
 
-def _embedding(at: Lowering, node: Node) -> None:
+def _embedding(lowering: Lowering, node: Node) -> None:
     weight, ids = node.weight("weight"), node.inputs["ids"]
     if _is_decoded(weight):
-        _look_up_and_decode(at, weight, ids, node.output)
+        _look_up_and_decode(lowering, weight, ids, node.output)
     elif _is_small(weight):
-        _look_up_in_kernel(at, weight, ids, node.output)
+        _look_up_in_kernel(lowering, weight, ids, node.output)
     elif weight.type in TYPES:
-        _look_up_numbers(at, weight, ids, node.output)
+        _look_up_numbers(lowering, weight, ids, node.output)
     else:
-        _look_up_before(at, weight, ids, node.output)
+        _look_up_before(lowering, weight, ids, node.output)
 
 
-def _look_up_in_kernel(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
-    at.add(
+def _look_up_in_kernel(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
+    lowering.add(
         "rows.pick",
-        count=at.count_address(ids),
-        x=at.address(weight),
-        ids=at.address(ids),
-        y=at.address(output),
+        count=lowering.count_address(ids),
+        x=lowering.address(weight),
+        ids=lowering.address(ids),
+        y=lowering.address(output),
         n_ids=row_size(ids.shape),
         width=row_size(weight.shape),
     )
 
 
-def _look_up_and_decode(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
+def _look_up_and_decode(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
     format, data = FORMATS[weight.type], weight.data
     n_blocks, row_bytes = row_size(weight.shape) // format.block_columns, row_size(data.shape)
-    at.add(
+    lowering.add(
         f"embedding.rows:{format.name}",
-        count=at.count_address(ids),
-        ids=at.address(ids),
-        weights=at.hold(data),
+        count=lowering.count_address(ids),
+        ids=lowering.address(ids),
+        weights=lowering.hold(data),
         row_bytes=row_bytes,
         block_bytes=row_bytes // n_blocks,
-        table=at.hold(format.lookup_table),
-        y=at.address(output),
+        table=lowering.hold(format.lookup_table),
+        y=lowering.address(output),
         n_ids=row_size(ids.shape),
         n_blocks=n_blocks,
-        scratch=at.scratch_memory("decoded blocks", SCRATCH * at.pool.n_threads),
+        scratch=lowering.scratch_memory("decoded blocks", SCRATCH * lowering.pool.n_threads),
     )
 
 
-def _look_up_numbers(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
-    at.add(
+def _look_up_numbers(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
+    lowering.add(
         f"embedding.float_rows:{TYPES[weight.type]}",
-        count=at.count_address(ids),
-        ids=at.address(ids),
-        weights=at.hold(weight.data),
-        y=at.address(output),
+        count=lowering.count_address(ids),
+        ids=lowering.address(ids),
+        weights=lowering.hold(weight.data),
+        y=lowering.address(output),
         n_ids=row_size(ids.shape),
         width=int(weight.shape[-1]),
     )
 
 
-def _look_up_before(at: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
-    """Few rows of a large table, decoded as they are needed."""
+def _look_up_before(lowering: Lowering, weight: Weight, ids: Tensor, output: Tensor) -> None:
+    """Look up few rows of a large table, decoded in Python before the kernels run."""
     data, type, name = weight.data, weight.type, ids.name
-    at.add_computed(output, lambda inputs: dequantize(data[inputs[name]], type))
+    lowering.add_computed(output, lambda inputs: dequantize(data[inputs[name]], type))
 
 
 def kernels() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""MoE dispatch: rules for products with one of several matrices for each row, experts or a matrix for each head."""
+"""MoE dispatch: rules for products where each row selects one of several matrices, by expert or by head."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ FLOATS = {GGMLType.F32: "f32", GGMLType.F16: "f16", GGMLType.BF16: "bf16"}
 
 @dataclass(frozen=True)
 class Grouped:
-    """Addresses of pairs of a token and a matrix in the order of the matrices (kernels/experts.py)."""
+    """Addresses of the pairs of a token and a matrix, sorted by matrix (kernels/experts.py)."""
 
     order: int
     matrices: int
     starts: int
     totals: int
-    n_rows: int  # the order is at most as long
+    n_rows: int  # maximum length of the order
     name: str
 
 
@@ -42,42 +42,44 @@ def _claims(node: Node, limits: Limits) -> bool:
     return weight.type in FLOATS or can_pack(weight.type, n_columns) or can_unpack(weight.type, n_columns)
 
 
-def _mul_mat_id(at: Lowering, node: Node) -> None:
+def _mul_mat_id(lowering: Lowering, node: Node) -> None:
     x, weight, ids = node.operands()
     assert isinstance(weight, Weight)
     n_used = int(ids.shape[-1])
-    grouped = _group(at, ids.name, at.address(ids), n_used, int(weight.shape[0]), _width(at, x, weight))
-    _multiply(at, x, weight, grouped, n_used if len(x.shape) == 2 else 1, node.output)
+    grouped = _group(
+        lowering, ids.name, lowering.address(ids), n_used, int(weight.shape[0]), _width(lowering, x, weight)
+    )
+    _multiply(lowering, x, weight, grouped, n_used if len(x.shape) == 2 else 1, node.output)
 
 
-def _batched_linear(at: Lowering, node: Node) -> None:
-    """Every token uses every matrix, each with a row of its own."""
+def _batched_linear(lowering: Lowering, node: Node) -> None:
+    """Multiply every token by every matrix, each with a row of its own."""
     x, weight = node.operands()
     assert isinstance(weight, Weight)
     n_heads = int(weight.shape[0])
-    ids = at.hold(np.tile(np.arange(n_heads, dtype=np.int32), at.limits.n_batch))
-    grouped = _group(at, f"{n_heads} heads", ids, n_heads, n_heads, _width(at, x, weight))
-    _multiply(at, x, weight, grouped, 1, node.output)
+    ids = lowering.hold(np.tile(np.arange(n_heads, dtype=np.int32), lowering.limits.n_batch))
+    grouped = _group(lowering, f"{n_heads} heads", ids, n_heads, n_heads, _width(lowering, x, weight))
+    _multiply(lowering, x, weight, grouped, 1, node.output)
 
 
-def _width(at: Lowering, x: Tensor, weight: Weight) -> int:
-    """Pairs of one matrix that are multiplied at once."""
+def _width(lowering: Lowering, x: Tensor, weight: Weight) -> int:
+    """Return the number of pairs of one matrix that are multiplied at once."""
     if weight.type in FLOATS:
-        return 1 if at.is_single(x) and not at.invariant else _float_width()
-    return 1 if at.is_single(x) else current().tokens
+        return 1 if lowering.takes_one(x) else _float_width()
+    return 1 if lowering.is_single(x) else current().tokens
 
 
 def _float_width() -> int:
     return max(1, current().tokens // 2)
 
 
-def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, width: int) -> Grouped:
-    """What was grouped by the same ids before is used again: gate, up and down share it."""
-    n_pairs = at.limits.n_batch * n_used
+def _group(lowering: Lowering, name: str, ids: int, n_used: int, n_matrices: int, width: int) -> Grouped:
+    """Group pairs by matrix. Gate, up and down projections share the grouping of the same ids."""
+    n_pairs = lowering.limits.n_batch * n_used
     n_rows = n_pairs + min(n_pairs, n_matrices) * (width - 1)
     name = f"order of {name} by {width}"
     order, matrices, starts, places, totals = (
-        at.scratch_memory(f"{part} {name}", size)
+        lowering.scratch_memory(f"{part} {name}", size)
         for part, size in (
             ("pairs", 4 * n_rows),
             ("matrices", 4 * n_matrices),
@@ -86,11 +88,11 @@ def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, widt
             ("totals", 16),
         )
     )
-    if name not in at.computed:
-        at.computed.add(name)
-        at.add(
+    if name not in lowering.computed:
+        lowering.computed.add(name)
+        lowering.add(
             "experts.group",
-            count=at.size(N_TOKENS),
+            count=lowering.size(N_TOKENS),
             ids=ids,
             order=order,
             matrices=matrices,
@@ -104,30 +106,30 @@ def _group(at: Lowering, name: str, ids: int, n_used: int, n_matrices: int, widt
     return Grouped(order, matrices, starts, totals, n_rows, name)
 
 
-def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row: int, output: Tensor) -> None:
+def _multiply(lowering: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row: int, output: Tensor) -> None:
     order = {"order": grouped.order, "matrices": grouped.matrices, "starts": grouped.starts, "totals": grouped.totals}
     n_rows, n_columns = fixed(weight.shape[1:])
-    width = _width(at, x, weight)
+    width = _width(lowering, x, weight)
     if weight.type in FLOATS:
         name = FLOATS[weight.type]
         n_padded = -(-n_columns // LANES) * LANES
-        at.add(
+        lowering.add(
             f"experts.matvec_float:{name}" if width == 1 else f"experts.matmul_float:{name}:{width}",
             **order,
-            weights=at.hold(_padded_matrices(weight, n_padded)),
+            weights=lowering.hold(_padded_matrices(weight, n_padded)),
             per_row=per_row,
-            x=at.address(x) if n_padded == n_columns else _padded_rows(at, x, n_padded),
-            y=at.address(output),
+            x=lowering.address(x) if n_padded == n_columns else _padded_rows(lowering, x, n_padded),
+            y=lowering.address(output),
             n_rows=n_rows,
             n_columns=n_padded,
         )
         return
-    common = {**order, "y": at.address(output)}
+    common = {**order, "y": lowering.address(output)}
     if can_pack(weight.type, n_columns):
-        packed = at.tiles(weight)
-        activations = _quantized(at, x, packed.format, grouped, per_row, width)
+        packed = lowering.tiles(weight)
+        activations = _quantized(lowering, x, packed.format, grouped, per_row, width)
         name = packed.format.name
-        at.add(
+        lowering.add(
             f"experts.matvec:{name}" if width == 1 else f"experts.matmul:{name}:{width}",
             **common,
             **activations,
@@ -139,47 +141,51 @@ def _multiply(at: Lowering, x: Tensor, weight: Weight, grouped: Grouped, per_row
             scale_stride=packed.scale_stride,
         )
     else:
-        activations = _quantized(at, x, UNPACKED, grouped, per_row, width)
+        activations = _quantized(lowering, x, UNPACKED, grouped, per_row, width)
         name = f"linear_rare.matmul_experts:{weight.type.name.lower()}:{width}"
-        at.add(name, **common, **activations, **stored(at, weight))
+        lowering.add(name, **common, **activations, **stored(lowering, weight))
 
 
 def _padded_matrices(weight: Weight, n_padded: int) -> NDArray[Any]:
-    """A weight of floats with so many columns, the last of them zeros."""
+    """Return a float weight, padded with zeros to ``n_padded`` columns."""
     data, n_columns = weight.data, int(weight.shape[-1])
     missing = (n_padded - n_columns) * (data.shape[-1] // n_columns)
     return np.pad(data, [(0, 0)] * (data.ndim - 1) + [(0, missing)]) if missing else np.ascontiguousarray(data)
 
 
-def _padded_rows(at: Lowering, x: Tensor, n_padded: int) -> int:
-    """The address of a copy of the rows of ``x`` with so many columns; the last of them stay zeros."""
+def _padded_rows(lowering: Lowering, x: Tensor, n_padded: int) -> int:
+    """Return the address of a copy of the rows of ``x``, padded with zeros to ``n_padded`` columns."""
     n_rows, n_columns = row_size(x.shape) // int(x.shape[-1]), int(x.shape[-1])
-    rows = at.scratch_memory(f"rows of {n_columns} in {n_padded}", 4 * at.limits.n_batch * n_rows * n_padded)
+    rows = lowering.scratch_memory(
+        f"rows of {n_columns} in {n_padded}", 4 * lowering.limits.n_batch * n_rows * n_padded
+    )
     sizes = {"n_rows": n_rows, "repeat": 1, "width": n_columns, "x_stride": n_columns, "y_stride": n_padded}
-    at.add("rows.copy", count=at.count_address(x), x=at.address(x), y=rows, **sizes)
+    lowering.add("rows.copy", count=lowering.count_address(x), x=lowering.address(x), y=rows, **sizes)
     return rows
 
 
-def _quantized(at: Lowering, x: Tensor, format: Format, grouped: Grouped, per_row: int, width: int) -> dict[str, int]:
-    """The rows of ``x`` that pairs have, in their order, in int8 blocks for weights of this format."""
+def _quantized(
+    lowering: Lowering, x: Tensor, format: Format, grouped: Grouped, per_row: int, width: int
+) -> dict[str, int]:
+    """Quantize the pairs' rows of ``x``, in their order, to int8 blocks for weights of this format."""
     n_columns, offset = int(x.shape[-1]), quantized_offset(format)
-    codes = at.scratch_memory(f"codes {n_columns}", grouped.n_rows * n_columns)
-    scales = at.scratch_memory(f"scales {n_columns}", grouped.n_rows * n_columns // 2)
+    codes = lowering.scratch_memory(f"codes {n_columns}", grouped.n_rows * n_columns)
+    scales = lowering.scratch_memory(f"scales {n_columns}", grouped.n_rows * n_columns // 2)
     key = (x, width, offset, grouped.name)
-    if at.quantized != key:
-        at.add(
+    if lowering.quantized != key:
+        lowering.add(
             "quantize.quantize_chosen",
             count=grouped.totals + 8,
             order=grouped.order,
             per_row=per_row,
-            x=at.address(x),
+            x=lowering.address(x),
             codes=codes,
             scales=scales,
             n_blocks=n_columns // 32,
             width=width,
             offset=offset,
         )
-        at.quantized = key
+        lowering.quantized = key
     return {"x": codes, "x_scales": scales}
 
 

@@ -26,63 +26,63 @@ class Quantized:
     scales: int
 
 
-def quantized(at: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
-    """The rows of ``x`` in int8 blocks, in groups of ``width``, for weights of this format.
+def quantized(lowering: Lowering, x: Tensor, format: Format, width: int) -> Quantized:
+    """Quantize the rows of ``x`` to int8 blocks, in groups of ``width``, for weights of this format.
 
-    What was quantized last is used again: q, k and v share it. The last group is padded to ``width`` rows,
-    which are left as they are.
+    The latest quantized activation is reused: q, k and v share it. The last group is padded to ``width`` rows, whose
+    contents are undefined.
     """
     n_columns = int(x.shape[-1])
     offset = quantized_offset(format)
-    n_rows = at.max_rows + width
-    codes = at.scratch_memory(f"codes {n_columns}", n_rows * n_columns)
-    scales = at.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 2)
-    if at.quantized != (x, width, offset):
-        at.add(
+    n_rows = lowering.max_rows + width
+    codes = lowering.scratch_memory(f"codes {n_columns}", n_rows * n_columns)
+    scales = lowering.scratch_memory(f"scales {n_columns}", n_rows * n_columns // 2)
+    if lowering.quantized != (x, width, offset):
+        lowering.add(
             "quantize.quantize",
-            count=at.count_address(x),
-            x=at.address(x),
+            count=lowering.count_address(x),
+            x=lowering.address(x),
             codes=codes,
             scales=scales,
             n_blocks=n_columns // 32,
             width=width,
             offset=offset,
         )
-        at.quantized = (x, width, offset)
+        lowering.quantized = (x, width, offset)
     return Quantized(codes, scales)
 
 
 def quantized_offset(format: Format) -> int:
-    """What the kernels subtract from codes of this format: quantized activations come with sums for it."""
+    """Return the offset that kernels subtract from codes of this format; activations carry sums for it."""
     return current().signed_offset if format.signed else format.offset
 
 
 def _claims_linear(node: Node, limits: Limits) -> bool:
     x, weight = node.inputs["x"], node.weight("weight")
-    if row_size(x.shape) != x.shape[-1]:  # one row a token
+    if row_size(x.shape) != x.shape[-1]:  # not one row per token
         return False
     type, n_columns = weight.type, int(x.shape[-1])
     return type in TYPES or can_pack(type, n_columns) or can_unpack(type, n_columns)
 
 
-def _linear(at: Lowering, node: Node) -> None:
+def _linear(lowering: Lowering, node: Node) -> None:
     x, weight, bias = node.inputs["x"], node.weight("weight"), node.inputs.get("bias")
     if weight.type in TYPES:
-        linear_float(at, x, weight, bias, node.output)
+        linear_float(lowering, x, weight, bias, node.output)
     elif can_pack(weight.type, int(x.shape[-1])):
-        _linear_packed(at, x, weight, bias, node.output)
+        _linear_packed(lowering, x, weight, bias, node.output)
     else:
-        _linear_rare(at, x, weight, bias, node.output)
+        _linear_rare(lowering, x, weight, bias, node.output)
 
 
-def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
-    packed, width = at.tiles(weight), _width(at, x)
-    q = quantized(at, x, packed.format, width)
+def _linear_packed(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
+    packed, width = lowering.tiles(weight), _width(lowering, x)
+    q = quantized(lowering, x, packed.format, width)
     name = packed.format.name
-    kernel, count = f"linear.matmul:{name}:{width}", {"count": at.count_address(x)}
+    kernel, count = f"linear.matmul:{name}:{width}", {"count": lowering.count_address(x)}
     if width == 1:
         kernel, count = f"linear.matvec:{name}", {}
-    at.add_product(
+    lowering.add_product(
         kernel,
         of=x,
         into=y,
@@ -90,7 +90,7 @@ def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None,
         codes=packed.codes.ctypes.data,
         scales=packed.scales.ctypes.data,
         table=packed.table.ctypes.data,
-        bias=_padded_bias(at, bias),
+        bias=_padded_bias(lowering, bias),
         x=q.codes,
         x_scales=q.scales,
         n_rows=packed.n_rows,
@@ -99,32 +99,32 @@ def _linear_packed(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None,
     )
 
 
-def _linear_rare(at: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
-    width = _width(at, x)
-    q = quantized(at, x, UNPACKED, width)
-    at.add_product(
+def _linear_rare(lowering: Lowering, x: Tensor, weight: Weight, bias: Tensor | None, y: Tensor) -> None:
+    width = _width(lowering, x)
+    q = quantized(lowering, x, UNPACKED, width)
+    lowering.add_product(
         f"linear_rare.matmul:{weight.type.name.lower()}:{width}",
         of=x,
         into=y,
-        count=at.count_address(x),
-        bias=_padded_bias(at, bias),
+        count=lowering.count_address(x),
+        bias=_padded_bias(lowering, bias),
         x=q.codes,
         x_scales=q.scales,
-        **stored(at, weight),
+        **stored(lowering, weight),
     )
 
 
-def _width(at: Lowering, x: Tensor) -> int:
-    """Rows of activations multiplied at once."""
-    return 1 if at.is_single(x) else current().tokens
+def _width(lowering: Lowering, x: Tensor) -> int:
+    """Return the number of activation rows that are multiplied at once."""
+    return 1 if lowering.is_single(x) else current().tokens
 
 
-def _padded_bias(at: Lowering, bias: Tensor | None) -> int:
-    """Address of a bias, filled up to whole tiles; 0 without one."""
+def _padded_bias(lowering: Lowering, bias: Tensor | None) -> int:
+    """Return the address of a bias, padded to whole tiles; 0 without a bias."""
     if not isinstance(bias, Weight):
         return 0
     values = bias.dequantize()
-    return at.hold(np.concatenate([values, np.zeros(-len(values) % ROWS, np.float32)]))
+    return lowering.hold(np.concatenate([values, np.zeros(-len(values) % ROWS, np.float32)]))
 
 
 def kernels() -> Iterator[str]:

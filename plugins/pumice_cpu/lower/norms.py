@@ -1,4 +1,4 @@
-"""Rules for norms and softmax: what works on rows of the last axis."""
+"""Rules for norms and softmax, which work on rows of the last axis."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ def _weights_only(node: Node, limits: Limits) -> bool:
     return all(isinstance(tensor, Weight) for name, tensor in node.inputs.items() if name != "x")
 
 
-def _norm(at: Lowering, node: Node) -> None:
+def _norm(lowering: Lowering, node: Node) -> None:
     x = node.inputs["x"]
-    names = OPERATIONS[node.op].operands[1:]  # weight, and of a layer_norm bias
+    names = OPERATIONS[node.op].operands[1:]  # weight, and for layer_norm the bias
     rows = [_weight_rows(x, node.inputs.get(name), default) for name, default in zip(names, (1, 0), strict=False)]
-    n_weights = max(len(each) for each in rows)
+    n_weights = max(len(values) for values in rows)
     parameters = {
-        name: at.hold(np.ascontiguousarray(np.broadcast_to(each, (n_weights, each.shape[1]))))
-        for name, each in zip(names, rows, strict=True)
+        name: lowering.hold(np.ascontiguousarray(np.broadcast_to(values, (n_weights, values.shape[1]))))
+        for name, values in zip(names, rows, strict=True)
     }
-    at.add(
+    lowering.add(
         f"norms.{node.op}",
-        count=at.count_address(x),
-        x=at.address(x),
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x),
+        y=lowering.address(node.output),
         n_rows=n_rows(x),
         n_weights=n_weights,
         width=int(x.shape[-1]),
@@ -37,7 +37,7 @@ def _norm(at: Lowering, node: Node) -> None:
 
 
 def _weight_rows(x: Tensor, weight: Tensor | None, default: float) -> NDArray[np.float32]:
-    """A weight as rows ``[n, width]`` that repeat for every token."""
+    """Return a weight as rows ``[n, width]`` that repeat for every token."""
     width = int(x.shape[-1])
     if not isinstance(weight, Weight):
         return np.full((1, width), default, np.float32)
@@ -47,25 +47,25 @@ def _weight_rows(x: Tensor, weight: Tensor | None, default: float) -> NDArray[np
     return np.broadcast_to(values, fixed(x.shape[1:])).reshape(-1, width)
 
 
-def _softmax(at: Lowering, node: Node) -> None:
+def _softmax(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    at.add(
+    lowering.add(
         "norms.softmax",
-        count=at.count_address(x),
-        x=at.address(x),
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x),
+        y=lowering.address(node.output),
         n_rows=n_rows(x),
         width=int(x.shape[-1]),
     )
 
 
-def _sinkhorn(at: Lowering, node: Node) -> None:
-    _softmax(at, node)
+def _sinkhorn(lowering: Lowering, node: Node) -> None:
+    _softmax(lowering, node)
     n = int(node.output.shape[-1])
-    at.add(
+    lowering.add(
         "norms.balance",
-        count=at.count_address(node.output),
-        y=at.address(node.output),
+        count=lowering.count_address(node.output),
+        y=lowering.address(node.output),
         n_matrices=n_rows(node.output) // n,
         n=n,
         n_iterations=node.attrs["n_iterations"],
@@ -74,7 +74,7 @@ def _sinkhorn(at: Lowering, node: Node) -> None:
 
 
 def n_rows(x: Tensor) -> int:
-    """Rows of the last axis in what belongs to one token."""
+    """Return the number of rows of the last axis per token."""
     return row_size(x.shape) // int(x.shape[-1])
 
 

@@ -13,7 +13,7 @@ from pumice.plugin import Input, Limits, Node
 from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
-ANGLES = ("freqs", "magnitude", "axes")  # the attributes that angles depend on
+ANGLES = ("freqs", "magnitude", "axes")  # attributes that angles depend on
 
 
 def _claims_rope(node: Node, limits: Limits) -> bool:
@@ -21,15 +21,15 @@ def _claims_rope(node: Node, limits: Limits) -> bool:
     return len(node.inputs["x"].shape) == 3 and by_one_position
 
 
-def _rope(at: Lowering, node: Node) -> None:
+def _rope(lowering: Lowering, node: Node) -> None:
     x = node.inputs["x"]
     _, n_heads, width = x.shape
-    cosines, sines = _angles(at, node)
-    at.add(
+    cosines, sines = _angles(lowering, node)
+    lowering.add(
         f"rope.rotate:{'neox' if node.attrs['neox'] else 'normal'}",
-        count=at.count_address(x),
-        x=at.address(x),
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x),
+        y=lowering.address(node.output),
         cosines=cosines,
         sines=sines,
         n_heads=int(n_heads),
@@ -38,23 +38,23 @@ def _rope(at: Lowering, node: Node) -> None:
     )
 
 
-def _angles(at: Lowering, node: Node) -> tuple[int, int]:
-    """Addresses of cosines and sines ``[n_tokens, n_rot / 2]``; the first node that needs them has them computed."""
+def _angles(lowering: Lowering, node: Node) -> tuple[int, int]:
+    """Return addresses of cosines and sines ``[n_tokens, n_rot / 2]``; the first node to need them computes them."""
     positions, freqs, magnitude, axes = node.inputs["positions"], *(node.attrs[name] for name in ANGLES)
     key = f"angles of {positions.name} {magnitude} {freqs} {axes}"
-    size = 4 * at.max_rows * len(freqs)
-    cosines, sines = at.scratch_memory(f"cosine {key}", size), at.scratch_memory(f"sine {key}", size)
-    if key in at.computed:
+    size = 4 * lowering.max_rows * len(freqs)
+    cosines, sines = lowering.scratch_memory(f"cosine {key}", size), lowering.scratch_memory(f"sine {key}", size)
+    if key in lowering.computed:
         return cosines, sines
-    at.computed.add(key)
+    lowering.computed.add(key)
     if axes:
-        at.before.append(functools.partial(_angles_by_axes, at, node, key))
+        lowering.before.append(functools.partial(_angles_by_axes, lowering, node, key))
     else:
-        at.add(
+        lowering.add(
             "rope.angles",
-            count=at.count_address(positions),
-            positions=at.address(positions),
-            frequencies=at.hold(np.array(freqs)),
+            count=lowering.count_address(positions),
+            positions=lowering.address(positions),
+            frequencies=lowering.hold(np.array(freqs)),
             cosines=cosines,
             sines=sines,
             n_pairs=len(freqs),
@@ -63,20 +63,20 @@ def _angles(at: Lowering, node: Node) -> tuple[int, int]:
     return cosines, sines
 
 
-def _angles_by_axes(at: Lowering, node: Node, key: str, inputs: Mapping[str, NDArray[Any]]) -> None:
-    """M-RoPE: each pair turns by the position in its column."""
+def _angles_by_axes(lowering: Lowering, node: Node, key: str, inputs: Mapping[str, NDArray[Any]]) -> None:
+    """M-RoPE: each pair rotates by the position in its axis."""
     freqs, magnitude, axes = (node.attrs[name] for name in ANGLES)
     angles = inputs[node.inputs["positions"].name][:, list(axes)] * np.array(freqs)
     for name, values in (("cosine", np.cos(angles)), ("sine", np.sin(angles))):
-        room = at.memory.scratch[f"{name} {key}"].view(np.float32)[: angles.size].reshape(angles.shape)
+        room = lowering.memory.scratch[f"{name} {key}"].view(np.float32)[: angles.size].reshape(angles.shape)
         np.copyto(room, values * magnitude, casting="same_kind")
 
 
-def _position_scale(at: Lowering, node: Node) -> None:
+def _position_scale(lowering: Lowering, node: Node) -> None:
     (positions,) = node.operands()
     length, beta, offset = node.attrs["length"], node.attrs["beta"], node.attrs["offset"]
     name = positions.name
-    at.add_computed(node.output, lambda inputs: 1 + beta * np.log1p((inputs[name] + offset) // length))
+    lowering.add_computed(node.output, lambda inputs: 1 + beta * np.log1p((inputs[name] + offset) // length))
 
 
 def kernels() -> Iterator[str]:

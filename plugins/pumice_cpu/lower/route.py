@@ -1,4 +1,4 @@
-"""Rules for routing: which experts a token is sent to, what they count, and the sum of their results."""
+"""Rules for expert routing: selection of experts per token, their weights, and the sum of their results."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from pumice_cpu.lower.rule import Lowering, Rule
 from pumice_cpu.runtime import float_bits
 
 
-def _expert_ids(at: Lowering, node: Node) -> None:
+def _expert_ids(lowering: Lowering, node: Node) -> None:
     logits, bias = node.inputs["logits"], node.inputs.get("bias")
     n_expert, n_used, n_group = int(logits.shape[-1]), int(node.output.shape[-1]), node.attrs["n_group"]
-    places = {"count": at.count_address(logits)}
-    if bias is None and n_group == 1:  # gates keep the order
-        places |= {"x": at.address(logits), "y": at.address(node.output)}
-        at.add("rows.top_k", **places, n_rows=1, width=n_expert, k=n_used)
+    places = {"count": lowering.count_address(logits)}
+    if bias is None and n_group == 1:  # gates are monotonic
+        places |= {"x": lowering.address(logits), "y": lowering.address(node.output)}
+        lowering.add("rows.top_k", **places, n_rows=1, width=n_expert, k=n_used)
         return
-    at.add(
+    lowering.add(
         f"route.choose:{node.attrs['gate']}",
         **places,
-        logits=at.address(logits),
-        bias=at.hold(np.zeros(n_expert, np.float32)) if bias is None else at.address(bias),
-        ids=at.address(node.output),
-        scratch=at.scratch_memory("preferences", 8 * n_expert * at.pool.n_threads),
+        logits=lowering.address(logits),
+        bias=lowering.hold(np.zeros(n_expert, np.float32)) if bias is None else lowering.address(bias),
+        ids=lowering.address(node.output),
+        scratch=lowering.scratch_memory("preferences", 8 * n_expert * lowering.pool.n_threads),
         n_expert=n_expert,
         n_used=n_used,
         n_group=n_group,
@@ -33,26 +33,26 @@ def _expert_ids(at: Lowering, node: Node) -> None:
     )
 
 
-def _divide(at: Lowering, node: Node) -> None:
+def _divide(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    at.add(
+    lowering.add(
         f"route.divide:{node.op}",
-        count=at.count_address(x),
-        x=at.address(x),
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x),
+        y=lowering.address(node.output),
         width=row_size(x.shape),
         size=node.attrs["size"],
     )
 
 
-def _expert_weights(at: Lowering, node: Node) -> None:
+def _expert_weights(lowering: Lowering, node: Node) -> None:
     logits, ids = node.operands()
-    at.add(
+    lowering.add(
         f"route.weigh:{node.attrs['gate']}",
-        count=at.count_address(logits),
-        logits=at.address(logits),
-        ids=at.address(ids),
-        y=at.address(node.output),
+        count=lowering.count_address(logits),
+        logits=lowering.address(logits),
+        ids=lowering.address(ids),
+        y=lowering.address(node.output),
         n_expert=int(logits.shape[-1]),
         n_used=int(ids.shape[-1]),
         normalize=int(node.attrs["normalize"]),
@@ -60,14 +60,14 @@ def _expert_weights(at: Lowering, node: Node) -> None:
     )
 
 
-def _expert_sum(at: Lowering, node: Node) -> None:
+def _expert_sum(lowering: Lowering, node: Node) -> None:
     y, weights = node.operands()
-    at.add(
+    lowering.add(
         "route.add_up",
-        count=at.count_address(y),
-        x=at.address(y),
-        weights=at.address(weights),
-        y=at.address(node.output),
+        count=lowering.count_address(y),
+        x=lowering.address(y),
+        weights=lowering.address(weights),
+        y=lowering.address(node.output),
         n_used=int(weights.shape[-1]),
         width=int(y.shape[-1]),
     )

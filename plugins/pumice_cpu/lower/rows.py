@@ -1,4 +1,4 @@
-"""Rules for choosing, arranging and adding up rows."""
+"""Rules for selections, arrangements and sums of rows."""
 
 from __future__ import annotations
 
@@ -9,80 +9,87 @@ from pumice_cpu.lower.norms import n_rows
 from pumice_cpu.lower.rule import Lowering, Rule
 
 
-def _get_rows(at: Lowering, node: Node) -> None:
+def _get_rows(lowering: Lowering, node: Node) -> None:
     x, ids = node.operands()
-    at.add(
+    lowering.add(
         "rows.pick",
-        count=at.count_address(ids),
-        x=at.address(x),
-        ids=at.address(ids),
-        y=at.address(node.output),
+        count=lowering.count_address(ids),
+        x=lowering.address(x),
+        ids=lowering.address(ids),
+        y=lowering.address(node.output),
         n_ids=row_size(ids.shape),
         width=row_size(x.shape),
     )
 
 
-def _ngram_rows(at: Lowering, node: Node) -> None:
+def _ngram_rows(lowering: Lowering, node: Node) -> None:
     (tokens,) = node.operands()
-    numbers = {name: at.hold(np.array(node.attrs[name], np.uint64)) for name in ("multipliers", "sizes", "offsets")}
+    numbers = {
+        name: lowering.hold(np.array(node.attrs[name], np.uint64)) for name in ("multipliers", "sizes", "offsets")
+    }
     n_tokens = int(tokens.shape[-1])
-    at.add(
+    lowering.add(
         "rows.ngram_rows",
-        count=at.count_address(tokens),
-        tokens=at.address(tokens),
+        count=lowering.count_address(tokens),
+        tokens=lowering.address(tokens),
         **numbers,
-        y=at.address(node.output),
+        y=lowering.address(node.output),
         n_tokens=n_tokens,
         n_each=int(node.output.shape[-1]) // (n_tokens - 1),
     )
 
 
-def _gather(at: Lowering, node: Node) -> None:
+def _gather(lowering: Lowering, node: Node) -> None:
     x, ids = node.operands()
-    at.add(
+    lowering.add(
         "rows.gather",
-        count=at.count_address(x),
-        x=at.address(x),
-        ids=at.address(ids),
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x),
+        ids=lowering.address(ids),
+        y=lowering.address(node.output),
         n_rows=n_rows(x),
         n_ids=int(ids.shape[-1]),
         width=int(x.shape[-1]),
     )
 
 
-def _top_k(at: Lowering, node: Node) -> None:
+def _top_k(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
-    at.add(
+    lowering.add(
         "rows.top_k",
-        count=at.count_address(x),
-        x=at.address(x),
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x),
+        y=lowering.address(node.output),
         n_rows=n_rows(x),
         width=int(x.shape[-1]),
         k=node.attrs["k"],
     )
 
 
-def _sum(at: Lowering, node: Node) -> None:
+def _sum(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     axis = len(x.shape) + node.attrs["axis"]
     before, after = _size(x, 1, axis), _size(x, axis + 1, len(x.shape))
-    places = {"count": at.count_address(x), "x": at.address(x), "y": at.address(node.output), "n_rows": before}
+    places = {
+        "count": lowering.count_address(x),
+        "x": lowering.address(x),
+        "y": lowering.address(node.output),
+        "n_rows": before,
+    }
     if after == 1:
-        at.add("rows.sum_last", **places, width=int(x.shape[axis]))
+        lowering.add("rows.sum_last", **places, width=int(x.shape[axis]))
     else:
-        at.add("rows.sum_rows", **places, n_added=int(x.shape[axis]), width=after)
+        lowering.add("rows.sum_rows", **places, n_added=int(x.shape[axis]), width=after)
 
 
-def _slice(at: Lowering, node: Node) -> None:
+def _slice(lowering: Lowering, node: Node) -> None:
     (x,) = node.operands()
     start, stop, width = node.attrs["start"], node.attrs["stop"], int(x.shape[-1])
-    at.add(
+    lowering.add(
         "rows.copy",
-        count=at.count_address(x),
-        x=at.address(x) + 4 * start,
-        y=at.address(node.output),
+        count=lowering.count_address(x),
+        x=lowering.address(x) + 4 * start,
+        y=lowering.address(node.output),
         n_rows=n_rows(x),
         repeat=1,
         width=stop - start,
@@ -91,13 +98,13 @@ def _slice(at: Lowering, node: Node) -> None:
     )
 
 
-def _concat(at: Lowering, node: Node) -> None:
-    to, width = at.address(node.output), int(node.output.shape[-1])
+def _concat(lowering: Lowering, node: Node) -> None:
+    to, width = lowering.address(node.output), int(node.output.shape[-1])
     for part in node.operands():
-        at.add(
+        lowering.add(
             "rows.copy",
-            count=at.count_address(node.output),
-            x=at.address(part),
+            count=lowering.count_address(node.output),
+            x=lowering.address(part),
             y=to,
             n_rows=n_rows(node.output),
             repeat=n_rows(node.output) // n_rows(part),
@@ -109,7 +116,7 @@ def _concat(at: Lowering, node: Node) -> None:
 
 
 def _rows_repeat_in_place(node: Node, limits: Limits) -> bool:
-    """Whether each row of the second part is used a number of times in a row: its axes of 1 come last."""
+    """Return True if each row of the second part is used several times in succession: its axes of 1 come last."""
     x, y = node.operands()
     dims = list(y.shape[:-1])
     while len(dims) > 1 and dims[-1] == 1:

@@ -1,4 +1,4 @@
-"""What a lowering rule is, and what it works with."""
+"""The interface of lowering rules: `Rule`, and the `Lowering` that a rule adds kernels to."""
 
 from __future__ import annotations
 
@@ -30,55 +30,56 @@ from pumice_cpu.memory import WeightMemory
 from pumice_cpu.packed import Packed
 from pumice_cpu.runtime import OperationTable, ThreadPool, aligned_zeros
 
-# Places in the block of numbers that change from step to step, in int64: first those of ``Batch.sizes``.
-SIZES = 8  # of them at most
+# Indices in the step block, int64 values that change from step to step: first those of ``Batch.sizes``.
+SIZES = 8  # maximum number of sizes
 POSITIONS, SEQ_STARTS, SLOTS, MEMORY_LENGTHS, MEMORY_TABLE = range(SIZES, SIZES + 5)  # addresses of the batch's arrays
-BLOCK_TABLES = MEMORY_TABLE + 2  # a table's address and width
+BLOCK_TABLES = MEMORY_TABLE + 2  # per window: a table's address and width
 
 
-#: Something done in Python before a table runs, with the segment's inputs by name.
+#: A function that Python runs before the table, with the segment's inputs by name.
 HostStep = Callable[[Mapping[str, NDArray[Any]]], None]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """How nodes of one operation become kernels."""
+    """A rule for one operation: which nodes it supports, and how they become kernels."""
 
     lower: Callable[[Lowering, Node], None]
     claims: Callable[[Node, Limits], bool] = lambda node, limits: True
 
 
 @dataclass
-class Memory:
-    """What the tables of a segment share: where everything lies."""
+class SegmentMemory:
+    """Memory shared by all tables of a segment."""
 
     pool: ThreadPool
     limits: Limits
     plan: MemoryPlan
-    arena: Arena  # of activations
-    step: NDArray[np.int64]  # numbers that change from step to step
+    arena: Arena  # activations
+    step: NDArray[np.int64]  # the step block
     weights: WeightMemory
-    packed: dict[str, Packed]  # weights in tiles, by name; all segments share them
+    packed: dict[str, Packed]  # packed weights by name, shared by all segments
     states: dict[State, Any]
-    invariant: bool = False  # one token takes the kernels of many where these add up in another order
-    to_pack: list[Weight] = field(default_factory=list)  # those in tiles whose tiles are to be written yet
+    invariant: bool = False  # use the kernels of many tokens for one, too, if their order of additions differs
+    varies: bool = False  # a product of one token adds up in another order
+    to_pack: list[Weight] = field(default_factory=list)  # weights whose tiles are not written yet
     scratch: dict[str, NDArray[np.uint8]] = field(default_factory=dict)
 
 
 @dataclass
 class Lowering:
-    """The compiling of one segment for steps of one kind: a table of operations that grows."""
+    """Compilation of a segment for one kind of step: an operation table that rules append to."""
 
-    memory: Memory
+    memory: SegmentMemory
     one_token: bool  # this table is for steps of one token
-    one_output: bool  # of at most one output row
+    one_output: bool  # with at most one output row
     table: OperationTable = field(default_factory=OperationTable)
-    keep: list[Any] = field(default_factory=list)  # memory whose addresses are in the table
+    keep: list[Any] = field(default_factory=list)  # arrays whose addresses are in the table
     before: list[HostStep] = field(default_factory=list)
-    quantized: tuple[object, ...] | None = None  # the activation in int8 in scratch memory, and how
-    products: tuple[Tensor, list[range]] | None = None  # the last operations are products of it, into these places
-    grouped: tuple[Tensor, str] | None = None  # the activation whose groups are in scratch memory
-    computed: set[str] = field(default_factory=set)  # names of scratch memory already filled, to be used again
+    quantized: tuple[object, ...] | None = None  # key of the int8 activation in scratch memory
+    products: tuple[Tensor, list[range]] | None = None  # operand and outputs of the latest products
+    grouped: tuple[Tensor, str] | None = None  # the grouped activation in scratch memory
+    computed: set[str] = field(default_factory=set)  # names of scratch memory with reusable contents
 
     @property
     def pool(self) -> ThreadPool:
@@ -97,14 +98,14 @@ class Lowering:
         return self.memory.states
 
     def add(self, name: str, **arguments: int) -> None:
-        """Append the kernel of this name to the table."""
+        """Append a kernel, by its name, to the table."""
         self.table.add(name, arguments)
         self.products = None
 
     def add_computed(self, into: Tensor, compute: Callable[[Mapping[str, NDArray[Any]]], NDArray[Any]]) -> None:
-        """Append a value that Python computes of the segment's inputs before the table runs.
+        """Append a value that Python computes from the segment's inputs before the table runs.
 
-        It is copied when its turn comes: until then its place may be that of another value.
+        The value is copied when its operation's turn comes, since another value may occupy its place until then.
         """
         width = row_size(into.shape)
         n_bytes = 4 * self.limits.sizes[str(into.shape[0])] * width
@@ -120,7 +121,7 @@ class Lowering:
         self.add("rows.copy", count=self.count_address(into), x=address, y=self.address(into), **sizes)
 
     def add_product(self, name: str, of: Tensor, into: Tensor, **arguments: int) -> None:
-        """Append a product; threads need not wait between several of the same values, such as q, k and v."""
+        """Append a product. Threads need no barrier between products of one value, such as q, k and v."""
         place = self._extent(into)
         others = self.products[1] if self.products is not None and self.products[0] is of else []
         alongside = bool(others) and all(place.stop <= other.start or other.stop <= place.start for other in others)
@@ -128,55 +129,62 @@ class Lowering:
         self.products = of, [*others, place] if alongside else [place]
 
     def _extent(self, tensor: Tensor) -> range:
-        """The bytes of the plan that a value takes in the largest step."""
+        """Return the range of bytes in the arena that a value occupies in the largest step."""
         n_values = math.prod(concrete(tensor.shape, self.limits.sizes))
         offset = self.memory.plan.offsets[tensor]
         return range(offset, offset + 4 * n_values)
 
     def address(self, tensor: Tensor) -> int:
-        """Where a value of the plan, or a float32 weight that is read as it is, lies."""
+        """Return the address of a planned value, or of a float32 weight in the file."""
         if isinstance(tensor, Weight):
             return self.hold(np.ascontiguousarray(tensor.dequantize(), np.float32))
         return int(self.memory.arena.view(0, (1,), np.uint8).ctypes.data) + self.memory.plan.offsets[tensor]
 
     def is_single(self, tensor: Tensor) -> bool:
-        """Whether a value has at most one row in the steps that this table is for."""
+        """Return True if a value has at most one row in this table's steps."""
         singles = {N_TOKENS: self.one_token, N_SEQS: self.one_token, N_OUTPUTS: self.one_output}
         return tensor.shape[0] == 1 or singles.get(str(tensor.shape[0]), False)
 
+    def takes_one(self, tensor: Tensor) -> bool:
+        """Whether a product of floats takes the kernel for one row, which adds up in another order than for several."""
+        if self.invariant or not self.is_single(tensor):
+            return False
+        self.memory.varies = True
+        return True
+
     def count_address(self, tensor: Tensor) -> int:
-        """Address of the number of rows that a value has in this step."""
+        """Return the address of a value's number of rows in the current step."""
         first = tensor.shape[0]
         if isinstance(first, int):
             return self.hold(np.array([first], np.int64))
         return self.size(first)
 
     def size(self, name: str) -> int:
-        """Address of the number that a name of a shape has in this step."""
+        """Return the address of a named size in the current step."""
         return self.of_step(size_place(self.limits, name))
 
     @property
     def max_rows(self) -> int:
-        """The most rows that any value has in a step."""
+        """Return the maximum number of rows of any value in a step."""
         return max(self.limits.sizes.values())
 
     def of_step(self, place: int) -> int:
-        """Address of one of the numbers that change from step to step."""
+        """Return the address of an element of the step block."""
         return int(self.memory.step.ctypes.data) + 8 * place
 
     def hold(self, array: NDArray[Any]) -> int:
-        """Keep an array for as long as the program lives; its address."""
+        """Keep an array alive with the program and return its address."""
         self.keep.append(array)
         return int(array.ctypes.data)
 
     def scratch_memory(self, name: str, size: int) -> int:
-        """Address of memory that operations use one after the other. Larger each time it does not suffice."""
+        """Return the address of scratch memory that operations use in turn. Grows to the largest request."""
         if name not in self.memory.scratch or len(self.memory.scratch[name]) < size:
             self.memory.scratch[name] = aligned_zeros(size)
         return self.hold(self.memory.scratch[name])
 
     def tiles(self, weight: Weight) -> Packed:
-        """The memory of a weight in tiles, which are written before the program first runs."""
+        """Return the tiles of a weight, which are written before the program first runs."""
         if weight.name not in self.memory.packed:
             self.memory.packed[weight.name] = Packed.allocate(self.memory.weights, weight)
             self.memory.to_pack.append(weight)
@@ -184,20 +192,20 @@ class Lowering:
 
 
 def size_place(limits: Limits, name: str) -> int:
-    """Where the number of a shape's name lies in the block. Raises BackendError for one that no step brings."""
+    """Return the index of a named size in the step block. Raises BackendError if steps have no such size."""
     names = list(limits.sizes)
     if name not in names[:SIZES]:
-        raise BackendError(f"cpu: the size {name} is not one of a step's: {', '.join(names[:SIZES])}")
+        raise BackendError(f"cpu: unknown size {name!r} in a shape; steps have {', '.join(names[:SIZES])}")
     return names.index(name)
 
 
 def step_size(limits: Limits) -> int:
-    """Numbers in the block: after the batch's, of each window, in rising order, its table's address and width."""
+    """Return the length of the step block: the batch's values, then per window, in rising order, its table."""
     return BLOCK_TABLES + 2 * len(limits.n_blocks)
 
 
 def describe_step(step: NDArray[np.int64], batch: Batch) -> None:
-    """Write what changes from step to step where the kernels look for it. The batch must live until the step ends."""
+    """Write a batch to the step block. The batch must stay alive until the step ends."""
     sizes = list(batch.sizes.values())[:SIZES]
     step[: len(sizes)] = sizes
     step[POSITIONS] = batch.positions.ctypes.data

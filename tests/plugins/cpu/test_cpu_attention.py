@@ -78,7 +78,8 @@ def test_one_token_at_a_time_over_several_parts(tmp_path):
 
 @pytest.mark.parametrize("options", BIASED.values(), ids=BIASED)
 def test_scores_with_a_bias_and_chunks(tmp_path, options):
-    compare(tmp_path, STEPS, heads=(8, 2), dims=(64, 32), **options)
+    """In float32, whose kernels other tests compile too; ``test_cache_types`` has the types of the cache."""
+    compare(tmp_path, STEPS, heads=(8, 2), dims=(64, 32), **{**options, "kv_type": "f32"})
 
 
 @pytest.mark.parametrize("options", WITHOUT_CACHE)
@@ -130,7 +131,8 @@ ALONE = [[(500, 0)], [(1, 0)] * 500, [(37, 0), (200, 64), (1, 1), (1, 0), (2, 9)
         {"kv_type": "q8_0", "heads": (12, 2), "dims": (64, 48)},
         {"window": 70, "sinks": True, "softcap": 3.0},
         {"window": 300, "sinks": True, "heads": (20, 2)},
-        {"chunk": 128, "slopes": SLOPES[:4]},
+        {"chunk": 128},
+        {"slopes": SLOPES[:4]},
     ],
     ids=str,
 )

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from pumice.sandbox.launch import OUTER_CACHE
 from pumice_cpu import cache
-from pumice_cpu.cache import Entry
+from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.isa import ISAS
 
-ENTRY = Entry(["x", "y"], b"machine code\n" + bytes(range(256)))
+ENTRY = CompiledKernel(["x", "y"], b"machine code\n" + bytes(range(256)))
 
 #: Runs a kernel on 20 numbers; prints the result, and whether Numba was needed.
 PROGRAM = """
@@ -34,9 +35,9 @@ print(y.sum(), "numba" in sys.modules)
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PUMICE_CACHE", str(tmp_path / "kernels"))
-    cache.folders.cache_clear()
+    cache._folders.cache_clear()
     yield tmp_path / "kernels"
-    cache.folders.cache_clear()
+    cache._folders.cache_clear()
 
 
 def start(folder: Path) -> subprocess.Popen[str]:
@@ -93,22 +94,24 @@ def test_a_cache_that_others_may_write_to_is_not_used(
 ) -> None:
     cache.save("name", ENTRY)
     folder.chmod(mode)
-    cache.folders.cache_clear()
+    cache._folders.cache_clear()
     assert cache.load("name") is None
-    assert f"{folder} is not used" in caplog.text
+    assert f"ignoring cache {folder}" in caplog.text
     folder.chmod(0o755)
-    cache.folders.cache_clear()
+    cache._folders.cache_clear()
     assert cache.load("name") == ENTRY
 
 
-def test_folders_of_others_are_not_trusted(tmp_path: Path) -> None:
-    mine, open_to_all, link = tmp_path / "mine", tmp_path / "open", tmp_path / "link"
-    open_to_all.mkdir()
-    open_to_all.chmod(0o777)
-    link.symlink_to(open_to_all)
-    assert cache._is_private(mine)
-    assert not cache._is_private(open_to_all)
-    assert not cache._is_private(link)
+def test_a_process_that_confines_itself_keeps_kernels_in_another_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its permissions are made of the folders before, and the environment changes then."""
+    monkeypatch.delenv("PUMICE_CACHE", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert cache.folders()[0] == tmp_path / "user" / "pumice" / "kernels"
+    monkeypatch.setenv(OUTER_CACHE, str(tmp_path / "user"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "own"))
+    assert cache.folders()[:2] == [tmp_path / folder / "pumice" / "kernels" for folder in ("user", "own")]
 
 
 def test_without_a_folder_of_temporary_files(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,7 +120,7 @@ def test_without_a_folder_of_temporary_files(monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.delenv("PUMICE_CACHE", raising=False)
     monkeypatch.setattr(tempfile, "gettempdir", refuse)
-    (folder,) = cache.folders.__wrapped__()
+    (folder,) = cache._folders.__wrapped__(None, tuple(cache._homes()))
     assert folder.parts[-2:] == ("pumice", "kernels")
 
 

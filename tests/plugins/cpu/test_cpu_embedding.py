@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
+from pumice.backend.step import Step
 from pumice.gguf import CODINGS, GGMLType, GGUFTensor, dequantize
 from pumice.graph import GraphBuilder
-from pumice.step import Step
 from pumice.testing import compile_graph, trace
 from pumice_cpu import CpuBackend
 from pumice_cpu.backend import CpuOptions

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from graphs import batch, limits
+from pumice.backend.step import Step
 from pumice.gguf import GGMLType, GGUFTensor, dequantize, quantize
 from pumice.graph import GraphBuilder, Tensor
-from pumice.step import Step
 from pumice.testing import compile_graph
 from pumice_cpu import CpuBackend
 from random_weights import RARE, random_rows

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pumice_cpu import compiler
-from pumice_cpu.cache import Entry
+from pumice_cpu.cache import CompiledKernel
 from pumice_cpu.codegen import kernel_source
 from pumice_cpu.compiler import compile_all, compile_one, function_of, symbol
 from pumice_cpu.kernel import load_kernels
@@ -39,7 +39,7 @@ def test_kernels_are_loaded_once() -> None:
 def test_tables_want_every_parameter() -> None:
     table = OperationTable()
     table.add("rows.copy", {"count": 0})
-    with pytest.raises(TypeError, match=r"rows.copy takes \('count', 'x'"):
+    with pytest.raises(TypeError, match=r"rows.copy expects the arguments \('count', 'x'"):
         ThreadPool(1).run(table)
 
 
@@ -121,7 +121,7 @@ def test_helping_processes_compile_what_this_one_would(monkeypatch: pytest.Monke
         takers.add(threading.current_thread())
         return take(todo)
 
-    def slowly(name: str) -> Entry:  # so that the helper gets some
+    def slowly(name: str) -> CompiledKernel:  # so that the helper gets some
         here.append(name)
         wait_until(lambda: len(takers) == 2)
         return compile_one(name)
@@ -143,6 +143,13 @@ def test_what_helping_processes_do_not_compile_is_compiled_here(monkeypatch: pyt
     assert set(dict(compile_all(NAMES))) == set(NAMES)
 
 
+def test_large_kernels_are_compiled_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compiler, "cores", lambda: 1)
+    monkeypatch.setattr(compiler, "compile_one", lambda name: CompiledKernel([], name.encode()))
+    names = ["rows.copy", "linear.matmul:q8_0:4", "attention.attend:f16:4x1:tiles:plain:causal", "norms.rms_norm"]
+    assert [name for name, _ in compile_all(names)] == [names[2], names[1], names[0], names[3]]
+
+
 def test_functions_that_numba_compiles_apart_are_refused() -> None:
     from numba import njit
 
@@ -151,5 +158,5 @@ def test_functions_that_numba_compiles_apart_are_refused() -> None:
     def half(thread, n_threads, x):
         apart(x)
 
-    with pytest.raises(TypeError, match="kernel half calls what is not inlined"):
+    with pytest.raises(TypeError, match="kernel half calls functions that are not inlined"):
         kernel_source(half, "half")

@@ -52,7 +52,7 @@ def test_more_threads_than_cores_can_use_are_not_started(caplog):
     assert backend._n_threads(3) == 3
     assert backend._n_threads(0) == backend.cores()
     assert backend._n_threads(9999) == max(16, backend.cores())
-    assert "cpu.threads: 9999 threads for" in caplog.text
+    assert "cpu.threads is 9999, but this process has" in caplog.text
 
 
 def test_a_notebook_shows_that_kernels_are_compiled(monkeypatch):

@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from pumice_cpu.isa import ISAS, current, machine_has
+from pumice_cpu.isa import BY_NAME, ISAS, Isa, current, machine_has
 
 FOLDER = Path(__file__).parent
+PRODUCTS = [FOLDER / name for name in ("test_cpu_linear.py", "test_cpu_experts.py")]
 OTHERS = [isa.name for isa in ISAS if machine_has(isa) and isa != current()]
 ASSEMBLY = """
 from pumice_cpu.codegen import assembly
@@ -39,12 +40,21 @@ def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
 
 
+def base(isa: Isa) -> str:
+    return isa.base or isa.name
+
+
+def files(isa: Isa) -> list[Path]:
+    """The tests to run again: those of products alone if the rest of the code is that of the current set's base."""
+    return PRODUCTS if base(isa) == base(current()) else [FOLDER]
+
+
 @pytest.fixture(scope="module")
 def marked_tests() -> Iterator[dict[str, Future[subprocess.CompletedProcess[str]]]]:
     """The tests that are marked so, with the kernels of each other set: compiling them keeps every core busy."""
-    arguments = ("-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider", str(FOLDER))
+    arguments = ("-m", "pytest", "-q", "-x", "-m", "every_instruction_set", "-p", "no:cacheprovider")
     with ThreadPoolExecutor(os.cpu_count()) as several:
-        yield {name: several.submit(run, name, *arguments) for name in OTHERS}
+        yield {name: several.submit(run, name, *arguments, *map(str, files(BY_NAME[name]))) for name in OTHERS}
 
 
 @pytest.mark.parametrize("name", OTHERS)
@@ -71,5 +81,6 @@ def test_a_set_that_cannot_be_used_is_refused(name: str) -> None:
     result = run(name, "-c", "import sys; from pumice.cli import main; sys.argv[1:] = ['devices']; main()")
     assert result.returncode == 0
     line = next(line for line in result.stdout.splitlines() if line.startswith("cpu"))
-    assert f"$PUMICE_SIMD is '{name}'" in line
+    assert "$PUMICE_SIMD" in line
+    assert name in line
     assert current().name in line

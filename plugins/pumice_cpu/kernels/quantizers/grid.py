@@ -1,6 +1,6 @@
-"""Codes of 8 or 4 numbers at once, which stand for points of a grid (`pumice_cpu.grids`).
+"""Codes of 8 or 4 numbers at once that stand for points of a grid (`pumice_cpu.grids`).
 
-Lanes are numbers of a group, neighbours of a point, or trials of a scale, whichever there are enough of.
+Lanes are numbers of a group, neighbours of a point, or trials of a scale, whichever are numerous enough.
 """
 
 from __future__ import annotations
@@ -28,45 +28,45 @@ from pumice_cpu.simd import (
     to_f32,
 )
 
-# Places in the scratch memory, in bytes. First the addresses of a grid's tables.
+# Offsets in the scratch memory, in bytes. First the addresses of a grid's tables.
 POINTS, LOOKUP, LISTS, CODES, NEIGHBOURS = range(0, 40, 8)
-X, W, ROOT = 64, 192, 320  # up to 32 numbers without their signs, their weights and what neighbours are weighed with
+X, W, ROOT = 64, 192, 320  # up to 32 magnitudes, their weights, and the weights for the comparison of neighbours
 DIGITS = 448  # 32 int32
 BEST = 576  # odd numbers, 32 bytes
 TRIALS = 640  # odd numbers of each trial: 32 of 32 bytes
-ON_GRID = 1664  # of each trial, a bit for each piece that has a code of its own
+ON_GRID = 1664  # per trial, a bit for each piece that is a grid point
 AFTER = 1792
 
 
 @inline
 def best_neighbour(scratch, place, first, n_digits, scale, factor, offset):
-    """The code of the neighbour in list ``place`` whose numbers are nearest to those from ``first``.
+    """Return the code of the neighbour in list ``place`` that is nearest to the numbers from ``first``.
 
-    Its numbers are ``scale * (factor * odd + offset)``. The first of equally near ones.
+    The neighbour's numbers are ``scale * (factor * odd + offset)``. Ties take the first.
     """
     start = get_i32(get_i64(scratch + LISTS) + 4 * place)
     end = get_i32(get_i64(scratch + LISTS) + 4 * place + 4)
     best = np.float32(3.4028234663852886e38)
-    found = get_i32(get_i64(scratch + CODES) + 64 * start)
+    code = get_i32(get_i64(scratch + CODES) + 64 * start)
     for group in range(start, end):
-        here = get_i64(scratch + NEIGHBOURS) + 16 * n_digits * group
+        neighbours = get_i64(scratch + NEIGHBOURS) + 16 * n_digits * group
         distance = splat_f32(np.float32(0))
         for i in range(n_digits):
-            value = to_f32(load_u8(here + 16 * i)) * splat_f32(factor) + splat_f32(offset)
+            value = to_f32(load_u8(neighbours + 16 * i)) * splat_f32(factor) + splat_f32(offset)
             difference = splat_f32(scale) * value - splat_f32(get_f32(scratch + X + 4 * (first + i)))
             weight = splat_f32(get_f32(scratch + ROOT + 4 * (first + i)))
             distance = distance + weight * difference * difference
         nearest = min_lanes(distance)
         if nearest < best:
             best = nearest
-            at = first_lane(distance == splat_f32(nearest))
-            found = get_i32(get_i64(scratch + CODES) + 64 * group + 4 * at)
-    return found
+            nearest_lane = first_lane(distance == splat_f32(nearest))
+            code = get_i32(get_i64(scratch + CODES) + 64 * group + 4 * nearest_lane)
+    return code
 
 
 @inline
 def round_digits(scratch, n, inverse, top):
-    """The digits of ``inverse`` times each number, as if all combinations had codes."""
+    """Round ``inverse`` times each number to digits, as if every combination were on the grid."""
     half, one = splat_f32(np.float32(0.5)), splat_f32(np.float32(1))
     for part in range(n // 16):
         x = load_f32(scratch + X + 64 * part)
@@ -76,7 +76,7 @@ def round_digits(scratch, n, inverse, top):
 
 @inline
 def look_up(scratch, first, n_digits, bits):
-    """What is known of the digits from ``first``: their code, or below 0 where their neighbours stand."""
+    """Look up the digits from ``first``: their code, or a negative index of their list of neighbours."""
     number = 0
     for i in range(n_digits):
         number |= get_i32(scratch + DIGITS + 4 * (first + i)) << bits * i
@@ -85,7 +85,7 @@ def look_up(scratch, first, n_digits, bits):
 
 @inline
 def try_scale(scratch, trial, n, n_digits, bits, top, inverse):
-    """The points nearest to the numbers for one scale, as trial number ``trial``."""
+    """Store the grid points nearest to the numbers for one scale as trial ``trial``."""
     round_digits(scratch, n, inverse, top)
     scale = np.float32(1) / inverse
     on_grid = 0
@@ -104,7 +104,7 @@ def try_scale(scratch, trial, n, n_digits, bits, top, inverse):
 
 @inline
 def _trial_sums(scratch, n, part):
-    """Sums of weight * number * odd and of weight * odd², of 16 trials."""
+    """Return the sums of weight * number * odd and of weight * odd² of 16 trials."""
     sum_qx = splat_f32(np.float32(0))
     sum_q2 = splat_f32(np.float32(0))
     for i in range(n):
@@ -117,7 +117,7 @@ def _trial_sums(scratch, n, part):
 
 @inline
 def best_trial(scratch, n, n_trials, scale):
-    """The number of the trial with the least error, and its scale; -1 and ``scale`` if none has any."""
+    """Return the trial with the least error and its scale; -1 and ``scale`` if no trial has a finite one."""
     best, chosen = np.float32(0), -1
     for part in range((n_trials + 15) // 16):
         sum_qx, sum_q2 = _trial_sums(scratch, n, part)
@@ -132,14 +132,14 @@ def best_trial(scratch, n, n_trials, scale):
 
 @inline
 def take_trial(scratch, n, trial):
-    """Its odd numbers become the best ones; trial -1: all 1."""
+    """Copy the odd numbers of a trial to BEST; trial -1: all 1."""
     for i in range(n):
         put_u8(scratch + BEST + i, get_u8(scratch + TRIALS + 32 * i + trial) if trial >= 0 else np.int32(1))
 
 
 @inline
 def fit_again(scratch, n, n_digits, bits, top, scale, skip):
-    """Points for a scale that was found, but for the pieces in the bits of ``skip``. Returns the scale for them."""
+    """Find points for a scale, except for the pieces in the bits of ``skip``. Return the best scale for the points."""
     round_digits(scratch, n, np.float32(1) / scale, top)
     for piece in range(n // n_digits):
         if (skip >> piece) & 1 == 0:
@@ -160,7 +160,7 @@ def fit_again(scratch, n, n_digits, bits, top, scale, skip):
 
 @inline
 def code_of(scratch, first, n_digits, bits):
-    """The code of the best point from ``first``."""
+    """Return the code of the best point from ``first``."""
     number = 0
     for i in range(n_digits):
         number |= (get_u8(scratch + BEST + first + i) - 1) // 2 << bits * i
@@ -169,9 +169,9 @@ def code_of(scratch, first, n_digits, bits):
 
 @inline
 def take_signs(scratch, first, even):
-    """Eight numbers from ``first`` lose their signs, which are returned as bits.
+    """Remove the signs of eight numbers from ``first`` and return them as bits.
 
-    ``even``: the number of negative ones is made even, by another sign for the number that counts least.
+    ``even``: if the number of negative ones is odd, flip the sign of the number with the least weight.
     """
     signs, least = 0, 0
     lowest = np.float32(0)

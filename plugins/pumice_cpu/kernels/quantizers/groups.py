@@ -1,4 +1,4 @@
-"""Sixteen groups of numbers in lanes: reading them, their weights, and writing codes back in order."""
+"""Sixteen groups of numbers in lanes: loads, weights, and stores of codes in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pumice_cpu.simd import (
 
 @inline
 def load_groups(place, size, x):
-    """Sixteen groups of ``size`` float32 that follow each other: ``x[i]`` has the i-th of each."""
+    """Load sixteen consecutive groups of ``size`` float32: ``x[i]`` has the i-th number of each."""
     rows, spare = registers_f32(16), registers_f32(16)
     for part in range(size // 16):
         for group in range(16):
@@ -31,7 +31,7 @@ def load_groups(place, size, x):
 
 @inline
 def load_columns(place, first, n_columns, size, x):
-    """As ``load_groups``, of the one row ``place`` that goes with every row: the first group is of column ``first``."""
+    """Like ``load_groups`` for a row ``place`` shared by all rows: the first group starts at column ``first``."""
     rows, spare = registers_f32(16), registers_f32(16)
     for part in range(size // 16):
         for group in range(16):
@@ -43,14 +43,14 @@ def load_columns(place, first, n_columns, size, x):
 
 @inline
 def weigh(x, size, sigma, w):
-    """Weights of numbers: those of the importance matrix times the root of ``sigma`` and the number's square."""
+    """Compute weights: the importance matrix's times the square root of ``sigma`` plus the number's square."""
     for i in range(size):
         w[i] = w[i] * square_root(sigma + x[i] * x[i])
 
 
 @inline
 def codes_in_order(codes, part, rows):
-    """Codes 16 * part and the next fifteen of each group, one group in each of the 16 vectors ``rows``."""
+    """Write codes 16 * part to 16 * part + 15 of each group, one group in each of the 16 vectors ``rows``."""
     spare = registers_f32(16)
     for i in range(16):
         rows[i] = as_f32(codes[16 * part + i])
@@ -63,14 +63,14 @@ def bits(rows, i):
 
 
 def squares(values, sums, n_blocks, size):
-    """The sum of the squares of each block of ``size`` float32, in order."""
+    """Store the sum of squares of each block of ``size`` float32, added in order."""
     rows, spare = registers_f32(16), registers_f32(16)
     for first in range(0, n_blocks, 16):
         total = splat_f32(np.float32(0))
         for start in range(0, size, 16):
             for block in range(16):
-                there = first + block if first + block < n_blocks else n_blocks - 1
-                rows[block] = load_f32(values + 4 * (there * size + start))
+                index = first + block if first + block < n_blocks else n_blocks - 1
+                rows[block] = load_f32(values + 4 * (index * size + start))
             transpose(rows, spare)
             for i in range(16):
                 total = total + rows[i] * rows[i]

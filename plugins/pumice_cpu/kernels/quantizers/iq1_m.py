@@ -1,4 +1,4 @@
-"""IQ1_M: groups of 16 numbers, each with a scale, and a shift by an eighth of either half."""
+"""IQ1_M: groups of 16 numbers with a scale, and a shift by an eighth for each half."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ from pumice_cpu.simd import (
 
 
 def iq1_m(kind):
-    """16 groups of 16, each eight with its own shift."""
+    """16 groups of 16; each eight numbers have their own shift."""
     weighted = kind == "weighted"
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
@@ -64,7 +64,7 @@ def iq1_m(kind):
 
 @inline
 def _fit_iq1_m(scratch, group):
-    """SHIFTS gets 0 to 3: which of the two eights are shifted down, the first one in the higher bit."""
+    """Fit a group. SHIFTS gets 0 to 3: which eights are shifted down, the first in the higher bit."""
     scale, shifts = np.float32(0), 0
     if is_small(scratch, 16, np.float32(1e-7)):
         for piece in range(2):
@@ -78,14 +78,14 @@ def _fit_iq1_m(scratch, group):
         put_digits(scratch, 16, get_i32(scratch + BEST), get_i32(scratch + BEST + 4), scale < np.float32(0))
         if scale < np.float32(0):
             scale, shifts = -scale, 3 - shifts
-        sum_qx, sum_q2, all_there = np.float32(0), np.float32(0), True
+        sum_qx, sum_q2, all_on_grid = np.float32(0), np.float32(0), True
         for piece in range(2):
             shift = _shift(shifts, piece)
-            code, there = nearest_code(scratch, piece, scale, shift)
-            all_there = all_there and there
+            code, on_grid = nearest_code(scratch, piece, scale, shift)
+            all_on_grid = all_on_grid and on_grid
             put_i32(scratch + CODES + 4 * (2 * group + piece), code)
             sum_qx, sum_q2 = add_fit(scratch, code, piece, shift, sum_qx, sum_q2)
-        if not all_there and sum_qx > np.float32(0) and sum_q2 > np.float32(0):
+        if not all_on_grid and sum_qx > np.float32(0) and sum_q2 > np.float32(0):
             scale = sum_qx / sum_q2
     put_f32(scratch + SCALES + 4 * group, scale)
     put_i32(scratch + SHIFTS + 4 * group, np.int32(shifts))
@@ -98,7 +98,7 @@ def _shift(shifts, piece):
 
 @inline
 def _line_of_eight(sums, first, end, shift):
-    """What ``_line`` is, added up otherwise: the highest value for all, less 1 for each place that comes later."""
+    """Like ``_line``, in another order of additions: the highest digit times all, less 1 for each later digit."""
     total = get_f32(sums + 64)
     return splat_f32(total * (shift + np.float32(1))) - (splat_f32(first) + end)
 
@@ -113,7 +113,7 @@ def _square_of_eight(sums, first, end, shift):
 
 @inline
 def _best_places_of_eights(scratch):
-    """As ``_best_places``, with the four combinations of shifts."""
+    """Like ``_best_places``, with the four combinations of shifts."""
     best, scale = LOWEST, np.float32(0)
     for first in range(17):
         x, w = get_f32(scratch + SUMS_X + 4 * first), get_f32(scratch + SUMS_W + 4 * first)
@@ -121,7 +121,7 @@ def _best_places_of_eights(scratch):
         for start in range(first, 17, 16):
             end_x, end_w = load_f32(scratch + SUMS_X + 4 * start), load_f32(scratch + SUMS_W + 4 * start)
             end_x_2, end_w_2 = load_f32(scratch + SUMS_X_2 + 4 * start), load_f32(scratch + SUMS_W_2 + 4 * start)
-            found = False
+            is_better = False
             for shifts in range(4):
                 a, b = _shift(shifts, 0), _shift(shifts, 1)
                 line = _line_of_eight(scratch + SUMS_X, x, end_x, a)
@@ -130,8 +130,8 @@ def _best_places_of_eights(scratch):
                 square = square + _square_of_eight(scratch + SUMS_W_2, w_2, end_w_2, b)
                 store_f32(scratch + TRIALS + 128 * shifts, line)
                 store_f32(scratch + TRIALS + 128 * shifts + 64, square)
-                found = found or any_lane(better(line, square, best))
-            for i in range((16 if start + 16 <= 17 else 17 - start) if found else 0):
+                is_better = is_better or any_lane(better(line, square, best))
+            for i in range((16 if start + 16 <= 17 else 17 - start) if is_better else 0):
                 for shifts in range(4):
                     qx = get_f32(scratch + TRIALS + 128 * shifts + 4 * i)
                     q2 = get_f32(scratch + TRIALS + 128 * shifts + 64 + 4 * i)
@@ -146,7 +146,7 @@ def _best_places_of_eights(scratch):
 
 @inline
 def _put_iq1_m(scratch, values, out):
-    """8 bits of each code; the other three with the shifts; scales of 3 bits, with the block's in their top bits."""
+    """Store 8 bits of each code, the other three with the shifts, and 3-bit scales with the block's in the top bits."""
     top = largest(scratch + SCALES, 16)
     for group in range(16):
         first, second = get_i32(scratch + CODES + 8 * group), get_i32(scratch + CODES + 8 * group + 4)
@@ -169,10 +169,10 @@ def _put_iq1_m(scratch, values, out):
             for piece in range(2):
                 code, shift = get_i32(scratch + CODES + 4 * (2 * group + piece)), _shift(shifts, piece)
                 for i in range(8):
-                    at = 16 * group + 8 * piece + i
+                    index = 16 * group + 8 * piece + i
                     q = value(scratch, code, i, shift) * np.float32(2 * small + 1)
-                    w = get_f32(scratch + WEIGHTS + 4 * at)
-                    sum_qx += w * q * get_f32(values + 4 * at)
+                    w = get_f32(scratch + WEIGHTS + 4 * index)
+                    sum_qx += w * q * get_f32(values + 4 * index)
                     sum_q2 += w * q * q
         if sum_q2 > np.float32(0):
             d = sum_qx / sum_q2

@@ -1,4 +1,4 @@
-"""IQ1_S: groups of 32 numbers, each with a scale and one shift by an eighth."""
+"""IQ1_S: groups of 32 numbers with a scale and one shift by an eighth."""
 
 from __future__ import annotations
 
@@ -69,13 +69,13 @@ def _fit_iq1_s(scratch, group):
         put_digits(scratch, 32, get_i32(scratch + BEST), get_i32(scratch + BEST + 4), scale < np.float32(0))
         if scale < np.float32(0):
             scale, shift = -scale, -shift
-        sum_qx, sum_q2, all_there = np.float32(0), np.float32(0), True
+        sum_qx, sum_q2, all_on_grid = np.float32(0), np.float32(0), True
         for piece in range(4):
-            code, there = nearest_code(scratch, piece, scale, shift)
-            all_there = all_there and there
+            code, on_grid = nearest_code(scratch, piece, scale, shift)
+            all_on_grid = all_on_grid and on_grid
             put_i32(scratch + CODES + 4 * (4 * group + piece), code)
             sum_qx, sum_q2 = add_fit(scratch, code, piece, shift, sum_qx, sum_q2)
-        if not all_there and sum_qx > np.float32(0) and sum_q2 > np.float32(0):
+        if not all_on_grid and sum_qx > np.float32(0) and sum_q2 > np.float32(0):
             scale = sum_qx / sum_q2
     put_f32(scratch + SCALES + 4 * group, scale)
     put_i32(scratch + SHIFTS + 4 * group, np.int32(0 if shift > np.float32(0) else 1))
@@ -83,7 +83,7 @@ def _fit_iq1_s(scratch, group):
 
 @inline
 def _line(first, end, total, shift):
-    """Of the sums up to each second place: what a digit stands for, times the sum over the numbers that have it."""
+    """Return the sum of digit times weighted sum of the digit's numbers, for sums up to each second split."""
     low, middle, high = shift - np.float32(1), shift, shift + np.float32(1)
     before = splat_f32(first * low)
     return before + (end - splat_f32(first)) * splat_f32(middle) + (splat_f32(total) - end) * splat_f32(high)
@@ -91,7 +91,7 @@ def _line(first, end, total, shift):
 
 @inline
 def _square(first, end, total, shift):
-    """As ``_line``, with squares of what digits stand for."""
+    """Like ``_line``, with squares of the digits' values."""
     low, middle, high = shift - np.float32(1), shift, shift + np.float32(1)
     before = splat_f32(first * low * low)
     between = (end - splat_f32(first)) * splat_f32(middle) * splat_f32(middle)
@@ -100,7 +100,7 @@ def _square(first, end, total, shift):
 
 @inline
 def _best_places(scratch):
-    """The scale with the least error; its places and whether the shift is down go to BEST."""
+    """Return the scale with the least error; its split points and shift go to BEST."""
     best, scale = LOWEST, np.float32(0)
     total_x, total_w = get_f32(scratch + SUMS_X + 128), get_f32(scratch + SUMS_W + 128)
     for first in range(33):

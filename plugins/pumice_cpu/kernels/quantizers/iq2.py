@@ -1,4 +1,4 @@
-"""IQ2_XXS, IQ2_XS and IQ2_S: eight numbers a point of a grid."""
+"""IQ2_XXS, IQ2_XS and IQ2_S: eight numbers per grid point."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from pumice_cpu.simd import (
 
 
 def iq2_xxs(kind):
-    """8 groups of 32, each with 4 codes of a byte and 4 times 7 signs."""
+    """8 groups of 32, each with 4 one-byte codes and 4 times 7 signs."""
 
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
         for block in range(n_blocks):
@@ -73,7 +73,7 @@ def _fit_iq2_xxs(scratch, group):
 
 @inline
 def _fit_points_iq2_xxs(scratch, start, divisor):
-    """As ``fit``, but that the points are always looked for again with the scale that was found."""
+    """Like ``fit``, but always search for points again with the best scale."""
     for trial in range(13):
         inverse = (np.float32(5) + np.float32(trial - 6) * np.float32(0.1)) / divisor
         try_scale(scratch, trial, 32, 8, 2, 3, inverse)
@@ -109,40 +109,40 @@ def _iq2(weight_kind, twice, even, smallest, put):
 
 @inline
 def _put_iq2_xs(scratch, out, block):
-    """9 bits of code and 7 of signs, then scales."""
-    here = out + 74 * block
+    """Store 9 bits of code and 7 of signs, then scales."""
+    block_out = out + 74 * block
     top = largest(scratch + SCALES, 16)
     if top == np.float32(0):
-        clear(here, 74)
+        clear(block_out, 74)
     else:
         d = top / np.float32(31)
         small_scales(scratch, 16, d)
-        put_f16(here, d)
+        put_f16(block_out, d)
         for i in range(32):
             both = get_i32(scratch + CODES + 4 * i) | get_i32(scratch + SIGNS + 4 * i) << 9
-            put_u16(here + 2 + 2 * i, np.int32(both))
-        put_nibbles(scratch, here + 66, 8)
+            put_u16(block_out + 2 + 2 * i, np.int32(both))
+        put_nibbles(scratch, block_out + 66, 8)
 
 
 @inline
 def _put_iq2_s(scratch, out, block):
-    """8 bits of each code, signs, the high 2 bits of codes, scales; codes are there even if there is no scale."""
-    here = out + 82 * block
-    clear(here, 82)
+    """Store 8 bits of each code, signs, the high 2 bits of codes, and scales; store codes even for a scale of 0."""
+    block_out = out + 82 * block
+    clear(block_out, 82)
     for i in range(32):
-        put_u8(here + 2 + i, np.int32(get_i32(scratch + CODES + 4 * i) & 255))
-        put_u8(here + 34 + i, get_i32(scratch + SIGNS + 4 * i))
+        put_u8(block_out + 2 + i, np.int32(get_i32(scratch + CODES + 4 * i) & 255))
+        put_u8(block_out + 34 + i, get_i32(scratch + SIGNS + 4 * i))
     for i in range(8):
         packed = 0
         for part in range(4):
             packed |= get_i32(scratch + CODES + 16 * i + 4 * part) >> 8 << 2 * part
-        put_u8(here + 66 + i, np.int32(packed))
+        put_u8(block_out + 66 + i, np.int32(packed))
     top = largest(scratch + SCALES, 16)
     if top != np.float32(0):
         d = top / np.float32(31)
         small_scales(scratch, 16, d)
-        put_f16(here, d * np.float32(0.9875))
-        put_nibbles(scratch, here + 74, 8)
+        put_f16(block_out, d * np.float32(0.9875))
+        put_nibbles(scratch, block_out + 74, 8)
 
 
 def iq2_xs(kind):

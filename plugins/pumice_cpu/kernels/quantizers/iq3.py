@@ -1,4 +1,4 @@
-"""IQ3_XXS and IQ3_S: four numbers a point of a grid."""
+"""IQ3_XXS and IQ3_S: four numbers per grid point."""
 
 from __future__ import annotations
 
@@ -58,24 +58,24 @@ def _put_iq3_xxs(scratch, out, block):
 
 @inline
 def _put_iq3_s(scratch, out, block):
-    """8 bits of each code, the ninth of all, signs, scales."""
-    here = out + 110 * block
-    clear(here, 110)
+    """Store 8 bits of each code, the ninth bits, signs, and scales."""
+    block_out = out + 110 * block
+    clear(block_out, 110)
     for i in range(64):
-        put_u8(here + 2 + i, np.int32(get_i32(scratch + CODES + 4 * i) & 255))
+        put_u8(block_out + 2 + i, np.int32(get_i32(scratch + CODES + 4 * i) & 255))
     for i in range(8):
         packed = 0
         for part in range(8):
             packed |= get_i32(scratch + CODES + 32 * i + 4 * part) >> 8 << part
-        put_u8(here + 66 + i, np.int32(packed))
+        put_u8(block_out + 66 + i, np.int32(packed))
     for i in range(32):
-        put_u8(here + 74 + i, get_i32(scratch + SIGNS + 4 * i))
+        put_u8(block_out + 74 + i, get_i32(scratch + SIGNS + 4 * i))
     top = largest(scratch + SCALES, 8)
     if top != np.float32(0):
         d = top / np.float32(31)
         small_scales(scratch, 8, d)
-        put_f16(here, d * np.float32(1.033))
-        put_nibbles(scratch, here + 106, 4)
+        put_f16(block_out, d * np.float32(1.033))
+        put_nibbles(scratch, block_out + 106, 4)
 
 
 def iq3_xxs(kind):

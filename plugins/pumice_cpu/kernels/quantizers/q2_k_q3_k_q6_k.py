@@ -1,4 +1,4 @@
-"""Q2_K, Q3_K and Q6_K: 16 groups of 16 numbers in a block, one group in each lane."""
+"""Q2_K, Q3_K and Q6_K: blocks of 16 groups of 16 numbers, one group per lane."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from pumice_cpu.simd import (
     store_i8,
 )
 
-# Places in the scratch memory, in bytes.
+# Offsets in the scratch memory, in bytes.
 SCALES, MINIMA, WEIGHTS, SCALE_CODES, MINIMUM_CODES, FACTORS, OFFSETS = range(0, 7 * 64, 64)
 
 
 @inline
 def _weights(x, weights, block, n_columns, sigma, scratch, w):
-    """What the importance matrix and the numbers say; the sum of each group's goes into the scratch."""
+    """Compute weights from the importance matrix and the numbers; each group's sum goes to the scratch memory."""
     load_columns(weights, 256 * block % n_columns, n_columns, 16, w)
     weigh(x, 16, splat_f32(sigma), w)
     total = splat_f32(np.float32(0))
@@ -54,7 +54,7 @@ def _weights(x, weights, block, n_columns, sigma, scratch, w):
 
 @inline
 def _round_again(x, factor, offset, low, high, codes):
-    """Codes from 0 for the scales as they are stored; groups whose scale became 0 keep theirs."""
+    """Round codes from 0 again for the stored scales; groups whose scale became 0 keep their codes."""
     nothing = factor == splat_f32(np.float32(0))
     for i in range(16):
         code = clamp_i32(nearest_i32((x[i] + offset) / factor), np.int32(low), np.int32(high))
@@ -63,7 +63,7 @@ def _round_again(x, factor, offset, low, high, codes):
 
 @inline
 def _pack_quarters(rows, out):
-    """The low two bits of 128 codes in 32 bytes, and of the next 128."""
+    """Pack the low two bits of 128 codes into 32 bytes, and of the next 128 likewise."""
     three = splat_i32(np.int32(3))
     for i in range(4):
         half, group = i // 2, i // 2 * 8 + i % 2
@@ -84,7 +84,7 @@ def q2_k(kind):
         zero = splat_f32(np.float32(0))
         for block in range(n_blocks):
             load_groups(values + 1024 * block, 16, x)
-            here = out + 84 * block
+            block_out = out + 84 * block
             if weighted:
                 sigma = get_f32(sums + 4 * block) / np.float32(256)
                 _weights(x, weights, block, n_columns, sigma, scratch, w)
@@ -101,10 +101,10 @@ def q2_k(kind):
             else:
                 d = _share_q2_k(scratch + SCALES, scratch + SCALE_CODES)
                 d_min = _share_q2_k(scratch + MINIMA, scratch + MINIMUM_CODES)
-            _put_scales_q2_k(scratch, here, as_half(here + 80, d), as_half(here + 82, d_min))
+            _put_scales_q2_k(scratch, block_out, as_half(block_out + 80, d), as_half(block_out + 82, d_min))
             _round_again(x, load_f32(scratch + FACTORS), load_f32(scratch + OFFSETS), 0, 3, codes)
             codes_in_order(codes, 0, rows)
-            _pack_quarters(rows, here + 16)
+            _pack_quarters(rows, block_out + 16)
 
     return quantize
 
@@ -137,7 +137,7 @@ def q3_k(kind):
         x, w, rows, codes = registers_f32(16), registers_f32(16), registers_f32(16), registers_i32(16)
         for block in range(n_blocks):
             load_groups(values + 1024 * block, 16, x)
-            here = out + 110 * block
+            block_out = out + 110 * block
             if weighted:
                 sigma = np.float32(2) * get_f32(sums + 4 * block) / np.float32(256)
                 _weights(x, weights, block, n_columns, sigma, scratch, w)
@@ -146,18 +146,18 @@ def q3_k(kind):
             else:
                 store_f32(scratch + SCALES, symmetric_by_descent(x, 16, 4, codes))
                 d = _share_q3_k(scratch + SCALES, scratch + SCALE_CODES)
-            _put_scales_q3_k(scratch, here + 96, as_half(here + 108, d))
+            _put_scales_q3_k(scratch, block_out + 96, as_half(block_out + 108, d))
             _round_again(x, load_f32(scratch + FACTORS), splat_f32(np.float32(0)), -4, 3, codes)
             codes_in_order(codes, 0, rows)
-            _pack_high_q3_k(rows, here)
-            _pack_quarters(rows, here + 32)
+            _pack_high_q3_k(rows, block_out)
+            _pack_quarters(rows, block_out + 32)
 
     return quantize
 
 
 @inline
 def _share_q3_k(values, codes):
-    """6 bits of signed scale each, with 32 added; all 0 where there is no scale at all."""
+    """Store 6-bit signed scales plus 32; all 0 if every scale is 0."""
     peak = farthest(values, 16)
     if peak == np.float32(0):
         for i in range(16):
@@ -172,7 +172,7 @@ def _share_q3_k(values, codes):
 
 @inline
 def _put_scales_q3_k(scratch, out, d):
-    """The low four bits of two codes in a byte, and the high two of four."""
+    """Store the low four bits of two codes per byte, and the high two bits of four."""
     for i in range(16):
         put_f32(scratch + FACTORS + 4 * i, d * np.float32(get_i32(scratch + SCALE_CODES + 4 * i) - 32))
     for i in range(8):
@@ -187,7 +187,7 @@ def _put_scales_q3_k(scratch, out, d):
 
 @inline
 def _pack_high_q3_k(rows, out):
-    """The third bits: bit j of a byte is that of the j-th 32 codes."""
+    """Pack the third bits: bit j of a byte belongs to the j-th 32 codes."""
     for half in range(2):
         packed = splat_i32(np.int32(0))
         for part in range(8):
@@ -206,7 +206,7 @@ def q6_k(kind):
         x, w, rows, codes = registers_f32(16), registers_f32(16), registers_f32(16), registers_i32(16)
         for block in range(n_blocks):
             load_groups(values + 1024 * block, 16, x)
-            here = out + 210 * block
+            block_out = out + 210 * block
             if weighted:
                 load_columns(weights, 256 * block % n_columns, n_columns, 16, w)
             else:
@@ -216,12 +216,12 @@ def q6_k(kind):
             peak = farthest(scratch + SCALES, 16)
             if abs(peak) < SMALLEST:
                 for i in range(210):
-                    put_u8(here + i, np.int32(0))
+                    put_u8(block_out + i, np.int32(0))
             else:
-                _put_scales_q6_k(scratch, here + 192, np.float32(-128) / peak)
+                _put_scales_q6_k(scratch, block_out + 192, np.float32(-128) / peak)
                 _round_again(x, load_f32(scratch + FACTORS), splat_f32(np.float32(0)), -32, 31, codes)
                 codes_in_order(codes, 0, rows)
-                _pack_q6_k(rows, here)
+                _pack_q6_k(rows, block_out)
 
     return quantize
 

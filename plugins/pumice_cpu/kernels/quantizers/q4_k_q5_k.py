@@ -1,4 +1,4 @@
-"""Q4_K and Q5_K: 8 groups of 32 numbers in a block, with 6 bits of scale and of minimum each."""
+"""Q4_K and Q5_K: blocks of 8 groups of 32 numbers, with 6 bits each of scale and minimum."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ from pumice_cpu.simd import (
     store_i8,
 )
 
-# Places in the scratch memory, in bytes.
+# Offsets in the scratch memory, in bytes.
 SCALES, MINIMA, WEIGHTS, SCALE_CODES, MINIMUM_CODES, FACTORS, OFFSETS = range(0, 7 * 64, 64)
 
 
 def _kernel(n_max, first, n_steps, block_bytes, pack, weighted):
     def quantize(values, weights, sums, scratch, out, n_blocks, n_columns):
-        """Two blocks at a time; ``values`` has room for an even number of them."""
+        """Quantize two blocks at a time; ``values`` has room for an even number of blocks."""
         x, w, codes = registers_f32(32), registers_f32(32), registers_i32(32)
         for block in range(0, n_blocks, 2):
             load_groups(values + 1024 * block, 32, x)
@@ -83,21 +83,21 @@ def _put_second(scratch, both, second):
 
 @inline
 def _share(scratch, half, out, weighted):
-    """Write a block's scales, and into the scratch what its codes are multiplied with and what is added."""
-    at = scratch + 32 * half
+    """Store a block's scales, and the factors and offsets of its codes in the scratch memory."""
+    group = scratch + 32 * half
     if weighted:
-        d = share_by_descent(at + SCALES, at + WEIGHTS, 8, 63, at + SCALE_CODES)
-        d_min = share_by_descent(at + MINIMA, at + WEIGHTS, 8, 63, at + MINIMUM_CODES)
+        d = share_by_descent(group + SCALES, group + WEIGHTS, 8, 63, group + SCALE_CODES)
+        d_min = share_by_descent(group + MINIMA, group + WEIGHTS, 8, 63, group + MINIMUM_CODES)
     else:
-        d = share(at + SCALES, 8, 63, at + SCALE_CODES)
-        d_min = share(at + MINIMA, 8, 63, at + MINIMUM_CODES)
+        d = share(group + SCALES, 8, 63, group + SCALE_CODES)
+        d_min = share(group + MINIMA, 8, 63, group + MINIMUM_CODES)
     d, d_min = as_half(out, d), as_half(out + 2, d_min)
     for i in range(8):
-        put_f32(at + FACTORS + 4 * i, d * np.float32(get_i32(at + SCALE_CODES + 4 * i)))
-        put_f32(at + OFFSETS + 4 * i, d_min * np.float32(get_i32(at + MINIMUM_CODES + 4 * i)))
+        put_f32(group + FACTORS + 4 * i, d * np.float32(get_i32(group + SCALE_CODES + 4 * i)))
+        put_f32(group + OFFSETS + 4 * i, d_min * np.float32(get_i32(group + MINIMUM_CODES + 4 * i)))
     for i in range(4):
-        scale, scale_4 = get_i32(at + SCALE_CODES + 4 * i), get_i32(at + SCALE_CODES + 4 * i + 16)
-        minimum, minimum_4 = get_i32(at + MINIMUM_CODES + 4 * i), get_i32(at + MINIMUM_CODES + 4 * i + 16)
+        scale, scale_4 = get_i32(group + SCALE_CODES + 4 * i), get_i32(group + SCALE_CODES + 4 * i + 16)
+        minimum, minimum_4 = get_i32(group + MINIMUM_CODES + 4 * i), get_i32(group + MINIMUM_CODES + 4 * i + 16)
         put_u8(out + 4 + i, np.int32(scale | (scale_4 >> 4) << 6))
         put_u8(out + 8 + i, np.int32(minimum | (minimum_4 >> 4) << 6))
         put_u8(out + 12 + i, np.int32((scale_4 & 15) | (minimum_4 & 15) << 4))
@@ -105,7 +105,7 @@ def _share(scratch, half, out, weighted):
 
 @inline
 def _round_again(x, factor, offset, n_max, codes):
-    """Codes for the scales as they are stored; groups whose scale became 0 keep theirs."""
+    """Round codes again for the stored scales; groups whose scale became 0 keep their codes."""
     nothing = factor == splat_f32(np.float32(0))
     for i in range(32):
         code = clamp_i32(nearest_i32((x[i] + offset) / factor), np.int32(0), np.int32(n_max))

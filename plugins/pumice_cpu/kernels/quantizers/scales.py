@@ -1,4 +1,4 @@
-"""The scales of a block's groups as a float16 for the block and small whole numbers."""
+"""Scales of a block's groups as one float16 per block and small integers per group."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pumice_cpu.simd import get_f16, get_f32, get_i32, nearest, put_f16, put_i32
 
 @inline
 def as_half(place, value):
-    """Store a float16 and return what it is as float32."""
+    """Store a float16 and return its value as float32."""
     put_f16(place, value)
     return get_f16(place)
 
@@ -23,36 +23,36 @@ def at_most(code, n_max):
 
 @inline
 def odd_code(inverse, scale, n_max):
-    """The code of the odd number 2 * code + 1 that is nearest to ``inverse`` * ``scale``."""
+    """Return the code of the odd number 2 * code + 1 nearest to ``inverse`` * ``scale``."""
     code = at_most(nearest(np.float32(0.5) * (inverse * scale - np.float32(1))), n_max)
     return code if code > 0 else np.int32(0)
 
 
 @inline
 def largest(values, n):
-    """The largest of ``n`` float32, not below 0."""
-    found = np.float32(0)
+    """Return the largest of ``n`` float32, at least 0."""
+    result = np.float32(0)
     for i in range(n):
         value = get_f32(values + 4 * i)
-        if value > found:
-            found = value
-    return found
+        if value > result:
+            result = value
+    return result
 
 
 @inline
 def farthest(values, n):
-    """The first of those whose magnitude is largest; 0 if all are."""
-    magnitude, found = np.float32(0), np.float32(0)
+    """Return the first value with the largest magnitude; 0 if all are 0."""
+    magnitude, result = np.float32(0), np.float32(0)
     for i in range(n):
         value = get_f32(values + 4 * i)
         if abs(value) > magnitude:
-            magnitude, found = abs(value), value
-    return found
+            magnitude, result = abs(value), value
+    return result
 
 
 @inline
 def share(values, n, n_max, codes):
-    """Codes of positive scales by the largest of them; returns the block's factor."""
+    """Compute codes of positive scales relative to the largest; return the block's factor."""
     top = largest(values, n)
     inverse = np.float32(n_max) / top if top > np.float32(0) else np.float32(0)
     for i in range(n):
@@ -73,7 +73,7 @@ def _error(values, weights, n, n_max, scale, inverse):
 
 @inline
 def share_by_descent(values, weights, n, n_max, codes):
-    """As ``share``, with the least weighted error."""
+    """Like ``share``, minimizing the weighted error."""
     top = largest(values, n)
     if top < SMALLEST:
         for i in range(n):
@@ -125,21 +125,21 @@ def _descend(values, weights, n, n_max, inverse, codes):
 
 @inline
 def _signed(value, n_max):
-    """The nearest code from -n_max to n_max - 1."""
+    """Return the nearest code from -n_max to n_max - 1."""
     code = at_most(nearest(value), n_max - 1)
     return code if code > -n_max else np.int32(-n_max)
 
 
 @inline
 def symmetric_by_trials(values, weights, n, n_max, codes):
-    """As ``fit.symmetric``, of the ``n`` scales of one block: codes 0 to 2 * n_max - 1. Returns the block's factor."""
+    """Like ``fit.symmetric``, for the ``n`` scales of a block: codes 0 to 2 * n_max - 1. Return the block's factor."""
     peak = farthest(values, n)
     if abs(peak) < SMALLEST:
         for i in range(n):
             put_i32(codes + 4 * i, np.int32(0))
         return np.float32(0)
     scale, best, inverse = np.float32(0), np.float32(0), np.float32(0)
-    for attempt in range(19):  # the plain one first
+    for attempt in range(19):  # first without a change
         step = 0 if attempt == 0 else attempt - 10 if attempt < 10 else attempt - 9
         trial = -(np.float32(n_max) + np.float32(0.1) * np.float32(step)) / peak
         sum_lx, sum_l2 = np.float32(0), np.float32(0)

@@ -1,6 +1,6 @@
-"""What IQ1_S and IQ1_M share: numbers as -1, 0 or 1, all an eighth higher or lower, eight of them a point of a grid.
+"""Functions shared by IQ1_S and IQ1_M: numbers as -1, 0 or 1, shifted by an eighth; eight of them are a grid point.
 
-The numbers of a group are sorted; the best two places where the digit changes are looked for among all.
+The numbers of a group are sorted, and all pairs of split points between digits are compared.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from pumice_cpu.simd import (
 EIGHTH = np.float32(0.125)
 LOWEST = np.float32(-3.4028234663852886e38)
 
-# Places in the scratch memory, in bytes.
+# Offsets in the scratch memory, in bytes.
 ORDER = AFTER  # 32 int32: numbers by size
-SUMS_X = ORDER + 128  # of the sorted numbers up to each, 33 float32 and as many as a vector may read beyond
+SUMS_X = ORDER + 128  # prefix sums of the sorted numbers: 33 float32, padded for vector loads
 SUMS_W = SUMS_X + 256
-SUMS_X_2 = SUMS_W + 256  # of the second eight of a group
+SUMS_X_2 = SUMS_W + 256  # for the second eight of a group
 SUMS_W_2 = SUMS_X_2 + 256
-BEST = SUMS_W_2 + 256  # first place, second place, which shifts, of the best trial
+BEST = SUMS_W_2 + 256  # first split, second split and shifts of the best trial
 CODES = BEST + 64  # 32 int32
 SCALES = CODES + 128  # 16 float32
 SHIFTS = SCALES + 64  # 16 int32
@@ -40,7 +40,7 @@ WEIGHTS = SHIFTS + 64  # 256 float32
 
 @inline
 def weigh(scratch, place, weights, column, n, sigma, weighted, keep):
-    """Numbers and weights; the weights also to the address ``keep``."""
+    """Load numbers and weights; store the weights to the address ``keep``, too."""
     for part in range(n // 16):
         x = load_f32(place + 64 * part)
         w = x * x
@@ -61,27 +61,27 @@ def is_small(scratch, n, smallest):
 
 @inline
 def sort(scratch, n):
-    """Numbers by size, equal ones in their order."""
+    """Sort indices by value, stably."""
     for i in range(n):
         x = get_f32(scratch + X + 4 * i)
-        at = i
-        while at > 0 and get_f32(scratch + X + 4 * get_i32(scratch + ORDER + 4 * at - 4)) > x:
-            put_i32(scratch + ORDER + 4 * at, get_i32(scratch + ORDER + 4 * at - 4))
-            at -= 1
-        put_i32(scratch + ORDER + 4 * at, np.int32(i))
+        slot = i
+        while slot > 0 and get_f32(scratch + X + 4 * get_i32(scratch + ORDER + 4 * slot - 4)) > x:
+            put_i32(scratch + ORDER + 4 * slot, get_i32(scratch + ORDER + 4 * slot - 4))
+            slot -= 1
+        put_i32(scratch + ORDER + 4 * slot, np.int32(i))
 
 
 @inline
 def add_up(scratch, n, first, end, sums_x, sums_w):
-    """Sums of weight * number and of weights over the sorted numbers whose place is from ``first`` to ``end``."""
+    """Store prefix sums of weight * number and of weights over the sorted numbers with index ``first`` to ``end``."""
     x, w = np.float32(0), np.float32(0)
     put_f32(scratch + sums_x, x)
     put_f32(scratch + sums_w, w)
     for i in range(n):
-        at = get_i32(scratch + ORDER + 4 * i)
-        if first <= at < end:
-            weight = get_f32(scratch + ROOT + 4 * at)
-            x += weight * get_f32(scratch + X + 4 * at)
+        index = get_i32(scratch + ORDER + 4 * i)
+        if first <= index < end:
+            weight = get_f32(scratch + ROOT + 4 * index)
+            x += weight * get_f32(scratch + X + 4 * index)
             w += weight
         put_f32(scratch + sums_x + 4 * i + 4, x)
         put_f32(scratch + sums_w + 4 * i + 4, w)
@@ -89,7 +89,7 @@ def add_up(scratch, n, first, end, sums_x, sums_w):
 
 @inline
 def put_digits(scratch, n, first, second, reverse):
-    """0 before the first place, 1 before the second, 2 after it; reversed: 2, 1 and 0."""
+    """Set digit 0 before the first split, 1 before the second, 2 after it; 2, 1 and 0 if reversed."""
     for i in range(n):
         digit = 0 if i < first else 1 if i < second else 2
         place = scratch + DIGITS + 4 * get_i32(scratch + ORDER + 4 * i)
@@ -103,7 +103,7 @@ def value(scratch, code, i, shift):
 
 @inline
 def nearest_code(scratch, piece, scale, shift):
-    """The code of eight digits, or of the best point near them, and whether they had one."""
+    """Return the code of eight digits, or of the nearest grid point, and whether the digits were on the grid."""
     code = look_up(scratch, 8 * piece, 8, 2)
     if code >= 0:
         return code, True

@@ -1,0 +1,81 @@
+"""Cache folders and their files, which are used only if no other user can have written them."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import stat
+import tempfile
+from pathlib import Path
+
+logger = logging.getLogger("pumice")
+
+PRIVATE = 0o600
+
+_READ = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+
+
+def stated_cache() -> str | None:
+    """Return ``$PUMICE_CACHE``, the folder of compiled kernels that the user names, or None."""
+    return os.environ.get("PUMICE_CACHE") or None
+
+
+def is_safe(folder: Path) -> bool:
+    """Return True if only the user and root can write to a folder, or if it does not exist yet; else log a warning."""
+    try:
+        safe = _is_owned(folder.stat())
+    except OSError:
+        return True
+    if not safe:
+        logger.warning("ignoring cache %s: other users can write to it; chmod 700 or chown it", folder)
+    return safe
+
+
+def is_private(folder: Path) -> bool:
+    """Return True if a folder, created if missing, belongs to this user and no other user can write to it."""
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+
+
+def read_file(path: Path, most: int) -> bytes:
+    """Return the content of a file of at most ``most`` bytes.
+
+    Raises OSError if it is larger, a link or no regular file, or if other users can write to it.
+    """
+    with open(os.open(path, _READ), "rb") as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or not _is_owned(status):
+            raise OSError(f"{path} is not a regular file of this user")
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(f"{path} has more than {most} bytes")
+    return content
+
+
+def write_file(path: Path, content: bytes, mode: int = PRIVATE) -> None:
+    """Write a file atomically, with these permissions; its folder is created if missing. Raises OSError.
+
+    A confined process may not change permissions, so that it can write private files only.
+    """
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115
+    try:
+        with file:
+            file.write(content)
+        if mode != PRIVATE:  # that of a temporary file
+            os.chmod(file.name, mode)
+        os.replace(file.name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(file.name)
+        raise
+
+
+def _is_owned(status: os.stat_result) -> bool:
+    """Return True if only this user and root can write; on systems without users' numbers always."""
+    return not hasattr(os, "getuid") or (status.st_uid in (os.getuid(), 0) and not status.st_mode & 0o022)
