@@ -1,0 +1,139 @@
+"""A projector file (mmproj): its encoder turns images into texts and rows of embeddings for prompts."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pumice.architecture import MAIN, HParams
+from pumice.backend.step import Batch
+from pumice.config import Config
+from pumice.engine.backends import backend_line
+from pumice.engine.runner import Runner
+from pumice.engine.sizing import Sizes, make_limits
+from pumice.errors import ModelClosedError, ModelError, RequestError
+from pumice.gguf import GGUFFile
+from pumice.graph import GraphBuilder
+from pumice.guard import guard, guarded
+from pumice.media_encoder import Inputs, MediaEncoder
+from pumice.registry import Registry
+
+Rows = NDArray[np.float32]
+
+
+class Projector:
+    """The encoder of a projector file, on the configured backends. It computes one piece of an image at a time.
+
+    Raises ModelError for a file that is no projector, or of a type that no plugin reads.
+    """
+
+    def __init__(self, path: Path, config: Config, registry: Registry) -> None:
+        with ExitStack() as stack:
+            file = stack.enter_context(GGUFFile.open(path))
+            self.path = path
+            self.encoder = _encoder(file, registry)
+            g = GraphBuilder(file.tensors, self.encoder.n_layer, self.encoder.n_rows)
+            try:
+                g.output("rows", self.encoder.build(g))
+                graphs = {MAIN: g.finish()}
+            except ModelError as error:
+                raise ModelError(f"{path}: {error}") from None
+            backends = backend_line(registry, config)
+            for _, backend in backends:
+                stack.callback(backend.close)
+            limits = make_limits(graphs, Sizes(self.encoder.n_rows, self.encoder.n_rows, 1, "f32"))
+            runner = Runner(graphs, backends, limits, config.n_gpu_layers)
+            stack.callback(runner.close)
+            runner.compile()
+            self._runner: Runner | None = runner
+            self._lock = threading.Lock()
+            self._close = stack.pop_all().close
+
+    @property
+    def width(self) -> int:
+        """Values of a row."""
+        return self.encoder.width
+
+    def encode(self, pixels: NDArray[np.uint8]) -> list[str | Rows]:
+        """Return the texts and rows ``[n, width]`` that stand for an image ``[height, width, 3]``, in order."""
+        return [part if isinstance(part, str) else self._rows(part) for part in self.encoder.prepare(pixels)]
+
+    def close(self) -> None:
+        """Free the memory and close the file, after the piece that is being computed."""
+        with self._lock:
+            self._runner = None  # its weights are views of the file
+            self._close()
+
+    def _rows(self, inputs: Inputs) -> Rows:
+        n = len(inputs["patches"])
+        one = np.zeros(1, np.int32)
+        starts = np.array([0, n], np.int32)
+        batch = Batch(np.zeros(n, np.int32), np.arange(n, dtype=np.int32), one[:0], starts, one, {}, inputs)
+        with self._lock:
+            if self._runner is None:
+                raise ModelClosedError("the model is closed")
+            return np.array(self._runner.outputs(batch)["rows"])
+
+
+class LazyProjector:
+    """The projector beside a model's file, opened on first use. Thread-safe."""
+
+    def __init__(self, model: Path, config: Config, registry: Registry) -> None:
+        self._model = model
+        self._config = config
+        self._registry = registry
+        self._lock = threading.Lock()
+        self._projector: Projector | None = None
+        self._closed = False
+
+    def __call__(self) -> Projector:
+        """Return the projector. Raises RequestError if there is none, and ModelClosedError after ``close``."""
+        with self._lock:
+            if self._closed:
+                raise ModelClosedError("the model is closed")
+            if self._projector is None:
+                path = find_projector(self._model)
+                if path is None:
+                    raise RequestError(
+                        "this model takes no images without a projector: "
+                        f"put one file mmproj*.gguf beside {self._model}"
+                    )
+                self._projector = Projector(path, self._config, self._registry)
+            return self._projector
+
+    def close(self) -> None:
+        """Close the projector if it is open; it cannot be opened again."""
+        with self._lock:
+            self._closed = True
+            if self._projector is not None:
+                self._projector.close()
+                self._projector = None
+
+
+def find_projector(model: Path) -> Path | None:
+    """Return the projector beside a model's file: the only file ``mmproj*.gguf`` of its folder."""
+    paths = sorted(model.parent.glob("*mmproj*.gguf")) if model.is_file() else []
+    return paths[0] if len(paths) == 1 else None
+
+
+def _encoder(file: GGUFFile, registry: Registry) -> MediaEncoder:
+    metadata = file.metadata
+    if file.architecture != "clip" or not metadata.get("clip.has_vision_encoder"):
+        raise ModelError(f"{file.path}: not a projector of images: general.architecture is {file.architecture!r}")
+    name = metadata.get("clip.projector_type") or metadata.get("clip.vision.projector_type")
+    if not isinstance(name, str):
+        raise ModelError(f"{file.path}: metadata key clip.projector_type is missing from the file")
+    activation = "gelu" if metadata.get("clip.use_gelu") else "silu" if metadata.get("clip.use_silu") else "quick"
+    keys = {**metadata, "general.architecture": "clip.vision", "clip.vision.activation": activation}
+    try:
+        make = registry.media_encoders.find(name)
+        where = registry.media_encoders.describe(name)
+        encoder: MediaEncoder = guarded(make, f"{where}: __init__")(HParams(keys))
+    except ModelError as error:
+        raise ModelError(f"{file.path}: {error}") from None
+    guard(encoder, where, ["prepare", "build"])
+    return encoder

@@ -1,0 +1,143 @@
+"""Images of prompts as pixels. Encoded images are decoded by Pillow in a confined worker process."""
+
+from __future__ import annotations
+
+import functools
+import io
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pumice.errors import RequestError
+from pumice.isolation import Limits, WorkerPool
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+MAX_BYTES = 32 << 20  # of an encoded image
+MAX_PIXELS = 40_000_000
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
+_LIMITS = Limits(cpu_seconds=20, memory=2 << 30, max_in=MAX_BYTES + 1024, max_out=3 * MAX_PIXELS + (1 << 16))
+
+
+class Image:
+    """An image of a prompt.
+
+    Args:
+        source: Path, encoded bytes (PNG, JPEG, WebP, GIF, BMP or TIFF; the first frame counts), Pillow image, or uint8
+            array ``[height, width, 3]``. A Pillow image that is open but not loaded counts as the bytes of its file.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source = source
+
+    def pixels(self) -> NDArray[np.uint8]:
+        """Return uint8 ``[height, width, 3]``: upright by its EXIF orientation, and on white if it is transparent.
+
+        Raises RequestError for a file that cannot be read, or an image that is damaged or beyond a limit.
+        """
+        import numpy as np
+
+        if isinstance(self.source, np.ndarray):
+            return _checked(self.source)
+        if hasattr(self.source, "tobytes") and hasattr(self.source, "getexif"):  # Pillow's
+            check_size(*self.source.size)
+            if not _is_unread(self.source):
+                return _checked(np.asarray(flat(self.source)))
+        width, height, data = _workers().call(f"{__name__}:decode", self._bytes(), tuple[int, int, bytes])
+        if len(data) != 3 * width * height:
+            raise RequestError("image: the decoder returned a wrong number of pixels")
+        return _checked(np.frombuffer(data, np.uint8).reshape(height, width, 3))
+
+    def _bytes(self) -> bytes:
+        if isinstance(self.source, (bytes, bytearray, memoryview)):
+            data = bytes(self.source)
+        elif isinstance(self.source, (str, os.PathLike)):
+            try:
+                with Path(self.source).open("rb") as file:
+                    data = file.read(MAX_BYTES + 1)
+            except OSError as error:
+                raise RequestError(f"image: cannot read {os.fspath(self.source)!r}: {error.strerror}") from None
+        elif hasattr(self.source, "getexif"):
+            data = _unread_bytes(self.source)
+        else:
+            kind = type(self.source).__name__
+            raise RequestError(f"image: expected a path, bytes, a Pillow image or an array, not {kind}")
+        if len(data) > MAX_BYTES:
+            raise RequestError(f"image: more than {MAX_BYTES >> 20} MiB; send a smaller file")
+        return data
+
+
+def decode(data: bytes) -> tuple[int, int, bytes]:
+    """Return width, height and RGB values of an encoded image; runs in a worker. Raises RequestError."""
+    try:
+        from PIL import Image as Pillow
+        from PIL import UnidentifiedImageError
+    except ImportError:
+        raise RequestError("image: decoding needs Pillow; install it with: pip install 'pumice[media]'") from None
+    try:
+        with Pillow.open(io.BytesIO(data), formats=FORMATS) as image:
+            check_size(*image.size)
+            upright = flat(image)
+            return *upright.size, upright.tobytes()
+    except RequestError:
+        raise
+    except UnidentifiedImageError:
+        raise RequestError(f"image: the bytes are no {', '.join(FORMATS)} image") from None
+    except Exception as error:
+        raise RequestError(f"image: it cannot be decoded: {type(error).__name__}: {error}") from None
+
+
+def flat(image: Any) -> Any:
+    """Return a Pillow image as RGB: upright, 16 bit scaled to 8, transparent parts on white."""
+    from PIL import Image as Pillow
+    from PIL import ImageOps
+
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith("I;16") or image.mode == "I":
+        image = image.convert("I").point(lambda value: value * (1 / 256)).convert("L")
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Pillow.alpha_composite(Pillow.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")
+
+
+def _is_unread(image: Any) -> bool:
+    """Return True for a Pillow image whose file is open, but not decoded yet."""
+    from PIL.ImageFile import ImageFile
+
+    return isinstance(image, ImageFile) and (bool(image.tile) or image._im is None)
+
+
+def _unread_bytes(image: Any) -> bytes:
+    """Return the first bytes of the file of a Pillow image, one more than are permitted."""
+    if image.tell():
+        raise RequestError(f"image: frame {image.tell()} of the Pillow image is not loaded; call its load() first")
+    try:
+        position = image.fp.tell()
+        image.fp.seek(0)
+        data = bytes(image.fp.read(MAX_BYTES + 1))
+        image.fp.seek(position)
+    except (AttributeError, OSError, ValueError):  # ValueError: a closed file
+        raise RequestError("image: the file of the Pillow image is closed; call load() before it is closed") from None
+    return data
+
+
+def check_size(width: int, height: int) -> None:
+    """Raise RequestError for an image with too many pixels, or none."""
+    if not 0 < width * height <= MAX_PIXELS:
+        raise RequestError(f"image: {width} x {height} pixels; at most {MAX_PIXELS} are supported")
+
+
+def _checked(pixels: NDArray[Any]) -> NDArray[np.uint8]:
+    if pixels.ndim != 3 or pixels.shape[2] != 3 or pixels.dtype != "uint8":
+        raise RequestError(f"image: expected uint8 [height, width, 3], not {pixels.dtype} {list(pixels.shape)}")
+    check_size(pixels.shape[1], pixels.shape[0])
+    return pixels
+
+
+@functools.cache
+def _workers() -> WorkerPool:
+    """Return the workers that this process shares."""
+    return WorkerPool("decoding the image", _LIMITS, n_workers=2)

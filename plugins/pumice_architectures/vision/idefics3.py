@@ -1,0 +1,85 @@
+"""Idefics3 and SmolVLM (Laurençon et al. 2024, arXiv:2408.12637; Marafioti et al. 2025, arXiv:2504.05299)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from typing import Any
+
+import numpy as np
+
+from pumice.plugin import GraphBuilder, HParams, Tensor
+from pumice.plugin.nn import blocks
+from pumice_architectures.vision.pixels import Pixels, check_ratio, patches, resize
+from pumice_architectures.vision.vit import ViT
+
+MOST_SIDE = 4096  # of a resized image
+AROUND = "<fake_token_around_image>"
+
+
+class Idefics3(ViT):
+    """SigLIP over square tiles and a small copy of the whole; squares of ``m * m`` patches become one row."""
+
+    def __init__(self, hparams: HParams) -> None:
+        super().__init__(hparams)
+        self.merge = hparams.positive("projector.scale_factor")
+        self.longest = hparams.get_int("preproc_image_size", 4 * self.image_size)
+        if self.side % self.merge:
+            raise hparams.wrong("projector.scale_factor", f"is {self.merge}, for {self.side} patches a side")
+        if not self.image_size <= self.longest <= MOST_SIDE:
+            raise hparams.wrong("preproc_image_size", f"is {self.longest}, expected {self.image_size} to {MOST_SIDE}")
+
+    def prepare(self, pixels: Pixels) -> list[str | dict[str, Any]]:
+        check_ratio(pixels)
+        tiles, n_columns = self.tiles(pixels)
+        parts: list[str | dict[str, Any]] = []
+        for number, tile in enumerate(tiles[:-1]):
+            row, column = divmod(number, n_columns)
+            parts += [f"{AROUND}<row_{row + 1}_col_{column + 1}>", self._inputs(tile)]
+            parts += ["\n"] if column == n_columns - 1 else []
+        between = "\n" if parts else ""
+        return [*parts, f"{between}{AROUND}<global-img>", self._inputs(tiles[-1]), AROUND]
+
+    def tiles(self, pixels: Pixels) -> tuple[list[Pixels], int]:
+        """Return the tiles of an image row by row, then the whole as one tile, and the number of columns."""
+        size = self.image_size
+        height, width = self._fitted(*pixels.shape[:2])
+        whole = resize(pixels, width, height, "lanczos")
+        height, width = self._tiled(height, width)
+        whole = resize(whole, width, height, "lanczos")
+        n_rows, n_columns = height // size, width // size
+        if n_rows * n_columns == 1:
+            return [whole], 1
+        cells = whole.reshape(n_rows, size, n_columns, size, 3).swapaxes(1, 2).reshape(-1, size, size, 3)
+        return [*cells, resize(whole, size, size, "lanczos")], n_columns
+
+    def _fitted(self, height: int, width: int) -> tuple[int, int]:
+        """Return the size with the longest side scaled to ``longest``, and the other one even."""
+        ratio = width / height
+        if width >= height:
+            other = int(self.longest / ratio)
+            return max(other + other % 2, 1), self.longest
+        other = int(self.longest * ratio)
+        return self.longest, max(other + other % 2, 1)
+
+    def _tiled(self, height: int, width: int) -> tuple[int, int]:
+        """Return the size in whole tiles: the longer side rounded up, the other one by the ratio, rounded up."""
+        size, ratio = self.image_size, width / height
+        if width >= height:
+            width = math.ceil(width / size) * size
+            return math.ceil(int(width / ratio) / size) * size, width
+        height = math.ceil(height / size) * size
+        return height, math.ceil(int(height * ratio) / size) * size
+
+    def _inputs(self, tile: Pixels) -> dict[str, Any]:
+        cells = np.arange(self.n_rows, dtype=np.int32).reshape(self.side // self.merge, self.merge, -1, self.merge)
+        corners = cells.transpose(1, 3, 0, 2).reshape(self.merge**2, -1)
+        ids = {f"merged.{i}": np.ascontiguousarray(row) for i, row in enumerate(corners)}
+        return {"patches": patches(tile, self.patch_size, self.mean, self.std), **ids}
+
+    def build(self, g: GraphBuilder) -> Tensor:
+        x = self.blocks(g, self.patch_embeddings(g) + self.positions(g))
+        x = blocks.layer_norm(g, x, "v.post_ln", self.eps)
+        size = g.size("n_merged", self.n_rows // self.merge**2)
+        parts = [g.get_rows(x, g.input(f"merged.{i}", (size,), "i32")) for i in range(self.merge**2)]
+        return blocks.linear(g, functools.reduce(g.concat, parts), "mm.model.fc", self.width)

@@ -1,0 +1,191 @@
+"""Spans of embeddings in prompts: the embeddings of tokens in place of these tokens change nothing."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from pumice.architecture import MEDIA
+from pumice.backend.step import Limits
+from pumice.engine import Request
+from pumice.engine import media as media_module
+from pumice.engine.batches import Part, Place, batch_of
+from pumice.engine.kv_cache import KVCache
+from pumice.engine.media import MediaIds, MediaRows, place_spans
+from pumice.engine.messages import Add, Failed, Span
+from pumice.engine.runner import Runner
+from pumice.gguf import GGUFFile
+from pumice.process.codec import decode_command, encode_command
+from pumice.streaming.stream import Stream
+
+PROMPT = list(range(3, 73))
+GREEDY = {"sampling": {"temperature": 0.0}, "max_tokens": 12}
+SPANS = (slice(5, 45), slice(45, 52))
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    return tiny_llama(tmp_path_factory.mktemp("spans") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def table(path):
+    with GGUFFile.open(path) as file:
+        return np.array(file.tensors["token_embd.weight"].dequantize())
+
+
+def request(table, **options):
+    """The prompt with two adjacent spans, which hold what its tokens there have as embeddings."""
+    prompt = np.array(PROMPT)
+    spans = [Span(where.start, table[prompt[where]]) for where in SPANS]
+    for where in SPANS:
+        prompt[where] = 0
+    return Request(prompt.tolist(), media=spans, **GREEDY | options)
+
+
+def complete(model, request):
+    return Stream.open(model.client, request)[0].completion()
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+@pytest.mark.parametrize("n_batch", [7, 512])
+def test_embeddings_of_tokens_give_what_the_tokens_give(path, table, backend, n_batch):
+    with pumice.load(path, backend=backend, kv_type="f32", n_batch=n_batch) as model:
+        expected = complete(model, Request(PROMPT, **GREEDY))
+        result = complete(model, request(table, cache_salt="other"))
+    assert result.tokens == expected.tokens
+    assert result.timings.prompt_tokens == len(PROMPT)
+
+
+def test_equal_media_are_cached_and_others_are_not(path, table):
+    with pumice.load(path, backend="numpy") as model:
+        first, again = complete(model, request(table)), complete(model, request(table))
+        other = complete(model, request(table + 1.0))
+        tokens = complete(model, Request(PROMPT, **GREEDY))
+    assert [first.timings.prompt_cached, again.timings.prompt_cached] == [0, len(PROMPT) - 1]
+    assert other.timings.prompt_cached == tokens.timings.prompt_cached == 0
+    assert first.tokens == again.tokens == tokens.tokens != other.tokens
+
+
+def test_penalties_do_not_see_media(path, table):
+    sampling = {"temperature": 0.0, "repeat_penalty": 1.5, "repeat_last_n": 64}
+    with pumice.load(path, backend="numpy") as model:
+        result = complete(model, request(table, sampling=sampling, logprobs=0))
+        assert result.tokens == complete(model, request(table, sampling=sampling)).tokens
+
+
+def test_a_request_with_media_beside_one_without(path, table):
+    with pumice.load(path, backend="numpy", kv_type="f32", n_parallel=2) as model:
+        alone = [complete(model, Request(PROMPT[:9], **GREEDY)).tokens, complete(model, request(table)).tokens]
+        streams = [
+            Stream.open(model.client, one)[0]
+            for one in (Request(PROMPT[:9], cache_salt="b", **GREEDY), request(table, cache_salt="b"))
+        ]
+        assert [stream.completion().tokens for stream in streams] == alone
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_no_program_picks_a_token_after_media(path, table, monkeypatch, follows):
+    """A repeated prompt that ends in an image has one token to compute, which is none of the vocabulary."""
+    capabilities = Runner.capabilities.fget
+
+    def picking(runner):
+        return replace(capabilities(runner), max_steps=8, max_best=64, decides=True, follows=follows)
+
+    monkeypatch.setattr(Runner, "capabilities", property(picking))
+    prompt = Request([*PROMPT[:60], *[0] * 10], media=[Span(60, table[PROMPT[60:]])], **GREEDY | {"max_tokens": 1})
+    with pumice.load(path, backend="numpy") as model:
+        first, again = complete(model, prompt), complete(model, prompt)
+    assert again.timings.prompt_cached == len(PROMPT) - 1
+    assert first.tokens == again.tokens
+
+
+def test_media_without_rows_are_a_defect_with_a_message():
+    cache = KVCache(Limits(32, 8, 8, 1, 32, {0: 1}, "f32"))
+    place = Place(0, cache.begin([])[0])
+    for media, problem in ((None, "1 positions of media, but rows for 0"), (MediaRows([]), "belongs to no span")):
+        with pytest.raises(RuntimeError, match=problem):
+            batch_of(cache, [Part(place, [3, -5], 0, media=media)])
+
+
+@pytest.mark.parametrize("error", [StopIteration(), StopAsyncIteration()])
+def test_a_failure_never_looks_like_the_end_of_a_stream(error):
+    failed = Failed(1, error)
+    assert isinstance(failed.error, RuntimeError)
+    assert failed.error.__cause__ is error
+
+
+def test_without_a_program_for_media_only_media_are_refused(path, table, monkeypatch):
+    calls = []
+
+    def fails(*_):
+        calls.append(1)
+        raise pumice.BackendError("out of memory")
+
+    with pumice.load(path, backend="numpy") as model:
+        expected = complete(model, Request(PROMPT, **GREEDY)).tokens
+        monkeypatch.setattr(model.runner._graphs[MEDIA], "compile", fails)
+        stream = iter(model.stream(PROMPT, max_tokens=12, temperature=0.0, cache_salt="b"))
+        tokens = [next(stream).token]
+        for _ in range(2):
+            with pytest.raises(pumice.BackendError, match=r"media: .* cannot be compiled: out of memory"):
+                complete(model, request(table))
+        tokens += [piece.token for piece in stream if piece.token is not None]
+    assert tokens == expected
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("start", "rows", "problem"),
+    [
+        (0, np.zeros((4, 3), np.float32), r"media\[0\].rows: expected \[n, 64\]"),
+        (68, np.zeros((4, 64), np.float32), r"media\[0\].start: 4 positions from 68 on do not fit"),
+        (0, np.full((4, 64), np.nan, np.float32), "not a finite number"),
+        (0, np.zeros((0, 64), np.float32), "expected"),
+    ],
+)
+def test_wrong_spans_are_refused(path, start, rows, problem):
+    with pumice.load(path, backend="numpy") as model, pytest.raises(pumice.RequestError, match=problem):
+        complete(model, Request(PROMPT, media=[Span(start, rows)], **GREEDY))
+
+
+def test_a_context_shift_is_refused_beside_media(path, table):
+    with (
+        pumice.load(path, backend="numpy") as model,
+        pytest.raises(pumice.RequestError, match="context_shift: prompts with images"),
+    ):
+        complete(model, request(table, context_shift=True))
+
+
+def test_ids_are_those_of_contents_and_shape():
+    ids = MediaIds()
+    ones, twos = (np.full((3, 2), value, np.float32) for value in (1, 2))
+    assert ids.of([ones])[1] == [range(-1, -4, -1)] == ids.of([ones.copy()])[1]
+    assert not set(ids.of([ones])[1][0]) & set(ids.of([twos])[1][0])
+    assert not set(ids.of([ones])[1][0]) & set(ids.of([ones.reshape(2, 3)])[1][0])
+
+
+def test_rows_of_other_types_are_converted(path, table):
+    spans = [Span(0, table[PROMPT[:8]].astype(np.float64)), Span(8, np.asfortranarray(table[PROMPT[8:16]]))]
+    ids = MediaIds()
+    tokens, media = place_spans(PROMPT, spans, ids, 64)
+    assert all(rows.dtype == np.float32 for _, rows in media.spans)
+    plain = [Span(0, table[PROMPT[:8]]), Span(8, table[PROMPT[8:16]])]
+    assert place_spans(PROMPT, plain, ids, 64)[0] == tokens
+
+
+def test_ids_start_over_without_cached_blocks_of_earlier_ones(path, table, monkeypatch):
+    monkeypatch.setattr(media_module, "MOST_IDS", 60)  # one prompt has 47
+    with pumice.load(path, backend="numpy") as model:
+        first, other, again = (complete(model, request(rows)) for rows in (table, table + 1.0, table))
+    assert [other.timings.prompt_cached, again.timings.prompt_cached] == [0, 0]
+    assert first.tokens == again.tokens != other.tokens
+
+
+def test_spans_cross_to_another_process(table):
+    command = Add([1], request(table))
+    arrived = decode_command(encode_command(command))
+    assert isinstance(arrived, Add)
+    np.testing.assert_array_equal(arrived.request.media[1].rows, table[PROMPT[SPANS[1]]])

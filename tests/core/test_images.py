@@ -1,0 +1,138 @@
+"""Images in prompts: decoding, and a model that continues texts with them."""
+
+import asyncio
+import gc
+import io
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import pumice
+from gguf_files import tiny_llama
+from vision_files import picture, write_projector
+
+Pillow = pytest.importorskip("PIL.Image")
+
+
+def encoded(image, format="PNG", **options):
+    data = io.BytesIO()
+    image.save(data, format, **options)
+    return data.getvalue()
+
+
+def test_files_bytes_and_arrays_give_the_same_pixels(tmp_path):
+    image = Pillow.fromarray(picture(20, 10))
+    (tmp_path / "a.png").write_bytes(encoded(image))
+    for source in (tmp_path / "a.png", encoded(image), image, picture(20, 10)):
+        np.testing.assert_array_equal(pumice.Image(source).pixels(), picture(20, 10))
+
+
+def test_rotated_transparent_and_deep_images():
+    exif = Pillow.Exif()
+    exif[0x0112] = 6  # turned by a quarter
+    assert pumice.Image(encoded(Pillow.fromarray(picture(20, 10)), exif=exif)).pixels().shape == (20, 10, 3)
+    assert (pumice.Image(encoded(Pillow.new("RGBA", (2, 2), (9, 9, 9, 0)))).pixels() == 255).all()
+    deep = Pillow.fromarray(np.full((2, 2), 0x8000, np.uint16))
+    assert (pumice.Image(encoded(deep)).pixels() == 128).all()
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        (b"GIF89a", "decoded|no PNG"),
+        (b"<svg/>", "no PNG"),
+        (encoded(Pillow.fromarray(picture(64, 64)))[:200], "cannot be decoded"),
+        (encoded(Pillow.new("1", (9000, 9000))), "9000 x 9000 pixels"),
+        ("/no/such/file", "No such file"),
+        (7, "not int"),
+        (np.zeros((2, 2), np.uint8), "expected uint8"),
+    ],
+)
+def test_wrong_images_are_refused_in_one_line(source, problem):
+    with pytest.raises(pumice.RequestError, match=problem):
+        pumice.Image(source).pixels()
+
+
+def test_pillow_images_are_decoded_here_only_by_the_caller():
+    pixels = Pillow.fromarray(picture(20, 10))
+    opened = Pillow.open(io.BytesIO(encoded(pixels)))
+    np.testing.assert_array_equal(pumice.Image(opened).pixels(), picture(20, 10))
+    assert opened.tile, "decoded in the worker"
+    other = Pillow.open(io.BytesIO(encoded(pixels, "PPM")))
+    with pytest.raises(pumice.RequestError, match="no PNG"):
+        pumice.Image(other).pixels()
+    other.load()
+    np.testing.assert_array_equal(pumice.Image(other).pixels(), picture(20, 10))
+
+
+def test_a_large_pillow_image_is_refused_before_it_is_decoded():
+    for source in (Pillow.open(io.BytesIO(encoded(Pillow.new("1", (9000, 9000))))), Pillow.new("1", (9000, 9000))):
+        with pytest.raises(pumice.RequestError, match="9000 x 9000 pixels"):
+            pumice.Image(source).pixels()
+
+
+def test_frames_and_closed_files_of_pillow_images_are_not_guessed(tmp_path):
+    frames = [Pillow.new("L", (4, 4), value) for value in (0, 255)]
+    later = Pillow.open(io.BytesIO(encoded(frames[0], "GIF", save_all=True, append_images=frames[1:])))
+    later.seek(1)
+    with pytest.raises(pumice.RequestError, match="is not loaded"):
+        pumice.Image(later).pixels()
+    later.load()
+    assert (pumice.Image(later).pixels() == 255).all()
+    frames[0].save(tmp_path / "a.png")
+    with Pillow.open(tmp_path / "a.png") as closed:
+        pass
+    with pytest.raises(pumice.RequestError, match="is closed"):
+        pumice.Image(closed).pixels()
+
+
+def test_a_model_continues_texts_and_images(tmp_path):
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    prompt = ["a picture: ", pumice.Image(picture(50, 30)), " shows"]
+    with pumice.load(path, backend="numpy") as model:
+        with pytest.raises(pumice.RequestError, match="takes no images without a projector"):
+            model.generate(prompt)
+        write_projector(tmp_path / "mmproj.gguf", "mlp")
+        first, again = (model.generate(prompt, max_tokens=4, temperature=0.0) for _ in range(2))
+        n_text = len(model.tokenize("a picture: ")) + len(model.tokenizer.tokenize_following(" shows"))
+    assert first.timings.prompt_tokens == n_text + 16
+    assert again.timings.prompt_cached == again.timings.prompt_tokens - 1
+    assert first.tokens == again.tokens
+
+
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mapped files")
+@pytest.mark.parametrize("load", [pumice.load, pumice.load_process])
+def test_the_projector_is_closed_with_the_model(tmp_path, load):
+    path, projector = tiny_llama(tmp_path / "tiny.gguf"), write_projector(tmp_path / "mmproj.gguf", "mlp")
+    with load(path, backend="numpy") as model:
+        model.generate([pumice.Image(picture(50, 30))], max_tokens=1)
+        assert str(projector) in mapped_files()
+        load_projector = model._load_projector
+    gc.collect()  # graphs are cycles
+    assert str(projector) not in mapped_files()
+    with pytest.raises(pumice.ModelClosedError, match="the model is closed"):
+        load_projector()
+
+
+def mapped_files():
+    return Path("/proc/self/maps").read_text()
+
+
+def test_coroutines_encode_images_in_a_thread(tmp_path, monkeypatch):
+    path = tiny_llama(tmp_path / "tiny.gguf")
+    write_projector(tmp_path / "mmproj.gguf", "mlp")
+    threads = []
+
+    def pixels(image):
+        threads.append(threading.current_thread())
+        return image.source
+
+    monkeypatch.setattr(pumice.Image, "pixels", pixels)
+    with pumice.load(path, backend="numpy") as model:
+        prompt = ["a picture: ", pumice.Image(picture(50, 30))]
+        expected = model.generate(prompt, max_tokens=4, temperature=0.0)
+        completion = asyncio.run(model.agenerate(prompt, max_tokens=4, temperature=0.0))
+    assert completion.tokens == expected.tokens
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]

@@ -1,0 +1,104 @@
+"""Encoders of images, beside transformers': pixels, texts around, rows."""
+
+import numpy as np
+import pytest
+
+from pumice.config import load_config
+from pumice.engine.projector import Projector, find_projector
+from pumice.errors import ModelError, RequestError
+from pumice.registry import get_registry
+from vision_files import FIXTURE, picture, write_projector
+
+pytest.importorskip("PIL")
+KINDS = ("idefics3", "mlp")
+
+
+@pytest.fixture(scope="module")
+def expected():
+    with np.load(FIXTURE) as file:
+        return dict(file)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def kind(request):
+    return request.param
+
+
+def opened(path, backend="numpy"):
+    config = load_config(overrides={"backend": backend})
+    return Projector(path, config, get_registry(config))
+
+
+@pytest.fixture(scope="module")
+def projector(tmp_path_factory, kind):
+    projector = opened(write_projector(tmp_path_factory.mktemp("vision") / "mmproj.gguf", kind))
+    yield projector
+    projector.close()
+
+
+def images(parts):
+    """Undo patches: float32 [n, 3, 32, 32], scaled as pixels are."""
+    rows = [part["patches"][-16:].reshape(4, 4, 3, 8, 8) for part in parts if not isinstance(part, str)]
+    return np.stack([row.transpose(2, 0, 3, 1, 4).reshape(3, 32, 32) for row in rows])
+
+
+def test_pixels_are_those_of_transformers(projector, kind, expected):
+    names = [name for name in expected if name.startswith(f"{kind}.pixels.")]
+    assert names
+    for name in names:
+        parts = projector.encoder.prepare(picture(*map(int, name.rpartition(".")[2].split("x"))))
+        pixels = images(parts)
+        if kind == "idefics3":
+            pixels = (pixels * 0.5 + 0.5) * 255
+        np.testing.assert_allclose(pixels, expected[name], atol=1e-4 if kind == "idefics3" else 1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "cpu"])
+def test_rows_are_those_of_transformers(tmp_path, kind, expected, backend):
+    projector = opened(write_projector(tmp_path / "mmproj.gguf", kind), backend)
+    rows = np.concatenate([part for part in projector.encode(picture(50, 30)) if not isinstance(part, str)])
+    projector.close()
+    reference = expected[f"{kind}.rows.50x30"].reshape(rows.shape)
+    limit = {"numpy": 1e-6, "cpu": 1e-4}[backend]
+    assert np.abs(rows - reference).max() <= limit * np.abs(reference).max()
+
+
+def test_texts_around_tiles(tmp_path):
+    projector = opened(write_projector(tmp_path / "mmproj.gguf", "idefics3"))
+    parts = projector.encode(picture(50, 30))
+    projector.close()
+    texts = ["|" if not isinstance(part, str) else part for part in parts]
+    fake = "<fake_token_around_image>"
+    rows = "".join(f"{fake}<row_{r}_col_1>|{fake}<row_{r}_col_2>|\n" for r in (1, 2))
+    assert "".join(texts) == f"{rows}\n{fake}<global-img>|{fake}"
+
+
+def test_thin_images_are_refused(projector):
+    with pytest.raises(RequestError, match="too thin"):
+        projector.encoder.prepare(picture(1000, 2))
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ({"clip.projector_type": "nothing"}, "nothing"),
+        ({"clip.has_vision_encoder": False}, "not a projector of images"),
+        ({"image_std": [0.0, 1.0, 1.0]}, "image_std"),
+        ({"patch_size": 64}, "patch_size"),
+        ({"projector.scale_factor": 3}, "projector.scale_factor"),
+        ({"embedding_length": 64}, "v.patch_embd.weight"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path, keys, problem):
+    with pytest.raises(ModelError, match=problem):
+        opened(write_projector(tmp_path / "mmproj.gguf", "idefics3", **keys))
+
+
+def test_the_projector_beside_a_model_is_found(tmp_path):
+    model = tmp_path / "model.gguf"
+    model.write_bytes(b"")
+    assert find_projector(model) is None
+    first = write_projector(tmp_path / "mmproj-model.gguf", "mlp")
+    assert find_projector(model) == first
+    write_projector(tmp_path / "mmproj-other.gguf", "mlp")
+    assert find_projector(model) is None
